@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""How a numpy array becomes one flat buffer and a few words, and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pickle import PickleBuffer
+from typing import Any
+
+import numpy as np
+
+from mooactor.tensors.layout import (
+    THRESHOLD,
+    axes_by_stride,
+    has_repeats,
+    is_dense,
+    without_repeats,
+)
+
+_Array = np.ndarray[Any, np.dtype[Any]]
+
+# Kinds of dtype that `dtype.str` names completely and the buffer protocol knows.
+_PLAIN_KINDS = frozenset("biufc")
+# Those that it names completely, but that must be looked at as bytes.
+_NAMED_KINDS = frozenset("mMSU")
+
+
+def reduce_array(array: _Array) -> Any:
+    """The reduction of an exact `numpy.ndarray`.
+
+    Arrays that hold Python objects are left to numpy's own pickling.
+    """
+    dtype = array.dtype
+    if dtype.kind in _PLAIN_KINDS:
+        if array.flags.c_contiguous:
+            return rebuild_array, (_buffer(array), dtype.str, array.shape)
+    elif dtype.hasobject:
+        return NotImplemented
+    return _reduce_laid_out(array)
+
+
+def _reduce_laid_out(array: _Array) -> Any:
+    shape, strides = array.shape, array.strides
+    if has_repeats(shape, strides):
+        kept = array[without_repeats(shape, strides)]
+        return rebuild_repeated, (kept, shape)
+    if array.flags.c_contiguous or not is_dense(shape, strides, array.itemsize):
+        flat, order = np.ascontiguousarray(array).reshape(-1), None
+    else:
+        flat, order = _in_memory_order(array), strides
+    data = _buffer(flat.view(np.uint8) if flat.size else flat)
+    return rebuild_array, (data, _dtype_word(array.dtype), shape, order)
+
+
+def _in_memory_order(array: _Array) -> _Array:
+    # A dense array is C-contiguous once its axes are sorted by stride.
+    strides, shape = array.strides, array.shape
+    axes = axes_by_stride(shape, strides)
+    return array.transpose(axes).reshape(-1)
+
+
+def _buffer(flat: _Array) -> PickleBuffer | bytearray:
+    if flat.nbytes >= THRESHOLD:
+        return PickleBuffer(flat)
+    return bytearray(flat.tobytes())
+
+
+def _dtype_word(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
+    named = dtype.kind in _PLAIN_KINDS or dtype.kind in _NAMED_KINDS
+    return dtype.str if named and dtype.metadata is None else dtype
+
+
+def rebuild_array(
+    data: Any,
+    dtype: str | np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None = None,
+) -> _Array:
+    """A writable array over `data`; the inverse of `reduce_array`."""
+    if type(data) is bytes:  # a read-only buffer that was pickled in band
+        data = bytearray(data)
+    return np.ndarray(shape, dtype, data, 0, strides)
+
+
+def rebuild_repeated(kept: _Array, shape: tuple[int, ...]) -> _Array:
+    """Expand the dimensions that were sent once; the result is read-only."""
+    return np.broadcast_to(kept, shape)
+
+
+HANDLERS: dict[type, Callable[[Any], Any]] = {np.ndarray: reduce_array}

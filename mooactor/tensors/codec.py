@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Arrays and tensors as pickle reductions: a few words of layout plus one buffer.
+
+`reduce` is asked first for every object that a pickler meets. It answers for exact
+numpy arrays and torch tensors (and `torch.nn.Parameter`), with a reduction whose
+data is one flat `pickle.PickleBuffer` from `THRESHOLD` bytes up, and a bytearray
+inside the pickle below. Everything else it leaves to pickle.
+
+Shapes, dtypes, `requires_grad`, devices and dense memory orders survive. Slices
+with gaps and negative strides arrive compact; dimensions of stride 0 are sent once
+and expanded again. Two views of one memory arrive as two arrays with right values
+that share nothing; one object met twice in a pickle arrives as one.
+
+Neither numpy nor torch is imported here before an object of theirs is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mooactor.tensors.layout import THRESHOLD
+
+__all__ = ["THRESHOLD", "reduce"]
+
+_Handler = Callable[[Any], Any]
+_handlers: dict[type, _Handler] = {}
+
+
+def reduce(obj: Any) -> Any:
+    """The reduction of an array or tensor, `NotImplemented` for anything else.
+
+    What is returned is what `object.__reduce_ex__` would return: a callable and its
+    arguments. The buffer in it keeps the memory alive until it is dropped; it is
+    read when the data plane exports it, so the object must not change before that.
+    """
+    handler = _handlers.get(type(obj))
+    if handler is not None:
+        return handler(obj)
+    if type(obj).__module__ in _LIBRARIES:
+        return _reduce_of_new_library(obj)
+    return NotImplemented
+
+
+def _reduce_of_new_library(obj: Any) -> Any:
+    _LIBRARIES.pop(type(obj).__module__)()
+    handler = _handlers.get(type(obj))
+    return NotImplemented if handler is None else handler(obj)
+
+
+def _learn_numpy() -> None:
+    from mooactor.tensors import arrays
+
+    _handlers.update(arrays.HANDLERS)
+
+
+def _learn_torch() -> None:
+    from mooactor.tensors import torches
+
+    _handlers.update(torches.HANDLERS)
+
+
+# The modules that name the classes; each entry goes when it has been used.
+_LIBRARIES = {
+    "numpy": _learn_numpy,
+    "torch": _learn_torch,
+    "torch.nn.parameter": _learn_torch,
+}

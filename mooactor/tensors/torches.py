@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""How a torch tensor becomes one flat buffer and a few words, and comes back.
+
+Tensors elsewhere than in the computer's memory are copied to it first and arrive
+on a device of the same name. Sparse and quantised tensors, those with names, hooks
+or attributes of their own, and subclasses are left to torch's own pickling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pickle import PickleBuffer
+from typing import Any
+
+import torch
+
+from mooactor.tensors.layout import (
+    THRESHOLD,
+    has_repeats,
+    is_dense,
+    without_repeats,
+)
+
+# Integers of the same size stand in for what numpy does not know.
+_NATIVE = (
+    *(torch.float64, torch.float32, torch.float16, torch.complex64),
+    *(torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16),
+    *(torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64),
+)
+_STAND_INS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _sendable_dtypes() -> dict[torch.dtype, tuple[str, torch.dtype | None]]:
+    found: dict[torch.dtype, tuple[str, torch.dtype | None]] = {}
+    for name in dir(torch):
+        dtype = getattr(torch, name)
+        if not isinstance(dtype, torch.dtype) or "q" in name:  # quint8, qint32, …
+            continue
+        if dtype in _NATIVE:
+            found[dtype] = (name, None)
+        elif dtype.itemsize in _STAND_INS:
+            found[dtype] = (name, _STAND_INS[dtype.itemsize])
+    return found
+
+
+_DTYPES = _sendable_dtypes()
+# Named tensors are gone from newer versions of torch.
+_has_names: Callable[[torch.Tensor], bool] = getattr(
+    torch.Tensor, "has_names", lambda tensor: False
+)
+
+
+def reduce_tensor(tensor: torch.Tensor) -> Any:
+    """The reduction of an exact `torch.Tensor`."""
+    return _reduce(tensor, _GRAD if tensor.requires_grad else 0)
+
+
+def reduce_parameter(parameter: torch.nn.Parameter) -> Any:
+    """The reduction of an exact `torch.nn.Parameter`."""
+    return _reduce(parameter, _PARAMETER | (_GRAD if parameter.requires_grad else 0))
+
+
+_GRAD = 1
+_PARAMETER = 2
+
+
+def _reduce(tensor: torch.Tensor, flags: int) -> Any:
+    known = _DTYPES.get(tensor.dtype)
+    if known is None or _is_special(tensor):
+        return NotImplemented
+    name, stand_in = known
+    plain = tensor.detach()
+    if not tensor.is_cpu or tensor.is_conj() or tensor.is_neg():
+        return _reduce_elsewhere(plain, flags)
+    if not tensor.is_contiguous():
+        return _reduce_laid_out(plain, name, stand_in, flags)
+    data = _buffer(plain, stand_in)
+    return rebuild_tensor, (data, name, tuple(tensor.shape), None, flags)
+
+
+def _is_special(tensor: torch.Tensor) -> bool:
+    return bool(
+        tensor.layout is not torch.strided
+        or tensor.is_quantized
+        or tensor.is_meta
+        or tensor.__dict__
+        or tensor._backward_hooks
+        or _has_names(tensor)
+    )
+
+
+def _reduce_elsewhere(plain: torch.Tensor, flags: int) -> Any:
+    resolved = plain.resolve_conj().resolve_neg()
+    if resolved.is_cpu:
+        return rebuild_flagged, (resolved, None, flags)
+    return rebuild_flagged, (resolved.cpu(), str(resolved.device), flags)
+
+
+def _reduce_laid_out(
+    plain: torch.Tensor, name: str, stand_in: torch.dtype | None, flags: int
+) -> Any:
+    shape, strides = tuple(plain.shape), plain.stride()
+    if has_repeats(shape, strides):
+        kept = plain[without_repeats(shape, strides)]
+        return rebuild_repeated, (kept, shape, flags)
+    if not is_dense(shape, strides, 1):
+        data = _buffer(plain.contiguous(), stand_in)
+        return rebuild_tensor, (data, name, shape, None, flags)
+    start = plain.storage_offset()
+    data = _buffer(plain.as_strided((plain.numel(),), (1,), start), stand_in)
+    return rebuild_tensor, (data, name, shape, strides, flags)
+
+
+def _buffer(flat: torch.Tensor, stand_in: torch.dtype | None) -> Any:
+    # `flat` is contiguous. The array shares its memory and keeps it alive.
+    array = (flat if stand_in is None else flat.view(stand_in)).numpy()
+    if array.nbytes >= THRESHOLD:
+        return PickleBuffer(array)
+    return bytearray(array.tobytes())
+
+
+def rebuild_tensor(
+    data: Any,
+    name: str,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    flags: int,
+) -> torch.Tensor:
+    """A writable tensor over `data`; the inverse of `reduce_tensor`."""
+    dtype = getattr(torch, name)
+    if not len(data):
+        tensor = torch.empty(shape, dtype=dtype)
+    else:
+        if type(data) is bytes:  # a read-only buffer that was pickled in band
+            data = bytearray(data)
+        flat = torch.frombuffer(data, dtype=dtype)
+        tensor = (
+            flat.view(shape) if strides is None else flat.as_strided(shape, strides)
+        )
+    return _flagged(tensor, flags)
+
+
+def rebuild_repeated(
+    kept: torch.Tensor, shape: tuple[int, ...], flags: int
+) -> torch.Tensor:
+    """Expand the dimensions that were sent once."""
+    return _flagged(kept.expand(shape), flags)
+
+
+def rebuild_flagged(
+    resolved: torch.Tensor, device: str | None, flags: int
+) -> torch.Tensor:
+    """Put a tensor that was copied for the journey back on its device."""
+    return _flagged(resolved if device is None else resolved.to(device), flags)
+
+
+def _flagged(tensor: torch.Tensor, flags: int) -> torch.Tensor:
+    if flags & _PARAMETER:
+        return torch.nn.Parameter(tensor, bool(flags & _GRAD))
+    return tensor.requires_grad_() if flags else tensor
+
+
+HANDLERS: dict[type, Callable[[Any], Any]] = {
+    torch.Tensor: reduce_tensor,
+    torch.nn.Parameter: reduce_parameter,
+}

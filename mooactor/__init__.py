@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""mooactor: actors over ZeroMQ, tensors over a C data plane, learner groups.
+
+Start with `actor`, `spawn` and `init`; errors are one tree under `MooError`.
+"""
+
+from mooactor.actors.api import (
+    as_completed,
+    get,
+    hosts,
+    kill,
+    put,
+    stats,
+    stop,
+    submit,
+    wait,
+)
+from mooactor.actors.current import Current, current
+from mooactor.actors.decorator import actor, method
+from mooactor.actors.group import Group
+from mooactor.actors.handle import Handle
+from mooactor.actors.monitor import monitor
+from mooactor.actors.ref import Ref
+from mooactor.actors.sessions import init, shutdown
+from mooactor.actors.spawn import Spec, lookup, on, spawn
+from mooactor.actors.stream import Stream
+from mooactor.errors import (
+    ActorDied,
+    ActorRestarted,
+    ActorUnavailable,
+    AuthError,
+    CallTimeout,
+    Cancelled,
+    Cause,
+    DeadlockError,
+    InternalError,
+    MooError,
+    OutOfMemory,
+    Overloaded,
+    PeerLost,
+    PlacementError,
+    RemoteError,
+    VersionMismatch,
+)
+from mooactor.process.supervision import (
+    Died,
+    Event,
+    Restart,
+    Restarted,
+    Started,
+    Stopped,
+)
+
+__version__ = "0.1.0"

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""`monitor`: what happens to an actor, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from mooactor.actors.handle import handle_of
+from mooactor.actors.ref import refuse_on_loop
+from mooactor.process.lifeline import Message
+from mooactor.process.supervised import cause_of
+from mooactor.process.supervision import Died, Event, Restarted, Started, Stopped
+
+
+class Monitor(Iterator[Event], AsyncIterator[Event]):
+    """Iterate over it, plainly or with ``async for``; see `monitor`."""
+
+    def __init__(self, handle: Any) -> None:
+        runtime, link = handle_of(handle)._where()
+        self._runtime = runtime
+        self._actor_id = link.actor_id
+        self._label = link.label
+        self._events: deque[Event] = deque()
+        self._notify: Callable[[], None] | None = None
+        self._over = False
+        self._last = False
+        self._number = runtime.add_monitor(self._actor_id, self._on_event)
+
+    def _on_event(self, message: Message) -> None:
+        self._events.append(_event(message))
+        self._last = message["last"]
+        if self._notify is not None:
+            self._notify()
+
+    def _next(self) -> Event:
+        event = self._events.popleft()
+        if self._last and not self._events:
+            self.close()
+        return event
+
+    def __iter__(self) -> Monitor:
+        return self
+
+    def __next__(self) -> Event:
+        """The next event, waiting for it; the iteration ends with the last one."""
+        if self._over and not self._events:
+            raise StopIteration
+        if not self._events:
+            refuse_on_loop(f"an event of {self._label}")
+            self._runtime.pump.wait(lambda: self._events or self._runtime.closed)
+        if not self._events:
+            raise StopIteration
+        return self._next()
+
+    def __aiter__(self) -> Monitor:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._over or self._runtime.closed:
+                raise StopAsyncIteration
+            await self._arrival()
+        return self._next()
+
+    async def _arrival(self) -> None:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        thread = threading.get_ident()
+
+        def notify() -> None:
+            if threading.get_ident() == thread:
+                event.set()
+            else:
+                self._runtime.pump._call_soon(loop, event.set)
+
+        self._notify = notify
+        self._runtime.pump.attach(loop)
+        if not self._events:
+            await event.wait()
+
+    def close(self) -> None:
+        """Listen no longer."""
+        if not self._over:
+            self._over = True
+            self._runtime.remove_monitor(self._actor_id, self._number)
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def monitor(handle: Any) -> Monitor:
+    """Events of an actor: `Started`, `Died`, `Restarted`, `Stopped`, each once.
+
+    The last event before now comes first, so nothing is missed by asking late.
+
+    Raises:
+      ActorUnavailable: there is no such actor in this session.
+    """
+    return Monitor(handle)
+
+
+def _event(message: Message) -> Event:
+    actor, incarnation = message["actor"], message["incarnation"]
+    if message["what"] == "started":
+        return Started(actor, incarnation)
+    if message["what"] == "restarted":
+        return Restarted(actor, incarnation)
+    kind = Died if message["what"] == "died" else Stopped
+    return kind(actor, incarnation, cause_of(message["record"]))

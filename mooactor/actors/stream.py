@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""`Stream`: what a generator method of an actor yields, as it yields it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Generic, TypeVar
+
+from mooactor.actors.ref import refuse_on_loop
+from mooactor.control import envelope
+from mooactor.process.outcome import Outcome, Reply
+from mooactor.process.runtime import Runtime
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
+    """Iterate over it, plainly or with ``async for``; once.
+
+    The producer is at most `window` items ahead; then it stops until items are taken.
+    An exception of the producer comes after the items before it. Closing the stream,
+    or dropping it, ends the producer.
+    """
+
+    __slots__ = ("_runtime", "_label", "_items", "_window", "_taken", "_producer")
+
+    def __init__(self, runtime: Runtime, label: str, window: int) -> None:
+        super().__init__()
+        if window < 1:
+            raise ValueError("stream_window is a number of items, at least 1")
+        self._runtime = runtime
+        self._label = label
+        self._items: deque[Reply] = deque()
+        self._window = window
+        self._taken = 0
+        self._producer = 0
+
+    def open(self, process_id: int) -> None:
+        """Tell the producer how far ahead it may be."""
+        self._producer = process_id
+        self._give_credit(self._window)
+
+    def _give_credit(self, items: int) -> None:
+        record = envelope.pack_record(
+            envelope.CREDIT, self.call_id, b"", 0, float(items)
+        )
+        self._runtime.messenger.peer(self._producer).send(record)
+
+    def on_item(self, reply: Reply) -> None:
+        """An item has come; in the pump's thread."""
+        self._items.append(reply)
+        self._runtime.pump.wake()
+        listeners = self._listeners
+        if listeners:
+            for listener in list(listeners):
+                listener()
+
+    def _arrived(self) -> bool:
+        return bool(self._items) or self.state != 0
+
+    def _take(self) -> T_co:
+        reply = self._items.popleft()
+        self._taken += 1
+        if 2 * self._taken >= self._window and not self.state:
+            self._give_credit(self._taken)
+            self._taken = 0
+        value: T_co = reply.value()
+        return value
+
+    def __iter__(self) -> Stream[T_co]:
+        return self
+
+    def __next__(self) -> T_co:
+        """The next item.
+
+        Raises:
+          StopIteration: the generator has returned.
+          BaseException: it raised, or its actor died.
+          RuntimeError: on a running event loop; use ``async for`` there.
+        """
+        if not self._items:
+            if not self.state:
+                refuse_on_loop(self._label)
+                self._runtime.flush()
+                self._runtime.pump.wait(self._arrived)
+            if not self._items:
+                self.unwrap()  # raises what it ended with
+                raise StopIteration
+        return self._take()
+
+    def __aiter__(self) -> Stream[T_co]:
+        return self
+
+    async def __anext__(self) -> T_co:
+        while not self._items:
+            if self.state:
+                self.unwrap()
+                raise StopAsyncIteration
+            await self._arrival()
+        return self._take()
+
+    async def _arrival(self) -> None:
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+        thread = threading.get_ident()
+
+        def arrived() -> None:
+            if threading.get_ident() == thread:
+                event.set()
+            else:
+                self._runtime.pump._call_soon(loop, event.set)
+
+        self._runtime.pump.attach(loop)
+        self._runtime.flush()
+        self.listen(arrived)
+        try:
+            if not self._arrived():
+                await event.wait()
+        finally:
+            self.unlisten(arrived)
+
+    def close(self) -> None:
+        """End the producer; items that have come already are dropped."""
+        self._items.clear()
+        self._runtime.cancel(self)
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        self.close()
+
+    def __enter__(self) -> Stream[T_co]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.state and self._producer and not self._runtime.closed:
+            self._runtime.post_later(self._producer, envelope.CANCEL, self.call_id)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a stream has one consumer and cannot be sent elsewhere; pass the handle, "
+            "and let the other side call the generator"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Stream {self._label}>"

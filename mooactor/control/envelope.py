@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""The wire format of control messages: parsed with `struct`, never with pickle.
+
+One ZeroMQ message carries one *envelope*: a fixed prefix (magic, version, session
+key, sender) and then *records* back to back, so that several small calls share one
+send and one wake-up. All integers are little-endian.
+
+Envelope prefix, 28 bytes::
+
+    0  2  magic "MO"      2  1  version      3  1  zero
+    4 16  session key    20  8  sender's process id
+
+Record head, 20 bytes, then ``body_bytes`` of body::
+
+    0  1  kind       1  1  flags     2  1  priority (signed)     3  1  chain length
+    4  4  body_bytes 8  8  call id  16  4  float32, by kind: seconds left, or zero
+
+Body of a CALL: name length (1), method name, chain (8 bytes per actor id), then the
+payload. Body of everything else: the payload. A payload with the ATTACHED flag begins
+with a count (2) and that many descriptors of the data plane, each with its length (1);
+the rest is a pickle. The session key is compared before anything else is looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from hmac import compare_digest
+from typing import NamedTuple
+
+from mooactor.errors import AuthError, MooError, VersionMismatch
+
+VERSION = 1
+KEY_BYTES = 16
+PREFIX_BYTES = 28
+MAX_CHAIN = 255
+
+# Kinds of records.
+CALL = 1  # caller -> actor
+REPLY = 2  # actor -> caller: one result, one stream item or the end of a stream
+CANCEL = 3  # caller -> actor
+CREDIT = 4  # consumer -> producer: room for `value` more stream items
+STOP = 5  # anyone -> actor: finish what is queued, then end
+FORWARD = 6  # caller -> actor: send the result of a call to a third process, too
+FETCH = 7  # borrower -> owner: send the value of an object when it is there
+BORROW = 8  # holder -> owner: a third process now holds this object as well
+RELEASE = 9  # borrower -> owner: no longer held here
+PROBE = 10  # deadlock detection: "the sender waits for you"
+VALUE = 11  # producer -> consumer: the value of a Ref that a queued call waits for
+_KINDS = frozenset(range(CALL, VALUE + 1))
+
+# Flags. The low bits are shared, the others belong to CALL or to REPLY.
+ATTACHED = 1  # the payload begins with data-plane descriptors
+EMPTY = 2  # no payload: no arguments, or the result None
+KWARGS = 4  # CALL: the payload is (args, kwargs), not args
+STREAM = 8  # CALL: a generator; REPLY: one item of it
+ONE_WAY = 16  # CALL: errors are logged by the actor, the caller does not wait
+REFS = 32  # CALL: some arguments are placeholders, filled by FORWARDed values
+ERROR = 4  # REPLY: the payload is an exception
+LAST = 16  # REPLY: the stream ends here
+GONE = 32  # REPLY to FORWARD: the result was sent already; ask the caller
+
+_PREFIX = struct.Struct("<2sBB16sQ")
+_HEAD = struct.Struct("<BBbBIQf")
+HEAD_BYTES = _HEAD.size
+pack_head = _HEAD.pack
+_unpack_head = _HEAD.unpack_from
+_U16 = struct.Struct("<H")
+
+
+class MalformedMessage(MooError):
+    """Bytes that are no message of ours; they were dropped."""
+
+
+class Record(NamedTuple):
+    """One parsed record. ``payload`` is a view into the message."""
+
+    kind: int
+    flags: int
+    priority: int
+    call_id: int
+    value: float
+    name: bytes
+    chain: tuple[int, ...]
+    payload: memoryview | bytes
+
+
+def prefix(key: bytes, sender: int) -> bytes:
+    """The constant first bytes of every message that process `sender` sends."""
+    return _PREFIX.pack(b"MO", VERSION, 0, key, sender)
+
+
+def pack_record(
+    kind: int,
+    call_id: int,
+    payload: bytes = b"",
+    flags: int = 0,
+    value: float = 0.0,
+) -> bytes:
+    """One record of any kind but CALL."""
+    return pack_head(kind, flags, 0, 0, len(payload), call_id, value) + payload
+
+
+def pack_chain(chain: Sequence[int]) -> bytes:
+    """The actor ids of a chain of blocking calls, the latest caller last."""
+    return struct.pack(f"<{len(chain)}Q", *chain)
+
+
+def open_envelope(message: bytes, key: bytes) -> int:
+    """Check magic, version and key; return the sender's process id.
+
+    Raises:
+      MalformedMessage, VersionMismatch, AuthError: the message must be dropped.
+    """
+    if len(message) < PREFIX_BYTES or message[:2] != b"MO":
+        raise MalformedMessage("not a mooactor message")
+    if not compare_digest(message[4:20], key):
+        raise AuthError("a message without this session's key was dropped")
+    if message[2] != VERSION:
+        raise VersionMismatch(
+            f"a peer speaks protocol {message[2]}, this process {VERSION}; "
+            "install the same mooactor on both sides"
+        )
+    return int.from_bytes(message[20:28], "little")
+
+
+def records(message: bytes) -> Iterator[Record]:
+    """The records of a message whose envelope was opened.
+
+    Raises:
+      MalformedMessage: at the first record that does not fit; those before it
+        were whole.
+    """
+    view = memoryview(message)
+    offset, end = PREFIX_BYTES, len(message)
+    while offset < end:
+        if end - offset < HEAD_BYTES:
+            raise MalformedMessage("a record head is cut short")
+        kind, flags, priority, hops, size, call_id, value = _unpack_head(
+            message, offset
+        )
+        offset += HEAD_BYTES
+        stop = offset + size
+        if stop > end or kind not in _KINDS:
+            raise MalformedMessage(f"record kind {kind} with {size} bytes of body")
+        name, chain = b"", ()
+        if kind == CALL:
+            name, chain, offset = _call_body(message, offset, stop, hops)
+        yield Record(
+            kind, flags, priority, call_id, value, name, chain, view[offset:stop]
+        )
+        offset = stop
+
+
+def _call_body(
+    message: bytes, offset: int, stop: int, hops: int
+) -> tuple[bytes, tuple[int, ...], int]:
+    if offset >= stop:
+        raise MalformedMessage("a call without a method name")
+    start = offset + 1
+    offset = start + message[offset]
+    if offset + 8 * hops > stop:
+        raise MalformedMessage("a call's name or chain is cut short")
+    name = message[start:offset]
+    if not hops:
+        return name, (), offset
+    return name, struct.unpack_from(f"<{hops}Q", message, offset), offset + 8 * hops
+
+
+def pack_attached(descriptors: Sequence[bytes], pickled: bytes) -> bytes:
+    """A payload that begins with data-plane descriptors."""
+    parts = [_U16.pack(len(descriptors))]
+    for descriptor in descriptors:
+        parts += (bytes((len(descriptor),)), descriptor)
+    parts.append(pickled)
+    return b"".join(parts)
+
+
+def split_attached(payload: memoryview | bytes) -> tuple[list[bytes], memoryview]:
+    """The descriptors and the pickle of a payload with the ATTACHED flag.
+
+    Raises:
+      MalformedMessage: the descriptors do not fit into the payload.
+    """
+    view = memoryview(payload)
+    if len(view) < 2:
+        raise MalformedMessage("attachments are cut short")
+    (count,) = _U16.unpack_from(view)
+    descriptors, offset = [], 2
+    for _ in range(count):
+        if offset >= len(view) or offset + 1 + view[offset] > len(view):
+            raise MalformedMessage("attachments are cut short")
+        start = offset + 1
+        offset = start + view[offset]
+        descriptors.append(bytes(view[start:offset]))
+    return descriptors, view[offset:]

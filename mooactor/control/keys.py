@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""The session key: who holds it belongs to the session."""
+
+from __future__ import annotations
+
+import secrets
+
+from mooactor.control.envelope import KEY_BYTES
+
+
+def new_session_key() -> bytes:
+    """A fresh random key; it travels to processes by inheritance only."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def new_process_id() -> int:
+    """A random 64-bit id whose low 16 bits, the incarnation, are zero.
+
+    An actor keeps its id through restarts; the process of its n-th incarnation has
+    the actor's id plus n.
+    """
+    return secrets.randbits(48) << 16
+
+
+def actor_of(process_id: int) -> int:
+    """The actor id that a process id belongs to."""
+    return process_id & ~0xFFFF

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""Sockets: one ROUTER inbox per process, and a DEALER to each peer.
+
+Requests and replies alike arrive in the inbox, so a process waits on one socket
+only. Sending never blocks: libzmq's own thread queues and connects, also to a peer
+whose inbox does not exist yet. Bounds are kept above, by counting calls.
+
+Threads: `receive` and `wait` belong to whichever thread holds the pump's lock;
+`send` and `flush` may be called from any thread, each peer has a lock of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+import zmq
+from zmq.backend import zmq_poll  # type: ignore[attr-defined]
+
+from mooactor.control.envelope import KEY_BYTES, prefix
+
+_FLUSH_RECORDS = 64
+_FLUSH_BYTES = 1 << 16
+_RECONNECT_MS = 1
+_RECONNECT_MAX_MS = 64
+
+
+class Peer:
+    """The sending side towards one process, with the records not yet sent."""
+
+    __slots__ = ("process_id", "_socket", "_lock", "_pending", "_bytes", "_prefix")
+
+    def __init__(self, process_id: int, socket: zmq.Socket[bytes], head: bytes) -> None:
+        self.process_id = process_id
+        self._socket = socket
+        self._lock = threading.Lock()
+        self._prefix = head
+        self._pending: list[bytes] = [head]
+        self._bytes = 0
+
+    def send(self, record: bytes) -> None:
+        """Send `record` now, behind those that wait already."""
+        with self._lock:
+            self._pending.append(record)
+            self._flush()
+
+    def queue(self, record: bytes) -> bool:
+        """Keep `record` for the next flush; True if something now waits for it."""
+        with self._lock:
+            self._pending.append(record)
+            self._bytes += len(record)
+            if len(self._pending) > _FLUSH_RECORDS or self._bytes > _FLUSH_BYTES:
+                self._flush()
+                return False
+            return True
+
+    def flush(self) -> None:
+        """Send what waits, in one message."""
+        if len(self._pending) > 1:
+            with self._lock:
+                self._flush()
+
+    def _flush(self) -> None:
+        # Lock held. A closed socket means a dead peer: its calls fail elsewhere.
+        pending = self._pending
+        if len(pending) == 1:
+            return
+        message = b"".join(pending)
+        self._pending = [self._prefix]
+        self._bytes = 0
+        if not self._socket.closed:
+            self._socket.send(message, zmq.NOBLOCK)
+
+    def unsent(self) -> bool:
+        """Whether some record has not been handed to the socket yet."""
+        return len(self._pending) > 1
+
+    def close(self, linger_ms: int) -> None:
+        with self._lock:
+            self._socket.close(linger=linger_ms)
+
+
+class Messenger:
+    """All ZeroMQ of one process. ``directory`` is private to this session."""
+
+    def __init__(self, directory: str, process_id: int, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a session key has {KEY_BYTES} bytes, not {len(key)}")
+        self.process_id = process_id
+        self._directory = directory
+        self._prefix = prefix(key, process_id)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+        self._context.set(zmq.MAX_SOCKETS, 16384)
+        self._inbox = self._context.socket(zmq.ROUTER)
+        self._inbox.setsockopt(zmq.RCVHWM, 0)
+        self._inbox.setsockopt(zmq.LINGER, 0)
+        self._inbox.bind(self._address(process_id))
+        self.inbox_fd = int(self._inbox.getsockopt(zmq.FD))
+        self._peers: dict[int, Peer] = {}
+        self._lock = threading.Lock()
+
+    def _address(self, process_id: int) -> str:
+        return f"ipc://{self._directory}/{process_id:016x}"
+
+    def peer(self, process_id: int) -> Peer:
+        """The way to a process, connected on first use."""
+        peer = self._peers.get(process_id)
+        return peer if peer is not None else self._connect(process_id)
+
+    def _connect(self, process_id: int) -> Peer:
+        with self._lock:
+            if process_id not in self._peers:
+                socket = self._context.socket(zmq.DEALER)
+                socket.setsockopt(zmq.SNDHWM, 0)
+                socket.setsockopt(zmq.LINGER, 0)
+                socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+                socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+                socket.connect(self._address(process_id))
+                self._peers[process_id] = Peer(process_id, socket, self._prefix)
+            return self._peers[process_id]
+
+    def forget(self, process_id: int) -> None:
+        """Drop the connection to a process that is gone."""
+        with self._lock:
+            peer = self._peers.pop(process_id, None)
+        if peer is not None:
+            peer.close(linger_ms=0)
+
+    def receive(self) -> bytes | None:
+        """The next message, without blocking. Frames beyond two are dropped."""
+        inbox = self._inbox
+        try:
+            inbox.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        message = inbox.recv() if inbox.getsockopt(zmq.RCVMORE) else b""
+        while inbox.getsockopt(zmq.RCVMORE):
+            inbox.recv()
+            message = b""
+        return message
+
+    def wait(self, descriptors: Sequence[int], timeout_ms: int) -> bool:
+        """Sleep until the inbox or a descriptor is readable; -1 waits for ever."""
+        watched = [(self._inbox, zmq.POLLIN)]
+        watched += [(fd, zmq.POLLIN) for fd in descriptors]
+        return bool(zmq_poll(watched, timeout_ms))
+
+    def close(self, linger_ms: int = 500) -> None:
+        """Send what is queued, for at most `linger_ms`, and free everything."""
+        with self._lock:
+            peers, self._peers = list(self._peers.values()), {}
+        for peer in peers:
+            peer.flush()
+            peer.close(linger_ms)
+        self._inbox.close(linger=0)
+        self._context.term()
+        try:
+            os.unlink(f"{self._directory}/{self.process_id:016x}")
+        except FileNotFoundError:
+            pass  # libzmq usually removes it itself

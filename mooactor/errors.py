@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""Every error that mooactor raises by itself, in one tree.
+
+::
+
+    MooError
+    ├── CallTimeout        (also TimeoutError)  the deadline passed; `delivered` says whether it may have run
+    ├── ActorDied                                the actor's process is gone, and `cause` says why
+    │   └── ActorRestarted                       … and its supervisor has started it anew
+    ├── ActorUnavailable                         no such actor, or it no longer takes calls
+    ├── Overloaded                               the mailbox is at its bound; nothing was sent
+    ├── Cancelled                                the call was cancelled, by its caller or its deadline
+    ├── DeadlockError                            the call could only wait for itself
+    ├── PeerLost                                 a member of a learner group died during an operation
+    ├── PlacementError                           no host satisfies what was asked for
+    ├── AuthError                                the peer does not hold the session key
+    ├── VersionMismatch                          the peer speaks another protocol version
+    ├── OutOfMemory        (also MemoryError)    the shared-memory arena is at its limit
+    ├── RemoteError                              stands in for an exception that cannot be pickled
+    └── InternalError                            a bug in mooactor: please report it
+
+A method's own exception is none of these: it reaches the caller as its own type,
+with the remote traceback as a note. All errors here can be pickled.
+"""
+
+from __future__ import annotations
+
+import signal as _signal
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a process ended.
+
+    ``kind`` is ``"exit"`` (`exitcode`), ``"signal"`` (`signal`), ``"exception"``
+    (`exception`, raised by ``__init__`` or ``__restore__``), ``"oom"`` (killed by the
+    kernel for memory), ``"killed"`` (`moo.kill`) or ``"stopped"`` (`moo.stop`).
+    ``stderr`` holds the last lines that the process wrote there.
+    """
+
+    kind: Literal["exit", "signal", "exception", "oom", "killed", "stopped"]
+    exitcode: int | None = None
+    signal: int | None = None
+    exception: BaseException | None = None
+    stderr: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        if self.kind == "signal" and self.signal is not None:
+            return f"killed by signal {self.signal} ({_signal_name(self.signal)})"
+        if self.kind == "exit":
+            return f"exited with code {self.exitcode}"
+        if self.kind == "exception":
+            return f"{type(self.exception).__name__}: {self.exception}"
+        return _PLAIN_CAUSES[self.kind]
+
+
+_PLAIN_CAUSES = {
+    "oom": "killed by the kernel: out of memory",
+    "killed": "killed by moo.kill",
+    "stopped": "stopped by moo.stop",
+    "signal": "killed by a signal",
+}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return _signal.Signals(number).name
+    except ValueError:
+        return "unknown signal"
+
+
+class MooError(Exception):
+    """The root of the tree; never raised itself.
+
+    ``delivered`` is True if the call certainly reached its method, False if it
+    certainly did not run, None if that is unknown or makes no sense.
+    """
+
+    def __init__(
+        self, message: str = "", *, delivered: bool | None = None, **details: Any
+    ) -> None:
+        super().__init__(message)
+        self.delivered = delivered
+        self.__dict__.update(details)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = dict(self.__dict__)
+        return (_rebuild, (type(self), str(self.args[0] if self.args else ""), state))
+
+
+def _rebuild(cls: type[MooError], message: str, state: dict[str, Any]) -> MooError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class CallTimeout(MooError, TimeoutError):
+    """The deadline of a call, or the timeout of a wait, passed first."""
+
+
+class ActorDied(MooError):
+    """The actor's process ended before the call did; see `cause`."""
+
+    cause: Cause | None = None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        cause: Cause | None = None,
+        delivered: bool | None = None,
+    ) -> None:
+        super().__init__(message, delivered=delivered, cause=cause)
+
+
+class ActorRestarted(ActorDied):
+    """The actor died during the call and runs again; new calls reach the new one."""
+
+
+class ActorUnavailable(MooError):
+    """There is no such actor, or it no longer takes calls."""
+
+
+class Overloaded(MooError):
+    """The actor's mailbox is at its bound, and the call was to raise then."""
+
+
+class Cancelled(MooError):
+    """The call was cancelled."""
+
+
+class DeadlockError(MooError):
+    """A cycle of blocking calls: each waits for the next one for ever.
+
+    ``cycle`` names the actors in the order in which they wait.
+    """
+
+    cycle: tuple[str, ...] = ()
+
+
+class PeerLost(MooError):
+    """A member of a learner group died or left during an operation.
+
+    ``rank`` and ``epoch`` say which member of which membership.
+    """
+
+    rank: int = -1
+    epoch: int = -1
+
+
+class PlacementError(MooError):
+    """No host can give what was asked for."""
+
+
+class AuthError(MooError):
+    """The other side does not hold this session's key."""
+
+
+class VersionMismatch(MooError):
+    """The other side speaks another version of the protocol or of Python."""
+
+
+class OutOfMemory(MooError, MemoryError):
+    """The shared-memory arena is at its limit; the message names the holders."""
+
+
+class RemoteError(MooError):
+    """Stands in for a remote exception that cannot be pickled.
+
+    ``type_name`` is the name of the exception's own type.
+    """
+
+    type_name: str = ""
+
+
+class InternalError(MooError):
+    """A broken invariant of mooactor itself. Please report it."""

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""Finding cycles of blocking calls among actors that run one method at a time.
+
+Two nets. A plain (blocking) call carries the chain of actors that wait for it; a call
+back into the chain is refused before it is sent. What the chain cannot show (two
+actors that call each other at the same moment, a wait for an older Ref) is found by
+edge chasing (Chandy, Misra, Haas: Distributed Deadlock Detection, 1983, AND model):
+who has waited for a while sends a probe to the actor it waits for; an actor that waits
+itself passes it on; a probe that comes home has walked a cycle.
+"""
+
+from __future__ import annotations
+
+import struct
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from mooactor.control import envelope
+from mooactor.errors import DeadlockError
+from mooactor.process.calls import CallContext
+
+if TYPE_CHECKING:
+    from mooactor.process.links import Link
+    from mooactor.process.outcome import Outcome
+    from mooactor.process.runtime import Runtime
+
+_FIRST_PROBE_S = 0.1
+_NEXT_PROBE_S = 0.4
+_MAX_HOPS = 64
+_HEAD = struct.Struct("<QQ")
+
+
+class DeadlockDetector:
+    """One per process; of use where a serial actor lives."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._wait_id = 0
+        self._waiting: tuple[int, Outcome, str] | None = None
+
+    def refuse_cycle(self, link: Link, caller: CallContext) -> None:
+        """Raise if the callee already waits for this call.
+
+        Raises:
+          DeadlockError: nothing was sent.
+        """
+        if not link.serial:
+            return
+        if link.actor_id == caller.actor_id:
+            raise DeadlockError(
+                f"{caller.actor_label} calls itself and waits; it runs one method at "
+                "a time. Call the method on self, or use .remote() or .tell()",
+                delivered=False,
+                cycle=(caller.actor_label,),
+            )
+        if link.actor_id in caller.chain:
+            raise DeadlockError(
+                f"{caller.actor_label} calls {link.label}, which waits for "
+                f"{caller.actor_label}.{caller.method}; use .remote() or .tell() on "
+                "one side, or make one of them async",
+                delivered=False,
+                cycle=(link.label, caller.actor_label),
+            )
+
+    def wait(
+        self, outcome: Outcome, deadline: float | None, caller: CallContext
+    ) -> bool:
+        """Wait inside a serial actor's method, probing once that takes long."""
+        runtime = self._runtime
+        step = _FIRST_PROBE_S
+        self._wait_id += 1
+        previous = self._waiting
+        self._waiting = (self._wait_id, outcome, caller.actor_label)
+        try:
+            while True:
+                until = perf_counter() + step
+                if deadline is not None:
+                    until = min(until, deadline)
+                if runtime.wait_plainly(outcome, until):
+                    return True
+                if deadline is not None and perf_counter() >= deadline:
+                    return False
+                step = _NEXT_PROBE_S
+                self._probe(outcome, runtime.process_id, self._wait_id, [])
+        finally:
+            self._waiting = previous
+
+    def _probe(
+        self, outcome: Outcome, initiator: int, wait_id: int, path: list[str]
+    ) -> None:
+        link, waiting = outcome.link, self._waiting
+        if link is None or waiting is None or len(path) >= _MAX_HOPS:
+            return
+        hops = "\0".join([*path, waiting[2]])
+        payload = _HEAD.pack(initiator, wait_id) + hops.encode()
+        self._runtime.post(link.process_id, envelope.PROBE, 0, payload)
+
+    def on_probe(self, number: int, payload: bytes) -> None:
+        """Somebody waits, directly or not, for this actor."""
+        waiting = self._waiting
+        if waiting is None:
+            return  # we do not wait: no cycle through here
+        if len(payload) < _HEAD.size:
+            raise envelope.MalformedMessage("a probe is cut short")
+        initiator, wait_id = _HEAD.unpack_from(payload)
+        path = payload[_HEAD.size :].decode(errors="replace").split("\0")
+        if initiator != self._runtime.process_id:
+            if waiting[2] not in path:
+                self._probe(waiting[1], initiator, wait_id, path)
+        elif wait_id == waiting[0]:
+            self._found(waiting[1], path)
+
+    def _found(self, outcome: Outcome, path: list[str]) -> None:
+        cycle = " -> ".join([*path, path[0]])
+        error = DeadlockError(
+            f"a cycle of blocking calls: {cycle}; use .remote() or .tell() at one "
+            "point of it, or make one of the actors async",
+            cycle=tuple(path),
+        )
+        if outcome.set_error(error):
+            self._runtime.abandon(outcome)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""What can be called on a class: its public methods, of which kind, with which
+arguments. A small picklable value, so that a handle needs no class."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["sync", "async", "generator", "async generator"]
+OPTIONS_ATTRIBUTE = "__moo_actor__"
+METHOD_ATTRIBUTE = "__moo_method__"
+HOOKS = frozenset(("on_start", "on_stop"))  # called by the runtime, not by callers
+
+
+@dataclass(frozen=True)
+class ActorOptions:
+    """What ``@actor(…)`` was given; see there."""
+
+    max_concurrency: int | None = None
+    max_pending: int = 1024
+    overflow: Literal["wait", "raise"] = "wait"
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """What ``@method(…)`` was given; see there."""
+
+    read_only: bool = False
+    timeout: float | None = None
+
+
+class MethodSpec:
+    """One public method, as callers and the actor itself need to know it."""
+
+    __slots__ = ("name", "kind", "options", "signature", "wire", "_least", "_most")
+
+    def __init__(
+        self, name: str, kind: Kind, options: MethodOptions, signature: inspect.Signature
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.options = options
+        self.signature = signature
+        encoded = name.encode()
+        self.wire = bytes((len(encoded),)) + encoded
+        self._least, self._most = _positional_bounds(signature)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.name, self.kind, self.options, self.signature)
+        return (MethodSpec, parts)
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse a wrong argument list.
+
+        Raises:
+          TypeError: as a direct call would.
+        """
+        if not kwargs and self._least <= len(args) <= self._most:
+            return
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
+
+    @property
+    def streams(self) -> bool:
+        return self.kind in ("generator", "async generator")
+
+
+def _positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
+    """How many bare positional arguments surely fit; an empty range if that is not
+    all there is to check."""
+    least = most = 0
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            most = 1 << 30
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.default is parameter.empty:
+                return 1, 0
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            most += 1
+            least += parameter.default is parameter.empty
+    return least, most
+
+
+@dataclass(frozen=True)
+class Interface:
+    """All of a class that its callers need."""
+
+    label: str
+    methods: dict[str, MethodSpec]
+    options: ActorOptions
+    attributes: frozenset[str] = field(default=frozenset())
+
+    @property
+    def is_async(self) -> bool:
+        return any(m.kind.startswith("async") for m in self.methods.values())
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls may be under way at once."""
+        if self.options.max_concurrency is not None:
+            return self.options.max_concurrency
+        return 1000 if self.is_async else 1
+
+    @property
+    def serial(self) -> bool:
+        """Runs one method at a time, in its process's main thread."""
+        return self.concurrency == 1 and not self.is_async
+
+
+@functools.lru_cache(maxsize=256)
+def interface_of(cls: type) -> Interface:
+    """Describe a class, decorated with ``@actor`` or not."""
+    methods = {}
+    for name in dir(cls):
+        if (name.startswith("_") and name != "__call__") or name in HOOKS:
+            continue
+        function = inspect.getattr_static(cls, name)
+        spec = _method_spec(name, function)
+        if spec is not None:
+            methods[name] = spec
+    options = getattr(cls, OPTIONS_ATTRIBUTE, ActorOptions())
+    attributes = frozenset(n for n in dir(cls) if not n.startswith("_"))
+    return Interface(cls.__qualname__, methods, options, attributes - set(methods))
+
+
+def _method_spec(name: str, attribute: Any) -> MethodSpec | None:
+    skip = 1
+    if isinstance(attribute, staticmethod):
+        attribute, skip = attribute.__func__, 0
+    elif isinstance(attribute, classmethod):
+        attribute = attribute.__func__
+    attribute = getattr(attribute, "__wrapped_method__", attribute)
+    if not inspect.isroutine(attribute):
+        return None
+    options = getattr(attribute, METHOD_ATTRIBUTE, MethodOptions())
+    try:
+        signature = _bare(inspect.signature(attribute), skip)
+    except (ValueError, TypeError):  # some builtins have none
+        signature = _ANYTHING
+    return MethodSpec(name, _kind(attribute), options, signature)
+
+
+def _kind(function: Any) -> Kind:
+    function = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(function):
+        return "async"
+    if inspect.isasyncgenfunction(function):
+        return "async generator"
+    if inspect.isgeneratorfunction(function):
+        return "generator"
+    return "sync"
+
+
+def _bare(signature: inspect.Signature, skip: int) -> inspect.Signature:
+    """Without `self`, annotations and default values, which may not pickle."""
+    parameters = list(signature.parameters.values())[skip:]
+    empty = inspect.Parameter.empty
+    return inspect.Signature(
+        [
+            p.replace(annotation=empty, default=empty if p.default is empty else None)
+            for p in parameters
+        ]
+    )
+
+
+_ANYTHING = inspect.Signature(
+    [
+        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)

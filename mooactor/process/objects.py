@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Values that outlive a call: what `moo.put` stored, and results that were handed on.
+
+The process that made a value owns it and counts who borrows it. Counts are signed:
+a third process may give back before its lender's note that it borrowed arrives; an
+object goes when nobody here holds it and all counts are zero.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import Any
+
+from mooactor.control import codec
+from mooactor.control.envelope import pack_attached
+from mooactor.process.outcome import Outcome
+
+PINNED = 0  # the "borrower" of a Ref that was pickled for nobody in particular
+
+
+class Stored:
+    """A value encoded once; each receiver gets the same memory, not a copy."""
+
+    def __init__(self, data: bytes, buffers: codec.Buffers, plane: Any, me: int) -> None:
+        self._data = data
+        self._plane = plane
+        self._me = me
+        # Sent to ourselves: what is private is copied once, what is shared is not.
+        self._buffers = [plane.import_(plane.export(b, me)) for b in buffers]
+
+    def payload_for(self, process_id: int) -> tuple[bytes, bool]:
+        """(payload, whether it has attachments) for one receiver."""
+        if not self._buffers:
+            return self._data, False
+        return pack_attached(self.descriptors_for(process_id), self._data), True
+
+    def descriptors_for(self, process_id: int) -> list[bytes]:
+        return [self._plane.export(buffer, process_id) for buffer in self._buffers]
+
+    def value(self) -> Any:
+        """Decode it here: a view of the same memory, private on write."""
+        plane = self._plane
+        buffers = [
+            plane.import_(plane.export(buffer, self._me))
+            for buffer in self._buffers
+        ]
+        return codec.decode(self._data, buffers=buffers)
+
+
+class _Entry:
+    __slots__ = ("outcome", "stored", "held", "borrows")
+
+    def __init__(self, outcome: Outcome | None, stored: Stored | None) -> None:
+        self.outcome = outcome
+        self.stored = stored
+        self.held = stored is not None  # by a local Ref
+        self.borrows: dict[int, int] = {}
+
+
+class ObjectTable:
+    """The values that this process owns and others may ask for."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, _Entry] = {}
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self._dropped: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add_stored(self, stored: Stored) -> int:
+        """Own a stored value, held by one local Ref until `drop_local`."""
+        object_id = next(self._ids)
+        self._entries[object_id] = _Entry(None, stored)
+        return object_id
+
+    def adopt(self, outcome: Outcome) -> int:
+        """Own the result of a call, present or to come, for those who borrow it."""
+        object_id = next(self._ids)
+        self._entries[object_id] = _Entry(outcome, None)
+        return object_id
+
+    def borrow(self, object_id: int, process_id: int, count: int) -> None:
+        """Add to what `process_id` holds; a negative count gives back."""
+        self.sweep()
+        with self._lock:
+            entry = self._entries.get(object_id)
+            if entry is None:
+                return
+            total = entry.borrows.get(process_id, 0) + count
+            if total:
+                entry.borrows[process_id] = total
+            else:
+                entry.borrows.pop(process_id, None)
+            self._collect(object_id, entry)
+
+    def drop_local(self, object_id: int) -> None:
+        """The local Ref is gone. Called by the garbage collector, which may strike
+        while a lock is held: so only a note is made, and `sweep` acts on it."""
+        self._dropped.append(object_id)
+
+    def sweep(self) -> None:
+        """Free what the garbage collector reported."""
+        while self._dropped:
+            object_id = self._dropped.popleft()
+            with self._lock:
+                entry = self._entries.get(object_id)
+                if entry is not None:
+                    entry.held = False
+                    self._collect(object_id, entry)
+
+    def process_lost(self, process_id: int) -> None:
+        """Forget what a dead process held."""
+        with self._lock:
+            for object_id, entry in list(self._entries.items()):
+                if entry.borrows.pop(process_id, None) is not None:
+                    self._collect(object_id, entry)
+
+    def _collect(self, object_id: int, entry: _Entry) -> None:
+        if not entry.held and not entry.borrows:
+            del self._entries[object_id]
+
+    def stored(self, object_id: int) -> Stored | None:
+        entry = self._entries.get(object_id)
+        return entry.stored if entry else None
+
+    def outcome(self, object_id: int) -> Outcome | None:
+        entry = self._entries.get(object_id)
+        return entry.outcome if entry else None
+
+    def known(self, object_id: int) -> bool:
+        return object_id in self._entries

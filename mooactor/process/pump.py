@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: MIT
+"""Who reads the inbox: the thread that waits, and nobody else while it does.
+
+Threads that wait elect a *leader*: it polls the inbox and dispatches what comes, for
+all. The others sleep until their own outcome is done or the leader leaves. So a reply
+reaches the thread that waits for it without a hand-over between threads.
+
+The leader spins before it sleeps, because waking a sleeping thread costs up to 25 µs
+on a virtual core. It yields the core at each turn: to libzmq's own thread, which needs
+it, and to anybody else who works. A yield that takes long means that the core is
+wanted, and spinning stops for a while.
+
+When nobody waits, but replies, callbacks or queued records are due, a helper thread
+looks every few milliseconds. An asyncio loop takes part by watching the descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import Protocol
+
+from mooactor.control.messenger import Messenger
+from mooactor.process.outcome import Waiter
+
+_SPIN_S = 150e-6
+_SPIN_MIN_S = 10e-6
+_BUSY_YIELD_S = 80e-6
+_BUSY_REST = 64  # waits without spinning after the core was found wanted
+_TICK_MS = 4
+_IDLE_TICKS = 25
+_FOREVER_MS = 3_600_000
+
+
+class Dispatcher(Protocol):
+    """What the pump feeds."""
+
+    lifeline_fd: int
+
+    def dispatch(self, message: bytes) -> None: ...
+    def read_lifeline(self) -> None: ...
+    def flush(self) -> None: ...
+    def is_idle(self) -> bool: ...
+
+
+class Pump:
+    """Moves messages from the inbox to the dispatcher, in some waiting thread."""
+
+    def __init__(self, messenger: Messenger, dispatcher: Dispatcher) -> None:
+        self._messenger = messenger
+        self._dispatcher = dispatcher
+        self._lead_lock = threading.Lock()
+        self._followers: list[Waiter] = []
+        self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._asleep = False  # the leader is, or is about to be, in poll
+        self._leader_thread = 0
+        self._spin_s = _SPIN_S
+        self._rest = 0
+        self._helper: threading.Thread | None = None
+        self._armed = False
+        self._arm_r, self._arm_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._loops: dict[asyncio.AbstractEventLoop, None] = {}
+        self._closed = False
+
+    # -- waiting threads ---------------------------------------------------
+
+    def wait(
+        self,
+        done: Callable[[], object],
+        deadline: float | None = None,
+        waiter: Waiter | None = None,
+    ) -> bool:
+        """Block until `done()`; False if `deadline` (perf_counter) passed first.
+
+        `waiter` is woken by whatever makes `done()` true; without one, a thread
+        that does not lead looks again every few milliseconds.
+        """
+        while not done():
+            if self._closed:
+                return bool(done())
+            if self._lead_lock.acquire(False):
+                try:
+                    in_time = self._lead(done, deadline)
+                finally:
+                    self._lead_lock.release()
+                    self._hand_over()
+            else:
+                in_time = self._follow(done, deadline, waiter)
+            if not in_time:
+                return bool(done())
+        return True
+
+    def _lead(self, done: Callable[[], object], deadline: float | None) -> bool:
+        self._leader_thread = threading.get_ident()
+        try:
+            while True:
+                self.drain()
+                if done() or self._closed:
+                    return True
+                if self._spin(done):
+                    continue
+                timeout_ms = _FOREVER_MS
+                if deadline is not None:
+                    left = deadline - perf_counter()
+                    if left <= 0:
+                        return False
+                    timeout_ms = int(left * 1000) + 1
+                self._sleep(done, timeout_ms)
+        finally:
+            self._leader_thread = 0
+
+    def _spin(self, done: Callable[[], object]) -> bool:
+        """Look for a message for a short while; True if there was one."""
+        if self._rest:
+            self._rest -= 1
+            return False
+        receive, sched_yield = self._messenger.receive, os.sched_yield
+        now = perf_counter()
+        end = now + self._spin_s
+        while now < end:
+            sched_yield()
+            message = receive()
+            if message is not None:
+                self._dispatcher.dispatch(message)
+                self._spin_s = min(_SPIN_S, self._spin_s * 2)
+                return True
+            if done():
+                return True
+            before, now = now, perf_counter()
+            if now - before > _BUSY_YIELD_S:
+                self._rest = _BUSY_REST
+                return False
+        self._spin_s = max(_SPIN_MIN_S, self._spin_s / 2)
+        return False
+
+    def _sleep(self, done: Callable[[], object], timeout_ms: int) -> None:
+        self._asleep = True
+        # Checked after the flag is up: whoever completes something from here on
+        # sees it and writes to the pipe.
+        if done():
+            self._asleep = False
+            return
+        fds = (self._wake_r, self._dispatcher.lifeline_fd)
+        try:
+            self._messenger.wait(fds, timeout_ms)
+        finally:
+            self._asleep = False
+        self._clear(self._wake_r)
+        self._dispatcher.read_lifeline()
+
+    def _follow(
+        self,
+        done: Callable[[], object],
+        deadline: float | None,
+        waiter: Waiter | None,
+    ) -> bool:
+        timeout = _TICK_MS / 1000 if waiter is None else -1.0
+        if deadline is not None:
+            left = deadline - perf_counter()
+            if left <= 0:
+                return False
+            timeout = left if timeout < 0 else min(timeout, left)
+        waiter = waiter or Waiter()
+        self._followers.append(waiter)
+        try:
+            # The leader may have left just before the append: then lead instead.
+            if self._lead_lock.locked() and not done():
+                waiter.lock.acquire(True, timeout)
+        finally:
+            try:
+                self._followers.remove(waiter)
+            except ValueError:
+                pass
+        return True
+
+    def _hand_over(self) -> None:
+        if self._followers:
+            try:
+                self._followers[0].wake()
+            except IndexError:
+                pass
+        for loop in list(self._loops):
+            self._call_soon(loop, self._on_readable)
+
+    def wake(self) -> None:
+        """Make a sleeping leader look again. Call after completing something from a
+        thread that may not be the leader."""
+        if self._asleep and self._leader_thread != threading.get_ident():
+            self._write(self._wake_w)
+
+    def drain(self) -> bool:
+        """Dispatch all that is there, without waiting. Leader only."""
+        receive, dispatch = self._messenger.receive, self._dispatcher.dispatch
+        some = False
+        while (message := receive()) is not None:
+            dispatch(message)
+            some = True
+        return some
+
+    def try_drain(self) -> bool:
+        """As `drain`, unless another thread leads: then it does."""
+        if not self._lead_lock.acquire(False):
+            return False
+        try:
+            return self.drain()
+        finally:
+            self._lead_lock.release()
+
+    # -- the helper thread -------------------------------------------------
+
+    def start_helper(self) -> None:
+        """Start the helper thread; the lifeline is then read at any time."""
+        if self._helper is None:
+            self._helper = threading.Thread(
+                target=self._help, name="mooactor-pump", daemon=True
+            )
+            self._helper.start()
+
+    def arm(self) -> None:
+        """Something is due though nobody may wait for it: have the helper look."""
+        if self._armed:
+            return
+        self._armed = True
+        if self._helper is None:
+            self.start_helper()
+        else:
+            self._write(self._arm_w)
+
+    def _help(self) -> None:
+        import select
+
+        poller = select.poll()
+        poller.register(self._arm_r, select.POLLIN)
+        poller.register(self._dispatcher.lifeline_fd, select.POLLIN)
+        idle_ticks = 0
+        while not self._closed:
+            events = poller.poll(_TICK_MS if self._armed else None)
+            if self._closed:
+                return
+            if events:
+                self._clear(self._arm_r)
+                self._dispatcher.read_lifeline()
+            if not self._armed:
+                continue
+            self._dispatcher.flush()
+            busy = self.try_drain() or not self._dispatcher.is_idle()
+            idle_ticks = 0 if busy else idle_ticks + 1
+            if idle_ticks > _IDLE_TICKS:
+                idle_ticks, self._armed = 0, False
+
+    # -- asyncio -----------------------------------------------------------
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let `loop` read the inbox whenever no thread leads. In the loop's thread."""
+        if loop in self._loops:
+            return
+        for old in [known for known in self._loops if known.is_closed()]:
+            del self._loops[old]
+        self._loops[loop] = None
+        loop.add_reader(self._messenger.inbox_fd, self._on_readable)
+        loop.add_reader(self._dispatcher.lifeline_fd, self._dispatcher.read_lifeline)
+        loop.call_soon(self._on_readable)
+
+    def _on_readable(self) -> None:
+        # The descriptor is edge-triggered: drain to the end, or not at all; a thread
+        # that leads meanwhile calls us again when it leaves.
+        self.try_drain()
+
+    @staticmethod
+    def _call_soon(
+        loop: asyncio.AbstractEventLoop, callback: Callable[[], object]
+    ) -> None:
+        try:
+            loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    # -- the end -----------------------------------------------------------
+
+    def close(self) -> None:
+        """Release every waiting thread and end the helper."""
+        self._closed = True
+        self._write(self._wake_w)
+        self._write(self._arm_w)
+        for waiter in list(self._followers):
+            waiter.wake()
+        for loop in list(self._loops):
+            if not loop.is_closed() and not loop.is_running():
+                loop.remove_reader(self._messenger.inbox_fd)
+                loop.remove_reader(self._dispatcher.lifeline_fd)
+        if self._helper and self._helper is not threading.current_thread():
+            self._helper.join(2.0)
+        with self._lead_lock:
+            for fd in (self._wake_r, self._wake_w, self._arm_r, self._arm_w):
+                os.close(fd)
+
+    @staticmethod
+    def _write(fd: int) -> None:
+        try:
+            os.write(fd, b"\0")
+        except (BlockingIOError, OSError):
+            pass  # full means that it wakes anyway
+
+    @staticmethod
+    def _clear(fd: int) -> None:
+        try:
+            os.read(fd, 4096)
+        except BlockingIOError:
+            pass

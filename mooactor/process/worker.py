@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: MIT
+"""An actor's life in its process: it is made, takes calls one at a time, and ends.
+
+The thread that runs the methods is the one that reads the inbox: a call goes from the
+socket into the method without a hand-over. `Worker` has what all actors share;
+`SerialWorker` is the usual actor; `concurrent.ConcurrentWorker` interleaves calls.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from mooactor import errors
+from mooactor.control import codec, envelope
+from mooactor.process.calls import PAIR, CallContext, Placeholder, context, split_tokens
+from mooactor.process.interface import Interface, MethodSpec, interface_of
+from mooactor.process.lifeline import Lifeline, Message
+from mooactor.process.mailbox import Job, Mailbox
+from mooactor.process.outcome import Outcome
+from mooactor.process.runtime import Runtime, _lending, set_current_runtime
+
+_SLOW_S = 100e-6  # replies that wait leave before a method that takes longer
+_VERY_SLOW_S = 2e-3  # somebody else should read the inbox meanwhile
+_REPLY_DELAY_S = 200e-6
+
+
+class Worker:
+    """Takes calls in, and sends replies out. Subclasses run them."""
+
+    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
+        self.runtime = runtime
+        self.interface = interface
+        self.label: str = life["label"]
+        self.instance: Any = None
+        self.mailbox = Mailbox()
+        self.stopping = False
+        self.running: dict[tuple[int, int], Job] = {}
+        self._methods = {s.name.encode(): s for s in interface.methods.values()}
+        self._forwards: dict[tuple[int, int], list[bytes]] = {}
+        self._credits: dict[tuple[int, int], int] = {}
+        policy = life["policy"]
+        self._snapshot_every = policy.snapshot_every if policy else 0
+        self._calls_since_snapshot = 0
+
+    # -- calls in (the pump's thread) --------------------------------------
+
+    def on_call(self, sender: int, record: envelope.Record) -> None:
+        flags, tokens = record.flags, []
+        if flags & envelope.REFS:
+            tokens, payload = split_tokens(memoryview(record.payload))
+            record = record._replace(payload=payload)
+        arguments = None
+        if not flags & envelope.EMPTY:
+            # The message is let go once its last view is: keep bytes, not views.
+            arguments = self.runtime.reply_of(record)
+        deadline = perf_counter() + record.value if record.value else None
+        job = Job(
+            sender,
+            record.call_id,
+            flags,
+            record.priority,
+            record.name,
+            record.chain,
+            arguments,
+            deadline,
+        )
+        if self.stopping:
+            self.reply_error(job, self._unavailable())
+            return
+        if (
+            len(self.mailbox) >= self.interface.options.max_pending
+            and self.interface.options.overflow == "raise"
+        ):
+            self.reply_error(job, self._overloaded())
+            return
+        for token, producer in tokens:
+            outcome = self.runtime.value_outcome(token, producer)
+            job.needs.append((token, outcome))
+            if not outcome.state:
+                outcome.listen(self.on_value)
+        self.mailbox.put(job)
+        self.wake()
+
+    def _unavailable(self) -> errors.MooError:
+        return errors.ActorUnavailable(
+            f"{self.label} is stopping and takes no more calls", delivered=False
+        )
+
+    def _overloaded(self) -> errors.MooError:
+        return errors.Overloaded(
+            f"{self.label} has {len(self.mailbox)} calls queued, its bound; the call "
+            "was not run. Slow down, or raise max_pending",
+            delivered=False,
+        )
+
+    def on_value(self) -> None:
+        self.mailbox.settle()
+        self.wake()
+
+    def on_cancel(self, sender: int, call_id: int) -> None:
+        job = self.mailbox.remove(sender, call_id)
+        if job is not None and job.iterator is None:
+            self.reply_error(job, errors.Cancelled("cancelled before it ran"))
+            return
+        job = job or self.running.get((sender, call_id))
+        if job is not None:
+            job.cancelled = True
+            if job.context is not None:
+                job.context.cancelled = True
+            self.cancel_running(job)
+
+    def on_credit(self, sender: int, call_id: int, items: int) -> None:
+        job = self.running.get((sender, call_id))
+        if job is None:
+            # It waits in the mailbox: its first credit comes right behind it.
+            key = (sender, call_id)
+            self._credits[key] = self._credits.get(key, 0) + items
+        else:
+            job.credit += items
+            self.resume(job)
+
+    def on_stop(self, sender: int) -> None:
+        self.runtime.tell_agent(op="stopping")
+        self.stopping = True
+        self.wake()
+
+    def stop_now(self) -> None:
+        """The session is over: what waits is refused, what runs may finish."""
+        self.stopping = True
+        for job in self.mailbox.drain():
+            self.reply_error(job, self._unavailable())
+        self.wake()
+
+    def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
+        known = (sender, call_id) in self.running or any(
+            job.call_id == call_id for job in self.mailbox.of_sender(sender)
+        )
+        if known:
+            self._forwards.setdefault((sender, call_id), []).append(pair)
+        return known
+
+    def on_process_lost(self, process_id: int) -> None:
+        for job in self.mailbox.of_sender(process_id):
+            self.mailbox.remove(job.sender, job.call_id)
+        for key, job in list(self.running.items()):
+            if key[0] == process_id:
+                job.cancelled = True
+                if job.context is not None:
+                    job.context.cancelled = True
+                self.cancel_running(job)
+
+    # -- for subclasses ----------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be work. Called by whichever thread leads the pump."""
+        self.runtime.pump.wake()
+
+    def cancel_running(self, job: Job) -> None:
+        raise NotImplementedError
+
+    def resume(self, job: Job) -> None:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    # -- running one call --------------------------------------------------
+
+    def prepare(
+        self, job: Job
+    ) -> tuple[MethodSpec, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """The bound method and its arguments.
+
+        Raises:
+          BaseException: whatever the reply shall be instead.
+        """
+        spec = self._methods.get(job.name)
+        if spec is None:
+            name = job.name.decode(errors="replace")
+            raise AttributeError(f"{self.label} has no method {name!r}")
+        if job.deadline is not None and perf_counter() > job.deadline:
+            raise errors.CallTimeout(
+                f"{self.label}.{spec.name} was still queued when its deadline passed; "
+                "it did not run",
+                delivered=False,
+            )
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
+        if job.arguments is not None:
+            decoded = job.arguments.value()
+            job.arguments = None
+            args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
+        if job.needs:
+            args, kwargs = self._fill(job, args, kwargs)
+        job.context = CallContext(
+            self.runtime.actor_id,
+            self.label,
+            job.sender,
+            job.call_id,
+            job.chain,
+            job.deadline,
+            spec.name,
+            self.interface.serial,
+        )
+        return spec, getattr(self.instance, spec.name), args, kwargs
+
+    def _fill(
+        self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put the values of Refs where their placeholders stand."""
+        values = dict(job.needs)
+        for token in values:
+            self.runtime.forget_value(token)
+
+        def value(x: Any) -> Any:
+            return values[x.token].unwrap() if isinstance(x, Placeholder) else x
+
+        return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}
+
+    def reply(self, job: Job, value: Any) -> None:
+        """Send a result; one that cannot be pickled becomes that call's error."""
+        if value is None or job.flags & envelope.ONE_WAY:
+            self._finish(job, b"", envelope.EMPTY, ())
+            return
+        try:
+            with _lending(self.runtime, job.sender):
+                data, buffers = codec.encode(value)
+            payload, flags = data, 0
+            if buffers:
+                payload = self.runtime.attach(data, buffers, job.sender)
+                flags = envelope.ATTACHED
+        except errors.MooError as error:
+            self.reply_error(job, error)
+            return
+        except Exception as error:
+            name = job.name.decode(errors="replace")
+            self.reply_error(
+                job,
+                TypeError(
+                    f"the result of {self.label}.{name} (a {type(value).__qualname__}) "
+                    f"cannot be pickled: {error}"
+                ),
+            )
+            return
+        self._finish(job, payload, flags, (data, buffers))
+
+    def reply_error(self, job: Job, error: BaseException) -> None:
+        """Send an error; nobody waits for one of a `tell`, so that goes to stderr."""
+        if job.flags & envelope.ONE_WAY:
+            self._log_error(job, error)
+            self._finish(job, b"", envelope.EMPTY, ())
+            return
+        where = f"{self.label}, process {os.getpid()} on {socket.gethostname()}"
+        payload = codec.encode_error(error, where)
+        flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
+        self._finish(job, payload, flags, None)
+
+    def _log_error(self, job: Job, error: BaseException) -> None:
+        import traceback
+
+        name = job.name.decode(errors="replace")
+        print(f"{self.label}.{name} (told, so nobody waits):", file=sys.stderr)
+        traceback.print_exception(error)
+
+    def _finish(self, job: Job, payload: bytes, flags: int, encoded: Any) -> None:
+        key = (job.sender, job.call_id)
+        self.running.pop(key, None)
+        if self._credits:
+            self._credits.pop(key, None)
+        record = envelope.pack_head(
+            envelope.REPLY, flags, 0, 0, len(payload), job.call_id, 0.0
+        )
+        self.send_reply(job.sender, record + payload)
+        if self._forwards:
+            for pair in self._forwards.pop(key, ()):
+                self._forward(pair, payload, flags, encoded)
+
+    def _forward(self, pair: bytes, payload: bytes, flags: int, encoded: Any) -> None:
+        """Send a result to a third process, too, with memory leases of its own."""
+        target, token = PAIR.unpack(pair)
+        if flags & envelope.ATTACHED:
+            payload = self.runtime.attach(*encoded, target)
+        elif flags & envelope.EMPTY:
+            payload, flags = codec.encode(None)[0], 0
+        keep = flags & (envelope.ATTACHED | envelope.ERROR)
+        self.runtime.post(target, envelope.VALUE, token, payload, keep)
+
+    def send_reply(self, process_id: int, record: bytes) -> None:
+        """Hand a reply to the messenger, now or with others."""
+        self.runtime.messenger.peer(process_id).send(record)
+
+    def send_item(self, job: Job, item: Any) -> None:
+        """Send one item of a stream, using up one credit."""
+        job.credit -= 1
+        with _lending(self.runtime, job.sender):
+            data, buffers = codec.encode(item)
+        flags = envelope.STREAM
+        if buffers:
+            data = self.runtime.attach(data, buffers, job.sender)
+            flags |= envelope.ATTACHED
+        head = envelope.pack_head(
+            envelope.REPLY, flags, 0, 0, len(data), job.call_id, 0.0
+        )
+        self.send_reply(job.sender, head + data)
+
+    def end_stream(self, job: Job) -> None:
+        self._finish(job, b"", envelope.EMPTY | envelope.LAST, ())
+
+    def start_stream(self, job: Job, iterator: Any) -> None:
+        """From here on `job` is a stream; credit may have come before it ran."""
+        key = (job.sender, job.call_id)
+        job.iterator = iterator
+        job.credit += self._credits.pop(key, 0)
+
+    def snapshot(self, spec: MethodSpec) -> None:
+        """Let the agent keep the actor's state, if it is to be restored."""
+        if not self._snapshot_every or spec.options.read_only:
+            return
+        take = getattr(self.instance, "__snapshot__", None)
+        if take is None:
+            return
+        self._calls_since_snapshot += 1
+        if self._calls_since_snapshot >= self._snapshot_every:
+            self._calls_since_snapshot = 0
+            data = codec.encode_in_band(take())
+            self.runtime.tell_agent(op="snapshot", data=data)
+
+
+class SerialWorker(Worker):
+    """One method at a time, in the process's main thread.
+
+    A generator that is out of credit lets other calls run until it may go on.
+    """
+
+    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
+        super().__init__(runtime, interface, life)
+        self._seconds: dict[bytes, float] = {}  # running mean, by method
+        self._oldest_reply = 0.0
+
+    def run(self) -> None:
+        mailbox, pump = self.mailbox, self.runtime.pump
+        while True:
+            job = mailbox.take()
+            if job is not None:
+                self._run_job(job)
+                continue
+            self.runtime.flush()
+            if self.stopping:
+                return
+            pump.wait(self._has_work)
+
+    def _has_work(self) -> bool:
+        return self.mailbox.has_ready() or self.stopping
+
+    def cancel_running(self, job: Job) -> None:
+        if job.parked:
+            job.parked = False
+            self.mailbox.put_first(job)
+
+    def resume(self, job: Job) -> None:
+        if job.parked and job.credit > 0:
+            job.parked = False
+            self.mailbox.put_first(job)
+            self.wake()
+
+    def send_reply(self, process_id: int, record: bytes) -> None:
+        # With more to do, replies share a send; `run` flushes before it sleeps.
+        runtime = self.runtime
+        peer = runtime.messenger.peer(process_id)
+        if not self.mailbox.has_ready():
+            peer.send(record)
+        elif peer.queue(record):
+            if not runtime._dirty:
+                self._oldest_reply = perf_counter()
+            runtime._dirty.add(peer)
+
+    def _run_job(self, job: Job) -> None:
+        expected = self._seconds.get(job.name)
+        if self.runtime._dirty and (expected is None or expected > _SLOW_S):
+            self.runtime.flush()
+        if expected is not None and expected > _VERY_SLOW_S:
+            self.runtime.pump.arm()
+        start = perf_counter()
+        if job.iterator is None:
+            self.running[(job.sender, job.call_id)] = job
+            self._call(job)
+        else:
+            self._go_on(job)
+        now = perf_counter()
+        took = now - start
+        self._seconds[job.name] = (
+            took if expected is None else 0.75 * expected + 0.25 * took
+        )
+        if self.runtime._dirty and now - self._oldest_reply > _REPLY_DELAY_S:
+            self.runtime.flush()
+
+    def _call(self, job: Job) -> None:
+        try:
+            spec, method, args, kwargs = self.prepare(job)
+            context.set(job.context)
+            value = method(*args, **kwargs)
+            if job.flags & envelope.STREAM:
+                self.start_stream(job, iter(value))
+                self._go_on(job)
+                return
+            if self._snapshot_every:
+                self.snapshot(spec)
+        except Exception as error:
+            self.reply_error(job, error)
+        except BaseException:
+            self.runtime.flush()
+            raise  # SystemExit: the actor's own wish to end
+        else:
+            self.reply(job, value)
+        finally:
+            context.set(None)
+
+    def _go_on(self, job: Job) -> None:
+        """Produce items while the consumer has room for them."""
+        context.set(job.context)
+        pump = self.runtime.pump
+        try:
+            while not job.cancelled:
+                if job.credit <= 0:
+                    pump.try_drain()
+                    if job.credit <= 0:
+                        job.parked = True
+                        if job.credit > 0:  # it came meanwhile
+                            job.parked = False
+                            continue
+                        return
+                try:
+                    item = next(job.iterator)
+                except StopIteration:
+                    self.end_stream(job)
+                    return
+                self.send_item(job, item)
+                if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
+                    self.runtime.flush()
+                    pump.try_drain()
+            job.iterator.close()
+            self.reply_error(job, errors.Cancelled("the stream was closed"))
+        except Exception as error:
+            self.reply_error(job, error)
+        finally:
+            context.set(None)
+
+
+def live(life: Message, lifeline_socket: socket.socket) -> None:
+    """The whole life of an actor's process; returns when it has ended well."""
+    os.environ.update(life["env"])
+    lifeline = Lifeline(lifeline_socket)
+    runtime = Runtime(
+        life["directory"],
+        life["key"],
+        life["actor_id"] + life["incarnation"],
+        lifeline,
+        memory_limit=life["memory_limit"],
+    )
+    set_current_runtime(runtime)
+    runtime.on_agent_lost = lambda: os._exit(1)
+    try:
+        worker = _make_worker(runtime, life)
+    except BaseException as error:
+        where = f"{life['label']}, process {os.getpid()}"
+        runtime.tell_agent(op="failed", error=codec.encode_error(error, where))
+        raise SystemExit(1) from None
+    runtime.tell_agent(op="ready")
+    worker.run()
+    _end(worker)
+    runtime.close()
+
+
+def _make_worker(runtime: Runtime, life: Message) -> Worker:
+    from mooactor.process.concurrent import ConcurrentWorker
+
+    cls, args, kwargs = codec.decode(life["payload"])
+    interface = interface_of(cls)
+    kind = SerialWorker if interface.serial else ConcurrentWorker
+    worker = kind(runtime, interface, life)
+    runtime.on_stop_request = worker.stop_now
+    runtime.server = worker  # calls may come while the constructor waits for others
+    context.set(_birth_context(runtime, worker))
+    args = tuple(_resolved(runtime, arg) for arg in args)
+    kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
+    worker.instance = cls(*args, **kwargs)
+    if life["snapshot"] is not None:
+        worker.instance.__restore__(codec.decode(life["snapshot"]))
+    _run_hook(worker, "on_start")
+    context.set(None)
+    return worker
+
+
+def _resolved(runtime: Runtime, arg: Any) -> Any:
+    """A Ref given to a constructor stands for its value, as in a call."""
+    return arg.get() if isinstance(arg, Outcome) else arg  # type: ignore[attr-defined]
+
+
+def _birth_context(runtime: Runtime, worker: Worker) -> CallContext:
+    return CallContext(
+        runtime.actor_id, worker.label, 0, 0, (), None, "__init__", True
+    )
+
+
+def _run_hook(worker: Worker, name: str) -> None:
+    hook = getattr(worker.instance, name, None)
+    if hook is None:
+        return
+    result = hook()
+    if hasattr(result, "__await__"):
+        import asyncio
+
+        async def awaited() -> None:
+            await result
+
+        asyncio.run(awaited())
+
+
+def _end(worker: Worker) -> None:
+    context.set(_birth_context(worker.runtime, worker))
+    _run_hook(worker, "on_stop")

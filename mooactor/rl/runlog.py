@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""A run's directory: metrics.csv, TensorBoard events, learning curve, checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+METRICS = "metrics.csv"
+CURVE = "curve.png"
+CHECKPOINT = "checkpoint.pt"
+
+Row = Mapping[str, float | int | str]
+
+
+class RunLog:
+    """Writes one row of metrics at a time to metrics.csv and to TensorBoard.
+
+    The first row fixes the columns. Rows are on disk when `write` returns, so a run
+    that is killed keeps all of them. ``from_step`` continues a log: rows at a later
+    step (written after the checkpoint that is resumed) are taken out first.
+
+    Raises:
+      FileExistsError: the directory holds metrics and ``from_step`` is None.
+    """
+
+    def __init__(self, directory: Path, *, from_step: int | None = None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / METRICS
+        kept = self._keep_until(from_step)
+        self._columns: list[str] = list(kept[0]) if kept else []
+        self._board = SummaryWriter(str(directory), purge_step=from_step)
+
+    def write(self, row: Row) -> None:
+        """Append ``row``: it holds a ``step``, and the columns of the first row."""
+        if not self._columns:
+            self._columns = list(row)
+            _write_rows(self._path, self._columns, [])
+        with self._path.open("a", newline="") as file:
+            csv.DictWriter(file, self._columns).writerow(dict(row))
+        for name, value in row.items():
+            if not isinstance(value, str) and not math.isnan(value):
+                self._board.add_scalar(name, value, int(row["step"]))
+
+    def draw(self, title: str) -> None:
+        """Bring the learning curve, curve.png, up to date."""
+        draw_curve(read_metrics(self._path), self.directory / CURVE, title)
+
+    def close(self) -> None:
+        """Flush TensorBoard's events; the csv is complete at any time."""
+        self._board.close()
+
+    def _keep_until(self, step: int | None) -> list[dict[str, str]]:
+        if not self._path.exists():
+            return []
+        if step is None:
+            raise FileExistsError(
+                f"{self.directory} holds a run already: resume it, or choose another"
+            )
+        rows = read_metrics(self._path)
+        kept = [row for row in rows if int(row["step"]) <= step]
+        _write_rows(self._path, list(rows[0]) if rows else [], kept)
+        return kept
+
+
+def read_metrics(path: Path) -> list[dict[str, str]]:
+    """The rows of a metrics.csv, oldest first."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def draw_curve(rows: Sequence[Mapping[str, str]], path: Path, title: str) -> None:
+    """Plot episode_return over step into a PNG; rows without a return are left out."""
+    from matplotlib.figure import Figure
+
+    points = [
+        (int(row["step"]), float(row["episode_return"]))
+        for row in rows
+        if not math.isnan(float(row["episode_return"]))
+    ]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([step for step, _ in points], [score for _, score in points])
+    axes.set(title=title, xlabel="agent steps", ylabel="return of a full game")
+    axes.grid(alpha=0.3)
+    _replace(path, lambda partial: figure.savefig(partial, format="png", dpi=110))
+
+
+def save_checkpoint(directory: Path, state: Mapping[str, Any]) -> None:
+    """Replace the checkpoint at once: a crash leaves the former one or the new one."""
+    import torch
+
+    path = directory / CHECKPOINT
+    _replace(path, lambda partial: torch.save(dict(state), partial))
+
+
+def load_checkpoint(directory: Path) -> dict[str, Any]:
+    """Read what `save_checkpoint` wrote; only tensors and plain values are unpickled.
+
+    Raises:
+      FileNotFoundError: there is none.
+    """
+    import torch
+
+    path = directory / CHECKPOINT
+    if not path.exists():
+        raise FileNotFoundError(f"no checkpoint in {directory}: nothing to resume")
+    state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
+    return state
+
+
+def _write_rows(
+    path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, str]]
+) -> None:
+    def write(partial: Path) -> None:
+        with partial.open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            if columns:
+                writer.writeheader()
+            writer.writerows(rows)
+
+    _replace(path, write)
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    write(partial)
+    os.replace(partial, path)

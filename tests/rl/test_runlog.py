@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""A run's directory."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from mooactor.rl import RunLog, load_checkpoint, save_checkpoint
+
+
+def row(step: int, score: float = 1.5) -> dict[str, float | int | str]:
+    return {"step": step, "episode_return": score, "weights": "abc"}
+
+
+def rows(directory: Path) -> list[dict[str, str]]:
+    with (directory / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_are_on_disk_as_soon_as_written(tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    log.write(row(10))
+    assert rows(tmp_path) == [{"step": "10", "episode_return": "1.5", "weights": "abc"}]
+    log.close()
+
+
+def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    log.write(row(10, math.nan))
+    log.write(row(20, 7.0))
+    log.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("episode_return")] == [(20, 7.0)]
+
+
+def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    for step in (10, 20, 30):
+        log.write(row(step))
+    log.close()
+    log = RunLog(tmp_path, from_step=20)
+    log.write(row(25, 9.0))
+    log.close()
+    assert [entry["step"] for entry in rows(tmp_path)] == ["10", "20", "25"]
+
+
+def test_a_log_of_another_run_is_not_overwritten(tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    log.write(row(10))
+    log.close()
+    with pytest.raises(FileExistsError, match="resume it, or choose another"):
+        RunLog(tmp_path)
+    assert len(rows(tmp_path)) == 1
+
+
+def test_the_curve_is_a_picture_even_before_the_first_game(tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    log.write(row(10, math.nan))
+    log.draw("nothing yet")
+    empty = Image.open(tmp_path / "curve.png").convert("RGB").tobytes()
+    for step in range(20, 200, 10):
+        log.write(row(step, step / 10))
+    log.draw("rising")
+    log.close()
+    assert Image.open(tmp_path / "curve.png").convert("RGB").tobytes() != empty
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    state = {"steps": 7, "network": {"w": torch.randn(3)}, "recent": [1.0, 2.0]}
+    save_checkpoint(tmp_path, state)
+    loaded = load_checkpoint(tmp_path)
+    assert torch.equal(loaded["network"]["w"], state["network"]["w"])  # type: ignore[index]
+    assert (loaded["steps"], loaded["recent"]) == (7, [1.0, 2.0])
+
+
+def test_a_checkpoint_that_fails_leaves_the_former_one(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, {"steps": 7})
+    with pytest.raises(Exception, match="pickle"):
+        save_checkpoint(tmp_path, {"steps": lambda: None})
+    assert load_checkpoint(tmp_path) == {"steps": 7}
+
+
+def test_resuming_from_nothing_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nothing to resume"):
+        load_checkpoint(tmp_path)

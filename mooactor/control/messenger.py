@@ -14,12 +14,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import zmq
 from zmq.backend import zmq_poll  # type: ignore[attr-defined]
 
 from mooactor.control.envelope import KEY_BYTES, prefix
 
+_POLLIN = int(zmq.POLLIN)
+_NOBLOCK = int(zmq.NOBLOCK)
 _FLUSH_RECORDS = 64
 _FLUSH_BYTES = 1 << 16
 _RECONNECT_MS = 1
@@ -42,8 +45,11 @@ class Peer:
     def send(self, record: bytes) -> None:
         """Send `record` now, behind those that wait already."""
         with self._lock:
-            self._pending.append(record)
-            self._flush()
+            if len(self._pending) > 1:
+                self._pending.append(record)
+                self._flush()
+            elif not self._socket.closed:
+                self._socket.send(self._prefix + record, _NOBLOCK)
 
     def queue(self, record: bytes) -> bool:
         """Keep `record` for the next flush; True if something now waits for it."""
@@ -70,7 +76,7 @@ class Peer:
         self._pending = [self._prefix]
         self._bytes = 0
         if not self._socket.closed:
-            self._socket.send(message, zmq.NOBLOCK)
+            self._socket.send(message, _NOBLOCK)
 
     def unsent(self) -> bool:
         """Whether some record has not been handed to the socket yet."""
@@ -96,6 +102,7 @@ class Messenger:
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self._inbox.setsockopt(zmq.LINGER, 0)
         self._inbox.bind(self._address(process_id))
+        self._inbox_only = [(self._inbox, _POLLIN)]
         self.inbox_fd = int(self._inbox.getsockopt(zmq.FD))
         self._peers: dict[int, Peer] = {}
         self._lock = threading.Lock()
@@ -128,23 +135,31 @@ class Messenger:
             peer.close(linger_ms=0)
 
     def receive(self) -> bytes | None:
-        """The next message, without blocking. Frames beyond two are dropped."""
-        inbox = self._inbox
-        try:
-            inbox.recv(zmq.NOBLOCK)
-        except zmq.Again:
+        """The next message, without blocking."""
+        # Asking first is three times cheaper than the exception of a vain recv.
+        if not zmq_poll(self._inbox_only, 0):
             return None
-        message = inbox.recv() if inbox.getsockopt(zmq.RCVMORE) else b""
-        while inbox.getsockopt(zmq.RCVMORE):
-            inbox.recv()
-            message = b""
-        return message
+        inbox = self._inbox
+        inbox.recv()  # the connection's identity; who sent is in the envelope
+        return inbox.recv()
 
-    def wait(self, descriptors: Sequence[int], timeout_ms: int) -> bool:
-        """Sleep until the inbox or a descriptor is readable; -1 waits for ever."""
-        watched = [(self._inbox, zmq.POLLIN)]
-        watched += [(fd, zmq.POLLIN) for fd in descriptors]
-        return bool(zmq_poll(watched, timeout_ms))
+    def resynchronize(self) -> None:
+        """After a malformed message: drop its further frames, if it had any.
+
+        Whoever holds the key sends two frames a message, so only then is it needed.
+        """
+        while self._inbox.getsockopt(zmq.RCVMORE):
+            self._inbox.recv()
+
+    def wait(self, descriptors: Sequence[int], timeout_ms: int) -> list[int]:
+        """Sleep until the inbox or a descriptor is readable; -1 waits for ever.
+
+        Returns the descriptors that are.
+        """
+        watched: list[Any] = [*self._inbox_only]
+        watched += [(fd, _POLLIN) for fd in descriptors]
+        ready = zmq_poll(watched, timeout_ms)
+        return [source for source, _ in ready if source is not self._inbox]
 
     def close(self, linger_ms: int = 500) -> None:
         """Send what is queued, for at most `linger_ms`, and free everything."""

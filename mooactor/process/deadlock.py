@@ -70,7 +70,9 @@ class DeadlockDetector:
         step = _FIRST_PROBE_S
         self._wait_id += 1
         previous = self._waiting
-        self._waiting = (self._wait_id, outcome, caller.actor_label)
+        # Labels need not be unique; the id in front makes a hop so.
+        hop = f"{caller.actor_id:x} {caller.actor_label}"
+        self._waiting = (self._wait_id, outcome, hop)
         try:
             while True:
                 until = perf_counter() + step
@@ -111,11 +113,12 @@ class DeadlockDetector:
             self._found(waiting[1], path)
 
     def _found(self, outcome: Outcome, path: list[str]) -> None:
-        cycle = " -> ".join([*path, path[0]])
+        labels = tuple(hop.partition(" ")[2] for hop in path)
+        cycle = " -> ".join([*labels, labels[0]])
         error = DeadlockError(
             f"a cycle of blocking calls: {cycle}; use .remote() or .tell() at one "
             "point of it, or make one of the actors async",
-            cycle=tuple(path),
+            cycle=labels,
         )
         if outcome.set_error(error):
             self._runtime.abandon(outcome)

@@ -49,13 +49,15 @@ class Stored:
         return codec.decode(self._data, buffers=buffers)
 
 
-class _Entry:
+class Entry:
+    """One value: a stored one, or the result of a call."""
+
     __slots__ = ("outcome", "stored", "held", "borrows")
 
     def __init__(self, outcome: Outcome | None, stored: Stored | None) -> None:
         self.outcome = outcome
         self.stored = stored
-        self.held = stored is not None  # by a local Ref
+        self.held = 0 if stored is None else 1  # by how many local Refs
         self.borrows: dict[int, int] = {}
 
 
@@ -63,7 +65,7 @@ class ObjectTable:
     """The values that this process owns and others may ask for."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[int, Entry] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
         self._dropped: deque[int] = deque()
@@ -74,13 +76,13 @@ class ObjectTable:
     def add_stored(self, stored: Stored) -> int:
         """Own a stored value, held by one local Ref until `drop_local`."""
         object_id = next(self._ids)
-        self._entries[object_id] = _Entry(None, stored)
+        self._entries[object_id] = Entry(None, stored)
         return object_id
 
     def adopt(self, outcome: Outcome) -> int:
         """Own the result of a call, present or to come, for those who borrow it."""
         object_id = next(self._ids)
-        self._entries[object_id] = _Entry(outcome, None)
+        self._entries[object_id] = Entry(outcome, None)
         return object_id
 
     def borrow(self, object_id: int, process_id: int, count: int) -> None:
@@ -97,6 +99,16 @@ class ObjectTable:
                 entry.borrows.pop(process_id, None)
             self._collect(object_id, entry)
 
+    def come_home(self, object_id: int, process_id: int) -> Entry | None:
+        """A Ref that was lent returns to its owner: what it stands for, with the loan
+        settled. A stored value is held by one more local Ref from here on."""
+        with self._lock:
+            entry = self._entries.get(object_id)
+            if entry is not None and entry.stored is not None:
+                entry.held += 1
+        self.borrow(object_id, process_id, -1)
+        return entry
+
     def drop_local(self, object_id: int) -> None:
         """The local Ref is gone. Called by the garbage collector, which may strike
         while a lock is held: so only a note is made, and `sweep` acts on it."""
@@ -109,7 +121,7 @@ class ObjectTable:
             with self._lock:
                 entry = self._entries.get(object_id)
                 if entry is not None:
-                    entry.held = False
+                    entry.held -= 1
                     self._collect(object_id, entry)
 
     def process_lost(self, process_id: int) -> None:
@@ -119,7 +131,7 @@ class ObjectTable:
                 if entry.borrows.pop(process_id, None) is not None:
                     self._collect(object_id, entry)
 
-    def _collect(self, object_id: int, entry: _Entry) -> None:
+    def _collect(self, object_id: int, entry: Entry) -> None:
         if not entry.held and not entry.borrows:
             del self._entries[object_id]
 

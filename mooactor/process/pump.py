@@ -101,6 +101,8 @@ class Pump:
                 if done() or self._closed:
                     return True
                 if self._spin(done):
+                    if done():
+                        return True
                     continue
                 timeout_ms = _FOREVER_MS
                 if deadline is not None:
@@ -145,11 +147,12 @@ class Pump:
             return
         fds = (self._wake_r, self._dispatcher.lifeline_fd)
         try:
-            self._messenger.wait(fds, timeout_ms)
+            ready = self._messenger.wait(fds, timeout_ms)
         finally:
             self._asleep = False
-        self._clear(self._wake_r)
-        self._dispatcher.read_lifeline()
+        if ready:
+            self._clear(self._wake_r)
+            self._dispatcher.read_lifeline()
 
     def _follow(
         self,

@@ -527,6 +527,7 @@ class Runtime:
             errors.AuthError,
             errors.VersionMismatch,
         ) as error:
+            self.messenger.resynchronize()
             print(f"mooactor: dropped a message: {error}", file=sys.stderr)
 
     def _on_record(self, sender: int, record: envelope.Record) -> None:
@@ -636,8 +637,8 @@ class Runtime:
                 "the session is over: its agent is gone"
             ) from None
 
-    def ask_agent(self, timeout: float | None = 60.0, **message: Any) -> Message:
-        """Send a request and wait for the reply.
+    def ask_agent(self, wait_s: float | None = 60.0, /, **message: Any) -> Message:
+        """Send a request and wait `wait_s` seconds for the reply.
 
         Raises:
           CallTimeout: no answer in time.
@@ -648,8 +649,8 @@ class Runtime:
         self._requests[rid] = outcome
         try:
             self.tell_agent(rid=rid, **message)
-            if not self.wait(outcome, timeout):
-                raise errors.CallTimeout(f"the agent did not answer within {timeout} s")
+            if not self.wait(outcome, wait_s):
+                raise errors.CallTimeout(f"the agent did not answer within {wait_s} s")
             reply: Message = outcome.unwrap()
             return reply
         finally:

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: MIT
+"""The ``mooactor`` command."""
+
+from mooactor.cli.command import main as main

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+"""The groups of rows, in the order of the table."""
+
+from __future__ import annotations
+
+from mooactor.cli.bench import (
+    allreduce,
+    arrays,
+    calls,
+    environments,
+    startup,
+    weights,
+)
+
+GROUPS = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (calls, arrays, weights, allreduce, startup, environments)
+}
+
+
+def names() -> list[str]:
+    """The name of every row, as ``--only`` takes them."""
+    return [name for module in GROUPS.values() for name in module.NAMES]
+
+
+def groups_with(wanted: list[str] | None) -> list[str]:
+    """The groups that hold a row whose name begins with one of `wanted`.
+
+    Raises:
+      ValueError: something wanted begins no name.
+    """
+    if not wanted:
+        return list(GROUPS)
+    for prefix in wanted:
+        if not any(name.startswith(prefix) for name in names()):
+            raise ValueError(f"no row is called {prefix!r}; there are {names()}")
+    return [
+        group
+        for group, module in GROUPS.items()
+        if any(name.startswith(tuple(wanted)) for name in module.NAMES)
+    ]

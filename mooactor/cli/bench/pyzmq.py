@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""Raw pyzmq: the floor that every runtime on ZeroMQ stands on.
+
+A DEALER here, a ROUTER in a process of its own, pickles of protocol 5, arrays as frames
+of their own. No deadlines, no order, no errors, no death notices: only the echo.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from mooactor.cli.bench.measure import helper
+
+WINDOW = 500  # calls outstanding, half of libzmq's high-water mark
+
+
+class Echo:
+    """The calling side."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def ping(self) -> None:
+        """One empty call."""
+        self._send("ping", None)
+        self._receive()
+
+    def ping_many(self, count: int) -> None:
+        """Empty calls, as many outstanding as the window allows."""
+        sent = 0
+        for done in range(count):
+            while sent < min(count, done + WINDOW):
+                self._send("ping", None)
+                sent += 1
+            self._receive()
+
+    def size_of(self, values: Any) -> Any:
+        """Send an array; the other side reads an element and tells the size."""
+        self._send("size", values)
+        return self._receive()
+
+    def _send(self, method: str, argument: Any) -> None:
+        self._socket.send_multipart(packed((method, argument)), copy=argument is None)
+
+    def _receive(self) -> Any:
+        return unpacked(self._socket.recv_multipart(copy=False))
+
+
+def packed(message: Any) -> list[Any]:
+    """A pickle, and the buffers of the arrays in it."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(message, 5, buffer_callback=buffers.append)
+    return [head, *(buffer.raw() for buffer in buffers)]
+
+
+def unpacked(frames: list[zmq.Frame]) -> Any:
+    """What was packed; arrays view the frames."""
+    head, *buffers = (frame.buffer for frame in frames)
+    return pickle.loads(head, buffers=buffers)
+
+
+@contextmanager
+def echo() -> Iterator[Echo]:
+    """An echo server in its own process, and the caller's side of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"ipc://{Path(folder) / 'echo'}"
+        with helper("pyzmq", address), zmq.Context() as context:
+            with context.socket(zmq.DEALER) as socket:
+                socket.linger = 0
+                socket.connect(address)
+                yield Echo(socket)
+
+
+def serve(address: str) -> None:
+    """Answer until killed."""
+    socket = zmq.Context().socket(zmq.ROUTER)
+    socket.bind(address)
+    while True:
+        identity, *frames = socket.recv_multipart(copy=False)
+        method, argument = unpacked(frames)
+        reply = None if method == "ping" else (float(argument[0]), argument.nbytes)
+        socket.send_multipart([identity.bytes, *packed(reply)])
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""Which subcommand was meant. Each imports what it needs only when it runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from mooactor import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 if all is well."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mooactor", description=_DESCRIPTION)
+    version = f"mooactor {__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_bench(commands)
+    _add_doctor(commands)
+    return parser
+
+
+_DESCRIPTION = "Actors for distributed machine learning: measure, and look what works."
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _add_bench(commands: _Commands) -> None:
+    bench = commands.add_parser("bench", help="measure this machine beside its peers")
+    bench.add_argument("--json", action="store_true", help="one JSON object, no table")
+    bench.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="measure the rows whose name begins so (again for more); 'list' lists",
+    )
+    bench.add_argument(
+        "--quick", action="store_true", help="fewer rounds: half a minute, noisier"
+    )
+    bench.set_defaults(run=_bench)
+
+
+def _add_doctor(commands: _Commands) -> None:
+    doctor = commands.add_parser("doctor", help="what works here, and the remedies")
+    doctor.add_argument("--json", action="store_true", help="a JSON list, no table")
+    doctor.set_defaults(run=_doctor)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from mooactor.cli.bench import report
+
+    return report.run(options.only, quick=options.quick, as_json=options.json)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from mooactor.cli.doctor import report
+
+    return report.run(as_json=options.json)

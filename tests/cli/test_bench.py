@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""The bench: its arithmetic, its table, and one real run of its quickest group."""
+
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from mooactor.cli import main
+from mooactor.cli.bench import groups, measure, ray, report
+from mooactor.cli.bench.row import Goal, Row, Skipped, short
+
+FAST = Row(
+    "call.x", "a call", "µs", 50.0, {"peer": 100.0}, Goal("at most", 0.75, "peer")
+)
+SLOW = Row(
+    "rate.x", "calls", "calls/s", 90e3, {"peer": 77e3}, Goal("at least", 1.5, "peer")
+)
+PLAIN = Row("start.x", "a start", "s", 0.4, {}, Goal("at most", 0.5))
+
+
+@pytest.mark.parametrize(("row", "met"), [(FAST, True), (SLOW, False), (PLAIN, True)])
+def test_a_goal_is_met_by_ratio_or_by_value(row: Row, met: bool) -> None:
+    assert row.as_json()["met"] is met
+
+
+def test_a_row_survives_json() -> None:
+    for row in (FAST, SLOW, PLAIN):
+        assert report.parsed(json.loads(json.dumps(row.as_json()))) == row
+    skipped = {"name": "atari", "reason": "ale-py is not installed"}
+    assert report.parsed(skipped) == Skipped(**skipped)
+
+
+def test_the_table_shows_values_ratios_and_goals() -> None:
+    lines = report.as_text([FAST, SLOW], [Skipped("atari", "absent")]).splitlines()
+    assert [len(line) for line in lines[:4]] == [len(lines[0])] * 4
+    cells = [cell.strip() for cell in lines[3].strip("|").split("|")]
+    assert cells == ["calls", "90 k calls/s", "peer 77 k", "1.17", "≥ 1.5 × peer", "no"]
+    assert lines[-1] == "atari: absent"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(77_123, "77.1 k"), (612.3, "612"), (12.44, "12.4"), (0.0333, "0.0333")],
+)
+def test_three_digits_are_shown(value: float, text: str) -> None:
+    assert short(value) == text
+
+
+def test_works_take_turns_and_the_first_turn_is_thrown_away() -> None:
+    order: list[str] = []
+
+    def work(name: str, values: Iterator[float]) -> float:
+        order.append(name)
+        return next(values)
+
+    a, b = iter([99.0, 1.0, 3.0, 2.0]), iter([99.0, 5.0, 5.0, 6.0])
+    medians = measure.turn_about(3, lambda: work("a", a), lambda: work("b", b))
+    assert medians == [2.0, 5.0]
+    assert "".join(order) == "abababab"
+
+
+def test_a_busy_core_is_given_back() -> None:
+    with measure.busy_core() as burner:
+        assert burner.poll() is None
+    assert burner.returncode == -signal.SIGKILL
+
+
+def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--only", "nonsense"]) == 2
+    assert "no row is called 'nonsense'" in capsys.readouterr().err
+
+
+def test_only_picks_the_groups_that_are_needed() -> None:
+    assert groups.groups_with(["call.rate", "start"]) == ["calls", "startup"]
+    assert groups.groups_with(None) == list(groups.GROUPS)
+
+
+def test_list_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--only", "list"]) == 0
+    assert capsys.readouterr().out.split() == groups.names()
+
+
+def test_a_group_that_fails_is_reported_and_no_table_lost() -> None:
+    (found,) = report.measured("no-such-group", quick=True)
+    assert found == Skipped("no-such-group", "failed with exit code 1")
+
+
+def test_rows_stay_as_they_are_where_ray_is_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray.importlib.util, "find_spec", lambda _: None)
+    assert ray.beside([FAST]) == [FAST]
+
+
+def test_rays_figures_join_the_rows_of_the_same_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray.importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(ray, "_measured", lambda: {"a call": 610.0})
+    first, second = ray.beside([FAST, SLOW])
+    assert first.peers == {"peer": 100.0, "Ray": 610.0}
+    assert second == SLOW
+
+
+def test_calls_are_really_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--only", "call.idle", "--quick", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["name"] == "call.idle"
+    assert 1 < row["ours"] < 100_000
+    assert 1 < row["peers"]["raw pyzmq"] < 100_000
+    assert row["ratios"]["raw pyzmq"] == row["ours"] / row["peers"]["raw pyzmq"]

@@ -91,8 +91,7 @@ class MooError(Exception):
 
 
 def _rebuild(cls: type[MooError], message: str, state: dict[str, Any]) -> MooError:
-    error = cls.__new__(cls)
-    Exception.__init__(error, message)
+    error = cls(message)
     error.__dict__.update(state)
     return error
 

@@ -209,7 +209,7 @@ class RemoteMethod:
         stream: Stream[Any] = Stream(runtime, label, self._options.stream_window)
         flags = envelope.STREAM
         runtime.call(
-            link, stream, self._wire, args, kwargs, flags, self._options, False
+            link, stream.channel, self._wire, args, kwargs, flags, self._options, False
         )
         stream.open(link.process_id)
         return stream

@@ -178,11 +178,6 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if home is None or self.state or self.call_id:
             return
         self.call_id = -1  # asked for, once
-        if home.owner == self._runtime.process_id:
-            stored = self._runtime.objects.stored(home.object_id)
-            if stored is not None:
-                self.set_raw(stored)
-            return
         source = self._runtime.fetch(home.owner, home.object_id, self._label)
         source.listen(lambda: self._take(source))
 
@@ -218,7 +213,16 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
 
 
 def _borrowed(owner: int, object_id: int, label: str) -> Ref[Any]:
-    ref: Ref[Any] = Ref(current_runtime(), label)
+    runtime = current_runtime()
+    ref: Ref[Any] = Ref(runtime, label)
+    if owner == runtime.process_id:
+        entry = runtime.objects.come_home(object_id, owner)
+        if entry is None:
+            ref.set_error(errors.ActorUnavailable(f"the value of {label} is gone"))
+            return ref
+        if isinstance(entry.outcome, Ref):
+            return entry.outcome
+        ref.set_raw(entry.stored)
     ref.home = Home(owner, object_id)
     return ref
 

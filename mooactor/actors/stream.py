@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from mooactor.actors.ref import refuse_on_loop
@@ -17,7 +17,28 @@ from mooactor.process.runtime import Runtime
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
+class Channel(Outcome):
+    """The receiving end of a stream: what has come, and how the stream ended.
+
+    The runtime holds it until the stream ends; the consumer holds the `Stream`.
+    """
+
+    __slots__ = ("items", "_wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__()
+        self.items: deque[Reply] = deque()
+        self._wake = wake
+
+    def on_item(self, reply: Reply) -> None:
+        """An item has come; in the pump's thread."""
+        self.items.append(reply)
+        self._wake()
+        for listener in list(self._listeners or ()):
+            listener()
+
+
+class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
     """Iterate over it, plainly or with ``async for``; once.
 
     The producer is at most `window` items ahead; then it stops until items are taken.
@@ -25,18 +46,15 @@ class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
     or dropping it, ends the producer.
     """
 
-    __slots__ = ("_runtime", "_label", "_items", "_window", "_taken", "_producer")
-
     def __init__(self, runtime: Runtime, label: str, window: int) -> None:
-        super().__init__()
+        self._producer = 0
         if window < 1:
             raise ValueError("stream_window is a number of items, at least 1")
         self._runtime = runtime
         self._label = label
-        self._items: deque[Reply] = deque()
+        self.channel = Channel(runtime.pump.wake)
         self._window = window
         self._taken = 0
-        self._producer = 0
 
     def open(self, process_id: int) -> None:
         """Tell the producer how far ahead it may be."""
@@ -45,26 +63,17 @@ class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
 
     def _give_credit(self, items: int) -> None:
         record = envelope.pack_record(
-            envelope.CREDIT, self.call_id, b"", 0, float(items)
+            envelope.CREDIT, self.channel.call_id, b"", 0, float(items)
         )
         self._runtime.messenger.peer(self._producer).send(record)
 
-    def on_item(self, reply: Reply) -> None:
-        """An item has come; in the pump's thread."""
-        self._items.append(reply)
-        self._runtime.pump.wake()
-        listeners = self._listeners
-        if listeners:
-            for listener in list(listeners):
-                listener()
-
     def _arrived(self) -> bool:
-        return bool(self._items) or self.state != 0
+        return bool(self.channel.items) or self.channel.state != 0
 
     def _take(self) -> T_co:
-        reply = self._items.popleft()
+        reply = self.channel.items.popleft()
         self._taken += 1
-        if 2 * self._taken >= self._window and not self.state:
+        if 2 * self._taken >= self._window and not self.channel.state:
             self._give_credit(self._taken)
             self._taken = 0
         value: T_co = reply.value()
@@ -81,13 +90,13 @@ class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
           BaseException: it raised, or its actor died.
           RuntimeError: on a running event loop; use ``async for`` there.
         """
-        if not self._items:
-            if not self.state:
+        if not self.channel.items:
+            if not self.channel.state:
                 refuse_on_loop(self._label)
                 self._runtime.flush()
                 self._runtime.pump.wait(self._arrived)
-            if not self._items:
-                self.unwrap()  # raises what it ended with
+            if not self.channel.items:
+                self.channel.unwrap()  # raises what it ended with
                 raise StopIteration
         return self._take()
 
@@ -95,9 +104,9 @@ class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         return self
 
     async def __anext__(self) -> T_co:
-        while not self._items:
-            if self.state:
-                self.unwrap()
+        while not self.channel.items:
+            if self.channel.state:
+                self.channel.unwrap()
                 raise StopAsyncIteration
             await self._arrival()
         return self._take()
@@ -115,17 +124,17 @@ class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
 
         self._runtime.pump.attach(loop)
         self._runtime.flush()
-        self.listen(arrived)
+        self.channel.listen(arrived)
         try:
             if not self._arrived():
                 await event.wait()
         finally:
-            self.unlisten(arrived)
+            self.channel.unlisten(arrived)
 
     def close(self) -> None:
         """End the producer; items that have come already are dropped."""
-        self._items.clear()
-        self._runtime.cancel(self)
+        self.channel.items.clear()
+        self._runtime.cancel(self.channel)
 
     async def aclose(self) -> None:
         """As `close`."""
@@ -138,8 +147,9 @@ class Stream(Outcome, Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         self.close()
 
     def __del__(self) -> None:
-        if not self.state and self._producer and not self._runtime.closed:
-            self._runtime.post_later(self._producer, envelope.CANCEL, self.call_id)
+        if self._producer and not self.channel.state and not self._runtime.closed:
+            number = self.channel.call_id
+            self._runtime.post_later(self._producer, envelope.CANCEL, number)
 
     def __reduce__(self) -> Any:
         raise TypeError(

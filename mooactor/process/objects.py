@@ -75,6 +75,7 @@ class ObjectTable:
 
     def add_stored(self, stored: Stored) -> int:
         """Own a stored value, held by one local Ref until `drop_local`."""
+        self.sweep()
         object_id = next(self._ids)
         self._entries[object_id] = Entry(None, stored)
         return object_id

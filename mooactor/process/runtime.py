@@ -434,6 +434,8 @@ class Runtime:
     def post_later(self, process_id: int, kind: int, number: int) -> None:
         """Post with the next flush. For finalizers, which must take no lock."""
         self._afterwards.append((process_id, kind, number))
+        if self.pump._helper is not None:
+            self.pump.arm()
 
     # -- waiting -----------------------------------------------------------
 
@@ -441,7 +443,7 @@ class Runtime:
         """Block until `outcome` is done; False if `timeout` seconds passed first."""
         if outcome.state:
             return True
-        if self._dirty:
+        if self._dirty or self._afterwards:
             self.flush()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
@@ -472,6 +474,7 @@ class Runtime:
                 peer.flush()
         while self._afterwards:
             self._post(*self._afterwards.popleft())
+        self.objects.sweep()
 
     def queue_record(self, peer: Peer, record: bytes) -> None:
         if peer.queue(record):
@@ -542,10 +545,10 @@ class Runtime:
     def _on_reply(self, record: envelope.Record) -> None:
         call_id, flags = record.call_id, record.flags
         if flags & envelope.STREAM:
-            stream = self._pending.get(call_id)
+            channel = self._pending.get(call_id)
             reply = self.reply_of(record)
-            if stream is not None:
-                stream.on_item(reply)  # type: ignore[attr-defined]
+            if channel is not None:
+                channel.on_item(reply)  # type: ignore[attr-defined]
             return
         outcome = self._pending.pop(call_id, None)
         if outcome is None:

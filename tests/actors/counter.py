@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Actor classes that several tests use; importable, so pickled by reference."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import mooactor as moo
+from mooactor import actor, method
+
+
+@actor
+class Counter:
+    """Adds up, and misbehaves on request."""
+
+    unit = "points"
+
+    def __init__(self, start: int = 0) -> None:
+        self.total = start
+        self.seen: list[Any] = []
+
+    def add(self, amount: int = 1) -> int:
+        self.total += amount
+        return self.total
+
+    def note(self, item: Any) -> None:
+        self.seen.append(item)
+
+    def notes(self) -> list[Any]:
+        return self.seen
+
+    def echo(self, value: Any = None) -> Any:
+        return value
+
+    def pair(self, a: Any, *, b: Any) -> tuple[Any, Any]:
+        return a, b
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def sleep(self, seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+    def exit(self, code: int) -> None:
+        print("about to leave", file=sys.stderr)
+        os._exit(code)
+
+    def kill_self(self, number: int = signal.SIGKILL) -> None:
+        os.kill(os.getpid(), number)
+
+    def call(self, handle: Any, name: str, *args: Any) -> Any:
+        return getattr(handle, name)(*args)
+
+    def call_later(self, handle: Any, name: str, *args: Any) -> Any:
+        return getattr(handle, name).remote(*args).get()
+
+    def until_cancelled(self) -> str:
+        while not moo.current().cancelled:
+            time.sleep(0.001)
+        self.seen.append("cancelled")
+        return "cancelled"
+
+    def up_to(self, n: int) -> Iterator[int]:
+        try:
+            for i in range(n):
+                self.total = i
+                yield i
+        finally:
+            self.seen.append("closed")
+
+    def up_to_error(self, n: int) -> Iterator[int]:
+        yield from range(n)
+        raise ValueError("no more")
+
+    def who(self) -> tuple[Any, str, str]:
+        current = moo.current()
+        return current.handle, current.name, current.caller
+
+    def time_left(self) -> float | None:
+        return moo.current().deadline
+
+    def call_time_left(self, handle: Any) -> float | None:
+        left: float | None = handle.time_left()
+        return left
+
+
+@actor
+class Async:
+    """Async, sync and generator methods side by side."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.order: list[int] = []
+        self.running = 0
+        self.most = 0
+
+    async def wait(self) -> str:
+        await self.event.wait()
+        return "set"
+
+    async def set(self) -> None:
+        self.event.set()
+
+    async def nap(self, seconds: float) -> float:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(seconds)
+        self.running -= 1
+        return seconds
+
+    async def append(self, i: int) -> None:
+        self.order.append(i)
+
+    async def ordered(self) -> list[int]:
+        return self.order
+
+    async def at_most(self) -> int:
+        return self.most
+
+    def block(self, seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    async def numbers(self, n: int) -> AsyncIterator[int]:
+        for i in range(n):
+            yield i
+
+    def plain_numbers(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+    async def forever(self) -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            self.order.append(-1)
+            raise
+
+    @method(read_only=True)
+    async def peek(self) -> int:
+        return len(self.order)
+
+
+@actor(max_concurrency=4)
+class Threaded:
+    """Sync methods, four at a time."""
+
+    def nap(self, seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+
+@actor
+class Remembers:
+    """Keeps its state through restarts."""
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+
+    def add(self, item: int) -> int:
+        self.items.append(item)
+        return len(self.items)
+
+    def all(self) -> list[int]:
+        return self.items
+
+    def crash(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def __snapshot__(self) -> list[int]:
+        return self.items
+
+    def __restore__(self, items: list[int]) -> None:
+        self.items = items

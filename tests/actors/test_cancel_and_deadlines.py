@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from tests.actors.counter import Async, Counter
+from tests.conftest import eventually
+
+
+def test_a_queued_call_that_is_cancelled_never_runs(spawn: Any) -> None:
+    counter = spawn(Counter)
+    blocker = counter.sleep.remote(0.2)
+    queued = counter.note.remote("never")
+    assert queued.cancel() is True
+    with pytest.raises(moo.Cancelled):
+        queued.get()
+    blocker.get()
+    assert counter.notes() == []
+    assert queued.cancelled()
+
+
+def test_a_running_sync_method_sees_the_flag(spawn: Any) -> None:
+    counter = spawn(Counter)
+    ref = counter.until_cancelled.remote()
+    time.sleep(0.05)  # it may also be cancelled before it runs; both end
+    ref.cancel()
+    assert eventually(lambda: counter.notes() in (["cancelled"], []))
+    assert counter.echo(1) == 1
+
+
+def test_a_running_async_method_gets_cancelled_error(spawn: Any) -> None:
+    actor = spawn(Async)
+    ref = actor.forever.remote()
+    actor.peek.remote().get()
+    assert ref.cancel()
+    assert eventually(lambda: actor.ordered.remote().get() == [-1])
+
+
+def test_cancelling_what_is_done_says_no(spawn: Any) -> None:
+    ref = spawn(Counter).echo.remote(1)
+    ref.get()
+    assert ref.cancel() is False
+    assert ref.get() == 1
+
+
+def test_a_deadline_ends_the_call_and_names_it(spawn: Any) -> None:
+    counter = spawn(Counter)
+    start = time.perf_counter()
+    with pytest.raises(moo.CallTimeout, match=r"Counter\.sleep .*0\.1 s"):
+        counter.sleep.options(timeout=0.1)(1.0)
+    assert time.perf_counter() - start < 0.8
+
+
+def test_a_call_whose_deadline_passed_in_the_queue_does_not_run(spawn: Any) -> None:
+    counter = spawn(Counter)
+    blocker = counter.sleep.remote(0.4)
+    late = counter.note.options(timeout=0.1).remote("late")
+    with pytest.raises(moo.CallTimeout):
+        late.get()
+    blocker.get()
+    assert counter.notes() == []
+
+
+def test_deadlines_pass_on_to_nested_calls(spawn: Any) -> None:
+    outer, inner = spawn(Counter), spawn(Counter)
+    assert outer.call_time_left(inner) is None
+    left = outer.call_time_left.options(timeout=5.0)(inner)
+    assert 4.0 < left < 5.0
+
+
+def test_a_nested_wait_ends_with_the_outer_deadline(spawn: Any) -> None:
+    outer, inner = spawn(Counter), spawn(Counter)
+    with pytest.raises(moo.CallTimeout):
+        outer.call.options(timeout=0.2)(inner, "sleep", 3.0)
+    assert eventually(lambda: outer.echo.options(timeout=1.0)(1) == 1)
+
+
+def test_long_calls_are_fine_without_a_deadline(spawn: Any) -> None:
+    assert spawn(Counter).sleep(1.2) == 1.2
+
+
+def test_options_of_another_name_are_refused(spawn: Any) -> None:
+    with pytest.raises(TypeError, match="timeouts"):
+        spawn(Counter).echo.options(timeouts=3)
+
+
+def test_a_method_timeout_is_the_default_of_its_calls(spawn: Any) -> None:
+    class Slow:
+        @moo.method(timeout=0.1)
+        def nap(self) -> None:
+            time.sleep(1)
+
+    with pytest.raises(moo.CallTimeout):
+        spawn(Slow).nap()

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from tests.actors.counter import Async, Counter
+
+
+def test_call_returns_the_values_in_rank_order(group: Any) -> None:
+    members = group(Counter, 4)
+    assert len(set(members.call(Counter.pid).get())) == 4
+    ranks = members.call_each(Counter.echo, [(i,) for i in range(4)]).get()
+    assert ranks == [0, 1, 2, 3]
+
+
+def test_the_untyped_spelling_does_the_same(group: Any) -> None:
+    members = group(Counter, 2, 10)
+    assert members.add.call(5).get() == [15, 15]
+    members.add.tell(1)
+    assert members.add.call(0).get() == [16, 16]
+
+
+def test_indexing_gives_a_handle_and_a_slice_a_group(group: Any) -> None:
+    members = group(Counter, 3)
+    assert len(members) == 3
+    members[1:].tell(Counter.add, 7)
+    assert [handle.add(0) for handle in members] == [0, 7, 7]
+    assert members[0].add(1) == 1
+    assert isinstance(members[:2], moo.Group)
+
+
+def test_a_failing_member_fails_the_call_with_its_own_error(group: Any) -> None:
+    members = group(Counter, 2)
+    with pytest.raises(KeyError):
+        members.call(Counter.fail, KeyError("k")).get()
+
+
+def test_arguments_of_another_number_than_members_are_refused(group: Any) -> None:
+    with pytest.raises(ValueError, match="3 argument tuples for 2 members"):
+        group(Counter, 2).call_each(Counter.echo, [(1,), (2,), (3,)])
+
+
+def test_an_unknown_method_of_a_group_says_so(group: Any) -> None:
+    with pytest.raises(AttributeError, match="no method 'nope'"):
+        _ = group(Counter, 2).nope
+
+
+def test_a_group_travels(group: Any) -> None:
+    members = group(Counter, 2, 1)
+    copy = pickle.loads(pickle.dumps(members))
+    assert copy.call(Counter.add, 1).get() == [2, 2]
+
+
+def test_async_methods_of_a_group(group: Any) -> None:
+    assert group(Async, 2).call(Async.nap, 0.01).get() == [0.01, 0.01]
+
+
+def test_refs_as_arguments_of_a_group_reach_every_member(
+    group: Any, spawn: Any
+) -> None:
+    pending = spawn(Counter).sleep.remote(0.1)
+    assert group(Counter, 3).call(Counter.echo, pending).get() == [0.1] * 3
+
+
+def test_an_empty_group_has_nothing_to_say(session: Any) -> None:
+    assert moo.on(Counter).group(0).call(Counter.pid).get() == []
+    with pytest.raises(ValueError, match="-1 actors"):
+        moo.on(Counter).group(-1)

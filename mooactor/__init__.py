@@ -50,5 +50,6 @@ from mooactor.process.supervision import (
     Started,
     Stopped,
 )
+from mooactor.tensors.public import empty, move
 
 __version__ = "0.1.0"

@@ -16,6 +16,7 @@ from typing import Any
 from mooactor.control import codec
 from mooactor.control.envelope import pack_attached
 from mooactor.process.outcome import Outcome
+from mooactor.tensors.plane import DataPlane
 
 PINNED = 0  # the "borrower" of a Ref that was pickled for nobody in particular
 
@@ -23,12 +24,10 @@ PINNED = 0  # the "borrower" of a Ref that was pickled for nobody in particular
 class Stored:
     """A value encoded once; each receiver gets the same memory, not a copy."""
 
-    def __init__(self, data: bytes, buffers: codec.Buffers, plane: Any, me: int) -> None:
+    def __init__(self, data: bytes, buffers: codec.Buffers, plane: DataPlane) -> None:
         self._data = data
         self._plane = plane
-        self._me = me
-        # Sent to ourselves: what is private is copied once, what is shared is not.
-        self._buffers = [plane.import_(plane.export(b, me)) for b in buffers]
+        self._buffers = [plane.share(buffer) for buffer in buffers]
 
     def payload_for(self, process_id: int) -> tuple[bytes, bool]:
         """(payload, whether it has attachments) for one receiver."""
@@ -43,7 +42,7 @@ class Stored:
         """Decode it here: a view of the same memory, private on write."""
         plane = self._plane
         buffers = [
-            plane.import_(plane.export(buffer, self._me))
+            plane.import_(plane.export(buffer, plane.process_id))
             for buffer in self._buffers
         ]
         return codec.decode(self._data, buffers=buffers)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Protocol
 
-from mooactor import errors, tensors
+from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.messenger import Messenger, Peer
@@ -39,6 +39,8 @@ from mooactor.process.objects import ObjectTable, Stored
 from mooactor.process.outcome import Outcome, Reply, Waiter
 from mooactor.process.pump import Pump
 from mooactor.process.supervised import cause_of
+from mooactor.tensors.plane import DataPlane
+from mooactor.tensors.public import set_current
 
 _DEATH_GRACE_S = 0.008
 _U64 = struct.Struct("<Q")
@@ -82,9 +84,10 @@ class Runtime:
         self.on_log: Callable[[Message], None] | None = None
         self.on_stop_request: Callable[[], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
-        self._memory_limit = memory_limit
-        self._plane: Any = None
-        self._plane_lock = threading.Lock()
+        self.plane = DataPlane(
+            directory, process_id, key, memory_limit=memory_limit
+        )
+        set_current(self.plane)
         self._pid = os.getpid()
         self._pending: dict[int, Outcome] = {}
         self._streams: dict[int, Any] = {}
@@ -102,22 +105,6 @@ class Runtime:
 
     # -- the data plane ----------------------------------------------------
 
-    @property
-    def plane(self) -> tensors.DataPlane:
-        """This process's arena and its ways to others' memory; made on first use."""
-        if self._plane is None:
-            with self._plane_lock:
-                if self._plane is None:
-                    plane = tensors.DataPlane(
-                        self.directory,
-                        self.process_id,
-                        self.key,
-                        memory_limit=self._memory_limit,
-                    )
-                    tensors.set_current(plane)
-                    self._plane = plane
-        return self._plane
-
     def attach(self, data: bytes, buffers: codec.Buffers, process_id: int) -> bytes:
         """A payload with its large buffers exported to one process.
 
@@ -127,8 +114,7 @@ class Runtime:
         export, descriptors = self.plane.export, []
         try:
             for buffer in buffers:
-                moved = tensors.is_moved(buffer)
-                descriptors.append(export(buffer, process_id, moved=moved))
+                descriptors.append(export(buffer, process_id))
         except BaseException:
             for descriptor in descriptors:
                 self.plane.revoke(descriptor)
@@ -147,11 +133,10 @@ class Runtime:
             descriptors, payload = envelope.split_attached(payload)
         elif record.flags & envelope.EMPTY:
             payload = None
-        plane = self.plane if descriptors else None
         failed = record.kind in (envelope.REPLY, envelope.VALUE) and bool(
             record.flags & envelope.ERROR
         )
-        return Reply(payload, descriptors, failed, plane)
+        return Reply(payload, descriptors, failed, self.plane)
 
     # -- links -------------------------------------------------------------
 
@@ -323,8 +308,7 @@ class Runtime:
 
     def store(self, data: bytes, buffers: codec.Buffers) -> Stored:
         """Keep an encoded value, its large parts in shared memory."""
-        plane = self.plane if buffers else None
-        return Stored(data, buffers, plane, self.process_id)
+        return Stored(data, buffers, self.plane)
 
     def next_id(self) -> int:
         return next(self._ids)
@@ -734,8 +718,7 @@ class Runtime:
             self._retry_or_fail(link, cause)
         self.messenger.forget(old)
         self.objects.process_lost(old)
-        if self._plane is not None:
-            self._plane.peer_lost(old)
+        self.plane.peer_lost(old)
         if self.server is not None:
             self.server.on_process_lost(old)
         self.pump.wake()
@@ -833,9 +816,8 @@ class Runtime:
         self.pump.close()
         self.lifeline.close()
         self.messenger.close(linger_ms)
-        if self._plane is not None:
-            tensors.set_current(None)
-            self._plane.close()
+        set_current(None)
+        self.plane.close()
 
     def statistics(self) -> dict[str, Any]:
         """Counts that should come back to rest; see `moo.stats()`."""
@@ -844,7 +826,7 @@ class Runtime:
             "values_pending": len(self._values),
             "objects": len(self.objects),
             "links": len(self._links),
-            "memory": self._plane.statistics() if self._plane is not None else {},
+            "memory": self.plane.statistics(),
         }
 
 

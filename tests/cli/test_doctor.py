@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""The doctor's checks find what is there, and what was taken away."""
+
+import json
+import os
+import resource
+import socket
+from pathlib import Path
+
+import pytest
+
+from mooactor.cli import main
+from mooactor.cli.doctor import kernel, report, software
+from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
+
+
+def test_a_machine_that_runs_these_tests_is_healthy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["doctor", "--json"]) == 0
+    findings = {f["name"]: f for f in json.loads(capsys.readouterr().out)}
+    assert len(findings) == len(report.CHECKS)
+    for essential in ("memfd", "pidfd", "C data plane", "an actor"):
+        assert findings[essential]["state"] == "ok"
+    assert all(f["remedy"] for f in findings.values() if f["state"] == "slow")
+
+
+def test_what_is_broken_sets_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checks = (lambda: ok("one", "fine"), lambda: broken("two", "gone", "mend it"))
+    monkeypatch.setattr(report, "CHECKS", checks)
+    assert report.run() == 1
+    printed = capsys.readouterr().out
+    assert "broken  two" in printed
+    assert "→ mend it" in printed
+    assert printed.endswith(f"{report.VERDICTS['broken']}\n")
+
+
+@pytest.mark.parametrize(
+    ("states", "worst"),
+    [({"ok"}, "ok"), ({"ok", "note"}, "note"), ({"note", "slow", "ok"}, "slow")],
+)
+def test_the_verdict_is_that_of_the_worst(states: set[str], worst: str) -> None:
+    assert report.verdict(states) == report.VERDICTS[worst]
+
+
+def test_a_kernel_without_memfd_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    finding = kernel.memfd()
+    assert finding.state == "broken"
+    assert "Function not implemented" in finding.detail
+
+
+def test_a_forbidden_pidfd_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    assert kernel.pidfd().state == "broken"
+
+
+def test_few_descriptors_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    finding = kernel.open_files()
+    assert (finding.state, finding.remedy) == ("slow", "ulimit -n 4096")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
+    assert kernel.open_files().remedy == "ulimit -n 1024"
+
+
+def test_a_long_temporary_directory_cannot_hold_sockets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deep = tmp_path / ("d" * 80)
+    deep.mkdir()
+    monkeypatch.setattr(kernel.tempfile, "gettempdir", lambda: str(deep))
+    assert kernel.directory().state == "broken"
+
+
+def test_the_control_groups_limit_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limit, none = tmp_path / "memory.max", tmp_path / "unlimited"
+    limit.write_text(f"{1 << 30}\n")
+    none.write_text("max\n")
+    monkeypatch.setattr(kernel, "CGROUP_LIMITS", (limit, none))
+    finding = kernel.memory()
+    assert finding.state == "slow"
+    assert finding.detail.startswith("1.0 GiB of the control group")
+
+
+@pytest.mark.parametrize(
+    ("setting", "state"),
+    [("always [advise] never", "ok"), ("always advise [never]", "slow")],
+)
+def test_the_chosen_huge_page_setting_is_read(
+    setting: str, state: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "shmem_enabled").write_text(setting)
+    monkeypatch.setattr(kernel, "THP", tmp_path)
+    assert kernel.shared_huge_pages().state == state
+
+
+def test_no_ipv6_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(97, "Address family not supported by protocol")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert kernel.ipv6().state == "note"
+
+
+def test_a_missing_extension_says_how_to_build_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(software, "EXTENSION", "mooactor.tensors._absent")
+    finding = software.extension()
+    assert finding.state == "broken"
+    assert "pip install" in finding.remedy
+
+
+@pytest.mark.parametrize("make", [note, slow])
+def test_a_line_shows_the_remedy_below(make: type[Finding]) -> None:
+    first, second = report.line(make("limits", "low", "raise them")).splitlines()
+    assert "limits" in first
+    assert second.strip() == "→ raise them"

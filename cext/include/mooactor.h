@@ -39,7 +39,251 @@ typedef enum {
 /* A constant English phrase for `err`; never NULL, never to be freed. */
 const char *moo_strerror(int err);
 
+/* ---- the plane: tensors between the processes of one host ---- */
+
+/*
+ * A plane is one process's share of the data plane: the shared memory that it
+ * owns, the leases that other processes hold on it, and what it has mapped of
+ * theirs. Memory that was handed out, by moo_empty, moo_share or moo_import,
+ * stays mapped and readable until moo_drop, whatever becomes of its owner and
+ * even after moo_plane_close.
+ *
+ * All functions may be called from any thread at any time, except
+ * moo_plane_free, which comes last. None calls back. In a forked child, which
+ * does not own the plane, all return MOO_EFORK or do nothing.
+ */
+typedef struct moo_plane moo_plane;
+
+#define MOO_DESCRIPTOR_BYTES 40
+#define MOO_KEY_BYTES 16
+#define MOO_MOVED 1 /* the receiver becomes the owner in all but name */
+
+/* Open the plane of process `process_id`. Its socket is created in
+ * `directory`, which only this user may enter; other processes of the session
+ * pass the same directory and key. At most `limit` bytes of memory are taken.
+ * MOO_ESYS leaves the reason in errno. */
+moo_err moo_plane_open(const char *directory, uint64_t process_id,
+                       const uint8_t *key, uint64_t limit, moo_plane **out);
+
+/* Refuse new work, stop the thread, hang up on all importers (what they have
+ * mapped stays valid). Waits for the thread, which never waits long. Safe to
+ * call twice. What this process holds of others stays held until moo_drop. */
+void moo_plane_close(moo_plane *plane);
+
+/* Close, unmap everything, free. No memory of the plane may be in use. */
+void moo_plane_free(moo_plane *plane);
+
+/* A block of own shared memory, uninitialised, page-aligned, until moo_drop.
+ * MOO_ENOMEM: over the limit; see moo_holders. */
+moo_err moo_empty(moo_plane *plane, size_t bytes, void **out);
+
+/* A copy of data[0, bytes) in own shared memory, not to be written to, that
+ * can be exported any number of times without another copy. */
+moo_err moo_share(moo_plane *plane, const void *data, size_t bytes, void **out);
+
+/* Declare that the memory at `data` is given away with its next export: the
+ * receiver gets the memory itself, writable, if nobody else holds it. `data`
+ * is a start that moo_empty or moo_import returned. MOO_EINVAL: it is not. */
+moo_err moo_move(moo_plane *plane, void *data);
+
+/* Describe data[0, bytes) for process `peer`, which then holds one lease. The
+ * value is that of now: private memory is copied once, own and received shared
+ * memory is not copied unless it was written to after an earlier export.
+ * `flags`: MOO_MOVED or 0. Writes MOO_DESCRIPTOR_BYTES to `descriptor`.
+ * May block for a round trip to the memory's owner.
+ * MOO_EPEER: the peer is dead. MOO_ENOMEM: as above. MOO_ESTALE: this memory
+ * was moved away before. */
+moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
+                   uint64_t peer, int flags, uint8_t *descriptor);
+
+/* Take back a descriptor that was never sent. Does nothing if the receiver has
+ * it already. MOO_EPROTO: it is no descriptor. */
+moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
+
+/* Map what a descriptor describes: *out is readable for ever and writable
+ * without anybody else seeing it, until moo_drop(*out). Waits at most
+ * `timeout_ms` for the owner's first contact. MOO_ESTALE: imported before, or
+ * revoked. MOO_EPEER: the owner died before it made contact. */
+moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
+                   int timeout_ms, void **out, size_t *out_bytes);
+
+/* End the lease of a descriptor unseen. */
+moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
+                    int timeout_ms);
+
+/* End the use of memory at the start that moo_empty, moo_share or moo_import
+ * gave. Never fails; makes no system call in the common case but one that
+ * looks for written pages. */
+void moo_drop(moo_plane *plane, void *data);
+
+/* A process died: end all its leases; let go of its memory once nothing here
+ * uses it and `grace_ms` have passed, in which its last messages may still be
+ * imported. */
+void moo_peer_lost(moo_plane *plane, uint64_t peer, int grace_ms);
+
+/* Counters and sizes, in bytes unless named otherwise. */
+typedef struct {
+    uint64_t limit;           /* as given */
+    uint64_t used;            /* in blocks that somebody holds */
+    uint64_t reserved;        /* address space of all slabs */
+    uint64_t resident;        /* memory that the slabs really occupy */
+    uint64_t slabs;           /* count */
+    uint64_t blocks;          /* count: held by somebody */
+    uint64_t leases;          /* count: granted and not yet given back */
+    uint64_t peers;           /* count: processes holding a connection to us */
+    uint64_t owners;          /* count: processes whose memory is mapped */
+    uint64_t imports;         /* count: received memory in use */
+    uint64_t imported;        /* bytes of it */
+    uint64_t exports;         /* count, so far: descriptors made */
+    uint64_t exports_copied;  /* count, so far: of those, with a copy */
+    uint64_t bytes_copied;    /* so far */
+    uint64_t revoked;         /* count, so far: leases ended by a death */
+} moo_statistics;
+
+void moo_plane_statistics(moo_plane *plane, moo_statistics *out);
+
+/* Who holds this plane's memory, the largest first; `process_id` is the
+ * plane's own for blocks in use here. Returns how many were written. */
+typedef struct {
+    uint64_t process_id;
+    uint64_t bytes;
+    uint64_t leases;
+} moo_holder;
+
+size_t moo_holders(moo_plane *plane, moo_holder *out, size_t capacity);
+
 /* ---- collectives ---- */
+
+/*
+ * A learner group: processes that reduce tensors together. Every member makes
+ * the same calls in the same order; a call of one that differs from the
+ * others' fails on all of them with MOO_EMISMATCH.
+ *
+ * An operation ends alike for all members: either all get its result, bit for
+ * bit the same, or all get the same error. What a failed operation leaves in
+ * its outputs is undefined.
+ */
+#define MOO_GROUP_MAX 64
+#define MOO_EMISMATCH -32 /* the members did not call the same thing */
+
+typedef struct moo_group moo_group;
+typedef struct moo_work moo_work;
+
+typedef enum {
+    MOO_GROUP_BARRIER,
+    MOO_GROUP_ALLREDUCE,
+    MOO_GROUP_BROADCAST,
+    MOO_GROUP_ALL_GATHER,
+    MOO_GROUP_REDUCE_SCATTER,
+    MOO_GROUP_KINDS
+} moo_group_kind;
+
+typedef enum {
+    MOO_OP_SUM,
+    MOO_OP_MEAN, /* floating point only */
+    MOO_OP_MIN,
+    MOO_OP_MAX,
+    MOO_OP_PRODUCT,
+    MOO_OP_COUNT
+} moo_reduction;
+
+typedef enum {
+    MOO_DT_F32,
+    MOO_DT_F64,
+    MOO_DT_F16,
+    MOO_DT_BF16,
+    MOO_DT_I32,
+    MOO_DT_I64,
+    MOO_DT_U8,
+    MOO_DT_COUNT
+} moo_dtype;
+
+/* What to do. in[i] and out[i] are `bytes[i]` long, each a whole number of
+ * elements; in[i] == out[i] works in place, any other overlap does not.
+ * ALLREDUCE: in and out. BROADCAST: in and out the same; the root's bytes go
+ * to everybody. BARRIER: neither. ALL_GATHER: one input, and an output
+ * `size` times as long. REDUCE_SCATTER: one input, and an output a `size`th
+ * as long. */
+typedef struct {
+    moo_group_kind kind;
+    moo_dtype dtype;
+    moo_reduction op;
+    uint32_t root;
+    uint64_t layout; /* any hash of the shapes: all members' must be equal */
+    uint32_t count;  /* of tensors */
+    const void *const *in;
+    void *const *out;
+    const uint64_t *bytes;
+    uint64_t output_bytes; /* the last two kinds: of the one output */
+} moo_request;
+
+/* How it went. MOO_EPEER: the member of `rank` in `epoch` died, or left
+ * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: it called
+ * something else, and `text` says what. pid is its process. */
+typedef struct {
+    int status;
+    uint32_t rank, epoch;
+    int32_t pid;
+    int left;
+    char text[256];
+} moo_outcome;
+
+typedef struct {
+    uint32_t rank, size, epoch, min_size;
+    uint32_t pending; /* operations of this member not finished yet */
+    uint64_t operations, bytes, failures;
+    double waited_s; /* time asleep, waiting for other members */
+} moo_group_info;
+
+/* The size that the shared segment of a group must have. Sparse: only what
+ * members use takes memory, a few MiB each. */
+uint64_t moo_group_segment_bytes(void);
+
+/* Join the group that lives in the segment `fd`, which stays the caller's.
+ * Does not wait for others: see moo_group_ready. `process_id` identifies this
+ * process to the user; min_size must be the same for all; timeout_s bounds
+ * each operation. MOO_EINVAL: another min_size, or too small a segment.
+ * MOO_ENOMEM: MOO_GROUP_MAX members already. MOO_EVERSION: another version.
+ * MOO_ESYS: see errno. */
+moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
+                       double timeout_s, moo_group **group);
+
+/* Wait until this member is let in and the group has min_size members.
+ * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. */
+moo_err moo_group_ready(moo_group *group, double seconds);
+
+/* Queue an operation. The arrays of `request` are copied, the tensors are
+ * not: they must live, and the inputs stay unchanged, until *work is done.
+ * Operations run in the order queued, each in the thread that waits for it,
+ * or in the group's own thread once that was started. Does not block. */
+moo_err moo_group_submit(moo_group *group, const moo_request *request,
+                         moo_work **work);
+
+/* Run the queue up to `work`, or wait while another thread does. MOO_OK: it
+ * is done and *outcome says how it went. MOO_ETIMEOUT: `seconds` are over, or
+ * a signal came; it is still queued, or half done. */
+moo_err moo_work_wait(moo_work *work, double seconds, moo_outcome *outcome);
+
+/* Whether `work` is done. Never blocks. */
+int moo_work_done(moo_work *work);
+
+/* Give the caller's hold of `work` back; it still runs if it did not yet. */
+void moo_work_free(moo_work *work);
+
+/* From now on a thread of the group's own runs the queue. */
+moo_err moo_group_start(moo_group *group);
+
+void moo_group_describe(moo_group *group, moo_group_info *info);
+
+/* The members in rank order: pids[r], ids[r] for r < the returned size, which
+ * is at most MOO_GROUP_MAX, and both arrays must have room for that. */
+uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids);
+
+/* Leave and free the group. Waits for the operation under way, if a thread
+ * runs it; what is queued behind it fails with MOO_ECLOSED. The others go on
+ * without this member. No other thread may use the group any more, but its
+ * works remain valid. In a forked child: frees, and does nothing else. */
+void moo_group_leave(moo_group *group);
 
 /* cdef: end */
 

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/arena.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/bits.h"
+#include "core/pages.h"
+
+#define FIRST_SLAB_BYTES ((uint64_t)64 << 20)
+/* A bin may hold many runs; so many are looked at for the best fit. */
+#define FIT_TRIES 64
+
+uint64_t mooi_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void mooi_arena_init(struct mooi_arena *arena, uint64_t limit)
+{
+    memset(arena, 0, sizeof *arena);
+    arena->limit = limit & ~(uint64_t)(mooi_page() - 1);
+}
+
+size_t mooi_block_offset(const struct mooi_block *block)
+{
+    return (size_t)block->page * mooi_page();
+}
+
+size_t mooi_block_bytes(const struct mooi_block *block)
+{
+    return (size_t)block->pages * mooi_page();
+}
+
+char *mooi_block_work(struct mooi_arena *arena, const struct mooi_block *block)
+{
+    return arena->slab[block->slab].work + mooi_block_offset(block);
+}
+
+static unsigned bin_of(uint32_t pages)
+{
+    return 31u - (unsigned)__builtin_clz(pages);
+}
+
+static void mark(struct mooi_arena *arena, struct mooi_block *block,
+                 struct mooi_block *as)
+{
+    struct mooi_block **map = arena->slab[block->slab].map;
+
+    map[block->page] = as;
+    map[block->page + block->pages - 1] = as;
+}
+
+static void bin_insert(struct mooi_arena *arena, struct mooi_block *block)
+{
+    struct mooi_block **head = &arena->bin[bin_of(block->pages)];
+
+    block->previous = NULL;
+    block->next = *head;
+    if (*head)
+        (*head)->previous = block;
+    *head = block;
+    mark(arena, block, block);
+}
+
+static void bin_remove(struct mooi_arena *arena, struct mooi_block *block)
+{
+    if (block->previous)
+        block->previous->next = block->next;
+    else
+        arena->bin[bin_of(block->pages)] = block->next;
+    if (block->next)
+        block->next->previous = block->previous;
+    block->next = block->previous = NULL;
+}
+
+static struct mooi_block *best_in_bin(struct mooi_arena *arena, unsigned bin,
+                                      uint32_t pages)
+{
+    struct mooi_block *best = NULL;
+    int tries = FIT_TRIES;
+
+    for (struct mooi_block *b = arena->bin[bin]; b; b = b->next) {
+        if (b->pages < pages)
+            continue;
+        if (!best || b->pages < best->pages)
+            best = b;
+        if (best->pages == pages || !--tries)
+            break;
+    }
+    return best;
+}
+
+static struct mooi_block *best_fit(struct mooi_arena *arena, uint32_t pages)
+{
+    for (unsigned bin = bin_of(pages); bin < 32; bin++) {
+        struct mooi_block *best = best_in_bin(arena, bin, pages);
+        if (best)
+            return best;
+    }
+    return NULL;
+}
+
+/* Twice the last slab, or what is asked for if that is more, within the limit;
+ * 0 if even what is asked for does not fit. */
+static uint64_t next_slab_bytes(const struct mooi_arena *arena, uint64_t need)
+{
+    uint64_t room = arena->limit - arena->reserved;
+    uint64_t bytes = arena->slabs ? 2 * arena->slab[arena->slabs - 1].bytes
+                                  : FIRST_SLAB_BYTES;
+
+    if (need > room || arena->slabs == MOOI_MAX_SLABS)
+        return 0;
+    if (bytes < need)
+        bytes = need;
+    return bytes < room ? bytes : room;
+}
+
+static moo_err slab_open(struct mooi_slab *slab, uint64_t bytes)
+{
+    size_t pages = bytes / mooi_page();
+    moo_err err = mooi_memfd("mooactor-slab", bytes, &slab->fd);
+
+    if (err != MOO_OK)
+        return errno == ENOMEM ? MOO_ENOMEM : err;
+    slab->bytes = bytes;
+    slab->work = mooi_map(NULL, slab->fd, 0, bytes, MOOI_SHARED);
+    slab->map = calloc(pages, sizeof *slab->map);
+    slab->privates = calloc((pages + 63) / 64, sizeof *slab->privates);
+    if (slab->work && slab->map && slab->privates)
+        return MOO_OK;
+    free(slab->map);
+    free(slab->privates);
+    if (slab->work)
+        munmap(slab->work, bytes);
+    close(slab->fd);
+    memset(slab, 0, sizeof *slab);
+    return MOO_ENOMEM;
+}
+
+static moo_err grow(struct mooi_arena *arena, uint32_t pages)
+{
+    uint64_t bytes = next_slab_bytes(arena, (uint64_t)pages * mooi_page());
+    struct mooi_block *run;
+    moo_err err;
+
+    if (!bytes)
+        return MOO_ENOMEM;
+    run = calloc(1, sizeof *run);
+    if (!run)
+        return MOO_ENOMEM;
+    err = slab_open(&arena->slab[arena->slabs], bytes);
+    if (err != MOO_OK) {
+        free(run);
+        return err;
+    }
+    run->slab = arena->slabs++;
+    run->pages = (uint32_t)(bytes / mooi_page());
+    arena->reserved += bytes;
+    bin_insert(arena, run);
+    return MOO_OK;
+}
+
+/* Cut the tail beyond `pages` off a run that is in no bin. Without memory for
+ * the tail's bookkeeping the whole run is used. */
+static void split(struct mooi_arena *arena, struct mooi_block *run,
+                  uint32_t pages)
+{
+    struct mooi_block *tail;
+
+    if (run->pages == pages)
+        return;
+    tail = calloc(1, sizeof *tail);
+    if (!tail)
+        return;
+    tail->slab = run->slab;
+    tail->page = run->page + pages;
+    tail->pages = run->pages - pages;
+    run->pages = pages;
+    bin_insert(arena, tail);
+}
+
+moo_err mooi_block_alloc(struct mooi_arena *arena, size_t bytes,
+                         struct mooi_block **out)
+{
+    uint64_t pages = (bytes + mooi_page() - 1) / mooi_page();
+    struct mooi_block *run;
+
+    if (!bytes)
+        return MOO_EINVAL;
+    if (bytes > arena->limit || pages > UINT32_MAX)
+        return MOO_ENOMEM;
+    run = best_fit(arena, (uint32_t)pages);
+    if (!run) {
+        moo_err err = grow(arena, (uint32_t)pages);
+        if (err != MOO_OK)
+            return err;
+        run = best_fit(arena, (uint32_t)pages);
+    }
+    bin_remove(arena, run);
+    split(arena, run, (uint32_t)pages);
+    mark(arena, run, run);
+    run->holds = 1;
+    run->user = run->sent = run->moved = run->gone = 0;
+    arena->slab[run->slab].used_pages += run->pages;
+    arena->slab[run->slab].touched = 1;
+    arena->used += mooi_block_bytes(run);
+    arena->blocks++;
+    *out = run;
+    return MOO_OK;
+}
+
+void mooi_block_hold(struct mooi_block *block)
+{
+    assert(block->holds);
+    block->holds++;
+}
+
+/* Append `right` to `left`; both free, adjacent and in no bin. */
+static struct mooi_block *join(struct mooi_arena *arena,
+                               struct mooi_block *left,
+                               struct mooi_block *right)
+{
+    mark(arena, left, NULL);
+    mark(arena, right, NULL);
+    left->pages += right->pages;
+    free(right);
+    return left;
+}
+
+static struct mooi_block *merge(struct mooi_arena *arena,
+                                struct mooi_block *run)
+{
+    struct mooi_slab *slab = &arena->slab[run->slab];
+    size_t end = run->page + run->pages;
+    struct mooi_block *left = run->page ? slab->map[run->page - 1] : NULL;
+    struct mooi_block *right =
+        end < slab->bytes / mooi_page() ? slab->map[end] : NULL;
+
+    if (left && !left->holds) {
+        bin_remove(arena, left);
+        run = join(arena, left, run);
+    }
+    if (right && !right->holds) {
+        bin_remove(arena, right);
+        run = join(arena, run, right);
+    }
+    return run;
+}
+
+void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block)
+{
+    struct mooi_slab *slab = &arena->slab[block->slab];
+
+    assert(block->holds);
+    if (--block->holds)
+        return;
+    arena->used -= mooi_block_bytes(block);
+    arena->blocks--;
+    slab->used_pages -= block->pages;
+    if (!slab->used_pages)
+        slab->idle_since_ns = mooi_now_ns();
+    bin_insert(arena, merge(arena, block));
+}
+
+struct mooi_block *mooi_block_at(struct mooi_arena *arena, uint32_t slab,
+                                 uint64_t offset)
+{
+    uint64_t page = offset / mooi_page();
+    struct mooi_block *block = NULL;
+
+    if (slab >= arena->slabs || offset >= arena->slab[slab].bytes)
+        return NULL;
+    /* Usually the very page; inside a block, walk to its start. */
+    for (uint64_t p = page + 1; p-- && !block;)
+        block = arena->slab[slab].map[p];
+    if (!block || !block->holds || page >= block->page + block->pages)
+        return NULL;
+    return block;
+}
+
+static moo_err remap_user(struct mooi_slab *slab,
+                          const struct mooi_block *block,
+                          enum mooi_mapping how)
+{
+    size_t offset = mooi_block_offset(block);
+
+    if (!mooi_map(slab->user + offset, slab->fd, offset,
+                  mooi_block_bytes(block), how))
+        return MOO_ENOMEM;
+    if (how == MOOI_PRIVATE)
+        mooi_bits_set(slab->privates, block->page, block->pages);
+    else
+        mooi_bits_clear(slab->privates, block->page, block->pages);
+    return MOO_OK;
+}
+
+moo_err mooi_block_publish(struct mooi_arena *arena, struct mooi_block *block,
+                           char **out)
+{
+    struct mooi_slab *slab = &arena->slab[block->slab];
+
+    if (!slab->user)
+        slab->user = mooi_map(NULL, slab->fd, 0, slab->bytes, MOOI_SHARED);
+    if (!slab->user)
+        return MOO_ENOMEM;
+    if (mooi_bits_any(slab->privates, block->page, block->pages) &&
+        remap_user(slab, block, MOOI_SHARED) != MOO_OK)
+        return MOO_ENOMEM;
+    block->user = 1;
+    *out = slab->user + mooi_block_offset(block);
+    return MOO_OK;
+}
+
+moo_err mooi_block_seal(struct mooi_arena *arena, struct mooi_block *block)
+{
+    moo_err err = remap_user(&arena->slab[block->slab], block, MOOI_PRIVATE);
+
+    if (err == MOO_OK)
+        block->sent = 1;
+    return err;
+}
+
+uint64_t mooi_arena_trim(struct mooi_arena *arena, uint64_t idle_ns)
+{
+    uint64_t now = mooi_now_ns(), soonest = UINT64_MAX;
+
+    for (uint32_t i = 0; i < arena->slabs; i++) {
+        struct mooi_slab *slab = &arena->slab[i];
+        uint64_t due = slab->idle_since_ns + idle_ns;
+        if (slab->used_pages || !slab->touched)
+            continue;
+        if (due > now) {
+            soonest = due - now < soonest ? due - now : soonest;
+            continue;
+        }
+        fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                  (off_t)slab->bytes);
+        slab->touched = 0;
+    }
+    return soonest;
+}
+
+uint64_t mooi_arena_resident(const struct mooi_arena *arena)
+{
+    uint64_t bytes = 0;
+    struct stat status;
+
+    for (uint32_t i = 0; i < arena->slabs; i++)
+        if (fstat(arena->slab[i].fd, &status) == 0)
+            bytes += (uint64_t)status.st_blocks * 512;
+    return bytes;
+}
+
+static void slab_close(struct mooi_slab *slab)
+{
+    size_t pages = slab->bytes / mooi_page();
+
+    for (size_t p = 0; p < pages; p++) {
+        struct mooi_block *block = slab->map[p];
+        if (!block)
+            continue;
+        p = block->page + block->pages - 1;
+        free(block);
+    }
+    free(slab->map);
+    free(slab->privates);
+    munmap(slab->work, slab->bytes);
+    if (slab->user)
+        munmap(slab->user, slab->bytes);
+    close(slab->fd);
+}
+
+void mooi_arena_fini(struct mooi_arena *arena)
+{
+    for (uint32_t i = 0; i < arena->slabs; i++)
+        slab_close(&arena->slab[i]);
+    memset(arena, 0, sizeof *arena);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * arena.h: the shared memory that a plane owns, cut into blocks.
+ *
+ * Memory comes in slabs, sealed memfds that are mapped once and kept. A block
+ * is a run of whole pages of one slab; its bookkeeping is private memory, so no
+ * other process can damage it. Free runs are merged with their neighbours and
+ * handed out best fit first, the lowest part of a run first: pages that were
+ * touched before come back before fresh ones, whose first touch costs ten times
+ * a memcpy.
+ *
+ * A slab is mapped twice: `work` is always shared and is where copies are
+ * staged; `user` is what moo_empty hands out. The first export of a user block
+ * remaps its pages of `user` private, so that later writes of its owner no
+ * longer reach the receivers.
+ *
+ * Not locked: the plane's lock is held around every call.
+ */
+#ifndef MOOI_ARENA_H
+#define MOOI_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mooactor.h"
+
+#define MOOI_MAX_SLABS 64
+#define MOOI_BINS 64
+
+struct mooi_block {
+    struct mooi_block *next, *previous; /* in its bin, while free */
+    uint32_t slab;
+    uint32_t holds; /* users here plus leases; 0: free */
+    uint32_t page, pages;
+    uint8_t user;   /* handed out by moo_empty */
+    uint8_t sent;   /* its user pages are mapped private */
+    uint8_t moved;  /* to be given away with the next export */
+    uint8_t gone;   /* was given away */
+};
+
+struct mooi_slab {
+    int fd;
+    size_t bytes;
+    char *work;
+    char *user;                 /* NULL until needed */
+    struct mooi_block **map;    /* by page: first and last page of each run */
+    uint64_t *privates;         /* bit by page: `user` is mapped private there */
+    uint64_t used_pages;
+    uint64_t idle_since_ns;     /* when it became wholly free */
+    int touched;                /* holds memory, so worth handing back */
+};
+
+struct mooi_arena {
+    uint64_t limit, used, reserved, blocks;
+    uint32_t slabs;
+    struct mooi_slab slab[MOOI_MAX_SLABS];
+    struct mooi_block *bin[MOOI_BINS]; /* by log2 of pages */
+};
+
+void mooi_arena_init(struct mooi_arena *arena, uint64_t limit);
+void mooi_arena_fini(struct mooi_arena *arena);
+
+/* A block of at least `bytes` with one hold. MOO_ENOMEM: over the limit. */
+moo_err mooi_block_alloc(struct mooi_arena *arena, size_t bytes,
+                         struct mooi_block **out);
+
+void mooi_block_hold(struct mooi_block *block);
+
+/* Let go; the last one frees the block. */
+void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block);
+
+/* The held block that contains byte `offset` of a slab, or NULL. */
+struct mooi_block *mooi_block_at(struct mooi_arena *arena, uint32_t slab,
+                                 uint64_t offset);
+
+size_t mooi_block_offset(const struct mooi_block *block);
+size_t mooi_block_bytes(const struct mooi_block *block);
+char *mooi_block_work(struct mooi_arena *arena, const struct mooi_block *block);
+
+/* Make the block visible in the slab's user mapping, shared. *out is there. */
+moo_err mooi_block_publish(struct mooi_arena *arena, struct mooi_block *block,
+                           char **out);
+
+/* From now on writes to the user mapping of the block stay private. */
+moo_err mooi_block_seal(struct mooi_arena *arena, struct mooi_block *block);
+
+/* Give the memory of slabs that were wholly free for `idle_ns` back to the
+ * system. Returns the nanoseconds until the next one is due, or UINT64_MAX. */
+uint64_t mooi_arena_trim(struct mooi_arena *arena, uint64_t idle_ns);
+
+/* Memory that the slabs occupy. Makes a system call for each slab. */
+uint64_t mooi_arena_resident(const struct mooi_arena *arena);
+
+uint64_t mooi_now_ns(void);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* pages.h: memfds, their mappings, and which pages of one were written. */
+#ifndef MOOI_PAGES_H
+#define MOOI_PAGES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mooactor.h"
+
+/* The size of a page; `bytes` rounded up to whole pages. */
+size_t mooi_page(void);
+size_t mooi_round_up(size_t bytes);
+
+/* A memfd of that size that can neither shrink nor grow any more, closed on
+ * exec. MOO_ESYS with errno, ENOSYS where there is no memfd. */
+moo_err mooi_memfd(const char *name, size_t bytes, int *fd);
+
+/* 1 if `fd` is a memfd of at least `bytes` that cannot shrink: then a mapping
+ * of it never raises SIGBUS, whatever its creator does. */
+int mooi_memfd_has(int fd, size_t bytes);
+
+enum mooi_mapping { MOOI_SHARED, MOOI_PRIVATE };
+
+/* Map fd[offset, offset + bytes) readable and writable; at `at` if that is not
+ * NULL, replacing what is there. Returns NULL with errno on failure. */
+void *mooi_map(void *at, int fd, size_t offset, size_t bytes,
+               enum mooi_mapping how);
+
+/*
+ * Pages of a private mapping that were written are copies, no longer the shared
+ * ones. They are found by PAGEMAP_SCAN (Linux 6.7), else by reading
+ * /proc/self/pagemap; `pagemap` is that file, or -1 where it cannot be opened.
+ */
+int mooi_pagemap_open(void);
+
+/* 1 if a page of [at, at + bytes) was written, or if that cannot be told. */
+int mooi_pages_dirty(int pagemap, const void *at, size_t bytes);
+
+/* Forget the copies in the whole pages [at, at + bytes): it shows the shared
+ * memory again. */
+void mooi_pages_clean(int pagemap, void *at, size_t bytes);
+
+#endif

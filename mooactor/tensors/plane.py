@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: MIT
+"""One process's part of the data plane: memory that other processes can map.
+
+`DataPlane` turns buffers into descriptors of a few bytes and descriptors into
+buffers. The work is done in C (see cext/include/mooactor.h), without the GIL.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import stat
+from collections.abc import Callable
+from pickle import PickleBuffer
+from typing import Any
+
+from mooactor.errors import ActorDied, InternalError, OutOfMemory
+from mooactor.tensors.limits import memory_in_reach
+
+try:
+    from mooactor.tensors._cext import ffi, lib
+except ImportError as error:  # not Linux, or not compiled
+    _missing: ImportError | None = error
+else:
+    _missing = None
+
+Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
+
+# How long an import waits for the owner to make contact, which it did before it
+# sent the descriptor unless this process was not listening yet.
+CONTACT_TIMEOUT_MS = 5_000
+# How long what a dead process has sent can still be imported.
+GRACE_MS = 1_000
+_HOLDERS_NAMED = 3
+
+
+class DataPlane:
+    """Shares this process's memory with others on the host, and maps theirs.
+
+    Every buffer it hands out stays mapped and readable as long as anything refers
+    to it, whatever becomes of its owner or of this plane.
+
+    Ordering: none between planes; what `export` returned can be imported at once.
+    Threads: all methods may be called from any thread, and release the GIL.
+    Forks: a plane belongs to the process that made it; in a forked child every
+    method raises `RuntimeError`.
+    """
+
+    __slots__ = ("_plane", "_drop", "process_id", "memory_limit")
+
+    def __init__(
+        self,
+        directory: str,
+        process_id: int,
+        key: bytes,
+        *,
+        memory_limit: int | None = None,
+    ) -> None:
+        """Listen in `directory`, which only this user may enter.
+
+        Args:
+          process_id: 64 bits, used by no other process of the session before.
+          key: the session key; planes with other keys are not talked to.
+          memory_limit: most bytes of shared memory that this process provides;
+            by default half of what the machine or the container has.
+
+        Raises:
+          RuntimeError: the data plane does not exist on this platform.
+          PermissionError: others could enter the directory.
+          OSError: the system refused something.
+        """
+        if _missing is not None:
+            raise RuntimeError(_why_missing()) from _missing
+        _check_private(directory)
+        self.process_id = process_id
+        self.memory_limit = memory_limit or memory_in_reach() // 2
+        digest = hashlib.blake2b(key, digest_size=lib.MOO_KEY_BYTES).digest()
+        out = ffi.new("moo_plane **")
+        err = lib.moo_plane_open(
+            os.fsencode(directory), process_id, digest, self.memory_limit, out
+        )
+        if err:
+            raise _system_error(err, f"cannot open a data plane in {directory}")
+        # Every buffer holds on to the plane through `_drop`, so the last one of
+        # them, or this object, frees it.
+        self._plane = ffi.gc(out[0], lib.moo_plane_free)
+        self._drop = functools.partial(lib.moo_drop, self._plane)
+
+    def close(self) -> None:
+        """Stop serving other processes. Buffers stay valid. May be called twice."""
+        lib.moo_plane_close(self._plane)
+
+    def export(self, buffer: Buffer, peer: int, *, moved: bool = False) -> bytes:
+        """A descriptor of the buffer's present value for process `peer`.
+
+        Private memory is copied once. Memory of `empty_buffer`, `share` or
+        `import_` is not copied, unless it was written to after an earlier export.
+
+        Args:
+          buffer: contiguous and not empty.
+          moved: the receiver may take the memory itself; see `mark_moved`.
+
+        Raises:
+          OutOfMemory: the limit is reached; the message says who holds what.
+          ActorDied: the peer's process is gone. Nothing was sent.
+          ValueError: the buffer was moved away before, or is empty.
+        """
+        if type(buffer) is PickleBuffer:
+            buffer = buffer.raw()
+        data = ffi.from_buffer(buffer)
+        out = _new_descriptor()
+        err = lib.moo_export(
+            self._plane, data, len(data), peer, lib.MOO_MOVED if moved else 0, out
+        )
+        if err:
+            raise self._export_error(err, len(data), peer)
+        return _bytes_of(out)
+
+    def revoke(self, descriptor: bytes) -> None:
+        """End the lease of a descriptor that was never sent."""
+        err = lib.moo_revoke(self._plane, descriptor, len(descriptor))
+        if err:
+            raise _error(err, "cannot revoke")
+
+    def import_(self, descriptor: bytes) -> memoryview:
+        """The memory that a descriptor stands for, as writable bytes.
+
+        Writes stay in this process, unless the memory was moved here. Its lease
+        ends when the last user of the memory is gone.
+
+        Raises:
+          ActorDied: the owner died before it could hand its memory over.
+          InternalError: the descriptor was imported or revoked before.
+          ValueError: it is no descriptor.
+        """
+        out, size = _new_pointer(), _new_size()
+        err = lib.moo_import(
+            self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS, out, size
+        )
+        if err:
+            raise _import_error(err)
+        return self._view(out[0], size[0])
+
+    def discard(self, descriptor: bytes) -> None:
+        """End the lease of a received descriptor without looking at the data."""
+        err = lib.moo_discard(
+            self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS
+        )
+        # If the owner is gone there is nothing left to end.
+        if err and err not in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
+            raise _error(err, "cannot discard")
+
+    def peer_lost(self, peer: int) -> None:
+        """Process `peer` died: end its leases, and let go of its memory in time.
+
+        What it sent before can be imported for `GRACE_MS` more. Its hang-up is
+        noticed without this, except if it died before it had a plane.
+        """
+        lib.moo_peer_lost(self._plane, peer, GRACE_MS)
+
+    def empty_buffer(self, nbytes: int) -> memoryview:
+        """Uninitialised shared memory of this process, page-aligned.
+
+        Raises:
+          OutOfMemory: the limit is reached.
+        """
+        return self._allocate(nbytes, lib.moo_empty, self._plane, nbytes)
+
+    def share(self, buffer: Buffer) -> memoryview:
+        """A copy of `buffer` that `export` never copies again: do not write to it.
+
+        For values that go to several processes.
+
+        Raises:
+          OutOfMemory: the limit is reached.
+        """
+        if type(buffer) is PickleBuffer:
+            buffer = buffer.raw()
+        data = ffi.from_buffer(buffer)
+        shared = self._allocate(len(data), lib.moo_share, self._plane, data, len(data))
+        return shared.toreadonly()
+
+    def mark_moved(self, address: int) -> bool:
+        """Give the shared memory around `address` away with its next export.
+
+        The receiver then writes to the same memory. False: it is not shared.
+
+        Raises:
+          ValueError: it was moved away before.
+        """
+        err = lib.moo_move(self._plane, ffi.cast("void *", address))
+        if err and err != lib.MOO_EINVAL:
+            raise _error(err, "cannot move")
+        return not err
+
+    def statistics(self) -> dict[str, int]:
+        """Counters and sizes, named and explained in mooactor.h."""
+        out = ffi.new("moo_statistics *")
+        lib.moo_plane_statistics(self._plane, out)
+        return {name: getattr(out, name) for name in _STATISTICS}
+
+    def holders(self, most: int = 64) -> list[tuple[int, int, int]]:
+        """Who holds this plane's memory: (process id, bytes, leases), largest first."""
+        out = ffi.new("moo_holder[]", most)
+        count = lib.moo_holders(self._plane, out, most)
+        return [(h.process_id, h.bytes, h.leases) for h in out[0:count]]
+
+    def __repr__(self) -> str:
+        stats = self.statistics()
+        return (
+            f"<DataPlane of process {self.process_id:016x}: "
+            f"{_size(stats['used'])} of {_size(self.memory_limit)} in "
+            f"{stats['blocks']} blocks, {stats['leases']} leases, "
+            f"{stats['imports']} imports>"
+        )
+
+    def _allocate(
+        self, nbytes: int, function: Callable[..., int], *args: Any
+    ) -> memoryview:
+        out = _new_pointer()
+        err = function(*args, out)
+        if err:
+            raise self._export_error(err, nbytes, self.process_id)
+        return self._view(out[0], nbytes)
+
+    def _view(self, pointer: Any, nbytes: int) -> memoryview:
+        return memoryview(ffi.buffer(ffi.gc(pointer, self._drop), nbytes))
+
+    def _export_error(self, err: int, nbytes: int, peer: int) -> Exception:
+        if err == lib.MOO_ENOMEM:
+            return OutOfMemory(self._memory_report(nbytes))
+        if err == lib.MOO_EPEER:
+            return ActorDied(f"process {peer:016x} is gone", delivered=False)
+        if err == lib.MOO_ESTALE:
+            return ValueError("this memory was moved to another process before")
+        return _error(err, f"cannot export {nbytes} bytes")
+
+    def _memory_report(self, nbytes: int) -> str:
+        stats = self.statistics()
+        holders = "; ".join(
+            f"process {owner:016x} holds {_size(held)} by {leases} leases"
+            if owner != self.process_id
+            else f"this process itself uses {_size(held)}"
+            for owner, held, leases in self.holders(_HOLDERS_NAMED)
+        )
+        return (
+            f"no room for {_size(nbytes)} of shared memory: {_size(stats['used'])} of "
+            f"{_size(self.memory_limit)} are in use ({holders or 'by nobody'}). "
+            "Drop received data sooner, or raise the memory limit"
+        )
+
+
+if _missing is None:
+    _new_descriptor = functools.partial(
+        ffi.new, ffi.typeof(f"uint8_t[{lib.MOO_DESCRIPTOR_BYTES}]")
+    )
+    _new_pointer = functools.partial(ffi.new, ffi.typeof("void **"))
+    _new_size = functools.partial(ffi.new, ffi.typeof("size_t *"))
+    _bytes_of = bytes
+    _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
+
+
+def _error(err: int, what: str) -> Exception:
+    phrase = f"{what}: {ffi.string(lib.moo_strerror(err)).decode()}"
+    if err == lib.MOO_EFORK:
+        return RuntimeError(
+            "a data plane cannot be used in a forked child of its process; "
+            "start processes with moo.spawn or subprocess instead"
+        )
+    if err == lib.MOO_ESYS:
+        return _system_error(err, what)
+    if err in (lib.MOO_EINVAL, lib.MOO_EPROTO, lib.MOO_EVERSION, lib.MOO_ESTALE):
+        return ValueError(phrase)
+    return RuntimeError(phrase)
+
+
+def _system_error(err: int, what: str) -> Exception:
+    if err != lib.MOO_ESYS:
+        return _error(err, what)
+    return OSError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
+
+
+def _import_error(err: int) -> Exception:
+    if err in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
+        return ActorDied("the process that sent this data died before handing it over")
+    if err == lib.MOO_ESTALE:
+        return InternalError("this descriptor was imported or revoked before")
+    return _error(err, "cannot import")
+
+
+def _check_private(directory: str) -> None:
+    status = os.stat(directory)
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise PermissionError(
+            f"{directory} must belong to this user with mode 0700: "
+            "whoever enters it could reach the tensors of this session"
+        )
+
+
+def _why_missing() -> str:
+    return (
+        "mooactor's data plane needs Linux (memfd, epoll) and its compiled "
+        "extension; on Linux, reinstall mooactor with a C compiler at hand"
+    )
+
+
+def _size(nbytes: int) -> str:
+    for unit, digits in (("GB", 9), ("MB", 6), ("kB", 3)):
+        if nbytes >= 10**digits:
+            return f"{nbytes / 10**digits:.3g} {unit}"
+    return f"{nbytes} bytes"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""What users call: memory that is shared from the start, and giving memory away."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from mooactor.tensors.layout import THRESHOLD
+from mooactor.tensors.plane import DataPlane
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+T = TypeVar("T")
+
+_current: DataPlane | None = None
+
+
+def set_current(plane: DataPlane | None) -> None:
+    """Make `plane` the one that `empty` and `move` of this process use."""
+    global _current
+    _current = plane
+
+
+def current() -> DataPlane | None:
+    """This process's plane, None without a runtime."""
+    return _current
+
+
+@overload
+def empty(
+    shape: int | Sequence[int],
+    dtype: torch.dtype,
+    *,
+    like: Literal["torch"] | None = None,
+) -> torch.Tensor: ...
+@overload
+def empty(
+    shape: int | Sequence[int], dtype: Any = "float32", *, like: Literal["torch"]
+) -> torch.Tensor: ...
+@overload
+def empty(
+    shape: int | Sequence[int],
+    dtype: Any = "float32",
+    *,
+    like: Literal["numpy"] | None = None,
+) -> np.ndarray[Any, np.dtype[Any]]: ...
+
+
+def empty(
+    shape: int | Sequence[int],
+    dtype: Any = "float32",
+    *,
+    like: Literal["numpy", "torch"] | None = None,
+) -> Any:
+    """An uninitialised array or tensor in shared memory, sent without a copy.
+
+    A `torch.dtype` gives a tensor, everything else that numpy takes as a dtype an
+    array; `like` decides otherwise, with a dtype's name. Sending it costs the same
+    whatever its size. It keeps its value at the receivers: what is written to it
+    afterwards stays here, and the next send copies it if something was written.
+
+    Small ones, and all where there is no runtime, lie in ordinary memory.
+
+    Raises:
+      OutOfMemory: this process's limit of shared memory is reached.
+    """
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    torch_ = sys.modules.get("torch")
+    if like == "torch" or (torch_ is not None and isinstance(dtype, torch_.dtype)):
+        return _empty_tensor(dims, dtype)
+    return _empty_array(dims, dtype)
+
+
+def _empty_array(dims: tuple[int, ...], dtype: Any) -> Any:
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    size = kind.itemsize
+    for dim in dims:
+        size *= dim
+    if _current is None or size < THRESHOLD or kind.hasobject:
+        return np.empty(dims, kind)
+    return np.ndarray(dims, kind, _current.empty_buffer(size))
+
+
+def _empty_tensor(dims: tuple[int, ...], dtype: Any) -> Any:
+    import torch
+
+    kind = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
+    size = kind.itemsize
+    for dim in dims:
+        size *= dim
+    if _current is None or size < THRESHOLD:
+        return torch.empty(dims, dtype=kind)
+    return torch.frombuffer(_current.empty_buffer(size), dtype=kind).view(dims)
+
+
+def move(obj: T) -> T:
+    """Give `obj`, an array or tensor, away: send what is returned, once.
+
+    The receiver gets the memory itself, writable, where a plain send would leave
+    both sides with values of their own. Nothing is copied if the memory is shared
+    and nobody else holds it; private memory is copied once, as in a plain send.
+
+    From here on `obj` is empty, so that a later use of it shows. The returned
+    object must not be used after it was sent; sending it again raises
+    `ValueError`. Other views of the same memory must not be used either.
+
+    Where there is no runtime and for objects of other types, `obj` is returned.
+    """
+    plane = _current
+    kind = type(obj).__module__
+    if plane is None or kind not in ("numpy", "torch"):
+        return obj
+    from mooactor.tensors import moving
+
+    return moving.move(plane, obj)

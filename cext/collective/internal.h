@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * internal.h: what the files of cext/collective share.
+ *
+ * A group of one host lives in one shared segment, which every member maps.
+ * All zero bytes are a valid, empty group, so nobody has to initialise it.
+ *
+ *   lock, epoch, views   who belongs to the group        membership.c
+ *   fates                how each operation ended        membership.c
+ *   cells                how far each member has come    progress.c
+ *   regions              the bytes on their way          shm.c
+ *
+ * Vocabulary. A *slot* is a member's index in the segment, for as long as it
+ * lives. Its *rank* is its index in the view of one *epoch*. Every operation
+ * has a *sequence number*, counted alike by all members and never reused,
+ * and a *fate*, which is decided exactly once for all of them: committed
+ * (whatever is still missing will arrive, because it is in shared memory
+ * already) or aborted. Therefore nobody can succeed where another fails.
+ *
+ * An aborted operation always ends its epoch, and the first operation of an
+ * epoch begins with everybody's acknowledgement (`acked`). This is what makes
+ * it safe to reuse buffers: whoever acknowledges reads no older bytes.
+ */
+#ifndef MOOI_COLLECTIVE_H
+#define MOOI_COLLECTIVE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "mooactor.h"
+
+#define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
+#define SEGMENT_VERSION 1u
+#define FATES 256 /* more than members: each abort but a timeout removes one */
+#define STEP_BITS 24
+#define STEP_LAST ((1ull << STEP_BITS) - 1)
+#define SMALL_BYTES ((size_t)256 << 10) /* one member's bytes, single step */
+#define BULK_BYTES ((size_t)7 << 20)    /* one member's pipeline buffers */
+#define REGION_BYTES (2 * SMALL_BYTES + BULK_BYTES + ((size_t)512 << 10))
+#define POLL_S 0.05 /* how often a sleeper looks for deaths */
+
+/* The slice of time is over; never seen by the user. */
+#define MOOI_PENDING ((moo_err)-100)
+
+enum mooi_reason { FATE_COMMITTED, FATE_DIED, FATE_LEFT, FATE_SHORT, FATE_LATE };
+
+/* The three counters of a member. Each holds seq << STEP_BITS | step, so it
+ * only ever grows, and no operation has to reset it. */
+enum mooi_counter { PUT, REDUCED, COPIED, ACKED, COUNTERS };
+
+struct mooi_view {
+    uint32_t epoch, size;
+    uint64_t first_seq; /* every earlier sequence number has its fate */
+    uint16_t slots[MOO_GROUP_MAX];
+};
+
+struct mooi_fate {
+    _Atomic uint64_t word; /* seq << 24 | reason << 16 | rank */
+    uint32_t epoch;        /* these two are written before an abort's word */
+    int32_t pid;
+};
+
+enum { MEMBER_FREE, MEMBER_TAKEN };
+
+struct mooi_member {
+    _Atomic uint32_t state;
+    int32_t pid;
+    uint32_t start; /* of the process, so that a reused pid is noticed */
+    uint64_t id;      /* the runtime's process id */
+    uint64_t join_no; /* 1, 2, …; rank order */
+};
+
+/* What a member says it is about to do; all must say the same. */
+struct mooi_signature {
+    uint32_t kind, dtype, op, root, spans, admit;
+    uint64_t bytes, output_bytes, layout;
+};
+
+struct mooi_cell {
+    _Alignas(128) _Atomic uint64_t counter[COUNTERS]; /* owner writes */
+    _Alignas(64) _Atomic uint64_t want;    /* counter value slept for */
+    _Atomic uint32_t waiting;              /* (slot + 1) << 8 | counter; 0 */
+    _Atomic uint32_t bell;                 /* futex */
+    _Alignas(64) struct mooi_signature signature[2]; /* by seq parity */
+};
+
+struct mooi_segment {
+    uint64_t magic;
+    uint32_t version, min_size;
+    _Atomic uint64_t lock; /* 0, or start << 32 | pid of the owner */
+    _Atomic uint32_t lock_bell;
+    _Atomic uint32_t epoch; /* views[epoch & 1] is current */
+    _Atomic uint32_t joining; /* members outside the current view */
+    uint64_t joins;
+    struct mooi_view views[2];
+    struct mooi_fate fates[FATES];
+    struct mooi_member members[MOO_GROUP_MAX];
+    struct mooi_cell cells[MOO_GROUP_MAX];
+};
+
+#define HEADER_BYTES \
+    ((sizeof(struct mooi_segment) + 4095) & ~(size_t)4095)
+
+/* The tensors of one operation as one virtual run of bytes. in[i] and out[i]
+ * have the same length, ends[i] is where they end; in[i] may equal out[i]. */
+struct mooi_spans {
+    uint32_t count;
+    uint64_t bytes;
+    uint64_t *ends;
+    const unsigned char **in;
+    unsigned char **out;
+};
+
+/* dst[i] = op(src[0][i], src[1][i], …), from the left. `dst` overlaps no
+ * source. For MOO_OP_MEAN the sum is divided by `count_sources`. */
+typedef void mooi_reducer(void *dst, const void *const *src,
+                          uint32_t count_sources, size_t elements);
+
+struct moo_work {
+    moo_work *next;
+    moo_group *group; /* a hold of its memory, if no more */
+    moo_group_kind kind;
+    struct mooi_spans spans;
+    unsigned char *output; /* of the kinds whose output differs in length */
+    mooi_reducer *reduce;
+    size_t element;
+    struct mooi_signature signature;
+    /* where the operation stands; touched by the group's runner only */
+    uint64_t seq; /* 0: not begun */
+    bool entered; /* the algorithm has been called */
+    int stage;    /* of the iteration */
+    uint64_t iteration, segments, chunk;
+    double deadline;
+    /* under the group's mutex */
+    bool done, orphan;
+    moo_outcome outcome;
+};
+
+struct mooi_watch {
+    uint64_t join_no; /* whom pidfd watches; 0: nobody */
+    int pidfd;        /* -1: already dead when we looked */
+};
+
+struct moo_group {
+    struct mooi_segment *segment;
+    bool mapped; /* by moo_group_join, to be unmapped in the end */
+    const struct mooi_collective *algorithms;
+    uint32_t slot, min_size, spins, yields;
+    int32_t pid;
+    uint32_t start;
+    uint64_t id;
+    double timeout;
+    /* the runner's: one thread at a time, see work.c */
+    struct mooi_view view;
+    uint32_t rank, acked; /* acked: the epoch that all have acknowledged */
+    uint64_t seq; /* of the last operation that ended */
+    double slice_end, looked, waited; /* looked: for deaths, last time */
+    struct mooi_watch watch[MOO_GROUP_MAX];
+    /* guarded by mutex */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    moo_work *head, *tail;
+    uint32_t holds; /* the user's, and one per work */
+    bool running, threaded;
+    _Atomic bool closing; /* written under the mutex; ends every slice */
+    pthread_t thread;
+    moo_group_info info;
+    int32_t pids[MOO_GROUP_MAX]; /* by rank, of the view */
+    uint64_t ids[MOO_GROUP_MAX];
+};
+
+/*
+ * The algorithms of one medium: shared memory now, a ring over sockets later.
+ * work.c is the only caller, from one thread at a time. Each function moves
+ * `work` on until it is done, and keeps its place in `work->stage` and
+ * `work->iteration`:
+ *
+ *   MOO_OK        done; the results are in the output spans.
+ *   MOOI_PENDING  the slice of time is over; call again.
+ *   any error     the fate of the operation, the same on every rank.
+ *
+ * Before the first call every rank has posted the signature of `work`, and
+ * none of the functions may succeed before it has seen all of them agree.
+ */
+struct mooi_collective {
+    const char *scheme;
+    moo_err (*run[MOO_GROUP_KINDS])(moo_group *group, moo_work *work);
+};
+
+extern const struct mooi_collective mooi_shm_collective;
+
+/* ---- work.c ---- */
+
+/* moo_group_join with a segment that the caller has mapped, and keeps so. */
+moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
+                     uint32_t min_size, double timeout_s, moo_group **group);
+
+/* ---- clock.c: time, processes, futexes ---- */
+
+double mooi_now(void);
+/* Sleep while *word == value, at most `seconds`. false: a signal came. */
+bool mooi_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds);
+void mooi_futex_wake(_Atomic uint32_t *word);
+/* When process `pid` was started, in clock ticks since boot; 0: no such. */
+uint32_t mooi_start_time(int32_t pid);
+/* A pidfd for that very process. -1: it is dead. -2: errno says why not. */
+int mooi_watch_open(int32_t pid, uint32_t start);
+bool mooi_process_dead(int32_t pid, uint32_t start);
+bool mooi_watch_dead(int pidfd);
+
+/* ---- membership.c ---- */
+
+struct mooi_view *mooi_current_view(struct mooi_segment *segment);
+/* Take a slot. Fails without a trace. */
+moo_err mooi_enter(moo_group *group);
+/* Take over the current view, if it is another than the group's. ECLOSED:
+ * this member is not in it. */
+moo_err mooi_adopt(moo_group *group);
+/* Wait, within the slice, until this member is in a view of enough members.
+ * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here. */
+moo_err mooi_wait_formed(moo_group *group, uint64_t seq);
+/* Give the slot back. `midway`: in the middle of an operation. */
+void mooi_exit(moo_group *group, bool midway);
+void mooi_unwatch(moo_group *group);
+/* After a barrier that lets newcomers in. */
+void mooi_admit(moo_group *group, uint64_t seq);
+/* The rank of a member whose process is dead, or -1. */
+int mooi_find_dead(moo_group *group);
+/* Decide the fate of operation `seq`, if it is open. */
+void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
+                uint32_t rank);
+/* An abort can be seen before the epoch that follows from it; after this
+ * call that epoch can be seen, too. */
+void mooi_settle(moo_group *group);
+/* false: it was aborted before. */
+bool mooi_commit(moo_group *group, uint64_t seq);
+/* The decided fate of `seq` in *word. false: still open. */
+bool mooi_fate(moo_group *group, uint64_t seq, uint64_t *word);
+static inline enum mooi_reason mooi_reason_of(uint64_t word)
+{
+    return (enum mooi_reason)((word >> 16) & 0xff);
+}
+
+/* ---- operation.c ---- */
+
+/* Move `work`, the first in the queue, on until it is done (MOO_OK, with
+ * work->outcome set) or the slice is over (MOOI_PENDING). */
+moo_err mooi_operation_run(moo_group *group, moo_work *work);
+/* Wait until all ranks have begun `work`, and see that they mean the same.
+ * MOO_EMISMATCH: they do not, and the outcome's text says so. */
+moo_err mooi_agree(moo_group *group, moo_work *work);
+/* Decide that `work` succeeds, once all that it needs is in shared memory.
+ * MOO_EPEER: it was aborted before. */
+moo_err mooi_conclude(moo_group *group, moo_work *work);
+
+/* ---- progress.c ---- */
+
+/* Store the counter and wake whoever sleeps for it. */
+void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value);
+uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
+                         enum mooi_counter which);
+/* Wait until the counters of all other ranks have reached `target`.
+ * MOOI_PENDING: the slice is over. MOO_EPEER: the fate of work is abort. */
+moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
+                   uint64_t target);
+moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
+                        enum mooi_counter which, uint64_t target);
+/* Ring everybody's bell: the membership or a fate has changed. */
+void mooi_ring_all(struct mooi_segment *segment);
+void mooi_ring(struct mooi_cell *cell);
+/* How patiently to spin, given the members and the cores. */
+void mooi_choose_patience(moo_group *group);
+
+/* ---- reduce.c ---- */
+
+/* NULL: there is no such reduction (a mean of integers). */
+mooi_reducer *mooi_reducer_for(moo_dtype dtype, moo_reduction op);
+size_t mooi_dtype_bytes(moo_dtype dtype);
+const char *mooi_dtype_name(moo_dtype dtype);
+const char *mooi_reduction_name(moo_reduction op);
+
+/* ---- spans.c ---- */
+
+/* Copies the arrays, not the bytes that they point to. */
+moo_err mooi_spans_init(struct mooi_spans *spans, const moo_request *request);
+void mooi_spans_fini(struct mooi_spans *spans);
+void mooi_spans_read(const struct mooi_spans *spans, uint64_t offset,
+                     void *to, size_t bytes);
+void mooi_spans_write(const struct mooi_spans *spans, uint64_t offset,
+                      const void *from, size_t bytes);
+/* The span that holds byte `offset`, which lies inside. */
+uint32_t mooi_spans_find(const struct mooi_spans *spans, uint64_t offset);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * operation.c: the frame around every algorithm: begin, agree, conclude.
+ *
+ * To begin, a member takes the next sequence number, adopts the current
+ * epoch and, at the first operation of it, waits for everybody to have done
+ * so. It then posts what it means to do; the algorithm publishes PUT >= base,
+ * which says that it was posted, and mooi_agree compares.
+ *
+ * If a member left before it began this operation, nobody can have got
+ * anything out of it, so allreduce and barrier simply begin again without it.
+ * For the others a rank means something to the caller, who has to be told.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "internal.h"
+
+static const char *const kind_names[MOO_GROUP_KINDS] = {
+    "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};
+
+static moo_err acknowledge(moo_group *group, moo_work *work)
+{
+    uint32_t epoch = group->view.epoch;
+    if (mooi_counter_of(group, group->rank, ACKED) < epoch)
+        mooi_publish(group, ACKED, epoch);
+    if (group->acked == epoch)
+        return MOO_OK;
+    moo_err err = mooi_await(group, work, ACKED, epoch);
+    if (!err)
+        group->acked = epoch;
+    return err;
+}
+
+static void post(moo_group *group, moo_work *work)
+{
+    struct mooi_segment *segment = group->segment;
+    work->signature.admit = atomic_load(&segment->joining) != 0;
+    segment->cells[group->slot].signature[work->seq & 1] = work->signature;
+    work->entered = true;
+    work->iteration = 0;
+    work->stage = 0;
+}
+
+static moo_err too_few(moo_group *group, moo_work *work)
+{
+    snprintf(work->outcome.text, sizeof work->outcome.text,
+             "the group has %u of the %u members that it needs",
+             (unsigned)group->view.size, (unsigned)group->min_size);
+    return MOO_ETIMEOUT;
+}
+
+static moo_err begin(moo_group *group, moo_work *work)
+{
+    work->seq = group->seq + 1;
+    if (!work->deadline)
+        work->deadline = mooi_now() + group->timeout;
+    moo_err err = mooi_wait_formed(group, work->seq);
+    if (err == MOOI_PENDING && mooi_now() >= work->deadline)
+        return too_few(group, work);
+    if (!err)
+        err = acknowledge(group, work);
+    if (!err)
+        post(group, work);
+    return err;
+}
+
+/* ---- agreement ---- */
+
+static void describe(const struct mooi_signature *signature, char *text,
+                     size_t room)
+{
+    switch (signature->kind) {
+    case MOO_GROUP_BARRIER:
+        snprintf(text, room, "barrier");
+        return;
+    case MOO_GROUP_BROADCAST:
+        snprintf(text, room, "broadcast(root=%u) of %u tensors, %" PRIu64
+                 " bytes", signature->root, signature->spans,
+                 signature->bytes);
+        return;
+    default:
+        snprintf(text, room, "%s of %u %s tensors, %" PRIu64 " bytes, %s",
+                 kind_names[signature->kind], signature->spans,
+                 mooi_dtype_name((moo_dtype)signature->dtype),
+                 signature->bytes,
+                 signature->kind == MOO_GROUP_ALL_GATHER
+                     ? "in rank order"
+                     : mooi_reduction_name((moo_reduction)signature->op));
+    }
+}
+
+static bool same(const struct mooi_signature *a,
+                 const struct mooi_signature *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
+           a->root == b->root && a->spans == b->spans &&
+           a->bytes == b->bytes && a->output_bytes == b->output_bytes &&
+           a->layout == b->layout;
+}
+
+static moo_err disagree(moo_work *work, uint32_t rank,
+                        const struct mooi_signature *first,
+                        const struct mooi_signature *other)
+{
+    char a[96], b[96];
+    describe(first, a, sizeof a);
+    describe(other, b, sizeof b);
+    bool shapes = !strcmp(a, b);
+    work->outcome.rank = rank;
+    snprintf(work->outcome.text, sizeof work->outcome.text,
+             "rank 0 called %s; rank %u called %s%s", a, (unsigned)rank, b,
+             shapes ? ", but with other shapes" : "");
+    return (moo_err)MOO_EMISMATCH;
+}
+
+moo_err mooi_agree(moo_group *group, moo_work *work)
+{
+    struct mooi_cell *cells = group->segment->cells;
+    uint32_t parity = work->seq & 1;
+    moo_err err = mooi_await(group, work, PUT, work->seq << STEP_BITS);
+    if (err)
+        return err;
+    const struct mooi_signature *first =
+        &cells[group->view.slots[0]].signature[parity];
+    work->signature.admit = first->admit;
+    for (uint32_t rank = 1; rank < group->view.size; rank++) {
+        const struct mooi_signature *other =
+            &cells[group->view.slots[rank]].signature[parity];
+        if (same(first, other))
+            continue;
+        err = mooi_conclude(group, work);
+        return err ? err : disagree(work, rank, first, other);
+    }
+    return MOO_OK;
+}
+
+moo_err mooi_conclude(moo_group *group, moo_work *work)
+{
+    return mooi_commit(group, work->seq) ? MOO_OK : MOO_EPEER;
+}
+
+/* ---- the end ---- */
+
+static bool begins_again(moo_work *work, enum mooi_reason why)
+{
+    return why == FATE_LEFT && (work->kind == MOO_GROUP_ALLREDUCE ||
+                                work->kind == MOO_GROUP_BARRIER);
+}
+
+static void blame(moo_group *group, moo_work *work, uint64_t word)
+{
+    enum mooi_reason why = mooi_reason_of(word);
+    struct mooi_fate *fate = &group->segment->fates[work->seq % FATES];
+    work->outcome.status = why == FATE_LATE ? MOO_ETIMEOUT : MOO_EPEER;
+    work->outcome.left = why == FATE_LEFT || why == FATE_SHORT;
+    work->outcome.rank = word & 0xffff;
+    work->outcome.epoch = fate->epoch;
+    work->outcome.pid = fate->pid;
+}
+
+/* false: the operation has to begin again. */
+static bool end(moo_group *group, moo_work *work, moo_err err)
+{
+    uint64_t word;
+    work->outcome.status = err;
+    work->outcome.epoch = group->view.epoch;
+    if (err == MOO_EPEER) {
+        mooi_settle(group);
+        mooi_fate(group, work->seq, &word);
+        blame(group, work, word);
+    }
+    if (work->entered || err == MOO_EPEER) {
+        group->seq = work->seq;
+        work->entered = false;
+    }
+    if (err == MOO_EPEER && begins_again(work, mooi_reason_of(word)))
+        return false;
+    if (!err && work->kind == MOO_GROUP_BARRIER && work->signature.admit)
+        mooi_admit(group, work->seq);
+    mooi_adopt(group);
+    return true;
+}
+
+moo_err mooi_operation_run(moo_group *group, moo_work *work)
+{
+    for (;;) {
+        moo_err err = work->entered ? MOO_OK : begin(group, work);
+        if (!err)
+            err = group->algorithms->run[work->kind](group, work);
+        if (err == MOOI_PENDING)
+            return err;
+        if (end(group, work, err))
+            return MOO_OK;
+    }
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * progress.c: how members see each other's progress, and sleep until it.
+ *
+ * A member writes only its own counters, which only grow. Whoever waits for
+ * one looks a few times, gives its core away a few times, and then sleeps on
+ * its own bell, after leaving word of what it waits for. The counters and
+ * that word are sequentially consistent: either the sleeper sees the new
+ * value on its last look, or the writer sees the word and rings.
+ *
+ * A sleeper wakes twenty times a second by itself to look for deaths, so a
+ * killed member is noticed without its help and without its bell. A member
+ * that is merely stopped, or slow, is waited for.
+ */
+#include <sched.h>
+
+#include "internal.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#define relax() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define relax() __asm__ __volatile__("yield")
+#else
+#define relax() atomic_signal_fence(memory_order_seq_cst)
+#endif
+
+static struct mooi_cell *cell_of(moo_group *group, uint32_t rank)
+{
+    return &group->segment->cells[group->view.slots[rank]];
+}
+
+void mooi_choose_patience(moo_group *group)
+{
+    cpu_set_t cores;
+    bool room = !sched_getaffinity(0, sizeof cores, &cores) &&
+                CPU_COUNT(&cores) >= (int)group->view.size;
+    group->spins = room ? 200 : 0;
+    group->yields = room ? 200 : 2;
+}
+
+void mooi_ring(struct mooi_cell *cell)
+{
+    atomic_fetch_add(&cell->bell, 1);
+    mooi_futex_wake(&cell->bell);
+}
+
+void mooi_ring_all(struct mooi_segment *segment)
+{
+    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
+        if (atomic_load(&segment->members[slot].state) == MEMBER_TAKEN)
+            mooi_ring(&segment->cells[slot]);
+}
+
+void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
+{
+    struct mooi_cell *mine = cell_of(group, group->rank);
+    uint32_t word = (group->slot + 1) << 8 | which;
+    atomic_store(&mine->counter[which], value);
+    for (uint32_t rank = 0; rank < group->view.size; rank++) {
+        struct mooi_cell *cell = cell_of(group, rank);
+        if (atomic_load(&cell->waiting) == word &&
+            atomic_load(&cell->want) <= value)
+            mooi_ring(cell);
+    }
+}
+
+uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
+                         enum mooi_counter which)
+{
+    return atomic_load_explicit(&cell_of(group, rank)->counter[which],
+                                memory_order_acquire);
+}
+
+/* Look for trouble: MOO_EPEER if work has been aborted, by us or another. */
+static moo_err inspect(moo_group *group, moo_work *work, uint32_t rank,
+                       double now)
+{
+    uint64_t word;
+    if (now - group->looked >= POLL_S) {
+        int dead = mooi_find_dead(group);
+        group->looked = now;
+        if (dead >= 0)
+            mooi_abort(group, work->seq, FATE_DIED, (uint32_t)dead);
+    }
+    if (now >= work->deadline)
+        mooi_abort(group, work->seq, FATE_LATE, rank);
+    if (mooi_fate(group, work->seq, &word) &&
+        mooi_reason_of(word) != FATE_COMMITTED)
+        return MOO_EPEER;
+    return MOO_OK;
+}
+
+static moo_err sleep_for(moo_group *group, moo_work *work, uint32_t rank,
+                         enum mooi_counter which, uint64_t target)
+{
+    struct mooi_cell *mine = cell_of(group, group->rank);
+    moo_err err = MOO_OK;
+    atomic_store(&mine->want, target);
+    atomic_store(&mine->waiting,
+                 (uint32_t)(group->view.slots[rank] + 1) << 8 | which);
+    while (!err) {
+        uint32_t bell = atomic_load(&mine->bell);
+        if (atomic_load(&cell_of(group, rank)->counter[which]) >= target)
+            break;
+        double now = mooi_now(), left = group->slice_end - now;
+        err = inspect(group, work, rank, now);
+        if (!err && (left <= 0 || group->closing ||
+                     !mooi_futex_wait(&mine->bell, bell,
+                                      left < POLL_S ? left : POLL_S)))
+            err = MOOI_PENDING;
+    }
+    atomic_store(&mine->waiting, 0);
+    return err;
+}
+
+moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
+                        enum mooi_counter which, uint64_t target)
+{
+    for (uint32_t i = 0; i <= group->spins; i++, relax())
+        if (mooi_counter_of(group, rank, which) >= target)
+            return MOO_OK;
+    for (uint32_t i = 0; i < group->yields; i++) {
+        sched_yield();
+        if (mooi_counter_of(group, rank, which) >= target)
+            return MOO_OK;
+    }
+    double began = mooi_now();
+    moo_err err = sleep_for(group, work, rank, which, target);
+    group->waited += mooi_now() - began;
+    return err;
+}
+
+moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
+                   uint64_t target)
+{
+    moo_err err = MOO_OK;
+    for (uint32_t i = 1; !err && i < group->view.size; i++) {
+        uint32_t rank = (group->rank + i) % group->view.size;
+        err = mooi_await_rank(group, work, rank, which, target);
+    }
+    return err;
+}

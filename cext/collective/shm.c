@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shm.c: collective operations through the shared segment.
+ *
+ * Every member has a region of the segment, which it alone writes: two small
+ * buffers, used in turn, and a ring of STAGES bulk buffers.
+ *
+ * Small tensors take one step: everybody puts all its bytes into its small
+ * buffer, and everybody reduces all of them. Large ones are cut into
+ * segments, each of one chunk per rank. For each segment
+ *
+ *   put     a rank copies into its buffer the chunks that others own,
+ *   reduce  the owner of a chunk reduces its own private input and the
+ *           others' copies, in rank order, into the place in its buffer that
+ *           its own chunk would have taken, and into its own output;
+ *   get     everybody copies the owners' results to its output.
+ *
+ * With n ranks and S bytes a rank reads (n-1)/n S of its own and writes as
+ * much into its region; reads as much from others to reduce and as much again
+ * to get the results. The buffers stay in the caches, so main memory sees one
+ * read and one write of every private byte, as in a plain copy.
+ *
+ * The three steps of neighbouring segments overlap (put i, reduce i-1, get
+ * i-2), so that nobody has to meet anybody at the same instant. Buffers are
+ * reused when everybody's COPIED says so.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+#define STAGES 4
+#define CHUNK_MOST ((uint64_t)128 << 10)
+#define CHUNK_LEAST ((uint64_t)16 << 10)
+#define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together: measured */
+#define BLOCK_BYTES ((uint64_t)8 << 10)
+
+_Static_assert(SMALL_LIMIT <= SMALL_BYTES, "a small operation must fit");
+_Static_assert(STAGES * MOO_GROUP_MAX * CHUNK_LEAST <= BULK_BYTES,
+               "the bulk buffers must fit");
+
+/* Where an operation stands, in work->stage. */
+enum { ENTER, AGREE, FIRST, SECOND, THIRD };
+
+struct chunk {
+    uint64_t offset, bytes; /* of the tensors as one run */
+};
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t align(uint64_t bytes)
+{
+    return (bytes + 63) & ~(uint64_t)63;
+}
+
+static uint64_t base_of(const moo_work *work)
+{
+    return work->seq << STEP_BITS;
+}
+
+static unsigned char *region(moo_group *group, uint32_t rank)
+{
+    return (unsigned char *)group->segment + HEADER_BYTES +
+           (size_t)group->view.slots[rank] * REGION_BYTES;
+}
+
+static unsigned char *small_buffer(moo_group *group, moo_work *work,
+                                   uint32_t rank)
+{
+    return region(group, rank) + (work->seq & 1) * SMALL_BYTES;
+}
+
+/* The place of chunk `which` in the buffer that `rank` uses for a segment. */
+static unsigned char *place(moo_group *group, moo_work *work, uint32_t rank,
+                            uint64_t segment, uint32_t which)
+{
+    uint64_t stage = segment % STAGES * group->view.size + which;
+    return region(group, rank) + 2 * SMALL_BYTES + stage * work->chunk;
+}
+
+/* ---- the pipeline ---- */
+
+/* The steps of one segment, each after its own waits. The last one that a
+ * kind has must call mooi_conclude before it finishes the last segment. */
+typedef moo_err step(moo_group *group, moo_work *work, uint64_t segment);
+
+static moo_err one_step(step *run, moo_group *group, moo_work *work,
+                        uint64_t delay)
+{
+    if (!run || work->iteration < delay ||
+        work->iteration - delay >= work->segments)
+        return MOO_OK;
+    return run(group, work, work->iteration - delay);
+}
+
+static moo_err finish(moo_group *group, moo_work *work)
+{
+    mooi_publish(group, COPIED, base_of(work) + STEP_LAST);
+    return MOO_OK;
+}
+
+/* Enter with segments of one chunk for each of `ranks`, `bytes` in all. */
+static void open_pipeline(moo_group *group, moo_work *work, uint64_t bytes,
+                          uint64_t ranks)
+{
+    if (work->stage != ENTER)
+        return;
+    uint64_t size = group->view.size;
+    uint64_t most = lesser(CHUNK_MOST, BULK_BYTES / STAGES / size) & ~63ull;
+    uint64_t least = lesser(CHUNK_LEAST, most);
+    uint64_t want = align(bytes / ranks / (2 * STAGES));
+    work->chunk = want < least ? least : lesser(want, most);
+    work->segments = (bytes + work->chunk * ranks - 1) / (work->chunk * ranks);
+    mooi_publish(group, PUT, base_of(work));
+    work->stage = AGREE;
+}
+
+/* What all agree on may still be impossible in a group of this size. */
+static bool possible(moo_group *group, moo_work *work)
+{
+    uint64_t bytes = work->spans.bytes, size = group->view.size;
+    switch (work->kind) {
+    case MOO_GROUP_BROADCAST:
+        return work->signature.root < size;
+    case MOO_GROUP_ALL_GATHER:
+        return work->signature.output_bytes == bytes * size;
+    case MOO_GROUP_REDUCE_SCATTER:
+        return work->signature.output_bytes * size == bytes;
+    default:
+        return true;
+    }
+}
+
+static moo_err agree_on_pipeline(moo_group *group, moo_work *work)
+{
+    moo_err err = mooi_agree(group, work);
+    bool run = work->segments && possible(group, work);
+    if (err || run)
+        return err;
+    work->segments = 0;
+    err = mooi_conclude(group, work);
+    return err || possible(group, work) ? err : MOO_EINVAL;
+}
+
+static moo_err pipeline(moo_group *group, moo_work *work, step *first,
+                        step *second, step *third)
+{
+    moo_err err;
+    if (work->stage == AGREE && (err = agree_on_pipeline(group, work)))
+        return err;
+    if (work->stage == AGREE)
+        work->stage = FIRST;
+    for (; work->segments && work->iteration < work->segments + 2; work->iteration++) {
+        if (work->stage == FIRST) {
+            if ((err = one_step(first, group, work, 0)))
+                return err;
+            work->stage = SECOND;
+        }
+        if (work->stage == SECOND) {
+            if ((err = one_step(second, group, work, 1)))
+                return err;
+            work->stage = THIRD;
+        }
+        if ((err = one_step(third, group, work, 2)))
+            return err;
+        work->stage = FIRST;
+    }
+    return finish(group, work);
+}
+
+/* Until nobody reads the buffer that this rank is to fill. At the first
+ * operation of an epoch, acknowledgements have said so already. */
+static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t segment)
+{
+    if (segment >= STAGES)
+        return mooi_await(group, work, COPIED,
+                          base_of(work) + segment - STAGES + 1);
+    if (work->seq == group->view.first_seq)
+        return MOO_OK;
+    return mooi_await(group, work, COPIED, base_of(work) - 1);
+}
+
+/* ---- allreduce, reduce_scatter ---- */
+
+static struct chunk chunk_of(moo_group *group, moo_work *work,
+                             uint64_t segment, uint32_t which)
+{
+    uint64_t size = group->view.size, part = work->signature.output_bytes;
+    if (work->kind == MOO_GROUP_REDUCE_SCATTER) {
+        uint64_t at = segment * work->chunk;
+        return (struct chunk){which * part + at,
+                              lesser(work->chunk, part - at)};
+    }
+    uint64_t begin = segment * size * work->chunk;
+    uint64_t length = lesser(size * work->chunk, work->spans.bytes - begin);
+    uint64_t each = align((length + size - 1) / size);
+    uint64_t from = lesser(which * each, length);
+    return (struct chunk){begin + from, lesser(each, length - from)};
+}
+
+static moo_err put_chunks(moo_group *group, moo_work *work, uint64_t segment)
+{
+    moo_err err = await_buffer(group, work, segment);
+    if (err)
+        return err;
+    for (uint32_t i = 1; i < group->view.size; i++) {
+        uint32_t owner = (group->rank + i) % group->view.size;
+        struct chunk chunk = chunk_of(group, work, segment, owner);
+        mooi_spans_read(&work->spans, chunk.offset,
+                        place(group, work, group->rank, segment, owner),
+                        chunk.bytes);
+    }
+    mooi_publish(group, PUT, base_of(work) + segment + 1);
+    return MOO_OK;
+}
+
+/* Reduce this rank's chunk, block by block: to `result`, and from there to
+ * the output while it is still in the first-level cache. */
+static void reduce_chunk(moo_group *group, moo_work *work, uint64_t segment,
+                         struct chunk chunk, unsigned char *result)
+{
+    const struct mooi_spans *spans = &work->spans;
+    const void *sources[MOO_GROUP_MAX];
+    uint32_t size = group->view.size;
+    uint64_t done = 0;
+    while (done < chunk.bytes) {
+        uint64_t at = chunk.offset + done;
+        uint32_t i = mooi_spans_find(spans, at);
+        uint64_t within = at - (i ? spans->ends[i - 1] : 0);
+        uint64_t n = lesser(lesser(spans->ends[i] - at, BLOCK_BYTES),
+                            chunk.bytes - done);
+        for (uint32_t rank = 0; rank < size; rank++)
+            sources[rank] =
+                place(group, work, rank, segment, group->rank) + done;
+        sources[group->rank] = spans->in[i] + within;
+        work->reduce(result + done, sources, size, n / work->element);
+        if (spans->out[i])
+            memcpy(spans->out[i] + within, result + done, n);
+        done += n;
+    }
+}
+
+static moo_err reduce_own(moo_group *group, moo_work *work, uint64_t segment)
+{
+    moo_err err =
+        mooi_await(group, work, PUT, base_of(work) + segment + 1);
+    if (err)
+        return err;
+    reduce_chunk(group, work, segment,
+                 chunk_of(group, work, segment, group->rank),
+                 place(group, work, group->rank, segment, group->rank));
+    mooi_publish(group, REDUCED, base_of(work) + segment + 1);
+    return MOO_OK;
+}
+
+static moo_err get_results(moo_group *group, moo_work *work, uint64_t segment)
+{
+    moo_err err =
+        mooi_await(group, work, REDUCED, base_of(work) + segment + 1);
+    if (!err && segment + 1 == work->segments)
+        err = mooi_conclude(group, work);
+    if (err)
+        return err;
+    for (uint32_t i = 1; i < group->view.size; i++) {
+        uint32_t owner = (group->rank + i) % group->view.size;
+        struct chunk chunk = chunk_of(group, work, segment, owner);
+        mooi_spans_write(&work->spans, chunk.offset,
+                         place(group, work, owner, segment, owner),
+                         chunk.bytes);
+    }
+    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    return MOO_OK;
+}
+
+static void reduce_small(moo_group *group, moo_work *work)
+{
+    const struct mooi_spans *spans = &work->spans;
+    const void *sources[MOO_GROUP_MAX];
+    uint64_t begin = 0;
+    for (uint32_t i = 0; i < spans->count; begin = spans->ends[i++]) {
+        for (uint32_t rank = 0; rank < group->view.size; rank++)
+            sources[rank] = small_buffer(group, work, rank) + begin;
+        work->reduce(spans->out[i], sources, group->view.size,
+                     (spans->ends[i] - begin) / work->element);
+    }
+}
+
+static moo_err allreduce_small(moo_group *group, moo_work *work)
+{
+    moo_err err;
+    if (work->stage == ENTER) {
+        mooi_spans_read(&work->spans, 0,
+                        small_buffer(group, work, group->rank),
+                        work->spans.bytes);
+        mooi_publish(group, PUT, base_of(work) + 1);
+        work->stage = AGREE;
+    }
+    if ((err = mooi_agree(group, work)) ||
+        (err = mooi_await(group, work, PUT, base_of(work) + 1)) ||
+        (err = mooi_conclude(group, work)))
+        return err;
+    reduce_small(group, work);
+    return finish(group, work);
+}
+
+static moo_err allreduce(moo_group *group, moo_work *work)
+{
+    if (work->spans.bytes * group->view.size <= SMALL_LIMIT)
+        return allreduce_small(group, work);
+    open_pipeline(group, work, work->spans.bytes, group->view.size);
+    return pipeline(group, work, put_chunks, reduce_own, get_results);
+}
+
+static moo_err reduce_to_output(moo_group *group, moo_work *work,
+                                uint64_t segment)
+{
+    moo_err err =
+        mooi_await(group, work, PUT, base_of(work) + segment + 1);
+    if (!err && segment + 1 == work->segments)
+        err = mooi_conclude(group, work);
+    if (err)
+        return err;
+    reduce_chunk(group, work, segment,
+                 chunk_of(group, work, segment, group->rank),
+                 work->output + segment * work->chunk);
+    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    return MOO_OK;
+}
+
+static moo_err reduce_scatter(moo_group *group, moo_work *work)
+{
+    open_pipeline(group, work, work->signature.output_bytes, 1);
+    return pipeline(group, work, put_chunks, reduce_to_output, NULL);
+}
+
+/* ---- broadcast, all_gather: whole segments, as they are ---- */
+
+static struct chunk segment_of(moo_group *group, moo_work *work,
+                               uint64_t segment)
+{
+    uint64_t most = work->chunk * group->view.size;
+    uint64_t begin = segment * most;
+    return (struct chunk){begin, lesser(most, work->spans.bytes - begin)};
+}
+
+static moo_err put_segment(moo_group *group, moo_work *work, uint64_t segment)
+{
+    struct chunk chunk = segment_of(group, work, segment);
+    moo_err err = await_buffer(group, work, segment);
+    if (err)
+        return err;
+    mooi_spans_read(&work->spans, chunk.offset,
+                    place(group, work, group->rank, segment, 0), chunk.bytes);
+    mooi_publish(group, PUT, base_of(work) + segment + 1);
+    return MOO_OK;
+}
+
+static moo_err put_as_root(moo_group *group, moo_work *work, uint64_t segment)
+{
+    if (group->rank != work->signature.root)
+        return MOO_OK;
+    return put_segment(group, work, segment);
+}
+
+static moo_err get_from_root(moo_group *group, moo_work *work,
+                             uint64_t segment)
+{
+    uint32_t root = work->signature.root;
+    struct chunk chunk = segment_of(group, work, segment);
+    moo_err err = MOO_OK;
+    if (group->rank != root)
+        err = mooi_await_rank(group, work, root, PUT,
+                              base_of(work) + segment + 1);
+    if (!err && segment + 1 == work->segments)
+        err = mooi_conclude(group, work);
+    if (err)
+        return err;
+    if (group->rank != root)
+        mooi_spans_write(&work->spans, chunk.offset,
+                         place(group, work, root, segment, 0), chunk.bytes);
+    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    return MOO_OK;
+}
+
+static moo_err broadcast(moo_group *group, moo_work *work)
+{
+    open_pipeline(group, work, work->spans.bytes, group->view.size);
+    return pipeline(group, work, put_as_root, NULL, get_from_root);
+}
+
+static moo_err get_from_all(moo_group *group, moo_work *work, uint64_t segment)
+{
+    struct chunk chunk = segment_of(group, work, segment);
+    uint64_t each = work->spans.bytes;
+    moo_err err =
+        mooi_await(group, work, PUT, base_of(work) + segment + 1);
+    if (!err && segment + 1 == work->segments)
+        err = mooi_conclude(group, work);
+    if (err)
+        return err;
+    for (uint32_t i = 0; i < group->view.size; i++) {
+        uint32_t rank = (group->rank + i) % group->view.size;
+        memcpy(work->output + rank * each + chunk.offset,
+               place(group, work, rank, segment, 0), chunk.bytes);
+    }
+    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    return MOO_OK;
+}
+
+static moo_err all_gather(moo_group *group, moo_work *work)
+{
+    open_pipeline(group, work, work->spans.bytes, group->view.size);
+    return pipeline(group, work, put_segment, NULL, get_from_all);
+}
+
+/* ---- barrier ---- */
+
+static moo_err barrier(moo_group *group, moo_work *work)
+{
+    moo_err err;
+    if (work->stage == ENTER)
+        mooi_publish(group, PUT, base_of(work));
+    work->stage = AGREE;
+    if ((err = mooi_agree(group, work)) ||
+        (err = mooi_conclude(group, work)))
+        return err;
+    return finish(group, work);
+}
+
+const struct mooi_collective mooi_shm_collective = {
+    .scheme = "shm",
+    .run = {[MOO_GROUP_BARRIER] = barrier,
+            [MOO_GROUP_ALLREDUCE] = allreduce,
+            [MOO_GROUP_BROADCAST] = broadcast,
+            [MOO_GROUP_ALL_GATHER] = all_gather,
+            [MOO_GROUP_REDUCE_SCATTER] = reduce_scatter},
+};

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * work.c: the public face of a group: its queue, and who runs it.
+ *
+ * Operations run in the order queued, one at a time. The *runner* is whoever
+ * runs the first of them: a thread that waits for a work, which costs no
+ * hand-over, or the group's own thread once somebody started that. A runner
+ * works in slices of time and can stop in the middle of an operation, which
+ * keeps its place; another thread may go on from there.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define THREAD_SLICE_S 3600.0
+
+uint64_t moo_group_segment_bytes(void)
+{
+    return HEADER_BYTES + (uint64_t)MOO_GROUP_MAX * REGION_BYTES;
+}
+
+/* ---- joining ---- */
+
+static moo_err map_segment(int fd, struct mooi_segment **out)
+{
+    size_t bytes = moo_group_segment_bytes();
+    struct stat status;
+    void *start;
+    if (fstat(fd, &status))
+        return MOO_ESYS;
+    if ((uint64_t)status.st_size < bytes)
+        return MOO_EINVAL;
+    start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (start == MAP_FAILED)
+        return MOO_ESYS;
+    *out = start;
+    return MOO_OK;
+}
+
+static void unmap_segment(struct mooi_segment *segment)
+{
+    munmap(segment, moo_group_segment_bytes());
+}
+
+static void init_locks(moo_group *group)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&group->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&group->mutex, NULL);
+}
+
+moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
+                     uint32_t min_size, double timeout_s, moo_group **out)
+{
+    if (min_size < 1 || min_size > MOO_GROUP_MAX || !(timeout_s > 0))
+        return MOO_EINVAL;
+    moo_group *group = calloc(1, sizeof *group);
+    if (!group)
+        return MOO_ENOMEM;
+    group->segment = segment;
+    group->algorithms = &mooi_shm_collective;
+    group->min_size = group->info.min_size = min_size;
+    group->pid = getpid();
+    group->start = mooi_start_time(group->pid);
+    group->id = process_id;
+    group->timeout = timeout_s;
+    group->holds = 1;
+    moo_err err = mooi_enter(group);
+    if (err) {
+        free(group);
+        return err;
+    }
+    init_locks(group);
+    *out = group;
+    return MOO_OK;
+}
+
+moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
+                       double timeout_s, moo_group **out)
+{
+    struct mooi_segment *segment;
+    moo_err err = map_segment(fd, &segment);
+    if (err)
+        return err;
+    err = mooi_join_at(segment, process_id, min_size, timeout_s, out);
+    if (err)
+        unmap_segment(segment);
+    else
+        (*out)->mapped = true;
+    return err;
+}
+
+/* ---- the runner ---- */
+
+static struct timespec until(double when)
+{
+    struct timespec at = {.tv_sec = (time_t)when};
+    at.tv_nsec = (long)(1e9 * (when - (double)at.tv_sec));
+    return at;
+}
+
+/* Mutex held. Wait for a change; false: `when` is over. */
+static bool wait_for_change(moo_group *group, double when)
+{
+    struct timespec at = until(when);
+    return !pthread_cond_timedwait(&group->changed, &group->mutex, &at);
+}
+
+static void free_work(moo_work *work)
+{
+    mooi_spans_fini(&work->spans);
+    free(work);
+}
+
+/* Mutex held. */
+static void complete(moo_group *group, moo_work *work)
+{
+    group->head = work->next;
+    group->info.pending--;
+    group->info.operations++;
+    group->info.bytes += work->spans.bytes;
+    group->info.failures += work->outcome.status != MOO_OK;
+    work->done = true;
+    if (!work->orphan)
+        return;
+    free_work(work);
+    group->holds--; /* never the last: the group itself is one */
+}
+
+/* Mutex held, nobody runs, the queue is not empty. Lets go of the mutex. */
+static moo_err run_first(moo_group *group, double slice_end)
+{
+    moo_work *work = group->head;
+    group->running = true;
+    pthread_mutex_unlock(&group->mutex);
+    group->slice_end = slice_end;
+    moo_err err = mooi_operation_run(group, work);
+    pthread_mutex_lock(&group->mutex);
+    group->running = false;
+    group->info.waited_s = group->waited;
+    if (!err)
+        complete(group, work);
+    pthread_cond_broadcast(&group->changed);
+    return err;
+}
+
+static void *thread_main(void *argument)
+{
+    moo_group *group = argument;
+    pthread_mutex_lock(&group->mutex);
+    while (!group->closing) {
+        if (!group->head || group->running)
+            pthread_cond_wait(&group->changed, &group->mutex);
+        else
+            run_first(group, mooi_now() + THREAD_SLICE_S);
+    }
+    pthread_mutex_unlock(&group->mutex);
+    return NULL;
+}
+
+moo_err moo_group_start(moo_group *group)
+{
+    moo_err err = MOO_OK;
+    if (getpid() != group->pid)
+        return MOO_EFORK;
+    pthread_mutex_lock(&group->mutex);
+    if (!group->threaded) {
+        errno = pthread_create(&group->thread, NULL, thread_main, group);
+        group->threaded = errno == 0;
+        err = group->threaded ? MOO_OK : MOO_ESYS;
+    }
+    pthread_mutex_unlock(&group->mutex);
+    return err;
+}
+
+/* Mutex held. Become the runner when nobody is; false: the slice is over. */
+static bool take_turn(moo_group *group, double slice_end)
+{
+    while (group->running)
+        if (!wait_for_change(group, slice_end))
+            return false;
+    return true;
+}
+
+moo_err moo_group_ready(moo_group *group, double seconds)
+{
+    double slice_end = mooi_now() + seconds;
+    if (getpid() != group->pid)
+        return MOO_EFORK;
+    pthread_mutex_lock(&group->mutex);
+    if (!take_turn(group, slice_end)) {
+        pthread_mutex_unlock(&group->mutex);
+        return MOO_ETIMEOUT;
+    }
+    group->running = true;
+    pthread_mutex_unlock(&group->mutex);
+    group->slice_end = slice_end;
+    moo_err err = mooi_wait_formed(group, 0);
+    pthread_mutex_lock(&group->mutex);
+    group->running = false;
+    pthread_cond_broadcast(&group->changed);
+    pthread_mutex_unlock(&group->mutex);
+    return err == MOOI_PENDING ? MOO_ETIMEOUT : err;
+}
+
+/* ---- works ---- */
+
+static bool whole_elements(const moo_request *request, size_t element)
+{
+    for (uint32_t i = 0; i < request->count; i++)
+        if (request->bytes[i] % element)
+            return false;
+    return request->output_bytes % element == 0;
+}
+
+static moo_err check(const moo_request *request)
+{
+    moo_group_kind kind = request->kind;
+    size_t element = mooi_dtype_bytes(request->dtype);
+    if ((unsigned)kind >= MOO_GROUP_KINDS)
+        return MOO_EINVAL;
+    bool reduces = kind == MOO_GROUP_ALLREDUCE ||
+                   kind == MOO_GROUP_REDUCE_SCATTER;
+    if (reduces && (!element || !mooi_reducer_for(request->dtype, request->op)))
+        return MOO_EINVAL;
+    if (reduces && !whole_elements(request, element))
+        return MOO_EINVAL;
+    bool one = kind == MOO_GROUP_ALL_GATHER || kind == MOO_GROUP_REDUCE_SCATTER;
+    if (one && request->count != 1)
+        return MOO_EINVAL;
+    return kind == MOO_GROUP_BARRIER && request->count ? MOO_EINVAL : MOO_OK;
+}
+
+static moo_err new_work(const moo_request *request, moo_work **out)
+{
+    bool one = request->kind == MOO_GROUP_ALL_GATHER ||
+               request->kind == MOO_GROUP_REDUCE_SCATTER;
+    moo_request inputs = *request;
+    moo_work *work = calloc(1, sizeof *work);
+    if (!work)
+        return MOO_ENOMEM;
+    if (one)
+        inputs.out = NULL;
+    moo_err err = mooi_spans_init(&work->spans, &inputs);
+    if (err) {
+        free(work);
+        return err;
+    }
+    work->output = one ? request->out[0] : NULL;
+    work->kind = request->kind;
+    work->reduce = mooi_reducer_for(request->dtype, request->op);
+    work->element = mooi_dtype_bytes(request->dtype);
+    work->signature = (struct mooi_signature){
+        .kind = request->kind, .dtype = request->dtype, .op = request->op,
+        .root = request->root, .spans = request->count,
+        .bytes = work->spans.bytes, .layout = request->layout,
+        .output_bytes = one ? request->output_bytes : 0};
+    *out = work;
+    return MOO_OK;
+}
+
+moo_err moo_group_submit(moo_group *group, const moo_request *request,
+                         moo_work **out)
+{
+    moo_work *work;
+    if (getpid() != group->pid)
+        return MOO_EFORK;
+    moo_err err = check(request);
+    if (!err)
+        err = new_work(request, &work);
+    if (err)
+        return err;
+    work->group = group;
+    pthread_mutex_lock(&group->mutex);
+    group->holds++;
+    if (group->head)
+        group->tail->next = work;
+    else
+        group->head = work;
+    group->tail = work;
+    group->info.pending++;
+    if (group->threaded)
+        pthread_cond_broadcast(&group->changed);
+    pthread_mutex_unlock(&group->mutex);
+    *out = work;
+    return MOO_OK;
+}
+
+/* Mutex held. */
+static moo_err run_until_done(moo_group *group, moo_work *work,
+                              double slice_end)
+{
+    while (!work->done) {
+        if (group->threaded || group->running) {
+            if (!wait_for_change(group, slice_end) && !work->done)
+                return MOO_ETIMEOUT;
+        } else if (run_first(group, slice_end)) {
+            return MOO_ETIMEOUT;
+        }
+    }
+    return MOO_OK;
+}
+
+moo_err moo_work_wait(moo_work *work, double seconds, moo_outcome *outcome)
+{
+    moo_group *group = work->group;
+    moo_err err = MOO_OK;
+    if (getpid() != group->pid)
+        return MOO_EFORK;
+    pthread_mutex_lock(&group->mutex);
+    err = run_until_done(group, work, mooi_now() + seconds);
+    if (!err)
+        *outcome = work->outcome;
+    pthread_mutex_unlock(&group->mutex);
+    return err;
+}
+
+int moo_work_done(moo_work *work)
+{
+    moo_group *group = work->group;
+    pthread_mutex_lock(&group->mutex);
+    int done = work->done;
+    pthread_mutex_unlock(&group->mutex);
+    return done;
+}
+
+/* Mutex held; lets go of it, and of the group if this was its last hold. */
+static void rele_group(moo_group *group)
+{
+    bool last = --group->holds == 0;
+    pthread_mutex_unlock(&group->mutex);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&group->mutex);
+    pthread_cond_destroy(&group->changed);
+    free(group);
+}
+
+void moo_work_free(moo_work *work)
+{
+    moo_group *group = work->group;
+    if (getpid() != group->pid)
+        return;
+    pthread_mutex_lock(&group->mutex);
+    if (!work->done) {
+        work->orphan = true; /* complete() frees it */
+        pthread_mutex_unlock(&group->mutex);
+        return;
+    }
+    free_work(work);
+    rele_group(group);
+}
+
+/* ---- looking and leaving ---- */
+
+void moo_group_describe(moo_group *group, moo_group_info *info)
+{
+    pthread_mutex_lock(&group->mutex);
+    *info = group->info;
+    pthread_mutex_unlock(&group->mutex);
+}
+
+uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids)
+{
+    pthread_mutex_lock(&group->mutex);
+    uint32_t size = group->info.size;
+    memcpy(pids, group->pids, size * sizeof *pids);
+    memcpy(ids, group->ids, size * sizeof *ids);
+    pthread_mutex_unlock(&group->mutex);
+    return size;
+}
+
+/* Mutex held. Until no thread is inside an operation any more. */
+static void stop_running(moo_group *group)
+{
+    group->closing = true;
+    mooi_ring(&group->segment->cells[group->slot]);
+    pthread_cond_broadcast(&group->changed);
+    while (group->running)
+        pthread_cond_wait(&group->changed, &group->mutex);
+    if (!group->threaded)
+        return;
+    pthread_mutex_unlock(&group->mutex);
+    pthread_join(group->thread, NULL);
+    pthread_mutex_lock(&group->mutex);
+    group->threaded = false;
+}
+
+/* Mutex held. */
+static void fail_queued(moo_group *group)
+{
+    while (group->head) {
+        group->head->outcome.status = MOO_ECLOSED;
+        complete(group, group->head);
+    }
+}
+
+void moo_group_leave(moo_group *group)
+{
+    if (getpid() != group->pid) {
+        mooi_unwatch(group);
+        if (group->mapped)
+            unmap_segment(group->segment);
+        return; /* the rest is a copy of what another process uses */
+    }
+    pthread_mutex_lock(&group->mutex);
+    stop_running(group);
+    bool midway = group->head && group->head->entered;
+    fail_queued(group);
+    pthread_mutex_unlock(&group->mutex);
+    mooi_exit(group, midway);
+    mooi_unwatch(group);
+    if (group->mapped)
+        unmap_segment(group->segment);
+    pthread_mutex_lock(&group->mutex);
+    rele_group(group);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the tests of learner groups share: lists of tensors, groups whose
+ * ranks are threads, and a check that says where it failed.
+ */
+#ifndef COLLECTIVE_FIXTURE_H
+#define COLLECTIVE_FIXTURE_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collective/internal.h"
+
+#define CHECK(what) \
+    do { \
+        if (!(what)) { \
+            fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, \
+                    __func__, #what); \
+            abort(); \
+        } \
+    } while (0)
+
+#define CHECK_OK(outcome) check_ok((outcome), __FILE__, __LINE__)
+
+static inline void check_ok(moo_outcome outcome, const char *file, int line)
+{
+    if (outcome.status == MOO_OK)
+        return;
+    fprintf(stderr, "%s:%d: status %d, rank %u, epoch %u: %s\n", file, line,
+            outcome.status, outcome.rank, outcome.epoch, outcome.text);
+    abort();
+}
+
+/* Up to 8 tensors in one block, reduced in place unless `out` is changed. */
+struct list {
+    uint32_t count;
+    size_t elements;
+    void *data;
+    const void *in[8];
+    void *out[8];
+    uint64_t bytes[8];
+};
+
+static inline struct list list_new(uint32_t count, const size_t *elements,
+                                   size_t element_bytes)
+{
+    struct list list = {.count = count};
+    for (uint32_t i = 0; i < count; i++)
+        list.elements += elements[i];
+    list.data = calloc(list.elements + 1, element_bytes);
+    unsigned char *next = list.data;
+    for (uint32_t i = 0; i < count; i++) {
+        list.bytes[i] = elements[i] * element_bytes;
+        list.in[i] = list.out[i] = next;
+        next += list.bytes[i];
+    }
+    return list;
+}
+
+static inline void list_free(struct list *list)
+{
+    free(list->data);
+}
+
+static inline moo_work *submit(moo_group *group, moo_group_kind kind,
+                               moo_dtype dtype, moo_reduction op,
+                               uint32_t root, const struct list *list)
+{
+    moo_work *work = NULL;
+    moo_request request = {.kind = kind, .dtype = dtype, .op = op,
+                           .root = root, .count = list ? list->count : 0};
+    if (list) {
+        request.in = list->in;
+        request.out = list->out;
+        request.bytes = list->bytes;
+    }
+    CHECK(moo_group_submit(group, &request, &work) == MOO_OK);
+    return work;
+}
+
+static inline moo_outcome finish_work(moo_work *work)
+{
+    moo_outcome outcome;
+    while (moo_work_wait(work, 10, &outcome) == MOO_ETIMEOUT)
+        ;
+    moo_work_free(work);
+    return outcome;
+}
+
+static inline moo_outcome run(moo_group *group, moo_group_kind kind,
+                              moo_dtype dtype, moo_reduction op, uint32_t root,
+                              const struct list *list)
+{
+    return finish_work(submit(group, kind, dtype, op, root, list));
+}
+
+static inline moo_outcome run_one(moo_group *group, moo_group_kind kind,
+                                  const void *in, size_t in_bytes, void *out,
+                                  size_t out_bytes)
+{
+    moo_work *work = NULL;
+    const void *inputs[1] = {in};
+    void *outputs[1] = {out};
+    uint64_t bytes[1] = {in_bytes};
+    moo_request request = {.kind = kind, .dtype = MOO_DT_F64,
+                           .op = MOO_OP_SUM, .count = 1, .in = inputs,
+                           .out = outputs, .bytes = bytes,
+                           .output_bytes = out_bytes};
+    CHECK(moo_group_submit(group, &request, &work) == MOO_OK);
+    return finish_work(work);
+}
+
+static inline moo_outcome barrier(moo_group *group)
+{
+    return run(group, MOO_GROUP_BARRIER, MOO_DT_F32, MOO_OP_SUM, 0, NULL);
+}
+
+static inline moo_group_info info_of(moo_group *group)
+{
+    moo_group_info info;
+    moo_group_describe(group, &info);
+    return info;
+}
+
+static inline struct mooi_segment *info_of_segment(moo_group *group)
+{
+    return group->segment;
+}
+
+static inline struct mooi_segment *map_segment(int fd)
+{
+    void *start = mmap(NULL, moo_group_segment_bytes(),
+                       PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(start != MAP_FAILED);
+    return start;
+}
+
+/* ---- ranks ---- */
+
+typedef void rank_function(moo_group *group, void *shared);
+
+struct ranks {
+    int fd;
+    struct mooi_segment *segment; /* one mapping, as sanitizers go by address */
+    uint32_t size, min_size;
+    double timeout;
+    rank_function *function;
+    void *shared;
+};
+
+static inline struct ranks ranks_new(uint32_t size, uint32_t min_size)
+{
+    struct ranks ranks = {.size = size, .min_size = min_size, .timeout = 60};
+    ranks.fd = memfd_create("group", MFD_CLOEXEC);
+    CHECK(ranks.fd >= 0);
+    CHECK(!ftruncate(ranks.fd, (off_t)moo_group_segment_bytes()));
+    ranks.segment = map_segment(ranks.fd);
+    return ranks;
+}
+
+static inline void ranks_free(struct ranks *ranks)
+{
+    munmap(ranks->segment, moo_group_segment_bytes());
+    close(ranks->fd);
+}
+
+static inline moo_group *join(struct ranks *ranks)
+{
+    moo_group *group;
+    CHECK(mooi_join_at(ranks->segment, 1, ranks->min_size, ranks->timeout,
+                       &group) == MOO_OK);
+    while (moo_group_ready(group, 10) == MOO_ETIMEOUT)
+        ;
+    return group;
+}
+
+/* A member is in from the moment when the group has min_size members, which
+ * may be before the last rank came. Return after a barrier of all. */
+static inline moo_group *join_all(struct ranks *ranks)
+{
+    moo_group *group = join(ranks);
+    uint32_t size = 0;
+    while (size < ranks->size) {
+        size = info_of(group).size;
+        CHECK_OK(barrier(group));
+    }
+    return group;
+}
+
+static inline void *join_one_barrier(void *group)
+{
+    while (moo_group_ready(group, 10) == MOO_ETIMEOUT)
+        ;
+    CHECK_OK(barrier(group));
+    return NULL;
+}
+
+static inline void *rank_main(void *argument)
+{
+    struct ranks *ranks = argument;
+    moo_group *group = join_all(ranks);
+    ranks->function(group, ranks->shared);
+    moo_group_leave(group);
+    return NULL;
+}
+
+/* Run `function` once per rank, each in a thread of its own. */
+static inline void ranks_run(struct ranks *ranks, rank_function *function,
+                             void *shared)
+{
+    pthread_t threads[MOO_GROUP_MAX];
+    ranks->function = function;
+    ranks->shared = shared;
+    for (uint32_t i = 0; i < ranks->size; i++)
+        CHECK(!pthread_create(&threads[i], NULL, rank_main, ranks));
+    for (uint32_t i = 0; i < ranks->size; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Learner groups whose members are processes that get killed or stopped, at
+ * random moments of random operations. Whatever happens, the survivors see
+ * the same outcome of every operation, soon, and go on together.
+ *
+ * The argument is the number of rounds.
+ */
+#include "collective_fixture.h"
+
+#include <signal.h>
+#include <time.h>
+
+enum { MEMBERS = 4, OPERATIONS = 1 << 15 };
+
+/* What each process saw, written by it and read by the parent. */
+struct record {
+    _Atomic uint32_t done; /* operations */
+    int16_t status[OPERATIONS];
+    int16_t rank[OPERATIONS];
+    float first[OPERATIONS];
+    double longest_s;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void pause_for(double seconds)
+{
+    struct timespec span = {.tv_sec = (time_t)seconds};
+    span.tv_nsec = (long)(1e9 * (seconds - (double)span.tv_sec));
+    nanosleep(&span, NULL);
+}
+
+static void note(struct record *record, moo_outcome outcome, float first,
+                 double seconds)
+{
+    uint32_t i = atomic_load(&record->done);
+    record->status[i] = (int16_t)outcome.status;
+    record->rank[i] = outcome.status ? (int16_t)outcome.rank : -1;
+    record->first[i] = outcome.status ? 0 : first;
+    if (seconds > record->longest_s)
+        record->longest_s = seconds;
+    atomic_store(&record->done, i + 1);
+}
+
+/* The same sequence of operations everywhere, small and large in turn, until
+ * only one is left or `limit` are done. */
+static void work_on(struct ranks *ranks, struct record *record, uint32_t limit)
+{
+    static const size_t sizes[] = {10, 3000, 70000, 1, 400000};
+    moo_group *group = join_all(ranks);
+    for (uint32_t i = 0; i < limit && info_of(group).size > 1; i++) {
+        size_t n = sizes[i % 5];
+        struct list list = list_new(1, &n, 4);
+        for (size_t k = 0; k < n; k++)
+            ((float *)list.data)[k] = 1;
+        double began = now_s();
+        moo_outcome outcome = run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32,
+                                  MOO_OP_SUM, 0, &list);
+        float *x = list.data;
+        note(record, outcome, x[0], now_s() - began);
+        for (size_t k = 0; k < n && !outcome.status; k++)
+            CHECK(x[k] == x[0]);
+        list_free(&list);
+    }
+    moo_group_leave(group);
+}
+
+static pid_t start(struct ranks *ranks, struct record *record, uint32_t limit)
+{
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        work_on(ranks, record, limit);
+        _exit(0);
+    }
+    return pid;
+}
+
+static struct record *records_new(void)
+{
+    void *start = mmap(NULL, MEMBERS * sizeof(struct record),
+                       PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                       0);
+    CHECK(start != MAP_FAILED);
+    return start;
+}
+
+static bool killed(int status)
+{
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+/* `a` and `b` survived: they saw the same. */
+static void check_same(const struct record *a, const struct record *b)
+{
+    uint32_t both = atomic_load(&a->done) < atomic_load(&b->done)
+                        ? atomic_load(&a->done)
+                        : atomic_load(&b->done);
+    CHECK(both > 0);
+    for (uint32_t i = 0; i < both; i++) {
+        CHECK(a->status[i] == b->status[i]);
+        CHECK(a->rank[i] == b->rank[i]);
+        CHECK(a->first[i] == b->first[i]);
+        CHECK(a->status[i] == MOO_OK || a->status[i] == MOO_EPEER);
+    }
+}
+
+static void survivors_agree(unsigned *random)
+{
+    struct ranks ranks = ranks_new(MEMBERS, 2);
+    struct record *records = records_new();
+    pid_t pids[MEMBERS];
+    int status[MEMBERS];
+    ranks.min_size = MEMBERS - 2;
+    for (int i = 0; i < MEMBERS; i++)
+        pids[i] = start(&ranks, &records[i], OPERATIONS);
+    for (int i = 0; i < MEMBERS; i++)
+        while (!atomic_load(&records[i].done))
+            sched_yield();
+    for (int victims = 0; victims < 2; victims++) {
+        pause_for(1e-5 * (rand_r(random) % 3000));
+        kill(pids[victims], SIGKILL);
+    }
+    pause_for(0.15);
+    kill(pids[2], SIGKILL); /* and the last one is too lonely to go on */
+    for (int i = 0; i < MEMBERS - 1; i++)
+        CHECK(waitpid(pids[i], &status[i], 0) == pids[i]);
+    kill(pids[3], SIGKILL);
+    CHECK(waitpid(pids[3], &status[3], 0) == pids[3]);
+    for (int i = 0; i < MEMBERS; i++)
+        CHECK(killed(status[i]) || status[i] == 0);
+    if (atomic_load(&records[2].done) && atomic_load(&records[3].done))
+        check_same(&records[2], &records[3]);
+    CHECK(records[3].longest_s < 1);
+    munmap(records, MEMBERS * sizeof *records);
+    ranks_free(&ranks);
+}
+
+static void a_stopped_member_is_waited_for(void)
+{
+    struct ranks ranks = ranks_new(3, 3);
+    struct record *records = records_new();
+    pid_t pids[3];
+    int status;
+    for (int i = 0; i < 3; i++)
+        pids[i] = start(&ranks, &records[i], 400);
+    while (atomic_load(&records[0].done) < 20)
+        sched_yield();
+    kill(pids[1], SIGSTOP);
+    pause_for(0.4); /* eight times as long as a sleeper sleeps */
+    kill(pids[1], SIGCONT);
+    for (int i = 0; i < 3; i++)
+        CHECK(waitpid(pids[i], &status, 0) == pids[i] && status == 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(atomic_load(&records[i].done) == 400);
+        for (int k = 0; k < 400; k++)
+            CHECK(records[i].status[k] == MOO_OK && records[i].first[k] == 3);
+    }
+    CHECK(records[0].longest_s > 0.2);
+    munmap(records, MEMBERS * sizeof *records);
+    ranks_free(&ranks);
+}
+
+/* Barriers for ever; after a loss, 50 more. */
+static void meet_on(struct ranks *ranks, struct record *record)
+{
+    moo_group *group = join(ranks);
+    for (uint32_t left = UINT32_MAX; left; left--) {
+        moo_outcome outcome = barrier(group);
+        if (atomic_load(&record->done) < OPERATIONS)
+            note(record, outcome, 0, 0);
+        if (outcome.status == MOO_EPEER)
+            left = 51;
+    }
+    moo_group_leave(group);
+}
+
+static void below_min_size_a_group_waits_for_a_newcomer(void)
+{
+    struct ranks ranks = ranks_new(2, 2);
+    struct record *records = records_new();
+    pid_t pids[2];
+    int status;
+    for (int i = 0; i < 2; i++)
+        if (!(pids[i] = fork())) {
+            meet_on(&ranks, &records[i]);
+            _exit(0);
+        }
+    while (atomic_load(&records[0].done) < 20)
+        sched_yield();
+    kill(pids[1], SIGKILL);
+    CHECK(waitpid(pids[1], &status, 0) == pids[1]);
+    moo_group *group = join(&ranks); /* the parent itself */
+    CHECK(info_of(group).size == 2);
+    moo_outcome outcome = {0};
+    int together = 0;
+    for (; !outcome.status; together += !outcome.status)
+        outcome = barrier(group);
+    CHECK(together == 50 && outcome.status == MOO_EPEER && outcome.left);
+    moo_group_leave(group);
+    CHECK(waitpid(pids[0], &status, 0) == pids[0] && status == 0);
+    munmap(records, MEMBERS * sizeof *records);
+    ranks_free(&ranks);
+}
+
+static void when_all_have_died_newcomers_start_afresh(void)
+{
+    struct ranks ranks = ranks_new(2, 2);
+    struct record *records = records_new();
+    pid_t pids[2];
+    int status;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            atomic_store(&records[i].done, 0);
+            pids[i] = start(&ranks, &records[i], OPERATIONS);
+        }
+        while (atomic_load(&records[0].done) < 20)
+            sched_yield();
+        for (int i = 0; i < 2; i++)
+            kill(pids[i], SIGKILL);
+        for (int i = 0; i < 2; i++)
+            CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+        CHECK(records[0].status[19] == MOO_OK);
+    }
+    munmap(records, MEMBERS * sizeof *records);
+    ranks_free(&ranks);
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc > 1 ? atoi(argv[1]) : 15;
+    unsigned random = argc > 2 ? (unsigned)atoi(argv[2]) : 1;
+    a_stopped_member_is_waited_for();
+    below_min_size_a_group_waits_for_a_newcomer();
+    when_all_have_died_newcomers_start_afresh();
+    for (int round = 0; round < rounds; round++)
+        survivors_agree(&random);
+    puts("test_collective_death: ok");
+    return 0;
+}

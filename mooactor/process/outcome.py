@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mooactor.control import codec
+from mooactor.tensors.plane import DataPlane
 
 PENDING, RAW, VALUE, ERROR = range(4)
 
@@ -132,17 +133,33 @@ class Outcome:
 
 
 class Reply:
-    """A reply as it came, not yet decoded. What nobody reads gives its memory back."""
+    """A reply as it came, not yet decoded.
 
-    __slots__ = ("payload", "descriptors", "failed", "_plane")
+    Memory attached to a result is taken over on arrival, because its owner may die
+    before somebody reads it. Arguments of queued calls are taken over when they run:
+    if their sender dies first, nobody needs them.
+    """
+
+    __slots__ = ("payload", "failed", "_descriptors", "_buffers", "_plane")
 
     def __init__(
-        self, payload: Any, descriptors: list[bytes], failed: bool, plane: Any
+        self, payload: Any, descriptors: list[bytes], failed: bool, plane: DataPlane
     ) -> None:
         self.payload = payload
-        self.descriptors = descriptors
         self.failed = failed
+        self._descriptors = descriptors
+        self._buffers: list[memoryview] = []
         self._plane = plane
+
+    def take_over(self) -> None:
+        """Map the attached memory; from here on it lives by reference.
+
+        Raises:
+          ActorDied: its owner died before it handed the memory over.
+        """
+        while self._descriptors:
+            self._buffers.append(self._plane.import_(self._descriptors[0]))
+            del self._descriptors[0]
 
     def value(self) -> Any:
         """Decode it, once.
@@ -152,17 +169,14 @@ class Reply:
         """
         if self.failed:
             raise codec.decode_error(self.payload)
-        if not self.descriptors:
+        self.take_over()
+        if not self._buffers:
             return None if self.payload is None else codec.decode(self.payload)
-        return codec.decode(self.payload, buffers=self.buffers())
-
-    def buffers(self) -> list[memoryview]:
-        """Take the attached memory over; from here on it lives by reference."""
-        descriptors, self.descriptors = self.descriptors, []
-        return [self._plane.import_(descriptor) for descriptor in descriptors]
+        buffers, self._buffers = self._buffers, []
+        return codec.decode(self.payload, buffers=buffers)
 
     def __del__(self) -> None:
-        for descriptor in self.descriptors:
+        for descriptor in self._descriptors:
             self._plane.discard(descriptor)
 
 

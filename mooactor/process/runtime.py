@@ -121,6 +121,16 @@ class Runtime:
             raise
         return envelope.pack_attached(descriptors, data)
 
+    def result_of(self, record: envelope.Record) -> Reply:
+        """The payload of a REPLY or VALUE, its attached memory taken over."""
+        reply = self.reply_of(record)
+        try:
+            reply.take_over()
+        except errors.MooError as error:
+            payload = codec.encode_error(error, "the receiver")
+            return Reply(payload, [], True, self.plane)
+        return reply
+
     def reply_of(self, record: envelope.Record) -> Reply:
         """A record's payload, ready to be decoded or dropped.
 
@@ -530,9 +540,11 @@ class Runtime:
         call_id, flags = record.call_id, record.flags
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
-            reply = self.reply_of(record)
             if channel is not None:
+                reply = self.result_of(record)
                 channel.on_item(reply)  # type: ignore[attr-defined]
+            else:
+                self.reply_of(record)
             return
         outcome = self._pending.pop(call_id, None)
         if outcome is None:
@@ -544,7 +556,7 @@ class Runtime:
         if flags & envelope.EMPTY:
             done = outcome.set_value(None)
         else:
-            done = outcome.set_raw(self.reply_of(record))
+            done = outcome.set_raw(self.result_of(record))
         if done and self.pump._leader_thread != threading.get_ident():
             self.pump.wake()
 
@@ -574,7 +586,7 @@ class Runtime:
         outcome = self._values.get(token)
         if outcome is None:
             outcome = self._values[token] = Outcome()
-        outcome.set_raw(self.reply_of(record))
+        outcome.set_raw(self.result_of(record))
         outcome.link = None
         self.pump.wake()
 
@@ -818,6 +830,8 @@ class Runtime:
         self.messenger.close(linger_ms)
         set_current(None)
         self.plane.close()
+        # Data that was received keeps it alive; this object must not.
+        del self.plane
 
     def statistics(self) -> dict[str, Any]:
         """Counts that should come back to rest; see `moo.stats()`."""
@@ -826,7 +840,7 @@ class Runtime:
             "values_pending": len(self._values),
             "objects": len(self.objects),
             "links": len(self._links),
-            "memory": self.plane.statistics(),
+            "memory": {} if self.closed else self.plane.statistics(),
         }
 
 

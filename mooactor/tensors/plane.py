@@ -31,7 +31,7 @@ Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 # sent the descriptor unless this process was not listening yet.
 CONTACT_TIMEOUT_MS = 5_000
 # How long what a dead process has sent can still be imported.
-GRACE_MS = 1_000
+GRACE_MS = 200
 _HOLDERS_NAMED = 3
 
 

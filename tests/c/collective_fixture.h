@@ -76,8 +76,8 @@ static inline moo_work *submit(moo_group *group, moo_group_kind kind,
     moo_request request = {.kind = kind, .dtype = dtype, .op = op,
                            .root = root, .count = list ? list->count : 0};
     if (list) {
-        request.in = list->in;
-        request.out = list->out;
+        request.inputs = list->in;
+        request.outputs = list->out;
         request.bytes = list->bytes;
     }
     CHECK(moo_group_submit(group, &request, &work) == MOO_OK);
@@ -109,8 +109,8 @@ static inline moo_outcome run_one(moo_group *group, moo_group_kind kind,
     void *outputs[1] = {out};
     uint64_t bytes[1] = {in_bytes};
     moo_request request = {.kind = kind, .dtype = MOO_DT_F64,
-                           .op = MOO_OP_SUM, .count = 1, .in = inputs,
-                           .out = outputs, .bytes = bytes,
+                           .op = MOO_OP_SUM, .count = 1, .inputs = inputs,
+                           .outputs = outputs, .bytes = bytes,
                            .output_bytes = out_bytes};
     CHECK(moo_group_submit(group, &request, &work) == MOO_OK);
     return finish_work(work);

@@ -111,8 +111,8 @@ static void a_mean_of_integers_is_refused(moo_group *group, void *unused)
     moo_work *work;
     (void)unused;
     moo_request request = {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_I32,
-                           .op = MOO_OP_MEAN, .count = 1, .in = list.in,
-                           .out = list.out, .bytes = list.bytes};
+                           .op = MOO_OP_MEAN, .count = 1, .inputs = list.in,
+                           .outputs = list.out, .bytes = list.bytes};
     CHECK(moo_group_submit(group, &request, &work) == MOO_EINVAL);
     request.dtype = MOO_DT_F32;
     request.bytes = (const uint64_t[]){7};

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import pytest
+
+from mooactor.control import envelope
+from mooactor.errors import AuthError, VersionMismatch
+
+KEY = bytes(range(16))
+
+
+def call(name: bytes = b"\x04ping", payload: bytes = b"xyz", chain: bytes = b"") -> bytes:
+    body = name + chain + payload
+    head = envelope.pack_head(
+        envelope.CALL, 0, -3, len(chain) // 8, len(body), 9, 1.5
+    )
+    return head + body
+
+
+def test_a_message_comes_apart_as_it_was_put_together() -> None:
+    chain = envelope.pack_chain([5, 1 << 63])
+    reply = envelope.pack_record(envelope.REPLY, 7, b"value", envelope.ERROR)
+    message = envelope.prefix(KEY, 42) + call(chain=chain) + reply
+    assert envelope.open_envelope(message, KEY) == 42
+    first, second = envelope.records(message)
+    assert first.kind == envelope.CALL
+    assert (first.name, first.chain, first.priority) == (b"ping", (5, 1 << 63), -3)
+    assert (first.call_id, first.value, bytes(first.payload)) == (9, 1.5, b"xyz")
+    assert (second.kind, second.call_id, bytes(second.payload)) == (2, 7, b"value")
+
+
+def test_another_key_is_refused_before_anything_else() -> None:
+    message = envelope.prefix(bytes(16), 1) + call()
+    with pytest.raises(AuthError):
+        envelope.open_envelope(message, KEY)
+
+
+def test_another_version_is_named() -> None:
+    message = bytearray(envelope.prefix(KEY, 1) + call())
+    message[2] = 99
+    with pytest.raises(VersionMismatch, match="protocol 99"):
+        envelope.open_envelope(bytes(message), KEY)
+
+
+@pytest.mark.parametrize("cut", range(1, 24))
+def test_a_message_cut_short_is_malformed(cut: int) -> None:
+    message = (envelope.prefix(KEY, 1) + call())[:-cut]
+    with pytest.raises(envelope.MalformedMessage):
+        envelope.open_envelope(message, KEY)
+        list(envelope.records(message))
+
+
+def test_an_empty_message_is_malformed() -> None:
+    with pytest.raises(envelope.MalformedMessage):
+        envelope.open_envelope(b"", KEY)
+
+
+def test_attachments_come_apart_as_they_were_put_together() -> None:
+    descriptors = [b"one", b"", b"x" * 64]
+    payload = envelope.pack_attached(descriptors, b"pickle")
+    found, rest = envelope.split_attached(payload)
+    assert found == descriptors
+    assert bytes(rest) == b"pickle"
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x01", b"\x01\x00", b"\x02\x00\x01a\x09b"])
+def test_attachments_that_do_not_fit_are_malformed(payload: bytes) -> None:
+    with pytest.raises(envelope.MalformedMessage):
+        envelope.split_attached(payload)

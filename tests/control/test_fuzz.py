@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""Mutated frames neither crash a process nor reach unpickling without the key."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.control import envelope
+from mooactor.errors import AuthError, VersionMismatch
+from mooactor.process.runtime import current_runtime
+from tests.actors.counter import Counter
+from tests.control.test_envelope import KEY, call
+
+REFUSALS = (envelope.MalformedMessage, AuthError, VersionMismatch)
+ROUNDS = 1_000_000 if os.environ.get("MOOACTOR_SLOW_TESTS") else 100_000
+
+
+def seeds() -> list[bytes]:
+    head = envelope.prefix(KEY, 77)
+    records = [
+        call(),
+        call(chain=envelope.pack_chain([1, 2, 3])),
+        envelope.pack_record(envelope.REPLY, 3, b"abc", envelope.ATTACHED),
+        envelope.pack_record(
+            envelope.VALUE, 4, envelope.pack_attached([b"d" * 48], b"p"), 1
+        ),
+        envelope.pack_record(envelope.FORWARD, 5, bytes(16)),
+        envelope.pack_record(envelope.PROBE, 0, bytes(40)),
+    ]
+    return [head + record for record in records] + [head + b"".join(records)]
+
+
+def mutate(rng: random.Random, message: bytes) -> bytes:
+    data = bytearray(message)
+    for _ in range(rng.randint(1, 4)):
+        choice = rng.random()
+        at = rng.randrange(len(data)) if data else 0
+        if choice < 0.5 and data:
+            data[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif choice < 0.7:
+            del data[at : at + rng.randint(1, 8)]
+        elif choice < 0.9:
+            data[at:at] = rng.randbytes(rng.randint(1, 8))
+        else:
+            del data[at:]
+    return bytes(data)
+
+
+def parse(message: bytes) -> None:
+    envelope.open_envelope(message, KEY)
+    for record in envelope.records(message):
+        if record.flags & envelope.ATTACHED:
+            envelope.split_attached(record.payload)
+
+
+def test_the_parser_refuses_or_accepts_and_does_nothing_else() -> None:
+    rng = random.Random(0)
+    sources = seeds()
+    outcomes = {"accepted": 0, "refused": 0}
+    for _ in range(ROUNDS):
+        try:
+            parse(mutate(rng, rng.choice(sources)))
+            outcomes["accepted"] += 1
+        except REFUSALS:
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > ROUNDS // 20
+
+
+def test_a_message_without_the_key_never_reaches_a_record(
+    monkeypatch: Any,
+) -> None:
+    rng = random.Random(1)
+    sources = seeds()
+    reached: list[bytes] = []
+    for _ in range(ROUNDS // 5):
+        message = bytearray(mutate(rng, rng.choice(sources)))
+        if len(message) > 20:
+            message[rng.randrange(4, 20)] ^= 1 << rng.randrange(8)
+        if bytes(message[4:20]) == KEY:
+            continue
+        try:
+            envelope.open_envelope(bytes(message), KEY)
+            reached.append(bytes(message))
+        except REFUSALS:
+            pass
+    assert reached == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_live_actor_survives_strangers_and_broken_peers(
+    spawn: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    zmq = pytest.importorskip("zmq")
+    counter = spawn(Counter)
+    counter.echo()
+    runtime = current_runtime()
+    process_id = counter._where()[1].process_id
+    address = f"ipc://{runtime.directory}/{process_id:016x}"
+    rng = random.Random(2)
+    good = runtime.messenger._prefix
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 1000
+        socket.connect(address)
+        for i in range(3000):
+            source = rng.choice(seeds())
+            if i % 3 == 0:  # no key at all: must never get as far as a record
+                frames = [mutate(rng, source) for _ in range(rng.randint(1, 3))]
+            else:  # the right key, and nonsense behind it
+                frames = [good + mutate(rng, source[28:])]
+            socket.send_multipart(frames)
+    assert [counter.add(1) for _ in range(3)] == [1, 2, 3]
+    assert isinstance(counter, moo.Handle)

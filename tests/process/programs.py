@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""Running whole programs that use mooactor, and looking at what they leave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def run(
+    path: Path, *args: str, timeout: float = 40.0, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end and return what it printed."""
+    return subprocess.run(
+        [sys.executable, str(path), *args],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=path.parent,
+        input=stdin,
+    )
+
+
+def start(path: Path, *args: str) -> subprocess.Popen[str]:
+    """Start a program whose standard output and input are pipes."""
+    return subprocess.Popen(
+        [sys.executable, str(path), *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=path.parent,
+    )
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that descend from it."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def sessions() -> list[str]:
+    """The session directories that exist now."""
+    return [x for x in os.listdir(os.environ["TMPDIR"]) if x.startswith("mooactor-")]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not any(
+        p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes
+    )

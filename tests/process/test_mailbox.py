@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+from mooactor.process.mailbox import Job, Mailbox
+from mooactor.process.outcome import Outcome
+
+
+def job(sender: int, call_id: int, priority: int = 0) -> Job:
+    return Job(sender, call_id, 0, priority, b"m", (), None, None)
+
+
+def drained(mailbox: Mailbox) -> list[int]:
+    ids = []
+    while (taken := mailbox.take()) is not None:
+        ids.append(taken.call_id)
+    return ids
+
+
+def test_jobs_leave_in_the_order_they_came() -> None:
+    mailbox = Mailbox()
+    for i in range(5):
+        mailbox.put(job(1, i))
+    assert len(mailbox) == 5
+    assert drained(mailbox) == [0, 1, 2, 3, 4]
+    assert not mailbox.has_ready()
+
+
+def test_higher_levels_leave_first_and_keep_their_order() -> None:
+    mailbox = Mailbox()
+    for i, priority in enumerate((0, 2, -1, 2, 0)):
+        mailbox.put(job(1, i, priority))
+    assert drained(mailbox) == [1, 3, 0, 4, 2]
+
+
+def test_a_job_that_waits_holds_up_its_own_caller_only() -> None:
+    mailbox = Mailbox()
+    value = Outcome()
+    waiting = job(1, 0)
+    waiting.needs.append((9, value))
+    mailbox.put(waiting)
+    mailbox.put(job(1, 1))
+    mailbox.put(job(2, 2))
+    assert drained(mailbox) == [2]
+    assert len(mailbox) == 2
+    value.set_value("here")
+    mailbox.settle()
+    assert drained(mailbox) == [0, 1]
+
+
+def test_removed_jobs_are_gone() -> None:
+    mailbox = Mailbox()
+    for i in range(3):
+        mailbox.put(job(1, i))
+    removed = mailbox.remove(1, 1)
+    assert removed is not None
+    assert removed.call_id == 1
+    assert mailbox.remove(1, 1) is None
+    assert mailbox.remove(2, 0) is None
+    assert drained(mailbox) == [0, 2]
+
+
+def test_the_jobs_of_one_sender_are_found_wherever_they_wait() -> None:
+    mailbox = Mailbox()
+    held = job(1, 0)
+    held.needs.append((1, Outcome()))
+    for each in (held, job(1, 1), job(2, 2), job(1, 3, 5)):
+        mailbox.put(each)
+    assert sorted(j.call_id for j in mailbox.of_sender(1)) == [0, 1, 3]
+    assert len(mailbox.drain()) == 4
+    assert len(mailbox) == 0

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""What actors print reaches the driver, line by line, under their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.process import programs
+
+pytestmark = pytest.mark.usefixtures("no_session")
+
+SCRIPT = """
+    import sys
+    import mooactor as moo
+
+    @moo.actor
+    class Talks:
+        def talk(self, n):
+            for i in range(n):
+                print("line", i)
+            print("to stderr", file=sys.stderr)
+            sys.stdout.write("no newline at the end")
+
+    with moo.init(logs={logs}):
+        talks = moo.spawn(Talks)
+        talks.talk(2000)
+        moo.stop(talks)
+"""
+
+
+def test_lines_arrive_whole_and_in_order_with_the_name_in_front(
+    tmp_path: Path,
+) -> None:
+    script = programs.write(tmp_path / "talk.py", SCRIPT.format(logs=True))
+    done = programs.run(script)
+    lines = done.stdout.splitlines()
+    assert all(line.startswith("(Talks pid=") for line in lines)
+    texts = [line.partition(") ")[2] for line in lines]
+    assert texts == [f"line {i}" for i in range(2000)] + ["no newline at the end"]
+    assert done.stderr.partition(") ")[2] == "to stderr\n"
+
+
+def test_output_can_be_turned_off(tmp_path: Path) -> None:
+    script = programs.write(tmp_path / "talk.py", SCRIPT.format(logs=False))
+    done = programs.run(script)
+    assert (done.stdout, done.stderr) == ("", "")

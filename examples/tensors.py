@@ -58,7 +58,7 @@ def main() -> None:
         # stored once, taken by many
         weights = moo.put({"w": torch.randn(1000, 1000)})
         pool = moo.on(Trainer).group(3)
-        norms = pool.call(Trainer.norm, weights).get()  # type: ignore[arg-type]
+        norms = pool.norm.call(weights).get()
         print("one copy, same for all:", len(set(norms)) == 1)
 
 

@@ -131,7 +131,7 @@ def _row(
     repeats = effort.repeats(20 if kilobytes <= 1024 else 6)
 
     def timed(group: moo.Group[Any]) -> float:
-        by_rank = group.call(Rank.spent, kilobytes, repeats).get()
+        by_rank: list[list[float]] = group.call(Rank.spent, kilobytes, repeats).get()
         slowest = [max(times) for times in zip(*by_rank, strict=True)]
         return statistics.median(slowest) * 1e3
 

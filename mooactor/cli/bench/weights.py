@@ -36,7 +36,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         players = moo.on(Player).group(ACTORS)
 
         def publish() -> None:
-            players.call(Player.load, moo.put(weights)).get()  # type: ignore[arg-type]
+            players.load.call(moo.put(weights)).get()
 
         (ours,) = turn_about(
             effort.rounds,

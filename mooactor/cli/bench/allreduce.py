@@ -132,7 +132,7 @@ def _row(
 
     def timed(group: moo.Group[Any]) -> float:
         by_rank: list[list[float]] = group.call(Rank.spent, kilobytes, repeats).get()
-        slowest = [max(times) for times in zip(*by_rank, strict=True)]
+        slowest: list[float] = [max(times) for times in zip(*by_rank, strict=True)]
         return statistics.median(slowest) * 1e3
 
     spent, peer = turn_about(effort.rounds, lambda: timed(ours), lambda: timed(gloo))

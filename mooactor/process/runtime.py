@@ -15,6 +15,7 @@ import secrets
 import struct
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
@@ -126,7 +127,7 @@ class Runtime:
         reply = self.reply_of(record)
         try:
             reply.take_over()
-        except errors.MooError as error:
+        except Exception as error:
             payload = codec.encode_error(error, "the receiver")
             return Reply(payload, [], True, self.plane)
         return reply
@@ -526,6 +527,10 @@ class Runtime:
         ) as error:
             self.messenger.resynchronize()
             print(f"mooactor: dropped a message: {error}", file=sys.stderr)
+        except Exception:
+            # From a peer with the key, so a bug in it or in us: say so and live on.
+            print("mooactor: a message could not be handled:", file=sys.stderr)
+            traceback.print_exc()
 
     def _on_record(self, sender: int, record: envelope.Record) -> None:
         kind = record.kind

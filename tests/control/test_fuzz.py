@@ -91,10 +91,7 @@ def test_a_message_without_the_key_never_reaches_a_record(
     assert reached == []
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_live_actor_survives_strangers_and_broken_peers(
-    spawn: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_live_actor_survives_strangers_and_broken_peers(spawn: Any) -> None:
     zmq = pytest.importorskip("zmq")
     counter = spawn(Counter)
     counter.echo()

@@ -338,8 +338,12 @@ uint64_t mooi_arena_trim(struct mooi_arena *arena, uint64_t idle_ns)
     for (uint32_t i = 0; i < arena->slabs; i++) {
         struct mooi_slab *slab = &arena->slab[i];
         uint64_t due = slab->idle_since_ns + idle_ns;
-        if (slab->used_pages || !slab->touched)
+        if (!slab->touched)
             continue;
+        if (slab->used_pages) { /* look again then */
+            soonest = idle_ns < soonest ? idle_ns : soonest;
+            continue;
+        }
         if (due > now) {
             soonest = due - now < soonest ? due - now : soonest;
             continue;

@@ -12,6 +12,8 @@
 /* A socket that was connected by one of ours says hello at once. */
 #define HELLO_TIMEOUT_MS 1000
 #define GRANT_TIMEOUT_MS 2000
+/* While waiting for an owner's first contact, look so often if it lives. */
+#define LOOK_MS 20
 
 static struct mooi_owner *find(moo_plane *plane, uint64_t id)
 {
@@ -118,30 +120,58 @@ static struct mooi_owner *find_and_pin(moo_plane *plane, uint64_t id)
     return owner;
 }
 
+/* Take in all who wait to be accepted. MOO_OK: there are no more. */
+static moo_err accept_all(moo_plane *plane)
+{
+    for (;;) {
+        int socket = accept4(plane->listener, NULL, NULL,
+                             SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket >= 0)
+            accept_one(plane, socket);
+        else if (errno == EAGAIN)
+            return MOO_OK;
+        else if (errno == EINVAL) /* shut down */
+            return MOO_ECLOSED;
+        else if (errno != EINTR && errno != ECONNABORTED)
+            return MOO_ESYS;
+    }
+}
+
+/* Dead by the word of the control plane, or because its socket refuses. What
+ * it sent before it died is in our queue. */
+static int is_dead(moo_plane *plane, uint64_t id)
+{
+    int dead, socket;
+    moo_err err;
+
+    pthread_mutex_lock(&plane->lock);
+    dead = mooi_peer_is_dead(plane, id);
+    pthread_mutex_unlock(&plane->lock);
+    if (dead)
+        return 1;
+    err = mooi_link_connect(plane, id, &socket);
+    if (err == MOO_OK)
+        close(socket);
+    return err == MOO_EPEER;
+}
+
 static moo_err accept_until(moo_plane *plane, uint64_t id, uint64_t end_ns,
                             struct mooi_owner **out)
 {
-    for (;;) {
-        struct pollfd wait = {.fd = plane->listener, .events = POLLIN};
-        uint64_t now = mooi_now_ns();
-        int socket, left;
+    struct pollfd wait = {.fd = plane->listener, .events = POLLIN};
+    int dead = 0;
 
+    for (;;) {
+        moo_err err = accept_all(plane);
         *out = find_and_pin(plane, id);
-        if (*out)
-            return MOO_OK;
-        socket = accept4(plane->listener, NULL, NULL,
-                         SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (socket >= 0) {
-            accept_one(plane, socket);
-            continue;
-        }
-        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            return errno == EBADF || errno == EINVAL ? MOO_ECLOSED : MOO_ESYS;
-        if (now >= end_ns)
+        if (*out || err != MOO_OK)
+            return *out ? MOO_OK : err;
+        if (dead)
+            return MOO_EPEER;
+        if (mooi_now_ns() >= end_ns)
             return MOO_ETIMEOUT;
-        left = (int)((end_ns - now + 999999u) / 1000000u);
-        if (poll(&wait, 1, left) < 0 && errno != EINTR)
-            return MOO_ESYS;
+        if (poll(&wait, 1, LOOK_MS) == 0)
+            dead = is_dead(plane, id);
     }
 }
 

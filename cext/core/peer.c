@@ -6,16 +6,35 @@
 
 #include "core/plane.h"
 
+/* Ids are random in all but their low bits. */
+static unsigned bucket_of(uint64_t id)
+{
+    return (id ^ id >> 16 ^ id >> 32) % MOOI_PEER_BUCKETS;
+}
+
+static struct mooi_peer *find(const moo_plane *plane, uint64_t id)
+{
+    struct mooi_peer *peer = plane->peer[bucket_of(id)];
+
+    while (peer && peer->id != id)
+        peer = peer->next;
+    return peer;
+}
+
+int mooi_peer_is_dead(const moo_plane *plane, uint64_t id)
+{
+    const struct mooi_peer *peer = find(plane, id);
+
+    return peer && peer->state == MOOI_PEER_DEAD;
+}
+
 struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id)
 {
-    /* Ids are random in all but their low bits. */
-    struct mooi_peer **bucket =
-        &plane->peer[(id ^ id >> 16 ^ id >> 32) % MOOI_PEER_BUCKETS];
-    struct mooi_peer *peer;
+    struct mooi_peer **bucket = &plane->peer[bucket_of(id)];
+    struct mooi_peer *peer = find(plane, id);
 
-    for (peer = *bucket; peer; peer = peer->next)
-        if (peer->id == id)
-            return peer;
+    if (peer)
+        return peer;
     peer = calloc(1, sizeof *peer);
     if (!peer)
         return NULL;
@@ -36,6 +55,8 @@ static void set_state(moo_plane *plane, struct mooi_peer *peer,
     plane->peers_waiting -= peer->state == MOOI_PEER_WAITING;
     plane->peers_waiting += state == MOOI_PEER_WAITING;
     peer->state = state;
+    if (state != MOOI_PEER_WAITING)
+        peer->waiting = 0;
 }
 
 void mooi_peer_bury(moo_plane *plane, struct mooi_peer *peer)
@@ -102,6 +123,17 @@ static moo_err push_all(moo_plane *plane, struct mooi_peer *peer)
     return err;
 }
 
+/* Only news resets the pace at which the thread tries again. */
+static void wait_for(moo_plane *plane, struct mooi_peer *peer)
+{
+    if (peer->waiting)
+        return;
+    set_state(plane, peer, MOOI_PEER_WAITING);
+    peer->waiting = 1;
+    plane->retry_ms = 1;
+    mooi_thread_wake(plane);
+}
+
 moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err;
@@ -121,8 +153,7 @@ moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer)
     else if (err == MOO_EPEER)
         mooi_peer_bury(plane, peer);
     else if (err == MOO_ETIMEOUT) {
-        set_state(plane, peer, MOOI_PEER_WAITING);
-        mooi_thread_wake(plane);
+        wait_for(plane, peer);
         err = MOO_OK;
     }
     return err;

@@ -49,6 +49,7 @@ struct mooi_peer {
     enum mooi_peer_state state;
     int fd;                 /* -1: not connected */
     int greeted;            /* HELLO was sent */
+    int waiting;            /* the thread tries again */
     uint32_t slabs_sent;
     uint32_t first_lease;
     uint64_t leases, bytes;
@@ -141,6 +142,7 @@ struct moo_plane {
     uint32_t leases_made, leases_free, leases_live;
     struct mooi_peer *peer[MOOI_PEER_BUCKETS];
     uint32_t peers_waiting;
+    int retry_ms; /* when they are tried again */
     pthread_t thread;
     int running, epoll, wake;
 
@@ -191,6 +193,9 @@ struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id);
 /* Connect if need be and push what the peer lacks. MOO_OK also if that must
  * wait: then the thread goes on trying. MOO_EPEER: it is dead, and so marked. */
 moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer);
+
+/* 1 if it is known to be dead. */
+int mooi_peer_is_dead(const moo_plane *plane, uint64_t id);
 
 /* It died: revoke all, hang up. */
 void mooi_peer_bury(moo_plane *plane, struct mooi_peer *peer);

@@ -13,8 +13,8 @@
 
 #include "core/plane.h"
 
-/* A peer that is not there yet is tried again so often. */
-#define RETRY_MS 2
+/* Peers that are not there yet are tried again after 1, 2, 4, … ms. */
+#define RETRY_MAX_MS 64
 /* Slabs that were wholly free for so long are handed back. */
 #define IDLE_NS ((uint64_t)10 * 1000000000u)
 #define WAKE UINT64_MAX
@@ -109,8 +109,11 @@ static int housekeeping(moo_plane *plane)
     if (reap < due)
         due = reap;
     retry_waiting(plane);
-    if (plane->peers_waiting)
-        return RETRY_MS;
+    if (plane->peers_waiting) {
+        int wait = plane->retry_ms;
+        plane->retry_ms = wait < RETRY_MAX_MS ? 2 * wait : wait;
+        return wait;
+    }
     return due == UINT64_MAX ? -1 : (int)(due / 1000000u) + 1;
 }
 
@@ -154,6 +157,8 @@ moo_err mooi_thread_start(moo_plane *plane)
     sigset_t all, before;
     int err;
 
+    if (plane->closed)
+        return MOO_ECLOSED;
     if (plane->running)
         return MOO_OK;
     if (epoll_ctl(plane->epoll, EPOLL_CTL_ADD, plane->wake, &event) < 0 &&

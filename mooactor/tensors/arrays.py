@@ -61,7 +61,8 @@ def _in_memory_order(array: _Array) -> _Array:
 
 def _buffer(flat: _Array) -> PickleBuffer | bytearray:
     if flat.nbytes >= THRESHOLD:
-        return PickleBuffer(flat)
+        exporter: Any = flat  # before Python 3.12 its type does not say Buffer
+        return PickleBuffer(exporter)
     return bytearray(flat.tobytes())
 
 

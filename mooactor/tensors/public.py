@@ -118,4 +118,5 @@ def move(obj: T) -> T:
         return obj
     from mooactor.tensors import moving
 
-    return moving.move(plane, obj)
+    moved: T = moving.move(plane, obj)
+    return moved

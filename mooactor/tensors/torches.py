@@ -113,7 +113,7 @@ def _reduce_laid_out(
 
 def _buffer(flat: torch.Tensor, stand_in: torch.dtype | None) -> Any:
     # `flat` is contiguous. The array shares its memory and keeps it alive.
-    array = (flat if stand_in is None else flat.view(stand_in)).numpy()
+    array: Any = (flat if stand_in is None else flat.view(stand_in)).numpy()
     if array.nbytes >= THRESHOLD:
         return PickleBuffer(array)
     return bytearray(array.tobytes())

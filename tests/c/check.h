@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * check.h: the harness of the C tests. A test is a function; CHECK ends the
+ * program with the place and what was not so. The library reports, tests exit.
+ */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                       \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            fprintf(stderr, "%s:%d: not so: %s (errno %d)\n", __FILE__,        \
+                    __LINE__, #condition, errno);                              \
+            exit(1);                                                           \
+        }                                                                      \
+    } while (0)
+
+#define RUN(test)                                                              \
+    do {                                                                       \
+        alarm(20); /* a hang is a failure, too */                              \
+        test();                                                                \
+        alarm(0);                                                              \
+        printf("ok %s\n", #test);                                              \
+        fflush(stdout);                                                        \
+    } while (0)
+
+/* Wait for a condition that another process brings about; it is looked at
+ * again and again, for at most ten seconds. */
+#define CHECK_SOON(condition)                                                  \
+    do {                                                                       \
+        int left_ = 10000;                                                     \
+        while (!(condition) && left_--)                                        \
+            usleep(1000);                                                      \
+        CHECK(condition);                                                      \
+    } while (0)
+
+#endif

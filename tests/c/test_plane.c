@@ -1,0 +1,874 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The plane between real processes: values, leases, hand-over, and what is left
+ * after a kill at any point.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "check.h"
+#include "core/plane.h"
+#include "core/pages.h"
+
+#define MB ((size_t)1 << 20)
+#define TIMEOUT_MS 5000
+
+static char directory[] = "/tmp/mooactor-test-XXXXXX";
+static const uint8_t key[MOO_KEY_BYTES] = "the session key";
+static uint64_t next_id = 0x10000;
+
+static moo_plane *open_plane(uint64_t id)
+{
+    moo_plane *plane;
+
+    CHECK(moo_plane_open(directory, id, key, 256 * MB, &plane) == MOO_OK);
+    return plane;
+}
+
+/* Another process with a plane of its own, at the other end of a socket. */
+struct other {
+    pid_t pid;
+    uint64_t id;
+    int socket;
+};
+
+typedef void role(moo_plane *plane, int socket);
+
+/* Ends of sockets that a child inherits and must not keep open. */
+static int inherited[1024];
+
+static void close_inherited(void)
+{
+    for (int fd = 0; fd < 1024; fd++)
+        if (inherited[fd])
+            close(fd);
+}
+
+static struct other start(role *play)
+{
+    struct other other = {.id = next_id += 0x10000};
+    char ready;
+    int ends[2];
+
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+    other.pid = fork();
+    CHECK(other.pid >= 0);
+    if (!other.pid) {
+        close(ends[0]);
+        close_inherited();
+        moo_plane *plane = open_plane(other.id);
+        CHECK(send(ends[1], "", 1, 0) == 1); /* it is there */
+        play(plane, ends[1]);
+        moo_plane_free(plane);
+        exit(0);
+    }
+    close(ends[1]);
+    other.socket = ends[0];
+    CHECK(ends[0] < 1024);
+    inherited[ends[0]] = 1;
+    CHECK(recv(ends[0], &ready, 1, 0) == 1);
+    return other;
+}
+
+static void hang_up_on(struct other *other)
+{
+    inherited[other->socket] = 0;
+    close(other->socket);
+}
+
+static void finish(struct other *other)
+{
+    int status;
+
+    hang_up_on(other);
+    CHECK(waitpid(other->pid, &status, 0) == other->pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void slay(struct other *other)
+{
+    kill(other->pid, SIGKILL);
+    waitpid(other->pid, NULL, 0);
+    hang_up_on(other);
+}
+
+static void say(int socket, const void *data, size_t bytes)
+{
+    CHECK(send(socket, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes);
+}
+
+/* 0 when the other side is gone. */
+static int listen_to(int socket, void *data, size_t bytes)
+{
+    ssize_t got = recv(socket, data, bytes, 0);
+
+    CHECK(got <= 0 || got == (ssize_t)bytes);
+    return got > 0;
+}
+
+static void send_to(moo_plane *plane, struct other *to, const void *data,
+                    size_t bytes)
+{
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+
+    CHECK(moo_export(plane, data, bytes, to->id, 0, descriptor) == MOO_OK);
+    say(to->socket, descriptor, sizeof descriptor);
+}
+
+static uint64_t leases(moo_plane *plane)
+{
+    moo_statistics now;
+
+    moo_plane_statistics(plane, &now);
+    return now.leases;
+}
+
+static uint64_t used(moo_plane *plane)
+{
+    moo_statistics now;
+
+    moo_plane_statistics(plane, &now);
+    return now.used;
+}
+
+/* ---- roles of the other process ---- */
+
+/* Import whatever comes, answer with the sum of its bytes, scribble on it. */
+static void sum_up(moo_plane *plane, int socket)
+{
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+
+    while (listen_to(socket, descriptor, sizeof descriptor)) {
+        uint64_t sum = 0;
+        void *data;
+        size_t bytes;
+        CHECK(moo_import(plane, descriptor, sizeof descriptor, TIMEOUT_MS,
+                         &data, &bytes) == MOO_OK);
+        for (size_t i = 0; i < bytes; i++)
+            sum += ((uint8_t *)data)[i];
+        memset(data, 0xff, bytes);
+        moo_drop(plane, data);
+        say(socket, &sum, sizeof sum);
+    }
+}
+
+/* Import and keep. */
+static void hoard(moo_plane *plane, int socket)
+{
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    uint64_t done = 1;
+    void *hoarded[64];
+    int count = 0;
+
+    while (listen_to(socket, descriptor, sizeof descriptor)) {
+        size_t bytes;
+        CHECK(count < 64);
+        CHECK(moo_import(plane, descriptor, sizeof descriptor, TIMEOUT_MS,
+                         &hoarded[count++], &bytes) == MOO_OK);
+        say(socket, &done, sizeof done);
+    }
+    while (count)
+        moo_drop(plane, hoarded[--count]);
+}
+
+/* Receive nothing at all. */
+static void stand_still(moo_plane *plane, int socket)
+{
+    struct pollfd hangup = {.fd = socket, .events = 0};
+
+    (void)plane;
+    poll(&hangup, 1, -1);
+}
+
+static uint64_t answer_of(struct other *other)
+{
+    uint64_t answer;
+
+    CHECK(listen_to(other->socket, &answer, sizeof answer));
+    return answer;
+}
+
+/* ---- values ---- */
+
+static void private_memory_arrives_as_it_was(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(sum_up);
+    static uint8_t data[3 * 1000 * 1000];
+
+    for (int n = 1; n <= 20; n++) {
+        memset(data, n, sizeof data);
+        send_to(plane, &other, data, sizeof data);
+        memset(data, 0, sizeof data); /* too late to be seen */
+        CHECK(answer_of(&other) == (uint64_t)n * sizeof data);
+    }
+    CHECK(used(plane) == 0 && leases(plane) == 0);
+    finish(&other);
+    moo_plane_free(plane);
+}
+
+static void shared_memory_is_sent_without_a_copy_and_keeps_its_value(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(sum_up);
+    moo_statistics now;
+    uint8_t *data;
+
+    CHECK(moo_empty(plane, MB, (void **)&data) == MOO_OK);
+    memset(data, 3, MB);
+    for (int n = 0; n < 5; n++) {
+        send_to(plane, &other, data, MB);
+        CHECK(answer_of(&other) == 3 * MB); /* and it scribbles on it */
+    }
+    moo_plane_statistics(plane, &now);
+    CHECK(now.exports_copied == 0);
+    data[5] = 4;
+    send_to(plane, &other, data, MB);
+    CHECK(answer_of(&other) == 3 * MB + 1);
+    moo_plane_statistics(plane, &now);
+    CHECK(now.exports_copied == 1);
+    moo_drop(plane, data);
+    CHECK(used(plane) == 0);
+    finish(&other);
+    moo_plane_free(plane);
+}
+
+static void a_write_after_the_send_is_not_seen(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(sum_up);
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES], *data;
+
+    CHECK(moo_empty(plane, MB, (void **)&data) == MOO_OK);
+    memset(data, 1, MB);
+    CHECK(moo_export(plane, data, MB, other.id, 0, descriptor) == MOO_OK);
+    memset(data, 9, MB);
+    say(other.socket, descriptor, sizeof descriptor);
+    CHECK(answer_of(&other) == MB);
+    moo_drop(plane, data);
+    finish(&other);
+    moo_plane_free(plane);
+}
+
+static void the_same_memory_twice_in_one_process_is_two_values(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    uint8_t one[MOO_DESCRIPTOR_BYTES], two[MOO_DESCRIPTOR_BYTES];
+    uint8_t *shared, *a, *b;
+    size_t bytes;
+
+    /* A process that sends to itself, too. */
+    CHECK(moo_share(plane, directory, 10, (void **)&shared) == MOO_OK);
+    CHECK(moo_export(plane, shared, 10, plane->id, 0, one) == MOO_OK);
+    CHECK(moo_export(plane, shared + 1, 9, plane->id, 0, two) == MOO_OK);
+    CHECK(!moo_import(plane, one, sizeof one, 0, (void **)&a, &bytes));
+    CHECK(!moo_import(plane, two, sizeof two, 0, (void **)&b, &bytes));
+    CHECK(bytes == 9 && b[0] == directory[1]);
+    a[1] = 'X';
+    CHECK(b[0] == directory[1] && shared[1] == (uint8_t)directory[1]);
+    moo_drop(plane, a);
+    moo_drop(plane, b);
+    moo_drop(plane, shared);
+    CHECK(used(plane) == 0 && leases(plane) == 0);
+    moo_plane_free(plane);
+}
+
+static void a_descriptor_is_good_for_one_import(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    uint8_t d[MOO_DESCRIPTOR_BYTES];
+    void *data;
+    size_t bytes;
+
+    CHECK(moo_export(plane, directory, 10, plane->id, 0, d) == MOO_OK);
+    CHECK(moo_import(plane, d, sizeof d, 0, &data, &bytes) == MOO_OK);
+    CHECK(moo_import(plane, d, sizeof d, 0, &data, &bytes) == MOO_ESTALE);
+    CHECK(moo_revoke(plane, d, sizeof d) == MOO_OK); /* too late: nothing */
+    CHECK(used(plane) > 0);
+    moo_drop(plane, data);
+    CHECK(moo_export(plane, directory, 10, plane->id, 0, d) == MOO_OK);
+    CHECK(moo_revoke(plane, d, sizeof d) == MOO_OK);
+    CHECK(moo_import(plane, d, sizeof d, 0, &data, &bytes) == MOO_ESTALE);
+    CHECK(moo_export(plane, directory, 10, plane->id, 0, d) == MOO_OK);
+    CHECK(moo_discard(plane, d, sizeof d, 0) == MOO_OK);
+    CHECK(used(plane) == 0 && leases(plane) == 0);
+    moo_plane_free(plane);
+}
+
+/* ---- passing on ---- */
+
+/* Import, then export to the process whose id comes behind the descriptor. */
+struct pass {
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    uint64_t to;
+    uint64_t dirty;
+};
+
+static void pass_on(moo_plane *plane, int socket)
+{
+    struct pass pass;
+
+    while (listen_to(socket, &pass, sizeof pass)) {
+        moo_statistics now;
+        void *data;
+        size_t bytes;
+        CHECK(moo_import(plane, pass.descriptor, sizeof pass.descriptor,
+                         TIMEOUT_MS, &data, &bytes) == MOO_OK);
+        if (pass.dirty)
+            ((uint8_t *)data)[0] += 1;
+        CHECK(moo_export(plane, data, bytes, pass.to, 0, pass.descriptor) ==
+              MOO_OK);
+        moo_drop(plane, data);
+        moo_plane_statistics(plane, &now);
+        pass.dirty = now.exports_copied;
+        say(socket, &pass, sizeof pass);
+    }
+}
+
+static void received_memory_is_passed_on_without_a_copy(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other middle = start(pass_on), last = start(sum_up);
+    static uint8_t data[MB];
+    struct pass pass;
+
+    memset(data, 2, sizeof data);
+    for (uint64_t dirty = 0; dirty < 2; dirty++) {
+        CHECK(moo_export(plane, data, MB, middle.id, 0, pass.descriptor) ==
+              MOO_OK);
+        pass.to = last.id;
+        pass.dirty = dirty;
+        say(middle.socket, &pass, sizeof pass);
+        CHECK(listen_to(middle.socket, &pass, sizeof pass));
+        CHECK(pass.dirty == dirty); /* so many copies */
+        say(last.socket, pass.descriptor, sizeof pass.descriptor);
+        CHECK(answer_of(&last) == 2 * MB + dirty);
+    }
+    CHECK_SOON(used(plane) == 0);
+    finish(&middle);
+    finish(&last);
+    moo_plane_free(plane);
+}
+
+static void memory_comes_back_to_its_owner(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other middle = start(pass_on);
+    static uint8_t data[MB];
+    struct pass pass;
+    uint8_t *back;
+    size_t bytes;
+
+    memset(data, 2, sizeof data);
+    CHECK(!moo_export(plane, data, MB, middle.id, 0, pass.descriptor));
+    pass.to = plane->id;
+    pass.dirty = 0;
+    say(middle.socket, &pass, sizeof pass);
+    CHECK(listen_to(middle.socket, &pass, sizeof pass));
+    CHECK(!moo_import(plane, pass.descriptor, sizeof pass.descriptor,
+                      TIMEOUT_MS, (void **)&back, &bytes));
+    CHECK(bytes == MB && !memcmp(back, data, MB));
+    moo_drop(plane, back);
+    CHECK_SOON(used(plane) == 0);
+    finish(&middle);
+    moo_plane_free(plane);
+}
+
+/* ---- moving ---- */
+
+/* Add one to the first byte of what comes, in place. */
+static void increment(moo_plane *plane, int socket)
+{
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    uint64_t done = 1;
+
+    while (listen_to(socket, descriptor, sizeof descriptor)) {
+        uint8_t *data;
+        size_t bytes;
+        CHECK(moo_import(plane, descriptor, sizeof descriptor, TIMEOUT_MS,
+                         (void **)&data, &bytes) == MOO_OK);
+        data[0]++;
+        say(socket, &done, sizeof done);
+        CHECK(listen_to(socket, descriptor, 1));
+        moo_drop(plane, data);
+    }
+}
+
+static void moved_memory_is_the_receivers_own(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(increment);
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES], *data;
+
+    CHECK(moo_empty(plane, MB, (void **)&data) == MOO_OK);
+    data[0] = 1;
+    CHECK(moo_move(plane, data) == MOO_OK);
+    send_to(plane, &other, data, MB);
+    answer_of(&other);
+    CHECK(data[0] == 2); /* the very memory: nobody may look, but a test may */
+    CHECK(moo_export(plane, data, MB, other.id, 0, descriptor) == MOO_ESTALE);
+    CHECK(moo_move(plane, data) == MOO_ESTALE);
+    say(other.socket, "", 1);
+    moo_drop(plane, data);
+    CHECK_SOON(used(plane) == 0);
+    finish(&other);
+    moo_plane_free(plane);
+}
+
+static void memory_that_others_hold_is_copied_when_moved(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other reader = start(hoard), other = start(increment);
+    uint8_t *data;
+
+    CHECK(moo_empty(plane, MB, (void **)&data) == MOO_OK);
+    memset(data, 1, MB);
+    send_to(plane, &reader, data, MB);
+    answer_of(&reader);
+    CHECK(moo_move(plane, data) == MOO_OK);
+    send_to(plane, &other, data, MB);
+    answer_of(&other);
+    CHECK(data[0] == 1);
+    say(other.socket, "", 1);
+    moo_drop(plane, data);
+    finish(&other);
+    finish(&reader);
+    CHECK_SOON(used(plane) == 0);
+    moo_plane_free(plane);
+}
+
+/* ---- limits ---- */
+
+static void at_the_limit_the_holders_are_named(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(hoard);
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    static uint8_t data[32 * MB];
+    moo_holder holder[2];
+    void *own;
+
+    for (int i = 0; i < 6; i++) {
+        send_to(plane, &other, data, sizeof data);
+        answer_of(&other);
+    }
+    CHECK(moo_empty(plane, MB, &own) == MOO_OK);
+    CHECK(moo_empty(plane, 128 * MB, &own) == MOO_ENOMEM);
+    CHECK(moo_export(plane, data, sizeof data, other.id, 0, descriptor) ==
+              MOO_OK ||
+          used(plane) > 192 * MB);
+    CHECK(moo_holders(plane, holder, 2) == 2);
+    CHECK(holder[0].process_id == other.id && holder[0].leases >= 6);
+    CHECK(holder[1].process_id == plane->id && holder[1].bytes == MB);
+    slay(&other);
+    CHECK_SOON(used(plane) == MB);
+    CHECK(moo_empty(plane, 100 * MB, &own) == MOO_OK); /* all goes on */
+    moo_plane_free(plane);
+}
+
+/* ---- death ---- */
+
+static void a_killed_holder_holds_nothing(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(hoard);
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    static uint8_t data[MB];
+
+    for (int i = 0; i < 20; i++) {
+        send_to(plane, &other, data, sizeof data);
+        answer_of(&other);
+    }
+    CHECK(leases(plane) == 20);
+    slay(&other);
+    CHECK_SOON(used(plane) == 0 && leases(plane) == 0);
+    CHECK(moo_export(plane, data, 1, other.id, 0, descriptor) == MOO_EPEER);
+    CHECK(used(plane) == 0);
+    moo_plane_free(plane);
+}
+
+static void a_receiver_killed_before_it_looked_holds_nothing(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(stand_still);
+    static uint8_t data[MB];
+
+    send_to(plane, &other, data, sizeof data);
+    CHECK(leases(plane) == 1);
+    slay(&other);
+    CHECK_SOON(used(plane) == 0 && leases(plane) == 0);
+    moo_plane_free(plane);
+}
+
+static void a_kill_at_any_time_leaks_nothing(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    static uint8_t data[256 * 1024];
+    unsigned seed = 3;
+
+    for (int n = 0; n < 40; n++) {
+        struct other other = start(n % 2 ? sum_up : hoard);
+        uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+        int sent = rand_r(&seed) % 30;
+        for (int i = 0; i < sent; i++) {
+            CHECK(moo_export(plane, data, sizeof data, other.id, 0,
+                             descriptor) == MOO_OK);
+            if (send(other.socket, descriptor, sizeof descriptor,
+                     MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+                break;
+        }
+        slay(&other);
+        CHECK_SOON(used(plane) == 0 && leases(plane) == 0);
+    }
+    /* At most a kill between mark and push costs an entry of the ledger. */
+    CHECK(plane->leases_made <= 64 + 64);
+    moo_plane_free(plane);
+}
+
+static void of_a_death_before_the_first_contact_one_must_be_told(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    uint64_t never = next_id += 0x10000;
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+
+    CHECK(!moo_export(plane, directory, 1, never, 0, descriptor));
+    CHECK(leases(plane) == 1);
+    moo_peer_lost(plane, never, 0);
+    CHECK(used(plane) == 0 && leases(plane) == 0);
+    CHECK(moo_export(plane, directory, 1, never, 0, descriptor) == MOO_EPEER);
+    moo_plane_free(plane);
+}
+
+/* Export what is asked for, to the process that asks. */
+static void serve_bytes(moo_plane *plane, int socket)
+{
+    static uint8_t data[MB];
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    uint64_t asker;
+
+    memset(data, 5, sizeof data);
+    while (listen_to(socket, &asker, sizeof asker)) {
+        CHECK(moo_export(plane, data, sizeof data, asker, 0, descriptor) ==
+              MOO_OK);
+        say(socket, descriptor, sizeof descriptor);
+    }
+}
+
+static int maps_of_slabs(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps))
+        count += strstr(line, "mooactor-slab") != NULL;
+    fclose(maps);
+    return count;
+}
+
+static void what_a_killed_owner_sent_stays_readable(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(serve_bytes);
+    uint8_t early[MOO_DESCRIPTOR_BYTES], late[MOO_DESCRIPTOR_BYTES];
+    uint8_t *data, *more;
+    size_t bytes;
+
+    say(other.socket, &plane->id, 8);
+    CHECK(listen_to(other.socket, early, sizeof early));
+    CHECK(!moo_import(plane, early, sizeof early, TIMEOUT_MS, (void **)&data,
+                      &bytes));
+    say(other.socket, &plane->id, 8);
+    CHECK(listen_to(other.socket, late, sizeof late));
+    slay(&other);
+    CHECK(data[0] == 5 && data[MB - 1] == 5);
+    /* Sent before the death, imported after it. */
+    CHECK(!moo_import(plane, late, sizeof late, TIMEOUT_MS, (void **)&more,
+                      &bytes));
+    CHECK(more[0] == 5 && more[MB - 1] == 5);
+    more[7] = 6;
+    moo_peer_lost(plane, other.id, 0);
+    CHECK(data[0] == 5 && more[7] == 6);
+    moo_drop(plane, data);
+    CHECK(more[0] == 5 && more[7] == 6);
+    CHECK(maps_of_slabs() > 0);
+    moo_drop(plane, more);
+    CHECK_SOON(maps_of_slabs() == 0);
+    moo_plane_free(plane);
+}
+
+static void first_contact_survives_the_owners_death(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(serve_bytes);
+    uint8_t d[MOO_DESCRIPTOR_BYTES], *data;
+    size_t bytes;
+
+    say(other.socket, &plane->id, 8);
+    CHECK(listen_to(other.socket, d, sizeof d));
+    slay(&other);
+    CHECK(!moo_import(plane, d, sizeof d, TIMEOUT_MS, (void **)&data, &bytes));
+    CHECK(data[0] == 5 && data[MB - 1] == 5);
+    moo_drop(plane, data);
+    moo_plane_free(plane);
+}
+
+static void a_forged_descriptor_of_a_dead_process_fails_soon(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(serve_bytes);
+    struct mooi_descriptor d = {.owner = other.id, .length = 1};
+    uint8_t bytes[MOO_DESCRIPTOR_BYTES], ready[MOO_DESCRIPTOR_BYTES];
+    uint64_t to = next_id += 0x10000, start_ns;
+    void *data;
+    size_t size;
+
+    say(other.socket, &to, 8); /* when it answers, it listens */
+    CHECK(listen_to(other.socket, ready, sizeof ready));
+    slay(&other);
+    mooi_descriptor_pack(&d, bytes);
+    start_ns = mooi_now_ns();
+    CHECK(moo_import(plane, bytes, sizeof bytes, 30000, &data, &size) ==
+          MOO_EPEER);
+    CHECK(mooi_now_ns() - start_ns < (uint64_t)5 * 1000000000u);
+    moo_plane_free(plane);
+}
+
+static void a_message_to_a_process_that_is_still_starting_waits(void)
+{
+    moo_plane *owner = open_plane(next_id += 0x10000);
+    uint64_t late_id = next_id += 0x10000;
+    uint8_t d[MOO_DESCRIPTOR_BYTES], *data;
+    moo_plane *late;
+    size_t bytes;
+
+    CHECK(moo_export(owner, directory, 4, late_id, 0, d) == MOO_OK);
+    late = open_plane(late_id);
+    CHECK(!moo_import(late, d, sizeof d, TIMEOUT_MS, (void **)&data, &bytes));
+    CHECK(!memcmp(data, directory, 4));
+    moo_drop(late, data);
+    moo_plane_free(late);
+    CHECK_SOON(used(owner) == 0);
+    moo_plane_free(owner);
+}
+
+static void closing_leaves_what_was_received_as_it_was(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(serve_bytes);
+    uint8_t d[MOO_DESCRIPTOR_BYTES], *data;
+    size_t bytes;
+
+    say(other.socket, &plane->id, 8);
+    CHECK(listen_to(other.socket, d, sizeof d));
+    CHECK(!moo_import(plane, d, sizeof d, TIMEOUT_MS, (void **)&data, &bytes));
+    moo_plane_close(plane);
+    CHECK(moo_export(plane, d, 1, other.id, 0, d) == MOO_ECLOSED);
+    /* The owner goes on and re-uses what is free: not this. */
+    for (uint64_t n = 0; n < 20; n++) {
+        uint64_t stranger = next_id += 0x10000;
+        say(other.socket, &stranger, 8);
+        CHECK(listen_to(other.socket, d, sizeof d));
+    }
+    CHECK(data[0] == 5 && data[MB - 1] == 5);
+    moo_drop(plane, data);
+    moo_plane_free(plane);
+    finish(&other);
+}
+
+static void a_forked_child_is_refused_and_harms_nothing(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(hoard);
+    static uint8_t data[MB];
+    int status;
+    pid_t child;
+
+    send_to(plane, &other, data, sizeof data);
+    answer_of(&other);
+    child = fork();
+    if (!child) {
+        uint8_t d[MOO_DESCRIPTOR_BYTES];
+        CHECK(moo_export(plane, data, 1, other.id, 0, d) == MOO_EFORK);
+        moo_plane_close(plane);
+        moo_plane_free(plane);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(leases(plane) == 1);
+    send_to(plane, &other, data, sizeof data);
+    answer_of(&other);
+    finish(&other);
+    CHECK_SOON(used(plane) == 0);
+    moo_plane_free(plane);
+}
+
+/* ---- strangers ---- */
+
+static int connect_to_socket_of(uint64_t id, const uint8_t *with_key)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char name[MOOI_NAME_BYTES];
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    mooi_socket_name(with_key, id, name);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory,
+             name);
+    if (!connect(fd, (struct sockaddr *)&address, sizeof address))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void who_lacks_the_key_is_hung_up_on(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    struct other other = start(serve_bytes);
+    uint8_t wrong[MOO_KEY_BYTES] = "another key", bytes[MOOI_MESSAGE_BYTES];
+    struct mooi_message hello = {.kind = MOOI_MSG_HELLO};
+    uint8_t d[MOO_DESCRIPTOR_BYTES];
+    int stranger, fd;
+    void *data;
+    size_t size;
+
+    CHECK(connect_to_socket_of(plane->id, wrong) < 0); /* cannot name it */
+    stranger = connect_to_socket_of(plane->id, key);
+    CHECK(stranger >= 0);
+    CHECK(!mooi_memfd("x", MOOI_LEDGER_BYTES(64), &fd));
+    hello.u.hello.from = other.id; /* pretends to be the other */
+    hello.u.hello.to = plane->id;
+    hello.u.hello.entries = 64;
+    mooi_hello_proof(wrong, other.id, plane->id, hello.u.hello.proof);
+    CHECK(mooi_link_send(stranger, &hello, fd) == MOO_OK);
+    say(other.socket, &plane->id, 8);
+    CHECK(listen_to(other.socket, d, sizeof d));
+    CHECK(!moo_import(plane, d, sizeof d, TIMEOUT_MS, &data, &size));
+    CHECK(((uint8_t *)data)[0] == 5); /* the real one's */
+    CHECK(recv(stranger, bytes, sizeof bytes, 0) == 0);
+    moo_drop(plane, data);
+    close(stranger);
+    close(fd);
+    finish(&other);
+    moo_plane_free(plane);
+}
+
+/* A peer with the key that sends random bytes where requests belong. */
+static void nonsense_from_a_peer_changes_nothing(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    moo_plane *holder = open_plane(next_id += 0x10000);
+    static uint8_t data[MB];
+    uint8_t d[MOO_DESCRIPTOR_BYTES], noise[MOOI_MESSAGE_BYTES];
+    void *held;
+    size_t size;
+
+    CHECK(!moo_export(plane, data, MB, holder->id, 0, d));
+    CHECK(!moo_import(holder, d, sizeof d, TIMEOUT_MS, &held, &size));
+    srandom(5);
+    for (int i = 0; i < 1000; i++) {
+        for (size_t k = 0; k < sizeof noise; k++)
+            noise[k] = (uint8_t)random();
+        if (i % 2)
+            memcpy(noise, "MOOL\1\0\3\0", 8);
+        send(holder->owners->fd, noise, sizeof noise,
+             MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    CHECK(leases(plane) == 1);
+    CHECK(!moo_export(plane, data, MB, holder->id, 0, d));
+    CHECK(!moo_revoke(plane, d, sizeof d));
+    moo_drop(holder, held);
+    moo_plane_free(holder);
+    CHECK_SOON(used(plane) == 0);
+    moo_plane_free(plane);
+}
+
+/* ---- threads ---- */
+
+struct shuttle {
+    moo_plane *from, *to;
+    uint8_t mark;
+};
+
+static void *shuttle_values(void *argument)
+{
+    struct shuttle *s = argument;
+    uint8_t *data = malloc(64 * 1024), d[MOO_DESCRIPTOR_BYTES], *got;
+    size_t bytes;
+
+    CHECK(data);
+    for (int n = 0; n < 300; n++) {
+        memset(data, s->mark, 64 * 1024);
+        CHECK(!moo_export(s->from, data, 64 * 1024, s->to->id, 0, d));
+        CHECK(!moo_import(s->to, d, sizeof d, TIMEOUT_MS, (void **)&got,
+                          &bytes));
+        CHECK(got[0] == s->mark && got[bytes - 1] == s->mark);
+        got[0] = 0;
+        if (n % 3 == 0)
+            CHECK(!moo_export(s->to, got, bytes, s->from->id, 0, d) &&
+                  !moo_revoke(s->to, d, sizeof d));
+        moo_drop(s->to, got);
+    }
+    free(data);
+    return NULL;
+}
+
+static void many_threads_share_two_planes(void)
+{
+    moo_plane *a = open_plane(next_id += 0x10000);
+    moo_plane *b = open_plane(next_id += 0x10000);
+    struct shuttle s[4];
+    pthread_t thread[4];
+
+    for (int i = 0; i < 4; i++) {
+        s[i] = (struct shuttle){i % 2 ? a : b, i % 2 ? b : a,
+                                (uint8_t)(i + 1)};
+        CHECK(!pthread_create(&thread[i], NULL, shuttle_values, &s[i]));
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    CHECK(used(a) == 0 && used(b) == 0);
+    moo_plane_free(a);
+    moo_plane_free(b);
+}
+
+static void remove_directory(void)
+{
+    char command[80];
+
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    CHECK(system(command) == 0);
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(directory));
+    RUN(private_memory_arrives_as_it_was);
+    RUN(shared_memory_is_sent_without_a_copy_and_keeps_its_value);
+    RUN(a_write_after_the_send_is_not_seen);
+    RUN(the_same_memory_twice_in_one_process_is_two_values);
+    RUN(a_descriptor_is_good_for_one_import);
+    RUN(received_memory_is_passed_on_without_a_copy);
+    RUN(memory_comes_back_to_its_owner);
+    RUN(moved_memory_is_the_receivers_own);
+    RUN(memory_that_others_hold_is_copied_when_moved);
+    RUN(at_the_limit_the_holders_are_named);
+    RUN(a_killed_holder_holds_nothing);
+    RUN(a_receiver_killed_before_it_looked_holds_nothing);
+    RUN(a_kill_at_any_time_leaks_nothing);
+    RUN(of_a_death_before_the_first_contact_one_must_be_told);
+    RUN(what_a_killed_owner_sent_stays_readable);
+    RUN(first_contact_survives_the_owners_death);
+    RUN(a_forged_descriptor_of_a_dead_process_fails_soon);
+    RUN(a_message_to_a_process_that_is_still_starting_waits);
+    RUN(closing_leaves_what_was_received_as_it_was);
+    RUN(a_forked_child_is_refused_and_harms_nothing);
+    RUN(who_lacks_the_key_is_hung_up_on);
+    RUN(nonsense_from_a_peer_changes_nothing);
+    RUN(many_threads_share_two_planes);
+    remove_directory();
+    return 0;
+}

@@ -25,8 +25,8 @@ moo_err mooi_spans_init(struct mooi_spans *spans, const moo_request *request)
             continue; /* an empty tensor takes part in the layout only */
         spans->bytes += request->bytes[i];
         spans->ends[spans->count] = spans->bytes;
-        spans->in[spans->count] = request->in ? request->in[i] : NULL;
-        spans->out[spans->count++] = request->out ? request->out[i] : NULL;
+        spans->in[spans->count] = request->inputs ? request->inputs[i] : NULL;
+        spans->out[spans->count++] = request->outputs ? request->outputs[i] : NULL;
     }
     return MOO_OK;
 }

@@ -250,13 +250,13 @@ static moo_err new_work(const moo_request *request, moo_work **out)
     if (!work)
         return MOO_ENOMEM;
     if (one)
-        inputs.out = NULL;
+        inputs.outputs = NULL;
     moo_err err = mooi_spans_init(&work->spans, &inputs);
     if (err) {
         free(work);
         return err;
     }
-    work->output = one ? request->out[0] : NULL;
+    work->output = one ? request->outputs[0] : NULL;
     work->kind = request->kind;
     work->reduce = mooi_reducer_for(request->dtype, request->op);
     work->element = mooi_dtype_bytes(request->dtype);

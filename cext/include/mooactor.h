@@ -198,10 +198,10 @@ typedef enum {
     MOO_DT_COUNT
 } moo_dtype;
 
-/* What to do. in[i] and out[i] are `bytes[i]` long, each a whole number of
- * elements; in[i] == out[i] works in place, any other overlap does not.
- * ALLREDUCE: in and out. BROADCAST: in and out the same; the root's bytes go
- * to everybody. BARRIER: neither. ALL_GATHER: one input, and an output
+/* What to do. inputs[i] and outputs[i] are bytes[i] long, each a whole number
+ * of elements; the same address twice works in place, no other overlap does.
+ * ALLREDUCE: both. BROADCAST: both the same; the root's bytes go to
+ * everybody. BARRIER: neither. ALL_GATHER: one input, and an output
  * `size` times as long. REDUCE_SCATTER: one input, and an output a `size`th
  * as long. */
 typedef struct {
@@ -211,8 +211,8 @@ typedef struct {
     uint32_t root;
     uint64_t layout; /* any hash of the shapes: all members' must be equal */
     uint32_t count;  /* of tensors */
-    const void *const *in;
-    void *const *out;
+    const void *const *inputs;
+    void *const *outputs;
     const uint64_t *bytes;
     uint64_t output_bytes; /* the last two kinds: of the one output */
 } moo_request;

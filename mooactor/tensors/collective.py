@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: MIT
+"""One member of a learner group, as C sees it: addresses, sizes, numbers.
+
+The contracts are in cext/include/mooactor.h; `mooactor.learner` makes tensors and
+exceptions of it. All calls release the GIL.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mooactor.errors import VersionMismatch
+
+try:
+    from mooactor.tensors._cext import ffi, lib
+except ImportError as error:  # not Linux, or not compiled
+    _missing: ImportError | None = error
+    DTYPES: dict[str, int] = {}
+    OPS: dict[str, int] = {}
+else:
+    _missing = None
+    DTYPES = {
+        "float32": lib.MOO_DT_F32,
+        "float64": lib.MOO_DT_F64,
+        "float16": lib.MOO_DT_F16,
+        "bfloat16": lib.MOO_DT_BF16,
+        "int32": lib.MOO_DT_I32,
+        "int64": lib.MOO_DT_I64,
+        "uint8": lib.MOO_DT_U8,
+    }
+    OPS = {
+        "sum": lib.MOO_OP_SUM,
+        "mean": lib.MOO_OP_MEAN,
+        "min": lib.MOO_OP_MIN,
+        "max": lib.MOO_OP_MAX,
+        "product": lib.MOO_OP_PRODUCT,
+    }
+    KINDS = {
+        "barrier": lib.MOO_GROUP_BARRIER,
+        "allreduce": lib.MOO_GROUP_ALLREDUCE,
+        "broadcast": lib.MOO_GROUP_BROADCAST,
+        "all_gather": lib.MOO_GROUP_ALL_GATHER,
+        "reduce_scatter": lib.MOO_GROUP_REDUCE_SCATTER,
+    }
+    OK, EINVAL, ENOMEM = lib.MOO_OK, lib.MOO_EINVAL, lib.MOO_ENOMEM
+    ECLOSED, ETIMEOUT, EPEER = lib.MOO_ECLOSED, lib.MOO_ETIMEOUT, lib.MOO_EPEER
+    EFORK, EMISMATCH = lib.MOO_EFORK, lib.MOO_EMISMATCH
+
+
+class Info(NamedTuple):
+    """Where a member stands in its group, and what it has done so far."""
+
+    rank: int
+    size: int
+    epoch: int
+    min_size: int
+    pending: int
+    operations: int
+    bytes: int
+    failures: int
+    waited_s: float
+
+
+class Outcome(NamedTuple):
+    """How an operation ended; see `moo_outcome`."""
+
+    status: int
+    rank: int
+    epoch: int
+    pid: int
+    left: bool
+    text: str
+
+
+class SharedWork:
+    """An operation in a member's queue. Holds on to the memory it works on."""
+
+    __slots__ = ("_work", "_memory", "_outcome")
+
+    def __init__(self, work: Any, memory: object) -> None:
+        self._work = work
+        self._memory = memory
+        self._outcome = ffi.new("moo_outcome *")
+
+    def wait(self, seconds: float) -> Outcome | None:
+        """How it ended, or None: not yet, after `seconds` or a signal."""
+        out = self._outcome
+        err = lib.moo_work_wait(self._work, seconds, out)
+        if err == ETIMEOUT:
+            return None
+        if err:
+            raise _error(err)
+        if out.status == OK:
+            return _WELL
+        text = ffi.string(out.text).decode()
+        return Outcome(out.status, out.rank, out.epoch, out.pid, bool(out.left), text)
+
+    def done(self) -> bool:
+        return bool(lib.moo_work_done(self._work))
+
+
+_WELL = Outcome(0, 0, 0, 0, False, "")
+
+
+class SharedGroup:
+    """This process's membership in the group that lives in a shared segment."""
+
+    __slots__ = ("_group", "_unfinished")
+
+    def __init__(
+        self, fd: int, process_id: int, min_size: int, timeout_s: float
+    ) -> None:
+        """Join, without waiting for others. `fd` stays the caller's.
+
+        Raises:
+          ValueError: the group has another `min_size`.
+          RuntimeError: the group is full, or there is no data plane here.
+          VersionMismatch: another version of mooactor made the group.
+          OSError: the segment could not be mapped.
+        """
+        if _missing is not None:
+            raise RuntimeError("learner groups need Linux") from _missing
+        out = ffi.new("moo_group **")
+        err = lib.moo_group_join(fd, process_id, min_size, timeout_s, out)
+        if err:
+            raise _error(err)
+        self._group = ffi.gc(out[0], lib.moo_group_leave)
+        # What runs in the background must find its memory, whoever drops the work.
+        self._unfinished: list[SharedWork] = []
+
+    def ready(self, seconds: float) -> bool:
+        """Whether the group has its members and this one is among them."""
+        err = lib.moo_group_ready(self._group, seconds)
+        if err and err != ETIMEOUT:
+            raise _error(err)
+        return bool(err == OK)
+
+    def submit(
+        self,
+        kind: str,
+        *,
+        dtype: int = 0,
+        op: int = 0,
+        root: int = 0,
+        layout: int = 0,
+        inputs: Sequence[int] = (),
+        outputs: Sequence[int] = (),
+        sizes: Sequence[int] = (),
+        output_bytes: int = 0,
+        memory: object = None,
+    ) -> SharedWork:
+        """Queue an operation on memory given by address; see `moo_request`."""
+        request = ffi.new("moo_request *")
+        request.kind, request.dtype, request.op = KINDS[kind], dtype, op
+        request.root, request.layout = root, layout
+        request.count, request.output_bytes = len(sizes), output_bytes
+        numbers = [array("Q", column) for column in (inputs, outputs, sizes)]
+        if sizes:  # the arrays live on in `numbers` until they have been copied
+            into, out_of, lengths = map(ffi.from_buffer, numbers)
+            request.inputs = ffi.cast("void **", into)
+            request.outputs = ffi.cast("void **", out_of)
+            request.bytes = ffi.cast("uint64_t *", lengths)
+        return self._queue(request, memory)
+
+    def _queue(self, request: Any, memory: object) -> SharedWork:
+        out = ffi.new("moo_work **")
+        err = lib.moo_group_submit(self._group, request, out)
+        if err:
+            raise _error(err)
+        work = SharedWork(ffi.gc(out[0], lib.moo_work_free), memory)
+        self._unfinished = [w for w in self._unfinished if not w.done()]
+        self._unfinished.append(work)
+        return work
+
+    def start(self) -> None:
+        """From now on a thread of the group's own runs the queue."""
+        err = lib.moo_group_start(self._group)
+        if err:
+            raise _error(err)
+
+    def describe(self) -> Info:
+        info = ffi.new("moo_group_info *")
+        lib.moo_group_describe(self._group, info)
+        return Info(*(getattr(info, name) for name in Info._fields))
+
+    def members(self) -> list[tuple[int, int]]:
+        """Each member's pid and process id, in rank order."""
+        pids = ffi.new("int32_t []", lib.MOO_GROUP_MAX)
+        ids = ffi.new("uint64_t []", lib.MOO_GROUP_MAX)
+        size = lib.moo_group_members(self._group, pids, ids)
+        return [(pids[rank], ids[rank]) for rank in range(size)]
+
+    def leave(self) -> None:
+        """Leave at once. What is queued fails; no other method may follow."""
+        ffi.release(self._group)
+        self._unfinished.clear()
+
+
+def can_reduce(dtype: str, op: str) -> bool:
+    """Whether there is arithmetic for elements of this type."""
+    return dtype in DTYPES and (op != "mean" or "float" in dtype)
+
+
+def segment_bytes() -> int:
+    """The size of the shared segment that a group needs."""
+    if _missing is not None:
+        raise RuntimeError("learner groups need Linux") from _missing
+    return int(lib.moo_group_segment_bytes())
+
+
+def _error(err: int) -> Exception:
+    """The exception for a call that was refused, not for an outcome."""
+    if err == lib.MOO_ESYS:
+        return OSError(ffi.errno, os.strerror(ffi.errno))
+    if err == lib.MOO_EVERSION:
+        return VersionMismatch("another version of mooactor made this learner group")
+    text = {
+        EINVAL: "an argument that the group does not take",
+        ENOMEM: f"the group has its {lib.MOO_GROUP_MAX} members already",
+        EFORK: "a forked child is no member of its parent's learner group",
+    }.get(err, ffi.string(lib.moo_strerror(err)).decode())
+    return ValueError(text) if err == EINVAL else RuntimeError(text)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""The actor that the tests of learner groups use: one member, told what to do."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+import mooactor as moo
+from mooactor.learner import LearnerGroup
+
+
+def input_of(rank: int, elements: int, dtype: str) -> Any:
+    """What `rank` brings: numbers whose sum depends on the order of addition."""
+    random = np.random.default_rng(1000 + rank)
+    scale = 2.0 ** random.integers(-9, 9, elements)
+    return (random.standard_normal(elements) * scale + 3).astype(dtype)
+
+
+class Member:
+    """One member of a learner group, in a process of its own."""
+
+    def __init__(self) -> None:
+        self.group: LearnerGroup | None = None
+
+    def join(
+        self, name: str, min_size: int, size: int = 0, timeout: float = 60.0
+    ) -> int:
+        """Join, and return when `size` members are in and all of them know it."""
+        self.group = LearnerGroup(name, min_size, timeout=timeout)
+        seen = 0
+        while seen < size:
+            seen = self.group.size
+            self.group.barrier()
+        return self.group.rank
+
+    def leave(self) -> None:
+        assert self.group is not None
+        self.group.leave()
+
+    def state(self) -> tuple[int, int, int]:
+        assert self.group is not None
+        return self.group.rank, self.group.size, self.group.epoch
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def ask(self, name: str) -> Any:
+        """An attribute of the group, called if it can be."""
+        found = getattr(self.group, name)
+        return found() if callable(found) else found
+
+    def barrier(self) -> None:
+        assert self.group is not None
+        self.group.barrier()
+
+    def reduce(self, elements: list[int], dtype: str, op: Any) -> list[bytes]:
+        """The bytes of each result."""
+        assert self.group is not None
+        inputs = [input_of(self.group.rank, n, dtype) for n in elements]
+        self.group.allreduce(inputs, op=op).wait()
+        return [array.tobytes() for array in inputs]
+
+    def run(self, function: Any, *args: Any) -> Any:
+        """Whatever a test wants a member to do: ``function(group, *args)``."""
+        return function(self.group, *args)
+
+    def reduce_often(self, elements: int, times: int) -> list[float]:
+        """The first element of each result."""
+        assert self.group is not None
+        seen = []
+        for _ in range(times):
+            array = np.ones(elements, np.float32)
+            self.group.allreduce(array, op="sum").wait()
+            seen.append(float(array[0]))
+        return seen
+
+    def reduce_until_lost(self, elements: int) -> tuple[int, int, int, float]:
+        """How many reductions succeeded, which rank died when, and for how long
+        the last one waited.
+        """
+        assert self.group is not None
+        for count in itertools.count():
+            began = time.monotonic()
+            try:
+                self.reduce_often(elements, 1)
+            except moo.PeerLost as lost:
+                return count, lost.rank, lost.epoch, time.monotonic() - began
+        raise AssertionError
+
+    def freeze(self, seconds: float) -> None:
+        """Stop this whole process, threads and all, for a while."""
+        pid = os.getpid()
+        if os.fork() == 0:
+            time.sleep(seconds)
+            os.kill(pid, signal.SIGCONT)
+            os._exit(0)
+        os.kill(pid, signal.SIGSTOP)
+        os.wait()

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from tests.learner.member import Member, input_of
+
+# Nothing, one element, a few, more than one block, both sides of the threshold
+# between one step and the pipeline, and several segments with an odd end.
+ELEMENTS = [0, 1, 7, 2049, 4096, 16384, 16385, 300_007]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_every_rank_gets_the_same_bits_and_they_are_right(
+    members: Any, size: int, op: str
+) -> None:
+    group = members(size)
+    for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-13)):
+        results = group.call(Member.reduce, ELEMENTS, dtype, op).get()
+        for result in results:
+            assert result == results[0]
+        for elements, found in zip(ELEMENTS, results[0], strict=True):
+            inputs = [input_of(rank, elements, dtype) for rank in range(size)]
+            exact = np.sum([x.astype(np.float64) for x in inputs], axis=0)
+            if op == "mean":
+                exact = exact / size
+            np.testing.assert_allclose(
+                np.frombuffer(found, dtype), exact, rtol=tolerance, atol=tolerance * 99
+            )
+
+
+@pytest.mark.parametrize("op", ["min", "max", "product", "sum"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
+def test_other_reductions_agree_with_numpy(members: Any, op: str, dtype: str) -> None:
+    group = members(3)
+    reduce = {"min": np.min, "max": np.max, "product": np.prod, "sum": np.sum}[op]
+    results = group.call(Member.reduce, [5000, 3], dtype, op).get()
+    for elements, found in zip([5000, 3], results[0], strict=True):
+        inputs = [input_of(rank, elements, dtype) for rank in range(3)]
+        with np.errstate(over="ignore"):
+            expected = (
+                reduce(np.stack(inputs), axis=0, dtype=dtype)
+                if op
+                in (
+                    "product",
+                    "sum",
+                )
+                else reduce(np.stack(inputs), axis=0)
+            )
+        np.testing.assert_allclose(np.frombuffer(found, dtype), expected, rtol=1e-5)
+
+
+def _halves(group: Any, dtype_name: str) -> Any:
+    import torch
+
+    dtype = getattr(torch, dtype_name)
+    values = torch.linspace(-70000, 70000, 9999) * (group.rank + 1) / 7
+    values[:6] = torch.tensor([6e-8, -6e-8, 1e-5, float("nan"), float("inf"), 0.0])
+    tensor = values.to(dtype)
+    inputs = group.all_gather(tensor).result()
+    group.allreduce([tensor], op="mean").wait()
+    exact = inputs.to(torch.float32).sum(0) / group.size
+    expected = exact.to(dtype)
+    nan = expected.isnan()  # one of many bit patterns
+    assert tensor.isnan().eq(nan).all()
+    return torch.equal(tensor[~nan].view(torch.int16), expected[~nan].view(torch.int16))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_summed_in_float_and_rounded_once(
+    members: Any, dtype: str
+) -> None:
+    assert members(2).run.call(_halves, dtype).get() == [True, True]
+
+
+def _structures(group: Any) -> Any:
+    import torch
+
+    tensor = torch.full((4, 6), float(group.rank))
+    array = np.full(5, group.rank, np.float64)
+    given = {"t": tensor.t(), "a": array, "s": array[::2], "n": np.float32([1])}
+    result = group.allreduce(given, op="sum").result()
+    assert result is given
+    assert given["n"][0] == group.size
+    assert tensor.eq(sum(range(group.size))).all()  # through the transposed view
+    return array.tolist()
+
+
+def test_views_dicts_and_mixed_types_are_reduced_in_place(members: Any) -> None:
+    # The strided view and the whole array overlap: both see one of the two sums.
+    for result in members(2).run.call(_structures).get():
+        assert result[1] == result[3] == 1.0
+
+
+def _out_of_place(group: Any) -> Any:
+    array, out = np.full(100_000, group.rank + 1.0), np.zeros(100_000)
+    assert group.allreduce([array], op="mean", out=[out]).result()[0] is out
+    return float(array[0]), float(out[-1])
+
+
+def test_inputs_stay_as_they_are_when_results_go_elsewhere(members: Any) -> None:
+    assert members(3).run.call(_out_of_place).get() == [(1, 2), (2, 2), (3, 2)]
+
+
+def _module(group: Any) -> Any:
+    import torch
+
+    torch.manual_seed(group.rank)
+    model = torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.Linear(20, 1))
+    group.broadcast([p.data for p in model.parameters()], root=0).wait()
+    model(torch.randn(8, 30)).sum().backward()
+    group.allreduce([p.grad for p in model.parameters()]).wait()
+    with torch.no_grad():
+        return b"".join(
+            (p - 0.1 * p.grad).numpy().tobytes() for p in model.parameters()
+        )
+
+
+def test_models_are_the_same_after_a_broadcast_and_an_average(members: Any) -> None:
+    results = members(4).run.call(_module).get()
+    assert len(set(results)) == 1
+
+
+def _moved(group: Any) -> Any:
+    row = np.arange(3.0) + 10 * group.rank
+    gathered = group.all_gather(row).result()
+    mine = group.reduce_scatter(gathered, op="sum").result()
+    text = np.frombuffer(b"abcd" if group.rank == 1 else b"....", "S1").copy()
+    group.broadcast([text], root=1).wait()
+    return gathered.tolist(), mine.tolist(), text.tobytes()
+
+
+def test_gather_scatter_and_broadcast(members: Any) -> None:
+    rows = [[0.0, 1, 2], [10, 11, 12], [20, 21, 22]]
+    for rank, result in enumerate(members(3).run.call(_moved).get()):
+        assert result == (rows, [3 * x for x in rows[rank]], b"abcd")
+
+
+def test_work_can_be_awaited_and_overlaps(members: Any) -> None:
+    assert members(2).run.call(_overlapped).get() == [True, True]
+
+
+def _overlapped(group: Any) -> bool:
+    import asyncio
+
+    arrays = [np.full(50_000, float(i)) for i in range(8)]
+    works = [group.allreduce(a, op="sum").start() for a in arrays]
+
+    async def rest() -> Any:
+        return await group.allreduce(np.ones(3), op="sum")
+
+    assert asyncio.run(rest())[0] == group.size
+    assert all(work.done() for work in works)
+    for work in works:
+        work.wait(timeout=0)
+    return all(a[0] == i * group.size for i, a in enumerate(arrays))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (([None],), TypeError, "without a gradient"),
+        ((["text"],), TypeError, "neither an array nor a tensor"),
+        ((3,), TypeError, "not int"),
+        ((np.array([object()]),), TypeError, "Python objects"),
+        ((np.array([1, 2]), "mean"), TypeError, "no 'mean' of int64"),
+        ((np.array([True]), "sum"), TypeError, "no 'sum' of bool"),
+        ((np.frombuffer(b"12345678"), "sum"), ValueError, "read-only"),
+    ],
+)
+def test_a_bad_argument_is_refused_at_once(
+    session: Any, arguments: Any, error: type[Exception], words: str
+) -> None:
+    with moo.LearnerGroup("bad", min_size=1) as group:
+        with pytest.raises(error, match=words):
+            group.allreduce(*arguments)
+        group.barrier()
+
+
+def test_pickling_a_membership_is_refused(session: Any) -> None:
+    with moo.LearnerGroup("pickle", min_size=1) as group:
+        with pytest.raises(TypeError, match="join by name"):
+            pickle.dumps(group)

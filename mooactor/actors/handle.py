@@ -127,9 +127,9 @@ class RemoteMethod:
         """
         if self._kind == "sync":
             if asyncio._get_running_loop() is not None:
-                refuse_on_loop(f"{self._handle._label}.{self._spec.name}")
+                refuse_on_loop(self._label)
             ref = self._start(args, kwargs, True)
-            return ref.get()
+            return ref.unwrap() if ref.state else ref.get()
         if self._kind == "async":
             return self._awaited(args, kwargs)
         return self._stream(args, kwargs)
@@ -181,16 +181,22 @@ class RemoteMethod:
             raise ValueError("priority is a number from -128 to 127")
         return RemoteMethod(self._handle, self._spec, options)
 
+    @property
+    def _label(self) -> str:
+        return f"{self._handle._label}.{self._spec.name}"
+
     def _start(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], blocking: bool
     ) -> Ref[Any]:
-        runtime, link = self._handle._where()
+        bound = self._handle._bound
+        if bound is None or bound[0] is not _process._current:
+            bound = self._handle._where()
+        runtime, link = bound
         spec = self._spec
         if kwargs or not spec._least <= len(args) <= spec._most:
             spec.check(args, kwargs)
         options = self._options
-        label = f"{self._handle._label}.{spec.name}"
-        ref: Ref[Any] = Ref(runtime, label, options.timeout)
+        ref: Ref[Any] = Ref(runtime, self, options.timeout)
         runtime.call(link, ref, self._wire, args, kwargs, 0, options, blocking)
         return ref
 
@@ -205,8 +211,9 @@ class RemoteMethod:
     def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Stream[Any]:
         runtime, link = self._handle._where()
         self._spec.check(args, kwargs)
-        label = f"{self._handle._label}.{self._spec.name}"
-        stream: Stream[Any] = Stream(runtime, label, self._options.stream_window)
+        stream: Stream[Any] = Stream(
+            runtime, self._label, self._options.stream_window
+        )
         flags = envelope.STREAM
         runtime.call(
             link, stream.channel, self._wire, args, kwargs, flags, self._options, False
@@ -217,8 +224,11 @@ class RemoteMethod:
     def __reduce__(self) -> tuple[Any, ...]:
         return (RemoteMethod, (self._handle, self._spec, self._options))
 
+    def __str__(self) -> str:
+        return self._label
+
     def __repr__(self) -> str:
-        return f"<remote method {self._handle._label}.{self._spec.name}>"
+        return f"<remote method {self._label}>"
 
 
 def handle_of(value: Any) -> Handle:

@@ -37,17 +37,21 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     `add_done_callback`.
     """
 
-    __slots__ = ("_runtime", "_label", "_deadline", "_timeout", "home")
+    __slots__ = ("_runtime", "_of", "_deadline", "_timeout", "home")
 
     def __init__(
-        self, runtime: Runtime, label: str, timeout: float | None = None
+        self, runtime: Runtime, of: object, timeout: float | None = None
     ) -> None:
-        super().__init__()
+        Outcome.__init__(self)
         self._runtime = runtime
-        self._label = label
+        self._of = of  # what it is the result of; its str() is for messages
         self._timeout = timeout
         self._deadline = None if timeout is None else perf_counter() + timeout
         self.home: Home | None = None
+
+    @property
+    def _label(self) -> str:
+        return str(self._of)
 
     # -- reading -----------------------------------------------------------
 

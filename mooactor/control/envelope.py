@@ -61,6 +61,7 @@ LAST = 16  # REPLY: the stream ends here
 GONE = 32  # REPLY to FORWARD: the result was sent already; ask the caller
 
 _PREFIX = struct.Struct("<2sBB16sQ")
+_unpack_prefix = _PREFIX.unpack_from
 _HEAD = struct.Struct("<BBbBIQf")
 HEAD_BYTES = _HEAD.size
 pack_head = _HEAD.pack
@@ -114,14 +115,15 @@ def open_envelope(message: bytes, key: bytes) -> int:
     """
     if len(message) < PREFIX_BYTES or message[:2] != b"MO":
         raise MalformedMessage("not a mooactor message")
-    if not compare_digest(message[4:20], key):
+    _, version, _, theirs, sender = _unpack_prefix(message)
+    if not compare_digest(theirs, key):
         raise AuthError("a message without this session's key was dropped")
-    if message[2] != VERSION:
+    if version != VERSION:
         raise VersionMismatch(
-            f"a peer speaks protocol {message[2]}, this process {VERSION}; "
+            f"a peer speaks protocol {version}, this process {VERSION}; "
             "install the same mooactor on both sides"
         )
-    return int.from_bytes(message[20:28], "little")
+    return int(sender)
 
 
 def records(message: bytes) -> Iterator[Record]:

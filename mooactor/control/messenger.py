@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 from zmq.backend import zmq_poll  # type: ignore[attr-defined]
@@ -27,6 +26,22 @@ _FLUSH_RECORDS = 64
 _FLUSH_BYTES = 1 << 16
 _RECONNECT_MS = 1
 _RECONNECT_MAX_MS = 64
+
+
+# The methods behind pyzmq's friendly ones, which check on every message what is the
+# same on all of ours.
+_send = zmq.backend.Socket.send
+_recv = zmq.backend.Socket.recv
+
+
+class Ready(NamedTuple):
+    """What `Messenger.wait` found readable."""
+
+    inbox: bool
+    other: bool
+
+
+_INBOX, _OTHER, _NOTHING = Ready(True, False), Ready(False, True), Ready(False, False)
 
 
 class Peer:
@@ -49,7 +64,7 @@ class Peer:
                 self._pending.append(record)
                 self._flush()
             elif not self._socket.closed:
-                self._socket.send(self._prefix + record, _NOBLOCK)
+                _send(self._socket, self._prefix + record, _NOBLOCK)
 
     def queue(self, record: bytes) -> bool:
         """Keep `record` for the next flush; True if something now waits for it."""
@@ -76,7 +91,7 @@ class Peer:
         self._pending = [self._prefix]
         self._bytes = 0
         if not self._socket.closed:
-            self._socket.send(message, _NOBLOCK)
+            _send(self._socket, message, _NOBLOCK)
 
     def unsent(self) -> bool:
         """Whether some record has not been handed to the socket yet."""
@@ -137,11 +152,13 @@ class Messenger:
     def receive(self) -> bytes | None:
         """The next message, without blocking."""
         # Asking first is three times cheaper than the exception of a vain recv.
-        if not zmq_poll(self._inbox_only, 0):
-            return None
-        inbox = self._inbox
-        inbox.recv()  # the connection's identity; who sent is in the envelope
-        return inbox.recv()
+        return self.take() if zmq_poll(self._inbox_only, 0) else None
+
+    def take(self) -> bytes:
+        """The next message, which must be there."""
+        _recv(self._inbox)  # the connection's identity; who sent is in the envelope
+        message: bytes = _recv(self._inbox)
+        return message
 
     def resynchronize(self) -> None:
         """After a malformed message: drop its further frames, if it had any.
@@ -151,15 +168,18 @@ class Messenger:
         while self._inbox.getsockopt(zmq.RCVMORE):
             self._inbox.recv()
 
-    def wait(self, descriptors: Sequence[int], timeout_ms: int) -> list[int]:
-        """Sleep until the inbox or a descriptor is readable; -1 waits for ever.
+    def watch(self, *descriptors: int) -> list[Any]:
+        """What `wait` takes: the inbox and some descriptors."""
+        return [*self._inbox_only, *((fd, _POLLIN) for fd in descriptors)]
 
-        Returns the descriptors that are.
-        """
-        watched: list[Any] = [*self._inbox_only]
-        watched += [(fd, _POLLIN) for fd in descriptors]
+    def wait(self, watched: list[Any], timeout_ms: int) -> Ready:
+        """Sleep until the inbox or a descriptor is readable; -1 waits for ever."""
         ready = zmq_poll(watched, timeout_ms)
-        return [source for source, _ in ready if source is not self._inbox]
+        if len(ready) == 1:
+            return _INBOX if ready[0][0] is self._inbox else _OTHER
+        if not ready:
+            return _NOTHING
+        return Ready(any(source is self._inbox for source, _ in ready), True)
 
     def close(self, linger_ms: int = 500) -> None:
         """Send what is queued, for at most `linger_ms`, and free everything."""

@@ -55,7 +55,6 @@ class Outcome:
         "call_id",
         "link",
         "request",
-        "sent",
         "__weakref__",
     )
 
@@ -66,7 +65,6 @@ class Outcome:
         self.call_id = 0
         self.link: Any = None  # the `Link` to the callee, while it is pending
         self.request: Any = None  # what `retries=` sends again
-        self.sent = True
 
     def set_raw(self, reply: Any) -> bool:
         return self._set(RAW, reply)

@@ -99,6 +99,8 @@ class Runtime:
         self._request_fds: dict[int, int] = {}
         self._monitors: dict[int, Callable[[Message], None]] = {}
         self._ids = itertools.count(1)
+        self._dropped = 0
+        self._dropped_said = -1.0
         self._dirty: set[Peer] = set()
         self._link_lock = threading.Lock()
         self._lifeline_lock = threading.Lock()
@@ -526,11 +528,21 @@ class Runtime:
             errors.VersionMismatch,
         ) as error:
             self.messenger.resynchronize()
-            print(f"mooactor: dropped a message: {error}", file=sys.stderr)
+            self._report_dropped(error)
         except Exception:
             # From a peer with the key, so a bug in it or in us: say so and live on.
             print("mooactor: a message could not be handled:", file=sys.stderr)
             traceback.print_exc()
+
+    def _report_dropped(self, error: errors.MooError) -> None:
+        """Say so, but once a second at most: a stranger may send a flood."""
+        self._dropped += 1
+        now = perf_counter()
+        if now - self._dropped_said > 1.0:
+            self._dropped_said = now
+            count = f"{self._dropped} messages" if self._dropped > 1 else "a message"
+            print(f"mooactor: dropped {count}: {error}", file=sys.stderr)
+            self._dropped = 0
 
     def _on_record(self, sender: int, record: envelope.Record) -> None:
         kind = record.kind

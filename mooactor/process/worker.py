@@ -353,6 +353,7 @@ class SerialWorker(Worker):
             if self.stopping:
                 return
             pump.wait(self._has_work)
+            pump.try_drain()  # what else came: cancellations, higher priorities
 
     def _has_work(self) -> bool:
         return self.mailbox.has_ready() or self.stopping
@@ -398,6 +399,8 @@ class SerialWorker(Worker):
         )
         if self.runtime._dirty and now - self._oldest_reply > _REPLY_DELAY_S:
             self.runtime.flush()
+        if took > _SLOW_S:
+            self.runtime.pump.try_drain()  # as in `run`
 
     def _call(self, job: Job) -> None:
         try:

@@ -38,6 +38,8 @@
 #define SMALL_BYTES ((size_t)256 << 10) /* one member's bytes, single step */
 #define BULK_BYTES ((size_t)7 << 20)    /* one member's pipeline buffers */
 #define REGION_BYTES (2 * SMALL_BYTES + BULK_BYTES + ((size_t)512 << 10))
+#define MOOI_STAGES 4u
+#define MOOI_CHUNK_LEAST ((uint64_t)16 << 10)
 #define POLL_S 0.05 /* how often a sleeper looks for deaths */
 
 /* The slice of time is over; never seen by the user. */
@@ -73,8 +75,9 @@ struct mooi_member {
 
 /* What a member says it is about to do; all must say the same. */
 struct mooi_signature {
-    uint32_t kind, dtype, op, root, spans, admit;
+    uint32_t kind, dtype, op, root, spans;
     uint64_t bytes, output_bytes, layout;
+    uint32_t admit, chunk; /* rank 0 decides these two for all */
 };
 
 struct mooi_cell {
@@ -146,7 +149,7 @@ struct moo_group {
     struct mooi_segment *segment;
     bool mapped; /* by moo_group_join, to be unmapped in the end */
     const struct mooi_collective *algorithms;
-    uint32_t slot, min_size, spins, yields;
+    uint32_t slot, min_size, spins, yields, chunk;
     int32_t pid;
     uint32_t start;
     uint64_t id;
@@ -269,8 +272,9 @@ moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
 /* Ring everybody's bell: the membership or a fate has changed. */
 void mooi_ring_all(struct mooi_segment *segment);
 void mooi_ring(struct mooi_cell *cell);
-/* How patiently to spin, given the members and the cores. */
-void mooi_choose_patience(moo_group *group);
+/* How patiently to spin and how large the buffers should be, given the
+ * members and the cores. */
+void mooi_tune(moo_group *group);
 
 /* ---- reduce.c ---- */
 

@@ -387,7 +387,7 @@ moo_err mooi_adopt(moo_group *group)
     }
     pthread_mutex_unlock(&group->mutex);
     watch_members(group, members);
-    mooi_choose_patience(group);
+    mooi_tune(group);
     return MOO_OK;
 }
 

@@ -37,6 +37,7 @@ static void post(moo_group *group, moo_work *work)
 {
     struct mooi_segment *segment = group->segment;
     work->signature.admit = atomic_load(&segment->joining) != 0;
+    work->signature.chunk = group->chunk;
     segment->cells[group->slot].signature[work->seq & 1] = work->signature;
     work->entered = true;
     work->iteration = 0;
@@ -125,6 +126,7 @@ moo_err mooi_agree(moo_group *group, moo_work *work)
     const struct mooi_signature *first =
         &cells[group->view.slots[0]].signature[parity];
     work->signature.admit = first->admit;
+    work->signature.chunk = first->chunk;
     for (uint32_t rank = 1; rank < group->view.size; rank++) {
         const struct mooi_signature *other =
             &cells[group->view.slots[rank]].signature[parity];

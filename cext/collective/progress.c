@@ -29,13 +29,22 @@ static struct mooi_cell *cell_of(moo_group *group, uint32_t rank)
     return &group->segment->cells[group->view.slots[rank]];
 }
 
-void mooi_choose_patience(moo_group *group)
+/* One member's buffers and those of the members that share its core must stay
+ * in a second-level cache, with as much again of private memory. */
+#define CACHED_BYTES ((uint32_t)512 << 10)
+
+void mooi_tune(moo_group *group)
 {
-    cpu_set_t cores;
-    bool room = !sched_getaffinity(0, sizeof cores, &cores) &&
-                CPU_COUNT(&cores) >= (int)group->view.size;
-    group->spins = room ? 200 : 0;
-    group->yields = room ? 200 : 2;
+    cpu_set_t set;
+    uint32_t size = group->view.size;
+    uint32_t cores = sched_getaffinity(0, sizeof set, &set)
+                         ? 1
+                         : (uint32_t)CPU_COUNT(&set);
+    uint32_t sharing = (size + cores - 1) / cores;
+    uint32_t chunk = CACHED_BYTES / MOOI_STAGES / size / sharing & ~63u;
+    group->chunk = chunk < MOOI_CHUNK_LEAST ? MOOI_CHUNK_LEAST : chunk;
+    group->spins = sharing == 1 ? 200 : 0;
+    group->yields = sharing == 1 ? 200 : 2;
 }
 
 void mooi_ring(struct mooi_cell *cell)

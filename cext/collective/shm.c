@@ -28,14 +28,12 @@
 
 #include "internal.h"
 
-#define STAGES 4
-#define CHUNK_MOST ((uint64_t)128 << 10)
-#define CHUNK_LEAST ((uint64_t)16 << 10)
+#define STAGES MOOI_STAGES
 #define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together: measured */
 #define BLOCK_BYTES ((uint64_t)8 << 10)
 
 _Static_assert(SMALL_LIMIT <= SMALL_BYTES, "a small operation must fit");
-_Static_assert(STAGES * MOO_GROUP_MAX * CHUNK_LEAST <= BULK_BYTES,
+_Static_assert(STAGES * MOO_GROUP_MAX * MOOI_CHUNK_LEAST <= BULK_BYTES,
                "the bulk buffers must fit");
 
 /* Where an operation stands, in work->stage. */
@@ -101,20 +99,26 @@ static moo_err finish(moo_group *group, moo_work *work)
     return MOO_OK;
 }
 
-/* Enter with segments of one chunk for each of `ranks`, `bytes` in all. */
-static void open_pipeline(moo_group *group, moo_work *work, uint64_t bytes,
-                          uint64_t ranks)
+static void enter_pipeline(moo_group *group, moo_work *work)
 {
     if (work->stage != ENTER)
         return;
-    uint64_t size = group->view.size;
-    uint64_t most = lesser(CHUNK_MOST, BULK_BYTES / STAGES / size) & ~63ull;
-    uint64_t least = lesser(CHUNK_LEAST, most);
-    uint64_t want = align(bytes / ranks / (2 * STAGES));
-    work->chunk = want < least ? least : lesser(want, most);
-    work->segments = (bytes + work->chunk * ranks - 1) / (work->chunk * ranks);
     mooi_publish(group, PUT, base_of(work));
     work->stage = AGREE;
+}
+
+/* Cut `bytes` into segments of one chunk for each of `ranks`. Everybody must
+ * do so alike, so the largest chunk is what rank 0 thinks best. */
+static void cut(moo_group *group, moo_work *work)
+{
+    bool scatters = work->kind == MOO_GROUP_REDUCE_SCATTER;
+    uint64_t bytes = scatters ? work->signature.output_bytes
+                              : work->spans.bytes;
+    uint64_t ranks = scatters ? 1 : group->view.size;
+    uint64_t want = align(bytes / ranks / (2 * STAGES));
+    uint64_t most = work->signature.chunk, least = lesser(MOOI_CHUNK_LEAST, most);
+    work->chunk = want < least ? least : lesser(want, most);
+    work->segments = (bytes + work->chunk * ranks - 1) / (work->chunk * ranks);
 }
 
 /* What all agree on may still be impossible in a group of this size. */
@@ -136,10 +140,12 @@ static bool possible(moo_group *group, moo_work *work)
 static moo_err agree_on_pipeline(moo_group *group, moo_work *work)
 {
     moo_err err = mooi_agree(group, work);
-    bool run = work->segments && possible(group, work);
-    if (err || run)
+    if (err)
         return err;
-    work->segments = 0;
+    if (possible(group, work))
+        cut(group, work);
+    if (work->segments)
+        return MOO_OK;
     err = mooi_conclude(group, work);
     return err || possible(group, work) ? err : MOO_EINVAL;
 }
@@ -309,7 +315,7 @@ static moo_err allreduce(moo_group *group, moo_work *work)
 {
     if (work->spans.bytes * group->view.size <= SMALL_LIMIT)
         return allreduce_small(group, work);
-    open_pipeline(group, work, work->spans.bytes, group->view.size);
+    enter_pipeline(group, work);
     return pipeline(group, work, put_chunks, reduce_own, get_results);
 }
 
@@ -331,7 +337,7 @@ static moo_err reduce_to_output(moo_group *group, moo_work *work,
 
 static moo_err reduce_scatter(moo_group *group, moo_work *work)
 {
-    open_pipeline(group, work, work->signature.output_bytes, 1);
+    enter_pipeline(group, work);
     return pipeline(group, work, put_chunks, reduce_to_output, NULL);
 }
 
@@ -386,7 +392,7 @@ static moo_err get_from_root(moo_group *group, moo_work *work,
 
 static moo_err broadcast(moo_group *group, moo_work *work)
 {
-    open_pipeline(group, work, work->spans.bytes, group->view.size);
+    enter_pipeline(group, work);
     return pipeline(group, work, put_as_root, NULL, get_from_root);
 }
 
@@ -411,7 +417,7 @@ static moo_err get_from_all(moo_group *group, moo_work *work, uint64_t segment)
 
 static moo_err all_gather(moo_group *group, moo_work *work)
 {
-    open_pipeline(group, work, work->spans.bytes, group->view.size);
+    enter_pipeline(group, work);
     return pipeline(group, work, put_segment, NULL, get_from_all);
 }
 

@@ -41,6 +41,7 @@ class Agent:
         self._driver = driver
         self._selector = selectors.DefaultSelector()
         self._actors: dict[int, Supervised] = {}
+        self._by_lifeline: dict[Lifeline, Supervised] = {}
         self._names: dict[str, int] = {}
         self._lookups: list[tuple[float, str, Lifeline, int]] = []
         self._timers: list[tuple[float, Callable[[], None]]] = []
@@ -184,6 +185,7 @@ class Agent:
             child.pidfd, selectors.EVENT_READ, partial(self._exited, actor)
         )
         assert actor.lifeline is not None
+        self._by_lifeline[actor.lifeline] = actor
         self._watch_line(actor.lifeline)
 
     def _emit(self, number: int, prefix: bytes, line: bytes) -> None:
@@ -226,6 +228,8 @@ class Agent:
         return ExitRecord.of(status, actor, stderr, killed_for_memory)
 
     def _ended(self, actor: Supervised, record: ExitRecord) -> None:
+        if actor.lifeline is not None:
+            self._by_lifeline.pop(actor.lifeline, None)
         actor.ended(record)
         delay = None
         if not actor.unwanted and not self._ending:
@@ -242,6 +246,7 @@ class Agent:
             for waiting in actor.end_waiters:
                 self._reply(*waiting, True)
             actor.end_waiters.clear()
+            actor.bury()
             return
         actor.incarnation += 1
         actor.state = SupervisedState.WAITING
@@ -275,7 +280,7 @@ class Agent:
     # -- what actors say of themselves -------------------------------------
 
     def _by_line(self, line: Lifeline) -> Supervised | None:
-        return next((a for a in self._actors.values() if a.lifeline is line), None)
+        return self._by_lifeline.get(line)
 
     def _op_ready(self, line: Lifeline, message: Message) -> None:
         actor = self._by_line(line)

@@ -115,12 +115,19 @@ class Supervised:
         self.state = SupervisedState.STARTING
 
     def ended(self, record: ExitRecord) -> None:
+        """Its process is reaped: close what we had of it."""
         if self.child is not None:
             os.close(self.child.pidfd)
         if self.lifeline is not None:
             self.lifeline.close()
         self.child = self.lifeline = None
         self.readers.clear()
+
+    def bury(self) -> None:
+        """It will not run again: keep what tells of it, drop what would make it."""
+        self.payload = self.handle = b""
+        self.snapshot = None
+        self.spec = {}
 
     def forget(self, line: Lifeline) -> None:
         """A process is gone: tell it nothing more."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.actors.counter import Counter
 from tests.control.test_envelope import KEY, call
 
 REFUSALS = (envelope.MalformedMessage, AuthError, VersionMismatch)
-ROUNDS = 1_000_000 if os.environ.get("MOOACTOR_SLOW_TESTS") else 100_000
+ROUNDS = 1_000_000
 
 
 def seeds() -> list[bytes]:

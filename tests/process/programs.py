@@ -28,6 +28,7 @@ def run(
         timeout=timeout,
         cwd=path.parent,
         input=stdin,
+        env=_environment(),
     )
 
 
@@ -40,7 +41,13 @@ def start(path: Path, *args: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=path.parent,
+        env=_environment(),
     )
+
+
+def _environment() -> dict[str, str]:
+    # Unbuffered, a print is two writes, and a line of an actor may come between.
+    return {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
 
 
 def family(pid: int) -> list[psutil.Process]:

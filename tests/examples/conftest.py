@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""The flagship example as a module, and as a program."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import cloudpickle
+import pytest
+
+import mooactor as moo
+from mooactor.rl.runlog import draw_curve
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "impala_atari.py"
+Program = subprocess.Popen[str]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Matplotlib keeps its fonts open from the first picture on: that is no leak."""
+    draw_curve([], tmp_path_factory.mktemp("fonts") / "curve.png", "")
+
+
+@pytest.fixture(scope="session")
+def impala() -> Iterator[ModuleType]:
+    """The example, imported; its classes travel to actors by value."""
+    spec = importlib.util.spec_from_file_location("impala_atari", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["impala_atari"] = module
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)
+    yield module
+    cloudpickle.unregister_pickle_by_value(module)
+    del sys.modules["impala_atari"]
+
+
+@pytest.fixture
+def runtime() -> Iterator[None]:
+    """A runtime on this machine, for as long as the test takes."""
+    with moo.init():
+        yield
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    """Start the example with these arguments, in a process group of its own."""
+    programs: list[Program] = []
+
+    def start(*arguments: object) -> Program:
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        program = subprocess.Popen(
+            [sys.executable, str(EXAMPLE), *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        programs.append(program)
+        return program
+
+    yield start
+    for program in programs:
+        program.kill()
+        program.wait()
+        assert program.stdout is not None
+        program.stdout.close()
+
+
+@pytest.fixture
+def run(start: Callable[..., Program]) -> Callable[..., str]:
+    """Run the example to its end, and return what it printed."""
+
+    def run(*arguments: object) -> str:
+        program = start(*arguments)
+        printed, _ = program.communicate()
+        assert program.returncode == 0, printed
+        return printed
+
+    return run
+
+
+@pytest.fixture
+def metrics() -> Callable[[Path], list[dict[str, str]]]:
+    """The rows of a run directory's metrics.csv."""
+
+    def read(run_dir: Path) -> list[dict[str, str]]:
+        with (run_dir / "metrics.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    return read

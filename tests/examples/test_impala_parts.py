@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: MIT
+"""The parts of the IMPALA example: its loss, its actor, its supply, its learners."""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import mooactor as moo
+from mooactor.rl import Unroll, fingerprint, join_unrolls
+
+STEPS, BATCH = 6, 8
+
+
+def plain_plan(impala: ModuleType, **settings: Any) -> Any:
+    base = {
+        "env": "CartPole-v1",
+        "actors": 2,
+        "learners": 2,
+        "batch": BATCH,
+        "unroll": STEPS,
+        "envs_per_actor": 4,
+    }
+    return impala.make_plan(impala.Config(**(base | settings)))
+
+
+def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def random_batch(plan: Any, seed: int, batch: int = BATCH) -> Unroll:
+    """An unroll of random games, in which a sixth of the steps end an episode."""
+    generator = torch.Generator().manual_seed(seed)
+    core = plan.network().initial_core(batch)
+    unroll = Unroll.empty(STEPS, batch, plan.shape, plan.dtype, core, allocate)
+    if plan.dtype == torch.uint8:
+        unroll.observations.random_(0, 256, generator=generator)
+    else:
+        unroll.observations.normal_(generator=generator)
+    shape = (STEPS, batch)
+    unroll.actions.random_(0, plan.num_actions, generator=generator)
+    unroll.log_probs.copy_(-torch.rand(shape, generator=generator))
+    unroll.rewards.normal_(generator=generator)
+    unroll.terminal.copy_(torch.rand(shape, generator=generator) < 1 / 6)
+    unroll.valid.fill_(True)
+    unroll.valid[1:] = ~unroll.terminal[:-1]
+    return unroll
+
+
+def test_the_loss_is_the_sum_that_the_paper_writes(impala: ModuleType) -> None:
+    plan = plain_plan(impala, clip_reward=0.5)
+    config, network, batch = plan.config, plan.network(), random_batch(plan, 0)
+    output = network(batch.observations, batch.first, batch.core)
+    log_policy = F.log_softmax(output.logits, dim=-1)
+    expected = 0.0
+    for b in range(BATCH):
+        target = output.values[STEPS, b].item()
+        for t in reversed(range(STEPS)):
+            value = output.values[t, b].item()
+            if not batch.valid[t, b]:
+                target = value
+                continue
+            log_prob = log_policy[t, b, batch.actions[t, b]].item()
+            rho = min(1.0, np.exp(log_prob - batch.log_probs[t, b].item()))
+            gamma = 0.0 if batch.terminal[t, b] else config.gamma
+            reward = float(np.clip(batch.rewards[t, b].item(), -0.5, 0.5))
+            after = output.values[t + 1, b].item()
+            advantage = rho * (reward + gamma * target - value)
+            delta = rho * (reward + gamma * after - value)
+            target = value + delta + gamma * rho * (target - after)
+            entropy = -(log_policy[t, b].exp() * log_policy[t, b]).sum().item()
+            expected += -log_prob * advantage - config.entropy_cost * entropy
+            expected += config.baseline_cost * 0.5 * (target - value) ** 2
+    loss, facts = impala.impala_loss(network, batch, config)
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    assert facts["rho"] < 1.0
+
+
+def test_a_reset_step_weighs_nothing(impala: ModuleType) -> None:
+    plan = plain_plan(impala)
+    network, batch = plan.network(), random_batch(plan, 1)
+    assert not batch.valid.all()
+
+    def gradient() -> Tensor:
+        loss, _ = impala.impala_loss(network, batch, plan.config)
+        grads = torch.autograd.grad(loss, list(network.parameters()))
+        return torch.cat([grad.flatten() for grad in grads])
+
+    before = gradient()
+    batch.rewards[~batch.valid] = 1.0
+    batch.log_probs[~batch.valid] = -3.0
+    batch.actions[~batch.valid] = 0
+    torch.testing.assert_close(gradient(), before)
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("lstm", [False, True])
+def test_an_unroll_is_what_happened(impala: ModuleType, lstm: bool) -> None:
+    plan = plain_plan(impala, envs_per_actor=2, unroll=40, lstm=lstm)
+    actor, network = impala.Actor(plan, 0), plan.network()
+    game, continued = gymnasium.make("CartPole-v1"), False
+    for version in range(3):
+        unroll = actor.unroll(version, network.state_dict())
+        assert unroll.version == version
+        assert_recomputes(network, unroll)
+        for t in range(unroll.steps):
+            if not continued:
+                observation, _ = game.reset(seed=plan.seed(0) if not version else None)
+                continued = True
+            np.testing.assert_array_equal(unroll.observations[t, 0], observation)
+            if unroll.valid[t, 0]:
+                action = int(unroll.actions[t, 0])
+                observation, reward, terminated, _, _ = game.step(action)
+                assert unroll.rewards[t, 0] == reward
+                assert unroll.terminal[t, 0] == terminated
+            else:
+                observation, _ = game.reset()
+                assert unroll.rewards[t, 0] == 0
+                assert unroll.first[t + 1, 0]
+        np.testing.assert_array_equal(unroll.observations[-1, 0], observation)
+
+
+def assert_recomputes(network: Any, unroll: Unroll) -> None:
+    """The network gives the recorded probabilities again, from the recorded state."""
+    with torch.no_grad():
+        output = network(unroll.observations, unroll.first, unroll.core)
+    log_policy = F.log_softmax(output.logits[:-1], dim=-1)
+    log_probs = log_policy.gather(2, unroll.actions[..., None])[..., 0]
+    torch.testing.assert_close(log_probs, unroll.log_probs)
+
+
+@pytest.mark.usefixtures("runtime")
+def test_an_actor_without_weights_says_so(impala: ModuleType) -> None:
+    plan = plain_plan(impala)
+    actor = impala.Actor(plan, 0)
+    with pytest.raises(LookupError, match="asked for version 3"):
+        actor.unroll(3)
+    actor.unroll(3, plan.network().state_dict())
+    actor.unroll(3)
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Breakout-v5"])
+def test_two_learners_equal_one_with_the_doubled_batch(
+    impala: ModuleType, env: str
+) -> None:
+    plan = plain_plan(impala, env=env, optimizer="rmsprop", total_steps=10_000)
+    pair = [moo.spawn(impala.Learner, plan, rank, ()) for rank in range(2)]
+    moo.get([moo.submit(learner.join) for learner in pair])
+    alone = impala.Learner(replace(plan, learners=1), 0, ())
+    half = BATCH // 2
+    for update in range(4):
+        batch = random_batch(plan, update)
+        parts = batch.columns(0, half), batch.columns(half, BATCH)
+        moo.get(
+            [
+                moo.submit(learner.learn, part)
+                for learner, part in zip(pair, parts, strict=True)
+            ]
+        )
+        alone.learn(batch)
+        weights = moo.get([moo.submit(learner.weights) for learner in pair])
+        assert fingerprint(weights[0]) == fingerprint(weights[1])
+        for name, value in alone.weights().items():
+            torch.testing.assert_close(weights[0][name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_learner_cuts_and_joins_unrolls_to_its_batch(impala: ModuleType) -> None:
+    plan = replace(plain_plan(impala, batch=6), learners=1)
+    learner = impala.Learner(plan, 0, ())
+    parts = [random_batch(plan, seed, batch=4) for seed in range(3)]
+    learner.pieces.extend(parts)
+    whole = join_unrolls(parts)
+    for start in (0, 6):
+        batch = learner._next_batch()
+        expected = whole.columns(start, start + 6)
+        assert torch.equal(batch.observations, expected.observations)
+        assert torch.equal(batch.valid, expected.valid)
+
+
+@pytest.mark.usefixtures("runtime")
+def test_unrolls_that_are_too_old_are_dropped_and_counted(impala: ModuleType) -> None:
+    plan = replace(plain_plan(impala, batch=4, max_lag=3), learners=1)
+    learner = impala.Learner(plan, 0, ())
+    learner.version = 10
+    old, fresh = random_batch(plan, 0, batch=4), random_batch(plan, 1, batch=4)
+    old.version, fresh.version = 6, 7
+    learner.pieces.extend([old, fresh])
+    assert torch.equal(learner._next_batch().actions, fresh.actions)
+    assert learner.dropped == 1
+    assert learner.meter.lag_max == 3
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_a_learner_goes_on_from_its_state(impala: ModuleType, optimizer: str) -> None:
+    plan = plain_plan(impala, optimizer=optimizer, total_steps=10_000)
+    plan = replace(plan, learners=1)
+    learner, other = (impala.Learner(plan, index, ()) for index in range(2))
+    for update in range(3):
+        learner.learn(random_batch(plan, update))
+    other.load(deepcopy(learner.state()))  # as a checkpoint would
+    for each in (learner, other):
+        each.learn(random_batch(plan, 9))
+    assert fingerprint(learner.weights()) == fingerprint(other.weights())
+
+
+@pytest.mark.usefixtures("runtime")
+def test_the_learning_rate_falls_to_zero(impala: ModuleType) -> None:
+    plan = plain_plan(impala, total_steps=4 * STEPS * BATCH, lr=1e-3)
+    learner = impala.Learner(replace(plan, learners=1), 0, ())
+    rates = [learner.learn(random_batch(plan, 0))["lr"] for _ in range(5)]
+    assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4, 0.0])
+
+
+def test_plans_that_cannot_work_are_refused(impala: ModuleType) -> None:
+    for wrong, reason in [
+        ({"batch": 7}, "does not split over 2 learners"),
+        ({"envs_per_actor": 3}, "must be even"),
+        ({"actors": 1}, "at least as many actors"),
+    ]:
+        with pytest.raises(SystemExit, match=reason):
+            plain_plan(impala, **wrong)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 12, 64])
+def test_defaults_fit_any_number_of_cores(
+    impala: ModuleType, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    plan = impala.make_plan(impala.Config(env="CartPole-v1"))
+    assert plan.actors >= max(cores, plan.learners)
+    assert plan.actors % plan.learners == 0
+    assert plan.batch % plan.learners == 0
+    in_flight = plan.actors * plan.config.prefetch * plan.config.envs_per_actor
+    assert in_flight / plan.batch <= 8  # updates of policy lag

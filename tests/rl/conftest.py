@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT
+"""What all tests here need."""
+
+from __future__ import annotations
+
+import pytest
+
+from mooactor.rl.runlog import draw_curve
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Matplotlib keeps its fonts open from the first picture on: that is no leak."""
+    draw_curve([], tmp_path_factory.mktemp("fonts") / "curve.png", "")

@@ -4,20 +4,20 @@
 ::
 
     MooError
-    ├── CallTimeout        (also TimeoutError)  the deadline passed; `delivered` says whether it may have run
-    ├── ActorDied                                the actor's process is gone, and `cause` says why
-    │   └── ActorRestarted                       … and its supervisor has started it anew
-    ├── ActorUnavailable                         no such actor, or it no longer takes calls
-    ├── Overloaded                               the mailbox is at its bound; nothing was sent
-    ├── Cancelled                                the call was cancelled, by its caller or its deadline
-    ├── DeadlockError                            the call could only wait for itself
-    ├── PeerLost                                 a member of a learner group died during an operation
-    ├── PlacementError                           no host satisfies what was asked for
-    ├── AuthError                                the peer does not hold the session key
-    ├── VersionMismatch                          the peer speaks another protocol version
-    ├── OutOfMemory        (also MemoryError)    the shared-memory arena is at its limit
-    ├── RemoteError                              stands in for an exception that cannot be pickled
-    └── InternalError                            a bug in mooactor: please report it
+    ├── CallTimeout       (also TimeoutError) its deadline passed; see `delivered`
+    ├── ActorDied          the process is gone, and `cause` says why
+    │   └── ActorRestarted … and its supervisor has started it anew
+    ├── ActorUnavailable   no such actor, or it no longer takes calls
+    ├── Overloaded         the mailbox is at its bound; nothing was sent
+    ├── Cancelled          by its caller or its deadline
+    ├── DeadlockError      the call could only wait for itself
+    ├── PeerLost           a member of a learner group died in an operation
+    ├── PlacementError     no host satisfies what was asked for
+    ├── AuthError          the peer does not hold the session key
+    ├── VersionMismatch    the peer speaks another protocol version
+    ├── OutOfMemory       (also MemoryError) shared memory is at its limit
+    ├── RemoteError        stands in for an exception that cannot be pickled
+    └── InternalError      a bug in mooactor: please report it
 
 A method's own exception is none of these: it reaches the caller as its own type,
 with the remote traceback as a note. All errors here can be pickled.

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 @overload
-def submit(  # type: ignore[overload-overlap]
+def submit(
     function: Callable[P, Coroutine[Any, Any, R]],
     /,
     *args: P.args,

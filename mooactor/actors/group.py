@@ -42,7 +42,7 @@ class Group(Generic[T]):
         return self._handles[index]
 
     @overload
-    def call(  # type: ignore[overload-overlap]
+    def call(
         self,
         function: Callable[Concatenate[T, P], Coroutine[Any, Any, R]],
         /,
@@ -184,5 +184,3 @@ class _Gathered:
 def _name(function: Any) -> str:
     """The name of an unbound method, however it is decorated."""
     return cast(str, function.__name__)
-
-

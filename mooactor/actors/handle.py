@@ -71,7 +71,7 @@ class Handle:
         runtime = _process._current
         if runtime is None:
             runtime = current_runtime()
-        bound = self.__dict__["_bound"]
+        bound = self._bound
         if bound is None or bound[0] is not runtime:
             runtime.check_usable()
             link = runtime.link(
@@ -106,9 +106,7 @@ class RemoteMethod:
 
     __slots__ = ("_handle", "_spec", "_options", "_wire", "_kind")
 
-    def __init__(
-        self, handle: Handle, spec: MethodSpec, options: CallOptions
-    ) -> None:
+    def __init__(self, handle: Handle, spec: MethodSpec, options: CallOptions) -> None:
         self._handle = handle
         self._spec = spec
         self._options = options
@@ -159,9 +157,7 @@ class RemoteMethod:
         self._spec.check(args, kwargs)
         ref: Ref[None] = Ref(runtime, self._spec.name)
         flags = envelope.ONE_WAY
-        runtime.call(
-            link, ref, self._wire, args, kwargs, flags, self._options, False
-        )
+        runtime.call(link, ref, self._wire, args, kwargs, flags, self._options, False)
 
     def options(self, **changes: Any) -> RemoteMethod:
         """The same method with other options for its calls.
@@ -211,9 +207,7 @@ class RemoteMethod:
     def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Stream[Any]:
         runtime, link = self._handle._where()
         self._spec.check(args, kwargs)
-        stream: Stream[Any] = Stream(
-            runtime, self._label, self._options.stream_window
-        )
+        stream: Stream[Any] = Stream(runtime, self._label, self._options.stream_window)
         flags = envelope.STREAM
         runtime.call(
             link, stream.channel, self._wire, args, kwargs, flags, self._options, False
@@ -242,5 +236,3 @@ def handle_of(value: Any) -> Handle:
             f"expected a handle, as moo.spawn returns it, not {type(value).__name__}"
         )
     return value
-
-

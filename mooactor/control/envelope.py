@@ -145,7 +145,8 @@ def records(message: bytes) -> Iterator[Record]:
         stop = offset + size
         if stop > end or kind not in _KINDS:
             raise MalformedMessage(f"record kind {kind} with {size} bytes of body")
-        name, chain = b"", ()
+        name: bytes = b""
+        chain: tuple[int, ...] = ()
         if kind == CALL:
             name, chain, offset = _call_body(message, offset, stop, hops)
         yield Record(

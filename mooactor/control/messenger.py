@@ -16,7 +16,7 @@ import threading
 from typing import Any, NamedTuple
 
 import zmq
-from zmq.backend import zmq_poll  # type: ignore[attr-defined]
+from zmq.backend import zmq_poll
 
 from mooactor.control.envelope import KEY_BYTES, prefix
 

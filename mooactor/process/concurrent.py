@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import envelope
 from mooactor.process.calls import context
 from mooactor.process.interface import Interface
 from mooactor.process.lifeline import Message

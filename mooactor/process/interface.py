@@ -38,7 +38,11 @@ class MethodSpec:
     __slots__ = ("name", "kind", "options", "signature", "wire", "_least", "_most")
 
     def __init__(
-        self, name: str, kind: Kind, options: MethodOptions, signature: inspect.Signature
+        self,
+        name: str,
+        kind: Kind,
+        options: MethodOptions,
+        signature: inspect.Signature,
     ) -> None:
         self.name = name
         self.kind = kind

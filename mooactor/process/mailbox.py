@@ -140,7 +140,7 @@ class Mailbox:
 
     def drain(self) -> list[Job]:
         """Take everything out."""
-        jobs = []
+        jobs: list[Job] = []
         for queue in [*self._levels.values(), *self._held.values()]:
             jobs += queue
             queue.clear()

@@ -85,9 +85,7 @@ class Runtime:
         self.on_log: Callable[[Message], None] | None = None
         self.on_stop_request: Callable[[], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
-        self.plane = DataPlane(
-            directory, process_id, key, memory_limit=memory_limit
-        )
+        self.plane = DataPlane(directory, process_id, key, memory_limit=memory_limit)
         set_current(self.plane)
         self._pid = os.getpid()
         self._pending: dict[int, Outcome] = {}
@@ -219,7 +217,9 @@ class Runtime:
         outcome.call_id = call_id
         outcome.link = link
         if options.retries and outcome.request is None:
-            outcome.request = Request(name, args, kwargs, flags, options, options.retries)
+            outcome.request = Request(
+                name, args, kwargs, flags, options, options.retries
+            )
         body = name + chain + payload if chain else name + payload
         record = envelope.pack_head(
             envelope.CALL,
@@ -412,9 +412,7 @@ class Runtime:
         """Ask the owner of an object for its value."""
         token = secrets.randbits(63)
         outcome = self.value_outcome(token, owner)
-        self._post(
-            owner, envelope.FETCH, object_id, PAIR.pack(self.process_id, token)
-        )
+        self._post(owner, envelope.FETCH, object_id, PAIR.pack(self.process_id, token))
         outcome.listen(lambda: self.forget_value(token))
         return outcome
 
@@ -488,13 +486,23 @@ class Runtime:
         )
 
     def _post(
-        self, process_id: int, kind: int, number: int, payload: bytes = b"", flags: int = 0
+        self,
+        process_id: int,
+        kind: int,
+        number: int,
+        payload: bytes = b"",
+        flags: int = 0,
     ) -> None:
         record = envelope.pack_record(kind, number, payload, flags)
         self.messenger.peer(process_id).send(record)
 
     def post(
-        self, process_id: int, kind: int, number: int, payload: bytes = b"", flags: int = 0
+        self,
+        process_id: int,
+        kind: int,
+        number: int,
+        payload: bytes = b"",
+        flags: int = 0,
     ) -> None:
         """Send one control record now, behind what is queued for that process."""
         self._post(process_id, kind, number, payload, flags)
@@ -623,7 +631,12 @@ class Runtime:
             ref.listen(lambda: self._send_result(ref, target, token))
         else:
             self._forwarded[token] = entry  # kept until it is done, for its failure
-            entry[0].listen(lambda: self._forwarded.pop(token, None))
+            entry[0].listen(lambda: self._settle_forward(token))
+
+    def _settle_forward(self, token: int) -> None:
+        """The producer forwards; only a failure is still ours to tell."""
+        self._forward_failure(token)
+        self._forwarded.pop(token, None)
 
     def _on_fetch(self, object_id: int, target: int, token: int) -> None:
         stored = self.objects.stored(object_id)

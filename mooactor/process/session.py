@@ -16,7 +16,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key
-from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.runtime import Runtime, set_current_runtime
 
 _PREFIX = "mooactor-"

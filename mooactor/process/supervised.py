@@ -66,9 +66,7 @@ def cause_of(record: ExitRecord) -> Cause:
         exception = decode_error(record.exception)
     elif record.note:
         exception = OSError(record.note)
-    return Cause(
-        record.kind, record.exitcode, record.signal, exception, record.stderr
-    )
+    return Cause(record.kind, record.exitcode, record.signal, exception, record.stderr)
 
 
 @dataclass

@@ -49,9 +49,9 @@ class RestartBudget:
             self._times.popleft()
         if len(self._times) >= policy.max:
             return None
-        delay = policy.backoff * 2 ** len(self._times)
+        delay = policy.backoff * 2.0 ** len(self._times)
         self._times.append(now)
-        return delay
+        return float(delay)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ class Worker:
     # -- calls in (the pump's thread) --------------------------------------
 
     def on_call(self, sender: int, record: envelope.Record) -> None:
-        flags, tokens = record.flags, []
+        flags = record.flags
+        tokens: list[tuple[int, int]] = []
         if flags & envelope.REFS:
             tokens, payload = split_tokens(memoryview(record.payload))
             record = record._replace(payload=payload)
@@ -284,7 +285,8 @@ class Worker:
         """Send a result to a third process, too, with memory leases of its own."""
         target, token = PAIR.unpack(pair)
         if flags & envelope.ATTACHED:
-            payload = self.runtime.attach(*encoded, target)
+            data, buffers = encoded
+            payload = self.runtime.attach(data, buffers, target)
         elif flags & envelope.EMPTY:
             payload, flags = codec.encode(None)[0], 0
         keep = flags & (envelope.ATTACHED | envelope.ERROR)
@@ -505,9 +507,7 @@ def _resolved(runtime: Runtime, arg: Any) -> Any:
 
 
 def _birth_context(runtime: Runtime, worker: Worker) -> CallContext:
-    return CallContext(
-        runtime.actor_id, worker.label, 0, 0, (), None, "__init__", True
-    )
+    return CallContext(runtime.actor_id, worker.label, 0, 0, (), None, "__init__", True)
 
 
 def _run_hook(worker: Worker, name: str) -> None:

@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -145,7 +146,6 @@ def _keep_only(lifeline: socket.socket, stdout: int, stderr: int) -> socket.sock
     sys.stdin = open(0)
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
     return socket.socket(fileno=3)
 
 
@@ -161,10 +161,10 @@ def _reseed() -> None:
         numpy.random.seed()
 
 
-_libc = None
+_libc: Any = None
 
 
-def libc():  # type: ignore[no-untyped-def]
+def libc() -> Any:
     """The C library; loaded before the first fork, so that children share it."""
     global _libc
     if _libc is None:

@@ -131,7 +131,11 @@ def test_at_the_bound_a_raising_actor_raises_overloaded(spawn: Any) -> None:
 def test_higher_priorities_overtake(spawn: Any) -> None:
     counter = spawn(Counter)
     blocker = counter.sleep.remote(0.2)
-    refs = [counter.note.options(priority=p).remote((p, i)) for i in range(3) for p in (0, 5, -5)]
+    refs = [
+        counter.note.options(priority=p).remote((p, i))
+        for i in range(3)
+        for p in (0, 5, -5)
+    ]
     moo.get([blocker, *refs])
     expected = [(p, i) for p in (5, 0, -5) for i in range(3)]
     assert counter.notes() == expected

@@ -9,11 +9,11 @@ from mooactor.errors import AuthError, VersionMismatch
 KEY = bytes(range(16))
 
 
-def call(name: bytes = b"\x04ping", payload: bytes = b"xyz", chain: bytes = b"") -> bytes:
+def call(
+    name: bytes = b"\x04ping", payload: bytes = b"xyz", chain: bytes = b""
+) -> bytes:
     body = name + chain + payload
-    head = envelope.pack_head(
-        envelope.CALL, 0, -3, len(chain) // 8, len(body), 9, 1.5
-    )
+    head = envelope.pack_head(envelope.CALL, 0, -3, len(chain) // 8, len(body), 9, 1.5)
     return head + body
 
 

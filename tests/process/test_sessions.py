@@ -66,7 +66,8 @@ def test_a_notebook_cell_works_and_shows_what_actors_print(tmp_path: Path) -> No
         with moo.init():
             print(moo.spawn(Prints).say())
             deadline = time.monotonic() + 5
-            while "from the actor" not in shown.getvalue() and time.monotonic() < deadline:
+            while "from the actor" not in shown.getvalue():
+                assert time.monotonic() < deadline
                 time.sleep(0.01)
         '''
         real, shown = sys.stdout, io.StringIO()
@@ -183,7 +184,9 @@ def test_killing_the_driver_leaves_nothing_after_two_seconds(tmp_path: Path) -> 
     process.send_signal(signal.SIGKILL)
     start = time.monotonic()
     assert eventually(lambda: programs.gone(everybody), 2.0)
-    assert eventually(lambda: programs.sessions() == [], 2.0 - (time.monotonic() - start))
+    assert eventually(
+        lambda: programs.sessions() == [], 2.0 - (time.monotonic() - start)
+    )
     process.communicate()
 
 

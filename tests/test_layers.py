@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""The structure of the source: who may import whom, and what every file must have."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mooactor
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "mooactor"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+LAYERS = (  # bottom to top; those in one row do not import each other
+    ("errors",),
+    ("tensors",),
+    ("control",),
+    ("process",),
+    ("actors",),
+    ("learner",),
+    ("cluster", "rl"),
+    ("observe", "testing"),
+    ("cli",),
+)
+LEVELS = {part: level for level, row in enumerate(LAYERS) for part in row}
+FACE = "mooactor"  # the package itself: what `import mooactor as moo` gives to users
+USERS_OF_THE_FACE = ("rl", "cli", "testing")  # they are written as users would write
+
+
+def name_of(path: Path) -> str:
+    """``mooactor/a/b.py`` is ``mooactor.a.b``."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The full name of each module imported, anywhere in the file."""
+    module = name_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            if base == FACE:  # `from mooactor import errors` names a layer
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+            else:
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def layer_of(module: str) -> str | None:
+    """``mooactor.control.keys`` lies in ``control``; public names lie in the face."""
+    if module == FACE:
+        return FACE
+    if not module.startswith(f"{FACE}."):
+        return None
+    part = module.split(".")[1]
+    return part if part in LEVELS else FACE
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_point_downward_only(path: Path) -> None:
+    own = layer_of(name_of(path))
+    if own in (None, FACE):
+        pytest.skip("the package's own __init__ names every layer")
+    upward = []
+    for imported in imports_of(path):
+        layer = layer_of(imported)
+        if layer is None or layer == own:
+            continue
+        if layer == FACE:
+            if own not in USERS_OF_THE_FACE:
+                upward.append(imported)
+        elif LEVELS[layer] >= LEVELS[own]:
+            upward.append(imported)
+    assert not upward, f"{own} (layer {LEVELS[own]}) must not import {upward}"
+
+
+def test_every_part_of_the_package_has_a_layer() -> None:
+    parts = {p.stem for p in PACKAGE.glob("*.py")} | {
+        p.parent.name for p in PACKAGE.glob("*/__init__.py")
+    }
+    assert parts - {"__init__", "__main__"} <= set(LEVELS)
+
+
+def importers_of(module: str) -> set[str]:
+    return {
+        layer_of(name_of(path)) or ""
+        for path in MODULES
+        if any(
+            name == module or name.startswith(f"{module}.") for name in imports_of(path)
+        )
+    }
+
+
+def test_only_control_imports_zmq() -> None:
+    # the command measures raw pyzmq beside the runtime, so it is no user of the plane
+    assert importers_of("zmq") - {"cli"} == {"control"}
+
+
+def test_only_tensors_imports_the_extension() -> None:
+    assert importers_of("mooactor.tensors._cext") == {"tensors"}
+
+
+@pytest.mark.parametrize("heavy", ["torch", "gymnasium", "ale_py", "matplotlib"])
+def test_importing_mooactor_does_not_import(heavy: str) -> None:
+    program = f"import sys, mooactor; print({heavy!r} in sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert answer.stdout.strip() == "False"
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    assert list(mooactor.__all__) == sorted(mooactor.__all__)
+    assert [n for n in mooactor.__all__ if not hasattr(mooactor, n)] == []
+
+
+@pytest.mark.parametrize("name", sorted(mooactor.__all__))
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    value = getattr(mooactor, name)
+    if inspect.ismodule(value) or callable(value):
+        assert (inspect.getdoc(value) or "").strip(), f"moo.{name} has no docstring"
+        return
+    assert isinstance(value, str | int | float | tuple)
+
+
+def test_public_methods_say_what_they_do() -> None:
+    silent = []
+    for name in mooactor.__all__:
+        value = getattr(mooactor, name)
+        if not inspect.isclass(value) or not value.__module__.startswith("mooactor"):
+            continue
+        for attribute, member in vars(value).items():
+            if attribute.startswith("_") or not inspect.isfunction(member):
+                continue
+            if not inspect.getdoc(getattr(value, attribute)):
+                silent.append(f"{name}.{attribute}")
+    assert silent == []
+
+
+SOURCES = [
+    path
+    for pattern in (
+        "setup.py",
+        "Makefile",
+        ".ci/*",
+        "mooactor/**/*.py",
+        "cext/**/*.py",
+        "cext/**/*.[ch]",
+        "examples/**/*.py",
+        "tests/**/*.py",
+        "tests/**/*.[ch]",
+        "tests/**/Makefile",
+    )
+    for path in sorted(ROOT.glob(pattern))
+]
+
+
+def test_every_source_file_names_its_licence() -> None:
+    def unmarked(path: Path) -> bool:
+        head = path.read_text().splitlines()[:2]  # the first may be `#!`
+        return bool(head) and "SPDX-License-Identifier: MIT" not in "".join(head)
+
+    assert [str(path.relative_to(ROOT)) for path in SOURCES if unmarked(path)] == []

@@ -137,6 +137,12 @@ static moo_err export_user(moo_plane *plane, struct mooi_block *block,
     return err;
 }
 
+static int lies_within(const struct mooi_block *block, uint64_t offset,
+                       uint64_t bytes)
+{
+    return offset + bytes <= mooi_block_offset(block) + mooi_block_bytes(block);
+}
+
 static moo_err export_own(moo_plane *plane, const struct mooi_region *region,
                           struct request *r)
 {
@@ -144,8 +150,7 @@ static moo_err export_own(moo_plane *plane, const struct mooi_region *region,
     struct mooi_block *block =
         mooi_block_at(&plane->arena, region->slab, offset);
 
-    if (!block || offset + r->bytes >
-                      mooi_block_offset(block) + mooi_block_bytes(block))
+    if (!block || !lies_within(block, offset, r->bytes))
         return export_copy(plane, r, r->flags);
     if (region->kind == MOOI_OWN_WORK)
         return grant(plane, block, offset, r, 0);
@@ -260,16 +265,42 @@ moo_err moo_empty(moo_plane *plane, size_t bytes, void **out)
     return err;
 }
 
+/* Our own memory is shared as it is, one hold more, if it need not be copied:
+ * the work mapping shows what the user mapping showed when it was sealed. */
+static int share_own(moo_plane *plane, const struct request *r, void **out)
+{
+    const struct mooi_region *region = mooi_region_find(plane, r->data);
+    struct mooi_block *block;
+    uint64_t offset;
+
+    if (!region || region->kind == MOOI_WINDOW || region->kind == MOOI_ALONE)
+        return 0;
+    offset = (uintptr_t)r->data - region->start;
+    block = mooi_block_at(&plane->arena, region->slab, offset);
+    if (!block || block->moved || !lies_within(block, offset, r->bytes))
+        return 0;
+    if (region->kind == MOOI_OWN_USER &&
+        (block->sent ? is_dirty(plane, r)
+                     : mooi_block_seal(&plane->arena, block) != MOO_OK))
+        return 0;
+    mooi_block_hold(block);
+    *out = plane->arena.slab[region->slab].work + offset;
+    return 1;
+}
+
 moo_err moo_share(moo_plane *plane, const void *data, size_t bytes, void **out)
 {
+    struct request r = {.data = data, .bytes = bytes};
     struct mooi_block *block;
     moo_err err = guard(plane);
 
     if (err != MOO_OK)
         return err;
-    err = copy_out(plane, data, bytes, &block);
-    if (err == MOO_OK)
-        *out = mooi_block_work(&plane->arena, block);
+    if (!share_own(plane, &r, out)) {
+        err = copy_out(plane, data, bytes, &block);
+        if (err == MOO_OK)
+            *out = mooi_block_work(&plane->arena, block);
+    }
     pthread_mutex_unlock(&plane->lock);
     return err;
 }

@@ -130,7 +130,7 @@ static moo_err accept_all(moo_plane *plane)
             accept_one(plane, socket);
         else if (errno == EAGAIN)
             return MOO_OK;
-        else if (errno == EINVAL) /* shut down */
+        else if (errno == EINVAL || errno == EBADF) /* shut down */
             return MOO_ECLOSED;
         else if (errno != EINTR && errno != ECONNABORTED)
             return MOO_ESYS;

@@ -159,9 +159,22 @@ static void hang_up(moo_plane *plane)
     for (struct mooi_owner *o = plane->owners; o; o = o->next)
         o->forget_at_ns = 1;
     mooi_owners_reap(plane);
-    /* Wakes whoever waits in accept; the number is kept so that it cannot
-     * come to mean another file to them. */
-    shutdown(plane->listener, SHUT_RDWR);
+    close_fd(&plane->epoll);
+    close_fd(&plane->wake);
+    close_fd(&plane->ledger_fd);
+    close_fd(&plane->pagemap); /* drops will clean all pages instead */
+}
+
+/* Under `accepting`, because a number must not come to mean another file to
+ * who waits there; they are woken first. */
+static void stop_accepting(moo_plane *plane)
+{
+    if (plane->listener >= 0)
+        shutdown(plane->listener, SHUT_RDWR);
+    pthread_mutex_lock(&plane->accepting);
+    close_fd(&plane->listener);
+    close_fd(&plane->directory);
+    pthread_mutex_unlock(&plane->accepting);
 }
 
 void moo_plane_close(moo_plane *plane)
@@ -169,6 +182,7 @@ void moo_plane_close(moo_plane *plane)
     if (atomic_load(&plane->forked))
         return;
     mooi_thread_stop(plane);
+    stop_accepting(plane);
     pthread_mutex_lock(&plane->lock);
     hang_up(plane);
     pthread_mutex_unlock(&plane->lock);
@@ -196,12 +210,6 @@ void moo_plane_free(moo_plane *plane)
     if (plane->ledger)
         mooi_ledger_unmap(plane->ledger, MOOI_LEDGER_ENTRIES);
     mooi_arena_fini(&plane->arena);
-    close_fd(&plane->ledger_fd);
-    close_fd(&plane->listener);
-    close_fd(&plane->epoll);
-    close_fd(&plane->wake);
-    close_fd(&plane->pagemap);
-    close_fd(&plane->directory);
     free(plane->lease);
     free(plane->region);
     pthread_mutex_destroy(&plane->accepting);

@@ -77,8 +77,10 @@ void moo_plane_free(moo_plane *plane);
  * MOO_ENOMEM: over the limit; see moo_holders. */
 moo_err moo_empty(moo_plane *plane, size_t bytes, void **out);
 
-/* A copy of data[0, bytes) in own shared memory, not to be written to, that
- * can be exported any number of times without another copy. */
+/* The present value of data[0, bytes) in own shared memory, not to be written
+ * to, that can be exported any number of times without a copy. It is a copy
+ * itself, unless `data` lies in a block of moo_empty or moo_share that was not
+ * written to since it was first exported or shared. */
 moo_err moo_share(moo_plane *plane, const void *data, size_t bytes, void **out);
 
 /* Declare that the memory at `data` is given away with its next export: the

@@ -41,7 +41,7 @@ def reduce_array(array: _Array) -> Any:
 
 def _reduce_laid_out(array: _Array) -> Any:
     shape, strides = array.shape, array.strides
-    if has_repeats(shape, strides):
+    if array.size and has_repeats(shape, strides):
         kept = array[without_repeats(shape, strides)]
         return rebuild_repeated, (kept, shape)
     if array.flags.c_contiguous or not is_dense(shape, strides, array.itemsize):
@@ -60,10 +60,29 @@ def _in_memory_order(array: _Array) -> _Array:
 
 
 def _buffer(flat: _Array) -> PickleBuffer | bytearray:
-    if flat.nbytes >= THRESHOLD:
-        exporter: Any = flat  # before Python 3.12 its type does not say Buffer
-        return PickleBuffer(exporter)
-    return bytearray(flat.tobytes())
+    if flat.nbytes < THRESHOLD:
+        return bytearray(flat.tobytes())
+    exporter: Any = flat  # before Python 3.12 its type does not say Buffer
+    if not flat.flags.writeable:
+        exporter = np.asarray(_Writable(flat))
+    return PickleBuffer(exporter)
+
+
+class _Writable:
+    """The memory of a read-only array, by its looks writable.
+
+    Pickle would make what arrives read-only as well; but it is the receiver's own.
+    """
+
+    def __init__(self, array: _Array) -> None:
+        self.array = array  # keeps the memory alive
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (array.nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+        }
 
 
 def _dtype_word(dtype: np.dtype[Any]) -> str | np.dtype[Any]:

@@ -37,11 +37,8 @@ def has_repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return any(s == 0 and n > 1 for n, s in zip(shape, strides))
 
 
-def without_repeats(
-    shape: Sequence[int], strides: Sequence[int]
-) -> tuple[slice, ...]:
+def without_repeats(shape: Sequence[int], strides: Sequence[int]) -> tuple[slice, ...]:
     """The index that keeps one element of every repeated dimension."""
     return tuple(
-        slice(0, 1) if s == 0 and n > 1 else slice(None)
-        for n, s in zip(shape, strides)
+        slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides)
     )

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
 
 from mooactor.tensors.layout import THRESHOLD
-from mooactor.tensors.plane import DataPlane
+from mooactor.tensors.plane import MEMORY_TYPES, DataPlane
 
 
 def move(plane: DataPlane, obj: Any) -> Any:
@@ -36,16 +37,38 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
 def _move_array(plane: DataPlane, array: Any) -> Any:
     if array.nbytes < THRESHOLD:
         return array
-    if plane.mark_moved(array.ctypes.data):
-        moved = array[...]
-    else:
-        memory = plane.empty_buffer(array.nbytes)
-        moved = np.ndarray(array.shape, array.dtype, memory)
-        moved[...] = array
-        plane.mark_moved(moved.ctypes.data)
-    # The one way to take an array's memory from it: unpickle an empty one into it.
-    array.__setstate__((1, (0,), array.dtype, False, b""))
+    root = _root(array)
+    if type(root) in MEMORY_TYPES and plane.mark_moved(array.ctypes.data):
+        start = np.frombuffer(root, np.uint8).ctypes.data
+        moved = np.ndarray(
+            array.shape, array.dtype, root, array.ctypes.data - start, array.strides
+        )
+        _empty(array, root)
+        return moved
+    moved = np.ndarray(array.shape, array.dtype, plane.empty_buffer(array.nbytes))
+    moved[...] = array
+    plane.mark_moved(moved.ctypes.data)
+    # Memory that belongs to the array cannot be taken from it: views may use it.
+    array.flags.writeable = False
     return moved
+
+
+def _root(array: Any) -> Any:
+    """What the memory of an array and all its views belongs to."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array
+
+
+def _empty(array: Any, root: Any) -> None:
+    # The one way to take an array's memory from it: unpickle an empty one into it.
+    # Views of it reach the memory by way of it, so the memory stays as long.
+    weakref.finalize(array, _let_go, root).atexit = False
+    array.__setstate__((1, (0,), array.dtype, False, b""))
+
+
+def _let_go(root: Any) -> None:
+    """Called when the last that could use the memory is gone."""
 
 
 def _move_tensor(plane: DataPlane, tensor: Any) -> Any:

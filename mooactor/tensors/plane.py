@@ -168,9 +168,10 @@ class DataPlane:
         return self._allocate(nbytes, lib.moo_empty, self._plane, nbytes)
 
     def share(self, buffer: Buffer) -> memoryview:
-        """A copy of `buffer` that `export` never copies again: do not write to it.
+        """The buffer's present value, read-only, which `export` never copies.
 
-        For values that go to several processes.
+        For values that go to several processes. It is a copy, unless the buffer is
+        memory of `empty_buffer` or `share`.
 
         Raises:
           OutOfMemory: the limit is reached.
@@ -258,6 +259,8 @@ if _missing is None:
     _new_pointer = functools.partial(ffi.new, ffi.typeof("void **"))
     _new_size = functools.partial(ffi.new, ffi.typeof("size_t *"))
     _bytes_of = bytes
+    # What memory handed out here looks like to numpy.
+    MEMORY_TYPES: tuple[type, ...] = (memoryview, ffi.buffer)
     _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
 
 

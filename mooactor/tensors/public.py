@@ -106,9 +106,9 @@ def move(obj: T) -> T:
     both sides with values of their own. Nothing is copied if the memory is shared
     and nobody else holds it; private memory is copied once, as in a plain send.
 
-    From here on `obj` is empty, so that a later use of it shows. The returned
-    object must not be used after it was sent; sending it again raises
-    `ValueError`. Other views of the same memory must not be used either.
+    From here on `obj` is empty (an array in private memory: read-only), so that a
+    later use of it shows. The returned object must not be used after it was sent;
+    sending it again raises `ValueError`. Nor must other views of the same memory.
 
     Where there is no runtime and for objects of other types, `obj` is returned.
     """

@@ -100,7 +100,7 @@ def _reduce_laid_out(
     plain: torch.Tensor, name: str, stand_in: torch.dtype | None, flags: int
 ) -> Any:
     shape, strides = tuple(plain.shape), plain.stride()
-    if has_repeats(shape, strides):
+    if plain.numel() and has_repeats(shape, strides):
         kept = plain[without_repeats(shape, strides)]
         return rebuild_repeated, (kept, shape, flags)
     if not is_dense(shape, strides, 1):

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""The C tests, as one test each: `make -C tests/c check` by another name."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob(kind))
+
+needs_compiler = pytest.mark.skipif(
+    shutil.which("make") is None or shutil.which("gcc") is None,
+    reason="make and gcc are needed to build the C tests",
+)
+
+
+def make(*arguments: str) -> None:
+    done = subprocess.run(
+        ["make", "-s", "-C", str(HERE), *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@needs_compiler
+@pytest.mark.timeout(240)  # the first one compiles all of cext/
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(program: str) -> None:
+    make("check", f"TESTS={program}")
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("sanitizer", ["address", "undefined", "thread"])
+def test_under_sanitizer(sanitizer: str) -> None:
+    make("check", f"SANITIZER={sanitizer}")
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("clang") is None, reason="libFuzzer needs clang")
+@pytest.mark.timeout(120)
+def test_fuzzing_the_parsers() -> None:
+    make("fuzz", "SECONDS=20")

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: MIT
+"""Values between planes: what arrives, what it costs, who sees whose writes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from mooactor import ActorDied, InternalError, OutOfMemory
+from mooactor.tensors import DataPlane
+from tests.tensors.conftest import eventually
+from tests.tensors.worker import Worker
+
+MB = 1 << 20
+Planes = Callable[..., DataPlane]
+
+
+@pytest.mark.parametrize("nbytes", [1, 4095, 4096, 4097, 1 << 16, 3 * MB + 5])
+def test_bytes_arrive_as_they_were(new_planes_pair, nbytes):
+    sender, receiver = new_planes_pair
+    sent = os.urandom(nbytes)
+    assert bytes(receiver.import_(sender.export(sent, receiver.process_id))) == sent
+    assert sender.statistics()["used"] == 0
+
+
+@pytest.fixture
+def new_planes_pair(new_plane: Planes) -> tuple[DataPlane, DataPlane]:
+    return new_plane(), new_plane()
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        b"12345678",
+        bytearray(b"12345678"),
+        memoryview(b"0123456789")[1:9],
+        pickle.PickleBuffer(np.arange(4, dtype=np.int16)),
+        pickle.PickleBuffer(np.asfortranarray(np.ones((2, 2), np.uint16))),
+        np.arange(8, dtype=np.uint8),
+    ],
+    ids=lambda buffer: type(buffer).__name__,
+)
+def test_every_kind_of_buffer_is_taken(plane, buffer):
+    expected = (
+        bytes(buffer.raw())
+        if isinstance(buffer, pickle.PickleBuffer)
+        else bytes(memoryview(buffer).cast("B"))
+    )
+    assert bytes(plane.import_(plane.export(buffer, plane.process_id))) == expected
+
+
+def test_the_receiver_writes_for_itself_only(plane, worker):
+    shared = plane.share(bytes(MB))
+    for _ in range(2):
+        worker.call("keep", plane.export(shared, worker.id))
+        worker.call("write", 5, 77)
+        assert worker.call("read", 5) == 77
+        assert shared[5] == 0
+    assert plane.statistics()["exports_copied"] == 0
+
+
+def test_reused_memory_shows_no_trace_of_earlier_writes(plane, worker):
+    for value in range(1, 6):
+        worker.call("keep", plane.export(bytes([value]) * MB, worker.id))
+        assert worker.call("read", 7) == value
+        worker.call("write", 7, 200)
+        worker.call("drop")
+    assert plane.statistics()["reserved"] == 64 * MB
+
+
+def test_shared_memory_is_sent_without_a_copy(plane, worker):
+    memory = plane.empty_buffer(4 * MB)
+    memory[0] = 1
+    for _ in range(3):
+        worker.call("keep", plane.export(memory, worker.id))
+    assert plane.statistics()["bytes_copied"] == 0
+    memory[0] = 2  # not seen by those who have it, seen by the next
+    assert worker.call("read", 0) == 1
+    assert worker.call("keep", plane.export(memory, worker.id))[0] == 2
+    assert plane.statistics()["bytes_copied"] == 4 * MB
+
+
+def test_a_part_of_shared_memory_can_be_sent(plane, worker):
+    memory = plane.empty_buffer(MB)
+    memory[5000:5016] = b"sixteen letters!"
+    assert worker.call("keep", plane.export(memory[5000:6000], worker.id)) == (
+        b"sixteen letters!"
+    )
+    assert plane.statistics()["bytes_copied"] == 0
+
+
+def test_received_memory_is_passed_on_by_its_owner(plane, new_worker):
+    first, second = new_worker(), new_worker()
+    first.call("keep", plane.export(b"\x05" * MB, first.id))
+    descriptor, copies = first.call("pass_on", second.id)
+    assert copies == 0
+    first.call("drop")
+    assert second.call("keep", descriptor) == b"\x05" * 16
+    assert plane.statistics()["leases"] == 1
+
+
+def test_received_memory_that_was_written_to_is_copied_when_passed_on(
+    plane, new_worker
+):
+    first, second = new_worker(), new_worker()
+    first.call("keep", plane.export(b"\x05" * MB, first.id))
+    first.call("write", 0, 6)
+    descriptor, copies = first.call("pass_on", second.id)
+    assert copies == 1
+    assert second.call("keep", descriptor) == b"\x06" + b"\x05" * 15
+
+
+def test_memory_may_come_back_to_its_owner(plane, worker):
+    worker.call("keep", plane.export(b"\x05" * MB, worker.id))
+    descriptor, copies = worker.call("pass_on", plane.process_id)
+    back = plane.import_(descriptor)
+    assert copies == 0
+    assert back[:3] == b"\x05\x05\x05"
+    back[0] = 9
+    assert worker.call("read", 0) == 5
+
+
+def test_the_lease_ends_with_the_last_user_of_the_memory(plane):
+    array = np.frombuffer(
+        plane.import_(plane.export(bytes(MB), plane.process_id)), np.uint8
+    )
+    part = array[10:20].reshape(2, 5)
+    del array
+    gc.collect()
+    assert plane.statistics()["imports"] == 1
+    del part
+    assert plane.statistics()["imports"] == 0
+    assert plane.statistics()["used"] == 0
+
+
+def test_revoked_and_discarded_descriptors_hold_nothing(plane, worker):
+    plane.revoke(plane.export(bytes(MB), worker.id))
+    worker.call("discard", plane.export(bytes(MB), worker.id))
+    assert plane.statistics()["leases"] == 0
+    assert plane.statistics()["used"] == 0
+
+
+def test_a_descriptor_is_good_for_one_import(plane):
+    descriptor = plane.export(b"x", plane.process_id)
+    kept = plane.import_(descriptor)
+    with pytest.raises(InternalError, match="imported or revoked before"):
+        plane.import_(descriptor)
+    assert kept == b"x"
+
+
+@pytest.mark.parametrize("descriptor", [b"", b"MD", b"\0" * 40, b"x" * 40, b"MD" * 20])
+def test_what_is_no_descriptor_is_refused(plane, descriptor):
+    for method in (plane.import_, plane.discard, plane.revoke):
+        with pytest.raises(ValueError, match="malformed|version"):
+            method(descriptor)
+
+
+def test_an_empty_buffer_is_refused(plane):
+    with pytest.raises(ValueError, match="invalid argument"):
+        plane.export(b"", plane.process_id)
+
+
+def test_out_of_memory_names_sizes_and_holders(new_plane, worker):
+    plane = new_plane(memory_limit=8 * MB)
+    for _ in range(3):
+        worker.call("keep", plane.export(bytes(2 * MB), worker.id))
+    own = plane.empty_buffer(MB)
+    with pytest.raises(OutOfMemory) as caught:
+        plane.export(bytes(2 * MB), worker.id)
+    message = str(caught.value)
+    assert "no room for 2.1 MB" in message
+    assert "7.34 MB of 8.39 MB are in use" in message
+    assert f"process {worker.id:016x} holds 6.29 MB by 3 leases" in message
+    assert "this process itself uses 1.05 MB" in message
+    worker.call("drop")
+    plane.export(bytes(2 * MB), worker.id)  # everything else goes on
+    assert len(own) == MB
+
+
+def test_a_forked_child_gets_one_clear_error(worker):
+    assert "forked child" in worker.call("forked_child_says")
+
+
+def test_without_the_key_there_is_no_contact(new_plane):
+    ours, stranger = new_plane(), new_plane(key=b"some other key")
+    descriptor = stranger.export(b"secret", ours.process_id)
+    assert stranger.statistics()["peers"] == 0  # it cannot even find the socket
+    assert ours.statistics()["owners"] == 0
+    stranger.revoke(descriptor)
+
+
+def test_others_must_not_be_able_to_enter_the_directory(tmp_path, new_id):
+    tmp_path.chmod(0o755)
+    with pytest.raises(PermissionError, match="mode 0700"):
+        DataPlane(str(tmp_path), new_id(), b"key")
+
+
+def test_the_directorys_name_may_be_long(tmp_path, new_id):
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir(mode=0o700)
+    plane = DataPlane(str(deep), new_id(), b"key")
+    assert bytes(plane.import_(plane.export(b"x", plane.process_id))) == b"x"
+    plane.close()
+
+
+def test_a_closed_plane_refuses_work_and_keeps_its_buffers(plane, worker):
+    received = plane.import_(worker.call("make", 7, MB, plane.process_id))
+    made = plane.empty_buffer(MB)
+    made[0] = 8
+    plane.close()
+    plane.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        plane.export(b"x", worker.id)
+    with pytest.raises(RuntimeError, match="closed"):
+        plane.import_(bytes(40))
+    for value in range(20):  # the owner goes on, and does not reuse what we hold
+        worker.call("make", value, MB, worker.id)
+    assert received[0] == received[-1] == 7
+    assert made[0] == 8
+    received[0] = 9
+    assert worker.call("statistics")["leases"] >= 1
+
+
+def test_nothing_appears_in_dev_shm(plane, worker):
+    before = os.listdir("/dev/shm")
+    worker.call("keep", plane.export(bytes(MB), worker.id))
+    assert os.listdir("/dev/shm") == before
+
+
+def test_threads_share_a_plane(new_plane):
+    planes = [new_plane(), new_plane()]
+    start = threading.Barrier(4)
+
+    def shuttle(number: int) -> None:
+        here, there = planes[number % 2], planes[1 - number % 2]
+        start.wait()
+        for step in range(100):
+            value = np.full(50_000 + step, number, np.uint8)
+            got = np.frombuffer(
+                there.import_(here.export(value, there.process_id)), np.uint8
+            )
+            np.testing.assert_array_equal(got, value)
+            got[:] = 99
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(shuttle, range(4)))
+    gc.collect()
+    assert [plane.statistics()["used"] for plane in planes] == [0, 0]
+
+
+def test_a_group_of_receivers_shares_one_copy(plane, new_worker):
+    workers: list[Worker] = [new_worker() for _ in range(3)]
+    shared = plane.share(np.full(3 * MB, 4, np.uint8))
+    for worker in workers:
+        assert worker.call("keep", plane.export(shared, worker.id))[0] == 4
+    del shared
+    stats = plane.statistics()
+    assert (stats["blocks"], stats["leases"]) == (1, 3)
+    assert stats["bytes_copied"] == 3 * MB
+    for worker in workers:
+        worker.call("drop")
+    assert eventually(lambda: plane.statistics()["used"] == 0)
+
+
+def test_sharing_what_is_shared_copies_nothing(plane, worker):
+    memory = plane.empty_buffer(MB)
+    memory[0] = 1
+    shared = plane.share(memory)
+    memory[0] = 2
+    assert shared[0] == 1
+    assert worker.call("keep", plane.export(shared, worker.id))[0] == 1
+    assert plane.statistics()["bytes_copied"] == 0
+    assert plane.share(memory)[0] == 2
+    assert plane.statistics()["bytes_copied"] == MB
+
+
+def test_the_repr_is_worth_logging(plane):
+    memory = plane.empty_buffer(MB)
+    assert "1.05 MB of" in repr(plane)
+    assert "1 blocks" in repr(plane)
+    assert len(memory) == MB
+
+
+def test_sending_to_the_dead_says_so(plane, worker):
+    worker.call("keep", plane.export(bytes(MB), worker.id))
+    worker.kill()
+    assert eventually(lambda: plane.statistics()["leases"] == 0)
+    with pytest.raises(ActorDied, match="is gone"):
+        plane.export(bytes(MB), worker.id)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""What is left after a kill -9 of either side, and after none: nothing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+
+import pytest
+
+from mooactor import ActorDied
+from mooactor.tensors import plane as plane_module
+from tests.tensors.conftest import eventually, slab_mappings
+
+MB = 1 << 20
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_killed_receivers_memory_comes_back(plane, worker):
+    for _ in range(5):
+        worker.call("keep", plane.export(bytes(MB), worker.id))
+    assert plane.statistics()["leases"] == 5
+    worker.kill()
+    assert eventually(lambda: plane.statistics()["used"] == 0)
+    assert plane.statistics()["revoked"] == 5
+
+
+def test_so_does_what_it_never_looked_at(plane, worker):
+    plane.export(bytes(MB), worker.id)
+    worker.kill()
+    assert eventually(lambda: plane.statistics()["used"] == 0)
+
+
+def test_so_it_does_if_a_forked_child_of_it_lives_on(plane, worker):
+    worker.call("keep", plane.export(bytes(MB), worker.id))
+    child = worker.call("forked_child_lives_on")
+    worker.kill()
+    try:
+        assert eventually(lambda: plane.statistics()["used"] == 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_receiver_killed_in_mid_work_leaks_nothing(plane, new_worker):
+    chance = random.Random(11)
+    for _ in range(5):
+        worker = new_worker()
+        for _ in range(chance.randrange(20)):
+            worker.tell("keep", plane.export(bytes(MB // 4), worker.id))
+            if chance.random() < 0.5:
+                worker.tell("drop")
+        worker.kill()
+        assert eventually(lambda: plane.statistics()["used"] == 0)
+    assert plane.statistics()["slabs"] == 1
+
+
+def test_a_death_before_the_first_contact_is_told_by_the_control_plane(plane, new_id):
+    never = new_id()
+    plane.export(bytes(MB), never)
+    plane.peer_lost(never)
+    assert plane.statistics()["used"] == 0
+    with pytest.raises(ActorDied):
+        plane.export(bytes(MB), never)
+
+
+def test_received_data_outlives_its_owner(plane, worker):
+    held = plane.import_(worker.call("make", 7, MB, plane.process_id))
+    under_way = worker.call("make", 8, MB, plane.process_id)
+    worker.kill()
+    plane.peer_lost(worker.id)
+    late = plane.import_(under_way)  # sent before the death, looked at after it
+    assert (held[0], held[-1], late[0], late[-1]) == (7, 7, 8, 8)
+    late[0] = 9
+    assert late[0] == 9
+
+
+def test_the_first_message_of_a_killed_process_can_be_read(plane, worker):
+    descriptor = worker.call("make", 7, MB, plane.process_id)
+    worker.kill()
+    assert plane.import_(descriptor)[MB - 1] == 7
+
+
+def test_a_dead_owners_memory_goes_with_its_last_user(plane, worker, monkeypatch):
+    monkeypatch.setattr(plane_module, "GRACE_MS", 0)
+    before = len(slab_mappings())
+    held = plane.import_(worker.call("make", 7, MB, plane.process_id))
+    assert len(slab_mappings()) > before
+    worker.kill()
+    plane.peer_lost(worker.id)
+    assert held[0] == 7
+    del held
+    assert eventually(lambda: len(slab_mappings()) == before)
+
+
+def test_discarding_after_the_owners_death_is_no_error(plane, worker):
+    descriptor = worker.call("make", 7, MB, plane.process_id)
+    other = worker.call("make", 7, MB, plane.process_id)
+    plane.discard(descriptor)
+    worker.kill()
+    plane.discard(other)
+
+
+def test_a_thousand_messages_open_no_files_and_no_mappings(plane, worker):
+    def exchange() -> None:
+        got = plane.import_(worker.call("make", 1, MB // 8, plane.process_id))
+        assert worker.call("keep", plane.export(got, worker.id))[0] == 1
+        worker.call("drop")
+
+    for _ in range(5):
+        exchange()
+    gc.collect()
+    files, mappings = open_files(), len(slab_mappings())
+    for _ in range(500):
+        exchange()
+    gc.collect()
+    assert (open_files(), len(slab_mappings())) == (files, mappings)
+
+
+def test_a_plane_that_goes_takes_all_with_it(new_id, directory):
+    from mooactor.tensors import DataPlane
+
+    files, mappings = open_files(), len(slab_mappings())
+    plane = DataPlane(directory, new_id(), b"key")
+    buffer = plane.import_(plane.export(bytes(MB), plane.process_id))
+    plane.close()
+    del plane
+    assert buffer[0] == 0
+    del buffer
+    gc.collect()
+    assert (open_files(), len(slab_mappings())) == (files, mappings)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""Another process with a data plane of its own, for the tests.
+
+`Worker` is its handle. The process reads pickled (method, arguments) from its
+standard input and answers (ok, result) on its standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from typing import Any
+
+KEY = b"the key of this test session"
+
+
+class Role:
+    """What the other process can be asked to do."""
+
+    def __init__(self, directory: str, process_id: int) -> None:
+        from mooactor.tensors import DataPlane
+
+        self.plane = DataPlane(directory, process_id, KEY)
+        self.kept: list[memoryview] = []
+
+    def keep(self, descriptor: bytes) -> bytes:
+        """Import and hold on to it; returns the first 16 bytes."""
+        self.kept.append(self.plane.import_(descriptor))
+        return bytes(self.kept[-1][:16])
+
+    def write(self, at: int, value: int) -> None:
+        """Write into the latest import, wherever that goes."""
+        self.kept[-1][at] = value
+
+    def read(self, at: int) -> int:
+        return self.kept[-1][at]
+
+    def drop(self) -> None:
+        self.kept.clear()
+
+    def discard(self, descriptor: bytes) -> None:
+        self.plane.discard(descriptor)
+
+    def make(self, value: int, nbytes: int, to: int) -> bytes:
+        """Export so many bytes of that value."""
+        return self.plane.export(bytes([value]) * nbytes, to)
+
+    def pass_on(self, to: int) -> tuple[bytes, int]:
+        """Export the latest import; returns how many copies that took, too."""
+        before = self.plane.statistics()["exports_copied"]
+        descriptor = self.plane.export(self.kept[-1], to)
+        return descriptor, self.plane.statistics()["exports_copied"] - before
+
+    def statistics(self) -> dict[str, int]:
+        return self.plane.statistics()
+
+    def forked_child_says(self) -> str:
+        """What a forked child hears when it uses the plane."""
+        read, write = os.pipe()
+        if os.fork() == 0:
+            try:
+                self.plane.export(b"x", 1 << 16)
+            except RuntimeError as error:
+                os.write(write, str(error).encode())
+            os._exit(0)
+        os.close(write)
+        os.wait()
+        with os.fdopen(read) as pipe:
+            return pipe.read()
+
+    def forked_child_lives_on(self) -> int:
+        """Leave a child behind that outlives this process; returns its pid."""
+        pid = os.fork()
+        if pid == 0:
+            os.close(0)
+            os.close(1)
+            os.read(os.pipe()[0], 1)  # for ever
+        return pid
+
+    def limit_descriptors(self, count: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+class Worker:
+    """The other process, seen from here."""
+
+    def __init__(self, directory: str, process_id: int) -> None:
+        self.id = process_id
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, directory, str(process_id)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        self.pid = self._process.pid
+
+    def call(self, method: str, *args: Any) -> Any:
+        self.tell(method, *args)
+        assert self._process.stdout is not None
+        ok, result = pickle.load(self._process.stdout)
+        if not ok:
+            raise result
+        return result
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Ask and do not wait for the answer."""
+        assert self._process.stdin is not None
+        pickle.dump((method, args), self._process.stdin)
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL, wherever it is."""
+        self._process.kill()
+        self.close()
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+        self._process.wait()
+
+
+def main() -> None:
+    role = Role(sys.argv[1], int(sys.argv[2]))
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            method, args = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer = (True, getattr(role, method)(*args))
+        except Exception as error:
+            answer = (False, error)
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -182,7 +182,11 @@ class RemoteMethod:
         return f"{self._handle._label}.{self._spec.name}"
 
     def _start(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], blocking: bool
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        blocking: bool,
+        awaited: bool = False,
     ) -> Ref[Any]:
         bound = self._handle._bound
         if bound is None or bound[0] is not _process._current:
@@ -193,11 +197,13 @@ class RemoteMethod:
             spec.check(args, kwargs)
         options = self._options
         ref: Ref[Any] = Ref(runtime, self, options.timeout)
-        runtime.call(link, ref, self._wire, args, kwargs, 0, options, blocking)
+        runtime.call(
+            link, ref, self._wire, args, kwargs, 0, options, blocking, None, awaited
+        )
         return ref
 
     async def _awaited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ref = self._start(args, kwargs, False)
+        ref = self._start(args, kwargs, False, awaited=True)
         try:
             return await ref
         except asyncio.CancelledError:

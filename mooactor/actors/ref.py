@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from mooactor import errors
 from mooactor.control import envelope
+from mooactor.process.calls import context
 from mooactor.process.objects import PINNED
 from mooactor.process.outcome import Outcome
 from mooactor.process.runtime import Runtime, current_runtime, lent_to
@@ -167,9 +168,14 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if self._deadline is not None:
             left = max(0.0, self._deadline - perf_counter())
             timer = loop.call_later(left, self.expire)
+        call = context.get()
+        if call is not None:
+            call.awaits.append(self)
         try:
             await future
         finally:
+            if call is not None:
+                call.awaits.remove(self)
             self.unlisten(done)
             if timer is not None:
                 timer.cancel()

@@ -82,6 +82,7 @@ class CallContext:
         "cancelled",
         "method",
         "serial",
+        "awaits",
     )
 
     def __init__(
@@ -104,6 +105,7 @@ class CallContext:
         self.cancelled = False
         self.method = method
         self.serial = serial
+        self.awaits: list[Any] = []  # the Refs that an async method sleeps on
 
 
 context: ContextVar[CallContext | None] = ContextVar("mooactor call", default=None)

@@ -83,41 +83,44 @@ class DeadlockDetector:
                 if deadline is not None and perf_counter() >= deadline:
                     return False
                 step = _NEXT_PROBE_S
-                self._probe(outcome, runtime.process_id, self._wait_id, [])
+                self._probe(outcome, hop, runtime.process_id, self._wait_id, [])
         finally:
             self._waiting = previous
 
     def _probe(
-        self, outcome: Outcome, initiator: int, wait_id: int, path: list[str]
+        self, outcome: Outcome, hop: str, initiator: int, wait_id: int, path: list[str]
     ) -> None:
-        link, waiting = outcome.link, self._waiting
-        if link is None or waiting is None or len(path) >= _MAX_HOPS:
+        """Ask the actor that `outcome` is to come from whom it waits for."""
+        link = outcome.link
+        if link is None or hop in path or len(path) >= _MAX_HOPS:
             return
-        hops = "\0".join([*path, waiting[2]])
+        hops = "\0".join([*path, hop])
         payload = _HEAD.pack(initiator, wait_id) + hops.encode()
-        self._runtime.post(link.process_id, envelope.PROBE, 0, payload)
+        self._runtime.post(link.process_id, envelope.PROBE, outcome.call_id, payload)
 
-    def on_probe(self, number: int, payload: bytes) -> None:
-        """Somebody waits, directly or not, for this actor."""
-        waiting = self._waiting
-        if waiting is None:
-            return  # we do not wait: no cycle through here
+    def on_probe(self, sender: int, call_id: int, payload: bytes) -> None:
+        """Somebody waits, directly or not, for a call that `sender` made here."""
         if len(payload) < _HEAD.size:
             raise envelope.MalformedMessage("a probe is cut short")
         initiator, wait_id = _HEAD.unpack_from(payload)
         path = payload[_HEAD.size :].decode(errors="replace").split("\0")
-        if initiator != self._runtime.process_id:
-            if waiting[2] not in path:
-                self._probe(waiting[1], initiator, wait_id, path)
-        elif wait_id == waiting[0]:
-            self._found(waiting[1], path)
+        waiting = self._waiting
+        if initiator == self._runtime.process_id:
+            if waiting is not None and wait_id == waiting[0]:
+                self._found(waiting[1], path)
+        elif waiting is not None:
+            # A serial actor: whatever it waits for holds up every call to it.
+            self._probe(waiting[1], waiting[2], initiator, wait_id, path)
+        elif self._runtime.server is not None:
+            for hop, outcome in self._runtime.server.awaited_by(sender, call_id):
+                self._probe(outcome, hop, initiator, wait_id, path)
 
     def _found(self, outcome: Outcome, path: list[str]) -> None:
         labels = tuple(hop.partition(" ")[2] for hop in path)
         cycle = " -> ".join([*labels, labels[0]])
         error = DeadlockError(
-            f"a cycle of blocking calls: {cycle}; use .remote() or .tell() at one "
-            "point of it, or make one of the actors async",
+            f"a cycle of calls that wait for each other: {cycle}; use .remote() or "
+            ".tell() at one point of it",
             cycle=labels,
         )
         if outcome.set_error(error):

@@ -56,6 +56,7 @@ class Server(Protocol):
     def on_stop(self, sender: int) -> None: ...
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool: ...
     def on_process_lost(self, process_id: int) -> None: ...
+    def awaited_by(self, sender: int, call_id: int) -> list[tuple[str, Outcome]]: ...
 
 
 class Runtime:
@@ -185,12 +186,13 @@ class Runtime:
         options: CallOptions,
         blocking: bool,
         prepared: Stored | None = None,
+        awaited: bool = False,
     ) -> None:
         """Send a call whose result will be `outcome`.
 
         With `blocking` the caller is about to wait for it: the chain of waiting
-        actors travels along, and the message leaves at once. `prepared` holds the
-        arguments encoded already, for calls of a group.
+        actors travels along, and the message leaves at once; the chain also with
+        `awaited`. `prepared` holds arguments encoded already, for calls of a group.
         """
         if link.cause is not None:
             raise link.gone()
@@ -201,7 +203,7 @@ class Runtime:
         timeout = options.timeout
         if caller is not None:
             timeout = _remaining(timeout, caller.deadline)
-            if blocking and caller.serial:
+            if awaited or (blocking and caller.serial):
                 self.deadlocks.refuse_cycle(link, caller)
                 chain = envelope.pack_chain((*caller.chain[-63:], caller.actor_id))
         if not args and not kwargs:
@@ -598,7 +600,7 @@ class Runtime:
         elif kind == envelope.RELEASE:
             self.objects.borrow(number, sender, -1)
         elif kind == envelope.PROBE:
-            self.deadlocks.on_probe(number, bytes(record.payload))
+            self.deadlocks.on_probe(sender, number, bytes(record.payload))
         elif server is not None:
             if kind == envelope.CANCEL:
                 server.on_cancel(sender, number)

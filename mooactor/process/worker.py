@@ -155,6 +155,14 @@ class Worker:
                     job.context.cancelled = True
                 self.cancel_running(job)
 
+    def awaited_by(self, sender: int, call_id: int) -> list[tuple[str, Outcome]]:
+        """What a call that runs here sleeps on, for deadlock detection."""
+        job = self.running.get((sender, call_id))
+        if job is None or job.context is None:
+            return []
+        hop = f"{self.runtime.actor_id:x} {self.label}"
+        return [(hop, outcome) for outcome in list(job.context.awaits)]
+
     # -- for subclasses ----------------------------------------------------
 
     def wake(self) -> None:

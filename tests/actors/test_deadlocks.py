@@ -66,6 +66,26 @@ def test_two_actors_that_call_each_other_at_once_are_told(spawn: Any) -> None:
     assert [a.leaf(), b.leaf()] == ["leaf", "leaf"]
 
 
+@moo.actor
+class Relay:
+    async def leaf_of(self, knot: Any) -> Any:
+        return await knot.leaf.remote()
+
+
+@moo.actor
+class AsksRelay(Knot):
+    def ask(self, relay: Any) -> Any:
+        return relay.leaf_of.remote(moo.current().handle).get()
+
+
+def test_a_cycle_through_an_async_actor_is_found(spawn: Any) -> None:
+    asker, relay = spawn(AsksRelay), spawn(Relay)
+    error = asker.ask.remote(relay).exception(timeout=10)
+    assert isinstance(error, moo.DeadlockError)
+    assert error.cycle == ("AsksRelay", "Relay")
+    assert relay.leaf_of.remote(asker).get() == "leaf"
+
+
 def test_a_long_chain_without_a_cycle_is_fine(spawn: Any) -> None:
     actors = [spawn(Knot) for _ in range(5)]
     assert actors[0].round(actors[1:]) == "leaf"

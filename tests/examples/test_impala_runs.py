@@ -158,8 +158,11 @@ def test_atari_from_pixels_to_evaluation_and_recording(
     assert int(row["frames"]) == 4 * int(row["step"]) >= 16_000
     means = re.findall(r"policy: return ([\d.]+) \(95% .*\) over 4 full games", printed)
     assert len(means) == 2
-    assert Image.open(tmp_path / "game.gif").size == (160, 210)
-    assert Image.open(tmp_path / "curve.png").size[0] > 0
+    with Image.open(tmp_path / "game.gif") as film:
+        assert film.size == (160, 210)
+        assert film.is_animated  # type: ignore[attr-defined]
+    with Image.open(tmp_path / "curve.png") as curve:
+        assert curve.format == "PNG"
     assert list(tmp_path.glob("events.out.tfevents.*"))
 
 

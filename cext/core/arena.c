@@ -306,7 +306,7 @@ static moo_err remap_user(struct mooi_slab *slab,
 }
 
 moo_err mooi_block_publish(struct mooi_arena *arena, struct mooi_block *block,
-                           char **out)
+                           char **out, int *stale)
 {
     struct mooi_slab *slab = &arena->slab[block->slab];
 
@@ -314,7 +314,8 @@ moo_err mooi_block_publish(struct mooi_arena *arena, struct mooi_block *block,
         slab->user = mooi_map(NULL, slab->fd, 0, slab->bytes, MOOI_SHARED);
     if (!slab->user)
         return MOO_ENOMEM;
-    if (mooi_bits_any(slab->privates, block->page, block->pages) &&
+    *stale = mooi_bits_any(slab->privates, block->page, block->pages);
+    if (*stale &&
         remap_user(slab, block, MOOI_SHARED) != MOO_OK)
         return MOO_ENOMEM;
     block->user = 1;

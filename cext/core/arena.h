@@ -77,9 +77,10 @@ size_t mooi_block_offset(const struct mooi_block *block);
 size_t mooi_block_bytes(const struct mooi_block *block);
 char *mooi_block_work(struct mooi_arena *arena, const struct mooi_block *block);
 
-/* Make the block visible in the slab's user mapping, shared. *out is there. */
+/* Make the block visible in the slab's user mapping, shared. *out is there.
+ * *stale: its pages were mapped anew; mooi_pages_populate saves their faults. */
 moo_err mooi_block_publish(struct mooi_arena *arena, struct mooi_block *block,
-                           char **out);
+                           char **out, int *stale);
 
 /* From now on writes to the user mapping of the block stay private. */
 moo_err mooi_block_seal(struct mooi_arena *arena, struct mooi_block *block);

@@ -231,12 +231,13 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
     return err;
 }
 
-static moo_err publish(moo_plane *plane, struct mooi_block *block, char **out)
+static moo_err publish(moo_plane *plane, struct mooi_block *block, char **out,
+                       int *stale)
 {
     struct mooi_slab *slab = &plane->arena.slab[block->slab];
     struct mooi_region region = {.kind = MOOI_OWN_USER, .slab = block->slab};
     int is_new = !slab->user;
-    moo_err err = mooi_block_publish(&plane->arena, block, out);
+    moo_err err = mooi_block_publish(&plane->arena, block, out, stale);
 
     if (err != MOO_OK || !is_new)
         return err;
@@ -249,20 +250,24 @@ moo_err moo_empty(moo_plane *plane, size_t bytes, void **out)
 {
     struct mooi_block *block;
     char *at;
+    int stale = 0;
     moo_err err = guard(plane);
 
     if (err != MOO_OK)
         return err;
     err = alloc(plane, bytes, &block);
     if (err == MOO_OK) {
-        err = publish(plane, block, &at);
+        err = publish(plane, block, &at, &stale);
         if (err != MOO_OK)
             mooi_block_rele(&plane->arena, block);
-        else
-            *out = at;
     }
     pthread_mutex_unlock(&plane->lock);
-    return err;
+    if (err != MOO_OK)
+        return err;
+    if (stale)
+        mooi_pages_populate(at, mooi_round_up(bytes));
+    *out = at;
+    return MOO_OK;
 }
 
 /* Our own memory is shared as it is, one hold more, if it need not be copied:

@@ -54,6 +54,16 @@ void *mooi_map(void *at, int fd, size_t offset, size_t bytes,
     return mapped == MAP_FAILED ? NULL : mapped;
 }
 
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#endif
+
+void mooi_pages_populate(void *at, size_t bytes)
+{
+    /* Reading suffices: shared pages of a memfd are mapped writable at once. */
+    madvise(at, bytes, MADV_POPULATE_READ);
+}
+
 int mooi_pagemap_open(void)
 {
     return open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);

@@ -122,11 +122,13 @@ static void a_sealed_block_keeps_later_writes_to_itself(void)
     struct mooi_arena arena;
     struct mooi_block *block;
     char *user, *work;
+    int stale;
 
     mooi_arena_init(&arena, 64 * MB);
     CHECK(mooi_block_alloc(&arena, 8192, &block) == MOO_OK);
-    CHECK(mooi_block_publish(&arena, block, &user) == MOO_OK);
+    CHECK(mooi_block_publish(&arena, block, &user, &stale) == MOO_OK);
     work = mooi_block_work(&arena, block);
+    CHECK(!stale);
     user[0] = 1;
     CHECK(work[0] == 1);
     CHECK(mooi_block_seal(&arena, block) == MOO_OK);
@@ -135,7 +137,9 @@ static void a_sealed_block_keeps_later_writes_to_itself(void)
     CHECK(work[0] == 1);
     mooi_block_rele(&arena, block);
     CHECK(mooi_block_alloc(&arena, 8192, &block) == MOO_OK);
-    CHECK(mooi_block_publish(&arena, block, &user) == MOO_OK);
+    CHECK(mooi_block_publish(&arena, block, &user, &stale) == MOO_OK);
+    CHECK(stale);
+    mooi_pages_populate(user, 8192);
     user[0] = 3; /* the same pages, shared again */
     CHECK(mooi_block_work(&arena, block)[0] == 3);
     mooi_block_rele(&arena, block);

@@ -265,6 +265,9 @@ void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block)
     assert(block->holds);
     if (--block->holds)
         return;
+    if (block->sent) /* private copies that its user made */
+        madvise(slab->user + mooi_block_offset(block), mooi_block_bytes(block),
+                MADV_DONTNEED);
     arena->used -= mooi_block_bytes(block);
     arena->blocks--;
     slab->used_pages -= block->pages;

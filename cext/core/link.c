@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -131,8 +132,10 @@ moo_err mooi_link_receive(int socket, struct mooi_message *out, int *fd,
                                      : MOO_ESYS;
     *fd = detach(&header);
     err = mooi_message_parse(bytes, (size_t)got, out);
-    if (err == MOO_OK && (header.msg_flags & MSG_CTRUNC))
-        err = MOO_EPROTO;
+    if (err == MOO_OK && (header.msg_flags & MSG_CTRUNC)) {
+        errno = EMFILE;
+        err = MOO_ESYS;
+    }
     if (err != MOO_OK && *fd >= 0) {
         close(*fd);
         *fd = -1;
@@ -154,9 +157,31 @@ static moo_err address_of(moo_plane *plane, const char *name,
     return length < (int)sizeof out->sun_path ? MOO_OK : MOO_EINVAL;
 }
 
+/* Between this many and the limit there is room for what one contact brings. */
+#define ROOM (MOOI_MAX_SLABS + 8)
+
+void mooi_link_make_room(int fd)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) ||
+        (rlim_t)fd + ROOM < limit.rlim_cur || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur =
+        limit.rlim_max > 2 * limit.rlim_cur ? 2 * limit.rlim_cur + ROOM
+                                            : limit.rlim_max;
+    if (limit.rlim_cur > limit.rlim_max)
+        limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit); /* a hint: without it, EMFILE comes */
+}
+
 static int new_socket(void)
 {
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0)
+        mooi_link_make_room(fd);
+    return fd;
 }
 
 moo_err mooi_link_connect(moo_plane *plane, uint64_t id, int *out)

@@ -126,14 +126,16 @@ static moo_err accept_all(moo_plane *plane)
     for (;;) {
         int socket = accept4(plane->listener, NULL, NULL,
                              SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (socket >= 0)
+        if (socket >= 0) {
+            mooi_link_make_room(socket);
             accept_one(plane, socket);
-        else if (errno == EAGAIN)
+        } else if (errno == EAGAIN) {
             return MOO_OK;
-        else if (errno == EINVAL || errno == EBADF) /* shut down */
+        } else if (errno == EINVAL || errno == EBADF) { /* shut down */
             return MOO_ECLOSED;
-        else if (errno != EINTR && errno != ECONNABORTED)
+        } else if (errno != EINTR && errno != ECONNABORTED) {
             return MOO_ESYS;
+        }
     }
 }
 

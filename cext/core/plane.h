@@ -270,4 +270,8 @@ moo_err mooi_link_receive(int socket, struct mooi_message *out, int *fd,
 moo_err mooi_link_connect(moo_plane *plane, uint64_t id, int *out);
 moo_err mooi_link_listen(moo_plane *plane, int *out);
 
+/* Raise the soft limit of open files if `fd`, the lowest that was free, comes
+ * near it: a descriptor that cannot be received is lost. */
+void mooi_link_make_room(int fd);
+
 #endif

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -707,6 +708,30 @@ static void a_forked_child_is_refused_and_harms_nothing(void)
     moo_plane_free(plane);
 }
 
+/* As hoard, with few descriptors to begin with. */
+static void hoard_on_a_budget(moo_plane *plane, int socket)
+{
+    struct rlimit few = {80, 4096};
+
+    CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+    hoard(plane, socket);
+}
+
+static void many_owners_are_no_matter_of_file_limits(void)
+{
+    struct other other = start(hoard_on_a_budget);
+    moo_plane *owner[40];
+
+    for (int i = 0; i < 40; i++) {
+        owner[i] = open_plane(next_id += 0x10000);
+        send_to(owner[i], &other, directory, 8);
+        answer_of(&other);
+    }
+    finish(&other);
+    for (int i = 0; i < 40; i++)
+        moo_plane_free(owner[i]);
+}
+
 /* ---- strangers ---- */
 
 static int connect_to_socket_of(uint64_t id, const uint8_t *with_key)
@@ -866,6 +891,7 @@ int main(void)
     RUN(a_message_to_a_process_that_is_still_starting_waits);
     RUN(closing_leaves_what_was_received_as_it_was);
     RUN(a_forked_child_is_refused_and_harms_nothing);
+    RUN(many_owners_are_no_matter_of_file_limits);
     RUN(who_lacks_the_key_is_hung_up_on);
     RUN(nonsense_from_a_peer_changes_nothing);
     RUN(many_threads_share_two_planes);

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import subprocess
 import sys
 from typing import Any
@@ -79,9 +78,6 @@ class Role:
             os.close(1)
             os.read(os.pipe()[0], 1)  # for ever
         return pid
-
-    def limit_descriptors(self, count: int) -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
 class Worker:

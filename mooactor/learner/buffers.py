@@ -52,6 +52,8 @@ def is_torch(value: object) -> bool:
 
 def listed(tensors: Any) -> list[Any]:
     """The tensors in one argument: itself, or its values in order."""
+    if type(tensors) is list:  # the usual case; what follows takes a while
+        return tensors
     if is_array(tensors) or is_torch(tensors):
         return [tensors]
     if isinstance(tensors, Mapping):
@@ -106,14 +108,18 @@ def _of_array(array: np.ndarray[Any, Any], written: bool) -> Buffer:
 
 def _of_torch(tensor: Any, written: bool) -> Buffer:
     memory, finish = tensor, None
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+    if not tensor.is_cpu or not tensor.is_contiguous():
         memory = tensor.detach().cpu().contiguous()
         if written:
             finish = _copier(_copy_torch, tensor, memory)
-    name = str(tensor.dtype).removeprefix("torch.")
-    return Buffer(
-        memory.data_ptr(), memory.nbytes, name, tuple(tensor.shape), memory, finish
-    )
+    name = _torch_names.get(tensor.dtype)
+    if name is None:
+        name = str(tensor.dtype).removeprefix("torch.")
+        _torch_names[tensor.dtype] = name
+    return Buffer(memory.data_ptr(), memory.nbytes, name, tensor.shape, memory, finish)
+
+
+_torch_names: dict[Any, str] = {}
 
 
 def _copier(copy: Callable[[Any, Any], object], to: Any, memory: Any) -> Any:

@@ -158,7 +158,7 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
     runtime.flush()
     runtime.post(link.process_id, envelope.STOP, 0)
     try:
-        runtime.ask_agent(timeout, op="await_end", id=link.actor_id)
+        runtime.agent.ask(timeout, op="await_end", id=link.actor_id)
     except errors.CallTimeout:
         raise errors.CallTimeout(
             f"{link.label} has not ended within {timeout} s; moo.kill() ends it now"
@@ -171,12 +171,12 @@ def kill(handle: Any) -> None:
     Calls under way fail with `ActorDied`. Returns when the process is gone.
     """
     runtime, link = handle_of(handle)._where()
-    runtime.ask_agent(op="kill", id=link.actor_id)
+    runtime.agent.ask(op="kill", id=link.actor_id)
 
 
 def hosts() -> list[dict[str, Any]]:
     """The hosts of this session: name, number of CPUs, actors that run there."""
-    rows = _runtime().ask_agent(op="list")["value"]
+    rows = _runtime().agent.ask(op="list")["value"]
     actors = [row for row in rows if row["pid"] is not None]
     return [
         {"name": socket.gethostname(), "cpus": os.cpu_count(), "actors": actors},

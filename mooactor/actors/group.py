@@ -105,13 +105,13 @@ class Group(Generic[T]):
         methods[0]._spec.check(args, kwargs)
         prepared = None
         if args or kwargs:
-            prepared = runtime.prepare(f"a group's {name}", args, kwargs)
+            prepared = runtime.caller.prepare(f"a group's {name}", args, kwargs)
         refs: list[Ref[Any]] = []
         for method in methods:
             _, link = method._handle._where()
             options = method._options
             ref: Ref[Any] = Ref(runtime, f"{link.label}.{name}", options.timeout)
-            runtime.call(
+            runtime.caller.start(
                 link, ref, method._wire, args, kwargs, flags, options, False, prepared
             )
             refs.append(ref)

@@ -157,7 +157,9 @@ class RemoteMethod:
         self._spec.check(args, kwargs)
         ref: Ref[None] = Ref(runtime, self._spec.name)
         flags = envelope.ONE_WAY
-        runtime.call(link, ref, self._wire, args, kwargs, flags, self._options, False)
+        runtime.caller.start(
+            link, ref, self._wire, args, kwargs, flags, self._options, False
+        )
 
     def options(self, **changes: Any) -> RemoteMethod:
         """The same method with other options for its calls.
@@ -197,7 +199,7 @@ class RemoteMethod:
             spec.check(args, kwargs)
         options = self._options
         ref: Ref[Any] = Ref(runtime, self, options.timeout)
-        runtime.call(
+        runtime.caller.start(
             link, ref, self._wire, args, kwargs, 0, options, blocking, None, awaited
         )
         return ref
@@ -215,7 +217,7 @@ class RemoteMethod:
         self._spec.check(args, kwargs)
         stream: Stream[Any] = Stream(runtime, self._label, self._options.stream_window)
         flags = envelope.STREAM
-        runtime.call(
+        runtime.caller.start(
             link, stream.channel, self._wire, args, kwargs, flags, self._options, False
         )
         stream.open(link.process_id)

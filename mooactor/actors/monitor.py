@@ -28,7 +28,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         self._notify: Callable[[], None] | None = None
         self._over = False
         self._last = False
-        self._number = runtime.add_monitor(self._actor_id, self._on_event)
+        self._number = runtime.agent.add_monitor(self._actor_id, self._on_event)
 
     def _on_event(self, message: Message) -> None:
         self._events.append(_event(message))
@@ -85,7 +85,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         """Listen no longer."""
         if not self._over:
             self._over = True
-            self._runtime.remove_monitor(self._actor_id, self._number)
+            self._runtime.agent.remove_monitor(self._actor_id, self._number)
 
     def __enter__(self) -> Monitor:
         return self

@@ -12,9 +12,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from mooactor import errors
 from mooactor.control import envelope
 from mooactor.process.calls import context
+from mooactor.process.lending import lent_to
 from mooactor.process.objects import PINNED
 from mooactor.process.outcome import Outcome
-from mooactor.process.runtime import Runtime, current_runtime, lent_to
+from mooactor.process.runtime import Runtime, current_runtime
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -103,7 +104,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
             "it may have run (use .options(timeout=…) to allow more)"
         )
         if self.set_error(error):
-            self._runtime.abandon(self)
+            self._runtime.caller.abandon(self)
 
     def done(self) -> bool:
         """Whether `get` would return at once. Looks at what has arrived."""
@@ -119,7 +120,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         A queued call never runs; an async method gets `asyncio.CancelledError` at its
         next await; a sync method that runs sees ``moo.current().cancelled``.
         """
-        return self._runtime.cancel(self)
+        return self._runtime.caller.cancel(self)
 
     def cancelled(self) -> bool:
         """Whether it ended by `cancel`."""
@@ -188,7 +189,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if home is None or self.state or self.call_id:
             return
         self.call_id = -1  # asked for, once
-        source = self._runtime.fetch(home.owner, home.object_id, self._label)
+        source = self._runtime.values.fetch(home.owner, home.object_id, self._label)
         source.listen(lambda: self._take(source))
 
     def _take(self, source: Outcome) -> None:
@@ -204,7 +205,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if self.home is None:
             self.home = Home(runtime.process_id, runtime.objects.adopt(self))
         owner, object_id = self.home
-        runtime.lend(object_id, owner, PINNED if borrower is None else borrower)
+        runtime.values.lend(object_id, owner, PINNED if borrower is None else borrower)
         return (_borrowed, (owner, object_id, self._label))
 
     def __del__(self) -> None:

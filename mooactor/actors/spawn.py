@@ -165,9 +165,9 @@ class Spec(Generic[P, T]):
             "handle": pickle.dumps(handle, 5),
         }
         if name is None:
-            runtime.tell_agent(**request)
+            runtime.agent.tell(**request)
             return handle
-        reply = runtime.ask_agent(**request)
+        reply = runtime.agent.ask(**request)
         if reply.get("error"):
             raise ValueError(f"the name {name!r} is taken by {reply['label']}")
         return handle
@@ -221,7 +221,7 @@ def lookup(name: str, timeout: float = 0.0) -> Any:
     Raises:
       ActorUnavailable: there is none of that name.
     """
-    reply = _runtime().ask_agent(
+    reply = _runtime().agent.ask(
         timeout + 60.0, op="lookup", name=name, timeout=max(0.0, timeout)
     )
     if reply["value"] is None:

@@ -134,7 +134,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
     def close(self) -> None:
         """End the producer; items that have come already are dropped."""
         self.channel.items.clear()
-        self._runtime.cancel(self.channel)
+        self._runtime.caller.cancel(self.channel)
 
     async def aclose(self) -> None:
         """As `close`."""

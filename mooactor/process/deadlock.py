@@ -124,4 +124,4 @@ class DeadlockDetector:
             cycle=labels,
         )
         if outcome.set_error(error):
-            self._runtime.abandon(outcome)
+            self._runtime.caller.abandon(outcome)

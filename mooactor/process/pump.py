@@ -197,6 +197,16 @@ class Pump:
         for loop in list(self._loops):
             self._call_soon(loop, self._on_readable)
 
+    @property
+    def led(self) -> bool:
+        """Whether some thread leads just now."""
+        return self._lead_lock.locked()
+
+    @property
+    def leads_here(self) -> bool:
+        """Whether this thread leads."""
+        return self._leader_thread == threading.get_ident()
+
     def wake(self) -> None:
         """Make a sleeping leader look again. Call after completing something from a
         thread that may not be the leader."""
@@ -240,6 +250,11 @@ class Pump:
             self.start_helper()
         else:
             self._write(self._arm_w)
+
+    def arm_if_helped(self) -> None:
+        """As `arm`, but never start a thread: finalizers must not."""
+        if self._helper is not None:
+            self.arm()
 
     def _help(self) -> None:
         import select

@@ -53,8 +53,8 @@ class Session:
         self.runtime = Runtime(
             self.directory, key, new_process_id(), lifeline, memory_limit=memory
         )
-        self.runtime.on_log = _print_log
-        self.runtime.on_agent_lost = self._agent_lost
+        self.runtime.agent.on_log = _print_log
+        self.runtime.agent.on_agent_lost = self._agent_lost
         self.runtime.pump.start_helper()
         set_current_runtime(self.runtime)
 
@@ -81,10 +81,10 @@ class Session:
         if os.getpid() != runtime._pid:
             set_current_runtime(None)  # a forked child owns nothing of this
             return
-        runtime.on_agent_lost = None
+        runtime.agent.on_agent_lost = None
         try:
             runtime.flush()
-            runtime.tell_agent(op="shutdown", grace=grace)
+            runtime.agent.tell(op="shutdown", grace=grace)
         except errors.ActorUnavailable:
             pass  # it is gone already, and so are the actors
         try:

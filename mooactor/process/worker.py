@@ -19,10 +19,11 @@ from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.process.calls import PAIR, CallContext, Placeholder, context, split_tokens
 from mooactor.process.interface import Interface, MethodSpec, interface_of
+from mooactor.process.lending import lending
 from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.mailbox import Job, Mailbox
 from mooactor.process.outcome import Outcome
-from mooactor.process.runtime import Runtime, _lending, set_current_runtime
+from mooactor.process.runtime import Runtime, set_current_runtime
 
 _SLOW_S = 100e-6  # replies that wait leave before a method that takes longer
 _VERY_SLOW_S = 2e-3  # somebody else should read the inbox meanwhile
@@ -80,7 +81,7 @@ class Worker:
             self.reply_error(job, self._overloaded())
             return
         for token, producer in tokens:
-            outcome = self.runtime.value_outcome(token, producer)
+            outcome = self.runtime.values.expect(token, producer)
             job.needs.append((token, outcome))
             if not outcome.state:
                 outcome.listen(self.on_value)
@@ -126,7 +127,7 @@ class Worker:
             self.resume(job)
 
     def on_stop(self, sender: int) -> None:
-        self.runtime.tell_agent(op="stopping")
+        self.runtime.agent.tell(op="stopping")
         self.stopping = True
         self.wake()
 
@@ -224,7 +225,7 @@ class Worker:
         """Put the values of Refs where their placeholders stand."""
         values = dict(job.needs)
         for token in values:
-            self.runtime.forget_value(token)
+            self.runtime.values.forget(token)
 
         def value(x: Any) -> Any:
             return values[x.token].unwrap() if isinstance(x, Placeholder) else x
@@ -237,7 +238,7 @@ class Worker:
             self._finish(job, b"", envelope.EMPTY, ())
             return
         try:
-            with _lending(self.runtime, job.sender):
+            with lending(self.runtime, job.sender):
                 data, buffers = codec.encode(value)
             payload, flags = data, 0
             if buffers:
@@ -307,7 +308,7 @@ class Worker:
     def send_item(self, job: Job, item: Any) -> None:
         """Send one item of a stream, using up one credit."""
         job.credit -= 1
-        with _lending(self.runtime, job.sender):
+        with lending(self.runtime, job.sender):
             data, buffers = codec.encode(item)
         flags = envelope.STREAM
         if buffers:
@@ -338,7 +339,7 @@ class Worker:
         if self._calls_since_snapshot >= self._snapshot_every:
             self._calls_since_snapshot = 0
             data = codec.encode_in_band(take())
-            self.runtime.tell_agent(op="snapshot", data=data)
+            self.runtime.agent.tell(op="snapshot", data=data)
 
 
 class SerialWorker(Worker):
@@ -386,13 +387,13 @@ class SerialWorker(Worker):
         if not self.mailbox.has_ready():
             peer.send(record)
         elif peer.queue(record):
-            if not runtime._dirty:
+            if not runtime.dirty:
                 self._oldest_reply = perf_counter()
-            runtime._dirty.add(peer)
+            runtime.dirty.add(peer)
 
     def _run_job(self, job: Job) -> None:
         expected = self._seconds.get(job.name)
-        if self.runtime._dirty and (expected is None or expected > _SLOW_S):
+        if self.runtime.dirty and (expected is None or expected > _SLOW_S):
             self.runtime.flush()
         if expected is not None and expected > _VERY_SLOW_S:
             self.runtime.pump.arm()
@@ -407,7 +408,7 @@ class SerialWorker(Worker):
         self._seconds[job.name] = (
             took if expected is None else 0.75 * expected + 0.25 * took
         )
-        if self.runtime._dirty and now - self._oldest_reply > _REPLY_DELAY_S:
+        if self.runtime.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
             self.runtime.flush()
         if took > _SLOW_S:
             self.runtime.pump.try_drain()  # as in `run`
@@ -476,14 +477,14 @@ def live(life: Message, lifeline_socket: socket.socket) -> None:
         memory_limit=life["memory_limit"],
     )
     set_current_runtime(runtime)
-    runtime.on_agent_lost = lambda: os._exit(1)
+    runtime.agent.on_agent_lost = lambda: os._exit(1)
     try:
         worker = _make_worker(runtime, life)
     except BaseException as error:
         where = f"{life['label']}, process {os.getpid()}"
-        runtime.tell_agent(op="failed", error=codec.encode_error(error, where))
+        runtime.agent.tell(op="failed", error=codec.encode_error(error, where))
         raise SystemExit(1) from None
-    runtime.tell_agent(op="ready")
+    runtime.agent.tell(op="ready")
     worker.run()
     _end(worker)
     runtime.close()
@@ -496,7 +497,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     interface = interface_of(cls)
     kind = SerialWorker if interface.serial else ConcurrentWorker
     worker = kind(runtime, interface, life)
-    runtime.on_stop_request = worker.stop_now
+    runtime.agent.on_stop_request = worker.stop_now
     runtime.server = worker  # calls may come while the constructor waits for others
     context.set(_birth_context(runtime, worker))
     args = tuple(_resolved(runtime, arg) for arg in args)

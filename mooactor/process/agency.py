@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""A process's side of its lifeline: requests to the host's agent, and its news."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mooactor import errors
+from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.process.outcome import Outcome
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
+
+
+class Agency:
+    """Talks to the agent. ``on_…`` may be set to hear of what it sends by itself."""
+
+    def __init__(self, runtime: Runtime, lifeline: Lifeline) -> None:
+        self._runtime = runtime
+        self._lifeline = lifeline
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._requests: dict[int, Outcome] = {}
+        self._monitors: dict[int, Callable[[Message], None]] = {}
+        self.on_log: Callable[[Message], None] | None = None
+        self.on_stop_request: Callable[[], None] | None = None
+        self.on_agent_lost: Callable[[], None] | None = None
+
+    def tell(self, **message: Any) -> None:
+        """Send a message to the host's agent.
+
+        Raises:
+          ActorUnavailable: the session is over.
+        """
+        try:
+            self._lifeline.send(message)
+        except LifelineClosed:
+            raise errors.ActorUnavailable(
+                "the session is over: its agent is gone"
+            ) from None
+
+    def ask(self, wait_s: float | None = 60.0, /, **message: Any) -> Message:
+        """Send a request and wait `wait_s` seconds for the reply.
+
+        Raises:
+          CallTimeout: no answer in time.
+          ActorUnavailable: the session is over.
+        """
+        outcome = Outcome()
+        rid = next(self._ids)
+        self._requests[rid] = outcome
+        try:
+            self.tell(rid=rid, **message)
+            if not self._runtime.wait(outcome, wait_s):
+                raise errors.CallTimeout(f"the agent did not answer within {wait_s} s")
+            reply: Message = outcome.unwrap()
+            return reply
+        finally:
+            self._requests.pop(rid, None)
+
+    def shared_segment(self, name: str, size: int) -> int:
+        """A descriptor of the named shared memory, the same for all who ask.
+
+        It is sparse: `size` bytes of address space, pages as they are touched. The
+        caller owns the descriptor.
+        """
+        reply = self.ask(op="segment", name=name, size=size)
+        return int(reply["descriptor"])
+
+    def read(self) -> None:
+        """Act on what the agent sent. From any thread; one at a time."""
+        if not self._lock.acquire(False):
+            return
+        try:
+            for message, fd in self._lifeline.receive_nowait():
+                if fd is not None:
+                    message["descriptor"] = fd
+                getattr(self, f"_ev_{message['ev']}")(message)
+        except LifelineClosed:
+            self._agent_lost()
+        finally:
+            self._lock.release()
+
+    def _ev_reply(self, message: Message) -> None:
+        outcome = self._requests.pop(message["rid"], None)
+        if outcome is not None:
+            outcome.set_value(message)
+            self._runtime.pump.wake()
+        elif "descriptor" in message:
+            os.close(message["descriptor"])
+
+    def _ev_log(self, message: Message) -> None:
+        if self.on_log is not None:
+            self.on_log(message)
+
+    def _ev_stop(self, message: Message) -> None:
+        if self.on_stop_request is not None:
+            self.on_stop_request()
+            self._runtime.pump.wake()
+
+    def _ev_event(self, message: Message) -> None:
+        sink = self._monitors.get(message["monitor"])
+        if sink is not None:
+            sink(message)
+            self._runtime.pump.wake()
+
+    def _agent_lost(self) -> None:
+        if not self._runtime.closed and self.on_agent_lost is not None:
+            self.on_agent_lost()
+
+    def add_monitor(self, actor_id: int, sink: Callable[[Message], None]) -> int:
+        """Have events of an actor passed to `sink`; returns the monitor's number."""
+        number = next(self._ids)
+        self._monitors[number] = sink
+        reply = self.ask(op="monitor", id=actor_id, monitor=number)
+        if not reply["value"]:
+            del self._monitors[number]
+            raise errors.ActorUnavailable("there is no such actor in this session")
+        return number
+
+    def remove_monitor(self, actor_id: int, number: int) -> None:
+        if self._monitors.pop(number, None) is not None and not self._runtime.closed:
+            self.tell(op="unmonitor", id=actor_id, monitor=number)
+
+    def _ev_died(self, message: Message) -> None:
+        self._runtime.on_death(message)
+
+    def close(self) -> None:
+        self._lifeline.close()

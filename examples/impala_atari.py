@@ -77,6 +77,7 @@ REPORT_PERIOD_S = 1.0
 DRAW_PERIOD_S = 30.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
 GAUGE_PERIOD_S = 3.0
+MOST_FAILURES = 10  # deaths of one actor without an unroll between them
 SUMMED = ("loss", "policy_loss", "value_loss")  # over learners
 AVERAGED = (
     "entropy",
@@ -433,6 +434,7 @@ class Supply:
         self.in_order = in_order
         self.calls: dict[Any, int] = {}
         self.versions = [-1] * len(actors)
+        self.failures = [0] * len(actors)  # since the last unroll of each
         self.lost = 0
 
     def take(self, version: int, weights: Any) -> Unroll:
@@ -444,13 +446,21 @@ class Supply:
             index = self.calls.pop(call)
             try:
                 unroll: Unroll = call.get()
-            except (moo.ActorDied, moo.ActorUnavailable, LookupError):
-                self.lost += 1
-                self.versions[index] = -1
+            except (moo.ActorDied, moo.ActorUnavailable, LookupError) as error:
+                self._note_lost(index, error)
                 self._ask(index, version, weights)
                 continue
+            self.failures[index] = 0
             self._ask(index, version, weights)
             return unroll
+
+    def _note_lost(self, index: int, error: Exception) -> None:
+        """Count it, and give up on an actor that nobody can bring back."""
+        self.lost += 1
+        self.versions[index] = -1
+        self.failures[index] += 1
+        if self.failures[index] > self.prefetch * MOST_FAILURES:
+            raise error
 
     def _next_call(self) -> Any:
         if self.in_order:
@@ -836,7 +846,7 @@ class Training:
             "steps": self.steps,
             "games": self.games,
             "recent": list(self.recent),
-            "wall_s": self._wall_s(),
+            "wall_s": self.wall_s(),
         }
         save_checkpoint(self.run_dir, saved)
         self.saved_at = time.monotonic()
@@ -846,7 +856,8 @@ class Training:
         elapsed_s = self.reported_at - self.started_at
         return (self.steps - self.started_steps) / max(elapsed_s, 1e-9)
 
-    def _wall_s(self) -> float:
+    def wall_s(self) -> float:
+        """Seconds of training so far, with those before a resume."""
         return self.trained_s + time.monotonic() - self.started_at
 
     def _next_updates(self) -> int:
@@ -876,7 +887,7 @@ class Training:
         return {
             "step": self.steps,
             "frames": self.steps * self.plan.frames_per_step,
-            "wall_s": round(self._wall_s(), 3),
+            "wall_s": round(self.wall_s(), 3),
             "steps_per_s": round(steps_per_s, 1),
             "frames_per_s": round(steps_per_s * self.plan.frames_per_step, 1),
             "episode_return": float(np.mean(self.recent)) if self.recent else math.nan,
@@ -976,7 +987,8 @@ def train(
         training.run(display, interrupted)
     rate = training.steps_per_s()
     print(
-        f"{training.steps:,} steps ({training.steps * plan.frames_per_step:,} frames), "
+        f"{training.steps:,} steps ({training.steps * plan.frames_per_step:,} frames) "
+        f"in {training.wall_s():,.0f} s, "
         f"{rate:,.0f} steps/s ({rate * plan.frames_per_step:,.0f} frames/s), "
         f"load average {os.getloadavg()[0]:.2f}"
     )

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 import mooactor as moo
 
 
@@ -60,3 +62,15 @@ def test_supply_goes_on_when_an_actor_is_killed(
         seen.add(supply.take(0, weights)[0])
     assert supply.lost > 0
     assert len(supply.calls) == 4
+
+
+def test_supply_gives_up_on_an_actor_that_stays_away(
+    impala: ModuleType, spawn: Callable[..., Any]
+) -> None:
+    source = spawn(Source)  # without a restart policy
+    supply = impala.Supply([source], 2, in_order=True)
+    weights = moo.put({"w": 1})
+    os.kill(supply.take(0, weights)[0], signal.SIGKILL)
+    with pytest.raises(moo.ActorDied, match="signal 9"):
+        while True:
+            supply.take(0, weights)

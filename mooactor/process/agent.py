@@ -25,10 +25,10 @@ from typing import Any
 
 from mooactor.control.keys import actor_of
 from mooactor.process import zygote
+from mooactor.process.life import live
 from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.process.output import LineReader, Terminal
 from mooactor.process.supervised import ExitRecord, Supervised, SupervisedState
-from mooactor.process.worker import live
 
 _STOP_GRACE_S = 3.0
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""An actor's life in its process: it is made, takes calls one at a time, and ends.
+"""The callee's side of calls: taking them in, and sending replies out.
 
-The thread that runs the methods is the one that reads the inbox: a call goes from the
-socket into the method without a hand-over. `Worker` has what all actors share;
-`SerialWorker` is the usual actor; `concurrent.ConcurrentWorker` interleaves calls.
+`Worker` has what all actors share. How calls run is up to its subclasses: one at a
+time in `serial`, several at once in `concurrent`.
 """
 
 from __future__ import annotations
@@ -17,17 +16,13 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import codec, envelope
-from mooactor.process.calls import PAIR, CallContext, Placeholder, context, split_tokens
-from mooactor.process.interface import Interface, MethodSpec, interface_of
+from mooactor.process.calls import PAIR, CallContext, Placeholder, split_tokens
+from mooactor.process.interface import Interface, MethodSpec
 from mooactor.process.lending import lending
-from mooactor.process.lifeline import Lifeline, Message
+from mooactor.process.lifeline import Message
 from mooactor.process.mailbox import Job, Mailbox
 from mooactor.process.outcome import Outcome
-from mooactor.process.runtime import Runtime, set_current_runtime
-
-_SLOW_S = 100e-6  # replies that wait leave before a method that takes longer
-_VERY_SLOW_S = 2e-3  # somebody else should read the inbox meanwhile
-_REPLY_DELAY_S = 200e-6
+from mooactor.process.runtime import Runtime
 
 
 class Worker:
@@ -340,199 +335,3 @@ class Worker:
             self._calls_since_snapshot = 0
             data = codec.encode_in_band(take())
             self.runtime.agent.tell(op="snapshot", data=data)
-
-
-class SerialWorker(Worker):
-    """One method at a time, in the process's main thread.
-
-    A generator that is out of credit lets other calls run until it may go on.
-    """
-
-    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
-        super().__init__(runtime, interface, life)
-        self._seconds: dict[bytes, float] = {}  # running mean, by method
-        self._oldest_reply = 0.0
-
-    def run(self) -> None:
-        mailbox, pump = self.mailbox, self.runtime.pump
-        while True:
-            job = mailbox.take()
-            if job is not None:
-                self._run_job(job)
-                continue
-            self.runtime.flush()
-            if self.stopping:
-                return
-            pump.wait(self._has_work)
-            pump.try_drain()  # what else came: cancellations, higher priorities
-
-    def _has_work(self) -> bool:
-        return self.mailbox.has_ready() or self.stopping
-
-    def cancel_running(self, job: Job) -> None:
-        if job.parked:
-            job.parked = False
-            self.mailbox.put_first(job)
-
-    def resume(self, job: Job) -> None:
-        if job.parked and job.credit > 0:
-            job.parked = False
-            self.mailbox.put_first(job)
-            self.wake()
-
-    def send_reply(self, process_id: int, record: bytes) -> None:
-        # With more to do, replies share a send; `run` flushes before it sleeps.
-        runtime = self.runtime
-        peer = runtime.messenger.peer(process_id)
-        if not self.mailbox.has_ready():
-            peer.send(record)
-        elif peer.queue(record):
-            if not runtime.dirty:
-                self._oldest_reply = perf_counter()
-            runtime.dirty.add(peer)
-
-    def _run_job(self, job: Job) -> None:
-        expected = self._seconds.get(job.name)
-        if self.runtime.dirty and (expected is None or expected > _SLOW_S):
-            self.runtime.flush()
-        if expected is not None and expected > _VERY_SLOW_S:
-            self.runtime.pump.arm()
-        start = perf_counter()
-        if job.iterator is None:
-            self.running[(job.sender, job.call_id)] = job
-            self._call(job)
-        else:
-            self._go_on(job)
-        now = perf_counter()
-        took = now - start
-        self._seconds[job.name] = (
-            took if expected is None else 0.75 * expected + 0.25 * took
-        )
-        if self.runtime.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
-            self.runtime.flush()
-        if took > _SLOW_S:
-            self.runtime.pump.try_drain()  # as in `run`
-
-    def _call(self, job: Job) -> None:
-        try:
-            spec, method, args, kwargs = self.prepare(job)
-            context.set(job.context)
-            value = method(*args, **kwargs)
-            if job.flags & envelope.STREAM:
-                self.start_stream(job, iter(value))
-                self._go_on(job)
-                return
-            if self._snapshot_every:
-                self.snapshot(spec)
-        except Exception as error:
-            self.reply_error(job, error)
-        except BaseException:
-            self.runtime.flush()
-            raise  # SystemExit: the actor's own wish to end
-        else:
-            self.reply(job, value)
-        finally:
-            context.set(None)
-
-    def _go_on(self, job: Job) -> None:
-        """Produce items while the consumer has room for them."""
-        context.set(job.context)
-        pump = self.runtime.pump
-        try:
-            while not job.cancelled:
-                if job.credit <= 0:
-                    pump.try_drain()
-                    if job.credit <= 0:
-                        job.parked = True
-                        if job.credit > 0:  # it came meanwhile
-                            job.parked = False
-                            continue
-                        return
-                try:
-                    item = next(job.iterator)
-                except StopIteration:
-                    self.end_stream(job)
-                    return
-                self.send_item(job, item)
-                if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
-                    self.runtime.flush()
-                    pump.try_drain()
-            job.iterator.close()
-            self.reply_error(job, errors.Cancelled("the stream was closed"))
-        except Exception as error:
-            self.reply_error(job, error)
-        finally:
-            context.set(None)
-
-
-def live(life: Message, lifeline_socket: socket.socket) -> None:
-    """The whole life of an actor's process; returns when it has ended well."""
-    os.environ.update(life["env"])
-    lifeline = Lifeline(lifeline_socket)
-    runtime = Runtime(
-        life["directory"],
-        life["key"],
-        life["actor_id"] + life["incarnation"],
-        lifeline,
-        memory_limit=life["memory_limit"],
-    )
-    set_current_runtime(runtime)
-    runtime.agent.on_agent_lost = lambda: os._exit(1)
-    try:
-        worker = _make_worker(runtime, life)
-    except BaseException as error:
-        where = f"{life['label']}, process {os.getpid()}"
-        runtime.agent.tell(op="failed", error=codec.encode_error(error, where))
-        raise SystemExit(1) from None
-    runtime.agent.tell(op="ready")
-    worker.run()
-    _end(worker)
-    runtime.close()
-
-
-def _make_worker(runtime: Runtime, life: Message) -> Worker:
-    from mooactor.process.concurrent import ConcurrentWorker
-
-    cls, args, kwargs = codec.decode(life["payload"])
-    interface = interface_of(cls)
-    kind = SerialWorker if interface.serial else ConcurrentWorker
-    worker = kind(runtime, interface, life)
-    runtime.agent.on_stop_request = worker.stop_now
-    runtime.server = worker  # calls may come while the constructor waits for others
-    context.set(_birth_context(runtime, worker))
-    args = tuple(_resolved(runtime, arg) for arg in args)
-    kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
-    worker.instance = cls(*args, **kwargs)
-    if life["snapshot"] is not None:
-        worker.instance.__restore__(codec.decode(life["snapshot"]))
-    _run_hook(worker, "on_start")
-    context.set(None)
-    return worker
-
-
-def _resolved(runtime: Runtime, arg: Any) -> Any:
-    """A Ref given to a constructor stands for its value, as in a call."""
-    return arg.get() if isinstance(arg, Outcome) else arg  # type: ignore[attr-defined]
-
-
-def _birth_context(runtime: Runtime, worker: Worker) -> CallContext:
-    return CallContext(runtime.actor_id, worker.label, 0, 0, (), None, "__init__", True)
-
-
-def _run_hook(worker: Worker, name: str) -> None:
-    hook = getattr(worker.instance, name, None)
-    if hook is None:
-        return
-    result = hook()
-    if hasattr(result, "__await__"):
-        import asyncio
-
-        async def awaited() -> None:
-            await result
-
-        asyncio.run(awaited())
-
-
-def _end(worker: Worker) -> None:
-    context.set(_birth_context(worker.runtime, worker))
-    _run_hook(worker, "on_stop")

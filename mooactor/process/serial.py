@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""The usual actor: one method at a time.
+
+The thread that runs the methods is the one that reads the inbox: a call goes from the
+socket into the method without a hand-over.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from mooactor import errors
+from mooactor.control import envelope
+from mooactor.process.calls import context
+from mooactor.process.interface import Interface
+from mooactor.process.lifeline import Message
+from mooactor.process.mailbox import Job
+from mooactor.process.runtime import Runtime
+from mooactor.process.worker import Worker
+
+_SLOW_S = 100e-6  # replies that wait leave before a method that takes longer
+_VERY_SLOW_S = 2e-3  # somebody else should read the inbox meanwhile
+_REPLY_DELAY_S = 200e-6
+
+
+class SerialWorker(Worker):
+    """One method at a time, in the process's main thread.
+
+    A generator that is out of credit lets other calls run until it may go on.
+    """
+
+    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
+        super().__init__(runtime, interface, life)
+        self._seconds: dict[bytes, float] = {}  # running mean, by method
+        self._oldest_reply = 0.0
+
+    def run(self) -> None:
+        mailbox, pump = self.mailbox, self.runtime.pump
+        while True:
+            job = mailbox.take()
+            if job is not None:
+                self._run_job(job)
+                continue
+            self.runtime.flush()
+            if self.stopping:
+                return
+            pump.wait(self._has_work)
+            pump.try_drain()  # what else came: cancellations, higher priorities
+
+    def _has_work(self) -> bool:
+        return self.mailbox.has_ready() or self.stopping
+
+    def cancel_running(self, job: Job) -> None:
+        if job.parked:
+            job.parked = False
+            self.mailbox.put_first(job)
+
+    def resume(self, job: Job) -> None:
+        if job.parked and job.credit > 0:
+            job.parked = False
+            self.mailbox.put_first(job)
+            self.wake()
+
+    def send_reply(self, process_id: int, record: bytes) -> None:
+        # With more to do, replies share a send; `run` flushes before it sleeps.
+        runtime = self.runtime
+        peer = runtime.messenger.peer(process_id)
+        if not self.mailbox.has_ready():
+            peer.send(record)
+        elif peer.queue(record):
+            if not runtime.dirty:
+                self._oldest_reply = perf_counter()
+            runtime.dirty.add(peer)
+
+    def _run_job(self, job: Job) -> None:
+        expected = self._seconds.get(job.name)
+        if self.runtime.dirty and (expected is None or expected > _SLOW_S):
+            self.runtime.flush()
+        if expected is not None and expected > _VERY_SLOW_S:
+            self.runtime.pump.arm()
+        start = perf_counter()
+        if job.iterator is None:
+            self.running[(job.sender, job.call_id)] = job
+            self._call(job)
+        else:
+            self._go_on(job)
+        now = perf_counter()
+        took = now - start
+        self._seconds[job.name] = (
+            took if expected is None else 0.75 * expected + 0.25 * took
+        )
+        if self.runtime.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
+            self.runtime.flush()
+        if took > _SLOW_S:
+            self.runtime.pump.try_drain()  # as in `run`
+
+    def _call(self, job: Job) -> None:
+        try:
+            spec, method, args, kwargs = self.prepare(job)
+            context.set(job.context)
+            value = method(*args, **kwargs)
+            if job.flags & envelope.STREAM:
+                self.start_stream(job, iter(value))
+                self._go_on(job)
+                return
+            if self._snapshot_every:
+                self.snapshot(spec)
+        except Exception as error:
+            self.reply_error(job, error)
+        except BaseException:
+            self.runtime.flush()
+            raise  # SystemExit: the actor's own wish to end
+        else:
+            self.reply(job, value)
+        finally:
+            context.set(None)
+
+    def _go_on(self, job: Job) -> None:
+        """Produce items while the consumer has room for them."""
+        context.set(job.context)
+        pump = self.runtime.pump
+        try:
+            while not job.cancelled:
+                if job.credit <= 0:
+                    pump.try_drain()
+                    if job.credit <= 0:
+                        job.parked = True
+                        if job.credit > 0:  # it came meanwhile
+                            job.parked = False
+                            continue
+                        return
+                try:
+                    item = next(job.iterator)
+                except StopIteration:
+                    self.end_stream(job)
+                    return
+                self.send_item(job, item)
+                if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
+                    self.runtime.flush()
+                    pump.try_drain()
+            job.iterator.close()
+            self.reply_error(job, errors.Cancelled("the stream was closed"))
+        except Exception as error:
+            self.reply_error(job, error)
+        finally:
+            context.set(None)

@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
 import tyro
@@ -241,8 +242,7 @@ def make_plan(config: Config) -> Plan:
     actors = config.actors or round_up(max(cores, learners), learners)
     in_flight = actors * config.prefetch * config.envs_per_actor
     batch = config.batch or round_up(max(8, in_flight // 8), learners)
-    probe = make_environments(config.env, 1, all_actions=config.all_actions)
-    probe.close()
+    probe = probe_environment(config)
     images = len(probe.observation_shape) == 3
     optimizer = config.optimizer
     if optimizer == "auto":
@@ -271,6 +271,16 @@ def make_plan(config: Config) -> Plan:
         num_actions=probe.num_actions,
         frames_per_step=4 if atari_game(config.env) else 1,
     )
+
+
+def probe_environment(config: Config) -> Environments:
+    """One environment, closed: it knows shapes and actions. Else, why there is none."""
+    try:
+        probe = make_environments(config.env, 1, all_actions=config.all_actions)
+    except (ValueError, ModuleNotFoundError, gymnasium.error.Error) as error:
+        raise SystemExit(f"--env {config.env}: {error}") from error
+    probe.close()
+    return probe
 
 
 def round_up(count: int, multiple: int) -> int:

@@ -229,6 +229,8 @@ def test_plans_that_cannot_work_are_refused(impala: ModuleType) -> None:
         ({"batch": 7}, "does not split over 2 learners"),
         ({"envs_per_actor": 3}, "must be even"),
         ({"actors": 1}, "at least as many actors"),
+        ({"env": "Pendulum-v1"}, "--env Pendulum-v1: only discrete actions"),
+        ({"env": "ALE/Brakeout-v5"}, "--env ALE/Brakeout-v5: .*Breakout"),
     ]:
         with pytest.raises(SystemExit, match=reason):
             plain_plan(impala, **wrong)

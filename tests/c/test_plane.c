@@ -602,6 +602,38 @@ static void what_a_killed_owner_sent_stays_readable(void)
     moo_plane_free(plane);
 }
 
+static void an_owner_killed_at_any_time_harms_nobody(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    unsigned seed = 9;
+    int arrived = 0;
+
+    for (int n = 0; n < 30; n++) {
+        struct other other = start(serve_bytes);
+        uint8_t d[MOO_DESCRIPTOR_BYTES], *data;
+        size_t bytes;
+        int asked = 1 + rand_r(&seed) % 8;
+        for (int i = 0; i < asked; i++)
+            say(other.socket, &plane->id, 8);
+        usleep(rand_r(&seed) % 2000); /* any moment will do */
+        kill(other.pid, SIGKILL);
+        waitpid(other.pid, NULL, 0);
+        while (recv(other.socket, d, sizeof d, 0) == (ssize_t)sizeof d) {
+            CHECK(!moo_import(plane, d, sizeof d, TIMEOUT_MS, (void **)&data,
+                              &bytes));
+            CHECK(bytes == MB && data[0] == 5 && data[MB - 1] == 5);
+            data[0] = 6;
+            moo_drop(plane, data);
+            arrived++;
+        }
+        hang_up_on(&other);
+        moo_peer_lost(plane, other.id, 0);
+    }
+    CHECK(arrived > 0);
+    CHECK_SOON(maps_of_slabs() == 0);
+    moo_plane_free(plane);
+}
+
 static void first_contact_survives_the_owners_death(void)
 {
     moo_plane *plane = open_plane(next_id += 0x10000);
@@ -811,6 +843,36 @@ static void nonsense_from_a_peer_changes_nothing(void)
     moo_plane_free(plane);
 }
 
+/* Descriptors come from authenticated processes; a broken one must still do no
+ * more than fail, or show bytes of a slab that was shared anyway. */
+static void damaged_descriptors_do_no_harm(void)
+{
+    moo_plane *plane = open_plane(next_id += 0x10000);
+    moo_plane *holder = open_plane(next_id += 0x10000);
+    uint8_t whole[MOO_DESCRIPTOR_BYTES], d[MOO_DESCRIPTOR_BYTES];
+    void *data;
+    size_t bytes;
+
+    srandom(6);
+    for (int i = 0; i < 20000; i++) {
+        CHECK(!moo_export(plane, directory, 8, holder->id, 0, whole));
+        memcpy(d, whole, sizeof d);
+        for (long k = random() % 3; k >= 0; k--)
+            d[(size_t)random() % sizeof d] ^= (uint8_t)(1 << random() % 8);
+        if (!moo_import(holder, d, sizeof d, 0, &data, &bytes)) {
+            volatile char last = ((char *)data)[bytes - 1];
+            (void)last;
+            moo_drop(holder, data);
+        }
+        if (!moo_discard(holder, d, sizeof d, 0))
+            moo_revoke(holder, d, sizeof d);
+        moo_revoke(plane, whole, sizeof whole);
+    }
+    CHECK(leases(plane) == 0 && used(plane) == 0);
+    moo_plane_free(holder);
+    moo_plane_free(plane);
+}
+
 /* ---- threads ---- */
 
 struct shuttle {
@@ -886,6 +948,7 @@ int main(void)
     RUN(a_kill_at_any_time_leaks_nothing);
     RUN(of_a_death_before_the_first_contact_one_must_be_told);
     RUN(what_a_killed_owner_sent_stays_readable);
+    RUN(an_owner_killed_at_any_time_harms_nobody);
     RUN(first_contact_survives_the_owners_death);
     RUN(a_forged_descriptor_of_a_dead_process_fails_soon);
     RUN(a_message_to_a_process_that_is_still_starting_waits);
@@ -894,6 +957,7 @@ int main(void)
     RUN(many_owners_are_no_matter_of_file_limits);
     RUN(who_lacks_the_key_is_hung_up_on);
     RUN(nonsense_from_a_peer_changes_nothing);
+    RUN(damaged_descriptors_do_no_harm);
     RUN(many_threads_share_two_planes);
     remove_directory();
     return 0;

@@ -99,18 +99,18 @@ class Interface:
     options: ActorOptions
     attributes: frozenset[str] = field(default=frozenset())
 
-    @property
+    @functools.cached_property
     def is_async(self) -> bool:
         return any(m.kind.startswith("async") for m in self.methods.values())
 
-    @property
+    @functools.cached_property
     def concurrency(self) -> int:
         """How many calls may be under way at once."""
         if self.options.max_concurrency is not None:
             return self.options.max_concurrency
         return 1000 if self.is_async else 1
 
-    @property
+    @functools.cached_property
     def serial(self) -> bool:
         """Runs one method at a time, in its process's main thread."""
         return self.concurrency == 1 and not self.is_async

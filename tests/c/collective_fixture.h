@@ -6,6 +6,7 @@
 #ifndef COLLECTIVE_FIXTURE_H
 #define COLLECTIVE_FIXTURE_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -139,6 +140,23 @@ static inline struct mooi_segment *map_segment(int fd)
                        PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(start != MAP_FAILED);
     return start;
+}
+
+static inline int count_of(const char *directory)
+{
+    int count = 0;
+    DIR *entries = opendir(directory);
+    CHECK(entries);
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count;
+}
+
+/* Descriptors and threads of this process. */
+static inline int count_resources(void)
+{
+    return count_of("/proc/self/fd") + count_of("/proc/self/task");
 }
 
 /* ---- ranks ---- */

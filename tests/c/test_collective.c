@@ -499,6 +499,8 @@ int main(void)
         an_operation_can_be_run_in_slices,
         the_groups_own_thread_runs_what_is_queued,
         a_newcomer_enters_at_a_barrier};
+    with_ranks(2, 2, 60, gather_and_scatter); /* a sanitizer's thread comes */
+    int before = count_resources();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (size_t f = 0; f < sizeof everywhere / sizeof *everywhere; f++)
             with_ranks(sizes[s], sizes[s], 60, everywhere[f]);
@@ -511,6 +513,7 @@ int main(void)
     a_work_outlives_its_group();
     a_joiner_must_agree_on_the_segment();
     a_forked_child_may_not_use_the_group();
+    CHECK(count_resources() == before);
     puts("test_collective: ok");
     return 0;
 }

@@ -73,7 +73,6 @@ class Handle:
             runtime = current_runtime()
         bound = self._bound
         if bound is None or bound[0] is not runtime:
-            runtime.check_usable()
             link = runtime.link(
                 self._actor_id, self._incarnation, self._label, watch=self._watch
             )

@@ -193,7 +193,6 @@ def _runtime() -> Runtime:
 
         init()
         runtime = current_runtime()
-    runtime.check_usable()
     return runtime
 
 

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from typing import Any
 
+from mooactor import errors
 from mooactor.control import codec
 from mooactor.control.envelope import pack_attached
 from mooactor.process.outcome import Outcome
@@ -26,7 +27,7 @@ class Stored:
 
     def __init__(self, data: bytes, buffers: codec.Buffers, plane: DataPlane) -> None:
         self._data = data
-        self._plane = plane
+        self._plane: DataPlane | None = plane
         self._buffers = [plane.share(buffer) for buffer in buffers]
 
     def payload_for(self, process_id: int) -> tuple[bytes, bool]:
@@ -36,11 +37,23 @@ class Stored:
         return pack_attached(self.descriptors_for(process_id), self._data), True
 
     def descriptors_for(self, process_id: int) -> list[bytes]:
-        return [self._plane.export(buffer, process_id) for buffer in self._buffers]
+        """A lease of each buffer for one receiver."""
+        plane = self._open_plane()
+        return [plane.export(buffer, process_id) for buffer in self._buffers]
+
+    def _open_plane(self) -> DataPlane:
+        if self._plane is None:
+            raise errors.ActorUnavailable("the session of this value has ended")
+        return self._plane
+
+    def close(self) -> None:
+        """Let go of the memory; the value cannot be had any more."""
+        self._buffers.clear()
+        self._plane = None
 
     def value(self) -> Any:
         """Decode it here: a view of the same memory, private on write."""
-        plane = self._plane
+        plane = self._open_plane()
         buffers = [
             plane.import_(plane.export(buffer, plane.process_id))
             for buffer in self._buffers
@@ -134,6 +147,13 @@ class ObjectTable:
     def _collect(self, object_id: int, entry: Entry) -> None:
         if not entry.held and not entry.borrows:
             del self._entries[object_id]
+
+    def close(self) -> None:
+        """The session ends: let go of everything."""
+        for entry in self._entries.values():
+            if entry.stored is not None:
+                entry.stored.close()
+        self._entries.clear()
 
     def stored(self, object_id: int) -> Stored | None:
         entry = self._entries.get(object_id)

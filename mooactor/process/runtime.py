@@ -90,7 +90,6 @@ class Runtime:
         self._link_lock = threading.Lock()
         self._dropped = 0
         self._dropped_said = -1.0
-        self._pid = os.getpid()
 
     # -- payloads ----------------------------------------------------------
 
@@ -346,14 +345,6 @@ class Runtime:
 
     # -- the end -----------------------------------------------------------
 
-    def check_usable(self) -> None:
-        """Refuse use in a forked child, where sockets and threads are not ours."""
-        if os.getpid() != self._pid:
-            raise errors.MooError(
-                "this process was forked from one that uses mooactor; start it with "
-                "moo.spawn, or with the multiprocessing method 'spawn'"
-            )
-
     def close(self, linger_ms: int = 500) -> None:
         """End it: pending outcomes fail with `ActorUnavailable`."""
         if self.closed:
@@ -362,6 +353,7 @@ class Runtime:
         self.flush()
         self.caller.close()
         self.values.close()
+        self.objects.close()
         self.pump.close()
         self.agent.close()
         self.messenger.close(linger_ms)
@@ -382,6 +374,7 @@ class Runtime:
 
 
 _current: Runtime | None = None
+_forked = False
 
 
 def current_runtime() -> Runtime:
@@ -390,6 +383,11 @@ def current_runtime() -> Runtime:
     Raises:
       ActorUnavailable: there is none.
     """
+    if _forked:
+        raise errors.MooError(
+            "this process was forked from one that uses mooactor; start it with "
+            "moo.spawn, or with the multiprocessing method 'spawn'"
+        )
     if _current is None:
         raise errors.ActorUnavailable("no session runs in this process: moo.init()")
     return _current
@@ -398,3 +396,13 @@ def current_runtime() -> Runtime:
 def set_current_runtime(runtime: Runtime | None) -> None:
     global _current
     _current = runtime
+
+
+def _after_fork() -> None:
+    # Sockets and threads are the parent's: nothing here may touch them.
+    global _current, _forked
+    _forked = _current is not None
+    _current = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

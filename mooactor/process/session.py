@@ -36,6 +36,7 @@ class Session:
     ) -> None:
         _require_linux()
         _remove_abandoned()
+        self._pid = os.getpid()
         self.preload = preload
         self.directory = tempfile.mkdtemp(prefix=_PREFIX, dir=_short_directory())
         ours, theirs = socket.socketpair()
@@ -78,9 +79,8 @@ class Session:
         runtime = self.runtime
         if runtime.closed:
             return
-        if os.getpid() != runtime._pid:
-            set_current_runtime(None)  # a forked child owns nothing of this
-            return
+        if os.getpid() != self._pid:
+            return  # a forked child owns nothing of this
         runtime.agent.on_agent_lost = None
         try:
             runtime.flush()

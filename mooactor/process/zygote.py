@@ -142,7 +142,12 @@ def _keep_only(lifeline: socket.socket, stdout: int, stderr: int) -> socket.sock
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     os.dup2(high, 3, inheritable=False)
-    os.closerange(4, 1 << 20)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 3:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the one that listed them
     sys.stdin = open(0)
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)

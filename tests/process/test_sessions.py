@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -114,6 +115,13 @@ def test_a_handle_of_an_ended_session_says_so() -> None:
         handle.add()
 
 
+def test_a_stored_value_does_not_outlive_its_session() -> None:
+    with moo.init():
+        ref = moo.put(np.ones(1 << 20))
+    with pytest.raises(moo.ActorUnavailable, match="ended"):
+        ref.get()
+
+
 def test_calls_under_way_at_the_end_fail_by_name() -> None:
     with moo.init():
         counter = moo.spawn(Counter)
@@ -138,8 +146,7 @@ def test_a_forked_child_is_refused_clearly() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                copy = moo.Handle(handle._actor_id, 0, "x", handle._interface)
-                copy.add()
+                handle.add()
             except moo.MooError as error:
                 os.write(write, str(error).encode())
             finally:
@@ -300,8 +307,6 @@ def test_actors_draw_different_random_numbers() -> None:
 
 @pytest.mark.parametrize("name", ["/dev/shm"])
 def test_nothing_appears_in_dev_shm(name: str) -> None:
-    import numpy as np
-
     before = set(os.listdir(name))
     with moo.init():
         counter = moo.spawn(Counter)

@@ -44,7 +44,7 @@ struct mooi_slab {
     char *work;
     char *user;                 /* NULL until needed */
     struct mooi_block **map;    /* by page: first and last page of each run */
-    uint64_t *privates;         /* bit by page: `user` is mapped private there */
+    uint64_t *privates;         /* by page: private in `user` */
     uint64_t used_pages;
     uint64_t idle_since_ns;     /* when it became wholly free */
     int touched;                /* holds memory, so worth handing back */
@@ -73,12 +73,22 @@ void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block);
 struct mooi_block *mooi_block_at(struct mooi_arena *arena, uint32_t slab,
                                  uint64_t offset);
 
+/* 1 if the block holds bytes [offset, offset + bytes) of its slab. */
+int mooi_block_covers(const struct mooi_block *block, uint64_t offset,
+                      uint64_t bytes);
+
 size_t mooi_block_offset(const struct mooi_block *block);
 size_t mooi_block_bytes(const struct mooi_block *block);
 char *mooi_block_work(struct mooi_arena *arena, const struct mooi_block *block);
 
+/* slab.c */
+
+/* A slab of `bytes`, all of it untouched. On error *slab is all zero. */
+moo_err mooi_slab_open(struct mooi_slab *slab, uint64_t bytes);
+void mooi_slab_close(struct mooi_slab *slab);
+
 /* Make the block visible in the slab's user mapping, shared. *out is there.
- * *stale: its pages were mapped anew; mooi_pages_populate saves their faults. */
+ * *stale: its pages were mapped anew, see mooi_pages_populate. */
 moo_err mooi_block_publish(struct mooi_arena *arena, struct mooi_block *block,
                            char **out, int *stale);
 

@@ -175,13 +175,9 @@ int mooi_lease_covers(moo_plane *plane, const struct mooi_peer *peer,
                       uint64_t offset, uint64_t length)
 {
     const struct mooi_block *block;
-    uint64_t start;
 
     if (!is_live(plane, index, generation) || plane->lease[index].peer != peer)
         return 0;
     block = plane->lease[index].block;
-    start = mooi_block_offset(block);
-    return block->slab == slab && offset >= start &&
-           length <= mooi_block_bytes(block) &&
-           offset - start <= mooi_block_bytes(block) - length;
+    return block->slab == slab && mooi_block_covers(block, offset, length);
 }

@@ -18,6 +18,8 @@ size_t mooi_round_up(size_t bytes)
     return (bytes + mooi_page() - 1) & ~(mooi_page() - 1);
 }
 
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
 moo_err mooi_memfd(const char *name, size_t bytes, int *fd)
 {
     int created = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -25,7 +27,7 @@ moo_err mooi_memfd(const char *name, size_t bytes, int *fd)
     if (created < 0)
         return MOO_ESYS;
     if (ftruncate(created, (off_t)bytes) < 0 ||
-        fcntl(created, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+        fcntl(created, F_ADD_SEALS, SEALS) < 0) {
         int reason = errno;
         close(created);
         errno = reason;

@@ -40,7 +40,7 @@ enum mooi_peer_state {
     MOOI_PEER_SELF,
     MOOI_PEER_WAITING, /* not there yet, or too busy to be told all */
     MOOI_PEER_LINKED,
-    MOOI_PEER_DEAD     /* for ever: ids are not used twice */
+    MOOI_PEER_DEAD /* for ever: ids are not used twice */
 };
 
 struct mooi_peer {
@@ -58,7 +58,7 @@ struct mooi_peer {
 struct mooi_lease {
     struct mooi_block *block; /* NULL: free, or revoked while being released */
     struct mooi_peer *peer;
-    uint32_t next, previous; /* of the same peer; `next` also of the free ones */
+    uint32_t next, previous; /* of the same peer; `next`: free */
     uint32_t generation;
 };
 
@@ -191,7 +191,7 @@ int mooi_lease_covers(moo_plane *plane, const struct mooi_peer *peer,
 struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id);
 
 /* Connect if need be and push what the peer lacks. MOO_OK also if that must
- * wait: then the thread goes on trying. MOO_EPEER: it is dead, and so marked. */
+ * wait: then the thread goes on trying. MOO_EPEER: it is dead. */
 moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer);
 
 /* 1 if it is known to be dead. */
@@ -206,13 +206,22 @@ void mooi_thread_wake(moo_plane *plane);
 /* Lock not held. */
 void mooi_thread_stop(moo_plane *plane);
 
-/* owner.c */
+/* contact.c */
 
 /* The owner `id`, kept from being forgotten until mooi_owner_unpin. Waits for
  * its first contact. Lock not held. */
 moo_err mooi_owner_pin(moo_plane *plane, uint64_t id, int timeout_ms,
                        struct mooi_owner **out);
+
+/* owner.c */
+
 void mooi_owner_unpin(moo_plane *plane, struct mooi_owner *owner);
+
+/* The owner `id` or NULL; a new one, which takes the socket and the ledger, or
+ * NULL without memory. Lock held. */
+struct mooi_owner *mooi_owner_find(moo_plane *plane, uint64_t id);
+struct mooi_owner *mooi_owner_new(moo_plane *plane, uint64_t id, int fd,
+                                  struct mooi_ledger *ledger, uint32_t entries);
 
 /* The slab `index` of a pinned owner. Lock not held. */
 moo_err mooi_owner_view(moo_plane *plane, struct mooi_owner *owner,
@@ -229,7 +238,7 @@ moo_err mooi_owner_grant(moo_plane *plane, const struct mooi_import *import,
 struct mooi_owner *mooi_owner_self(moo_plane *plane);
 
 /* Forget dead owners that nothing uses any more and whose time has come.
- * Returns the nanoseconds until the next one is due, or UINT64_MAX. Lock held. */
+ * Returns the nanoseconds until the next is due, or UINT64_MAX. Lock held. */
 uint64_t mooi_owners_reap(moo_plane *plane);
 void mooi_owners_fini(moo_plane *plane);
 
@@ -247,6 +256,20 @@ void mooi_view_remove(moo_plane *plane, struct mooi_import *import);
 struct mooi_import *mooi_view_find(const struct mooi_window *window,
                                    const void *at);
 void mooi_view_fini(moo_plane *plane, struct mooi_view *view);
+
+/* The import of a region that contains [data, data + bytes), or NULL. */
+struct mooi_import *mooi_import_at(const struct mooi_region *region,
+                                   const void *data, size_t bytes);
+
+/* memory.c */
+
+/* Take the lock of a plane that can be used. On error it is not held. */
+moo_err mooi_plane_enter(moo_plane *plane);
+
+/* A block with a copy of data[0, bytes) and one hold. Lock held, but let go
+ * during the copy. */
+moo_err mooi_copy_out(moo_plane *plane, const void *data, size_t bytes,
+                      struct mooi_block **out);
 
 /* region.c: all with the lock held. */
 moo_err mooi_region_add(moo_plane *plane, const struct mooi_region *region);

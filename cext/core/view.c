@@ -128,6 +128,19 @@ struct mooi_import *mooi_view_find(const struct mooi_window *window,
     return window->first[page];
 }
 
+struct mooi_import *mooi_import_at(const struct mooi_region *region,
+                                   const void *data, size_t bytes)
+{
+    struct mooi_import *import = region->kind == MOOI_ALONE
+                                     ? region->import
+                                     : mooi_view_find(region->window, data);
+
+    if (!import || (const char *)data < import->at ||
+        (const char *)data + bytes > import->at + import->bytes)
+        return NULL;
+    return import;
+}
+
 void mooi_view_fini(moo_plane *plane, struct mooi_view *view)
 {
     for (int how = 0; how < 2; how++) {

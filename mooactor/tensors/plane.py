@@ -15,15 +15,10 @@ from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import Any
 
-from mooactor.errors import ActorDied, InternalError, OutOfMemory
+from mooactor.errors import ActorDied, OutOfMemory
+from mooactor.tensors.extension import ffi, lib, missing, why_missing
+from mooactor.tensors.failures import error_for, import_error, size_text
 from mooactor.tensors.limits import memory_in_reach
-
-try:
-    from mooactor.tensors._cext import ffi, lib
-except ImportError as error:  # not Linux, or not compiled
-    _missing: ImportError | None = error
-else:
-    _missing = None
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 
@@ -70,8 +65,8 @@ class DataPlane:
           PermissionError: others could enter the directory.
           OSError: the system refused something.
         """
-        if _missing is not None:
-            raise RuntimeError(_why_missing()) from _missing
+        if missing is not None:
+            raise RuntimeError(why_missing()) from missing
         _check_private(directory)
         self.process_id = process_id
         self.memory_limit = memory_limit or memory_in_reach() // 2
@@ -81,7 +76,7 @@ class DataPlane:
             os.fsencode(directory), process_id, digest, self.memory_limit, out
         )
         if err:
-            raise _system_error(err, f"cannot open a data plane in {directory}")
+            raise error_for(err, f"cannot open a data plane in {directory}")
         # Every buffer holds on to the plane through `_drop`, so the last one of
         # them, or this object, frees it.
         self._plane = ffi.gc(out[0], lib.moo_plane_free)
@@ -115,13 +110,13 @@ class DataPlane:
         )
         if err:
             raise self._export_error(err, len(data), peer)
-        return _bytes_of(out)
+        return bytes(ffi.buffer(out))
 
     def revoke(self, descriptor: bytes) -> None:
         """End the lease of a descriptor that was never sent."""
         err = lib.moo_revoke(self._plane, descriptor, len(descriptor))
         if err:
-            raise _error(err, "cannot revoke")
+            raise error_for(err, "cannot revoke")
 
     def import_(self, descriptor: bytes) -> memoryview:
         """The memory that a descriptor stands for, as writable bytes.
@@ -139,7 +134,7 @@ class DataPlane:
             self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS, out, size
         )
         if err:
-            raise _import_error(err)
+            raise import_error(err)
         return self._view(out[0], size[0])
 
     def discard(self, descriptor: bytes) -> None:
@@ -149,7 +144,7 @@ class DataPlane:
         )
         # If the owner is gone there is nothing left to end.
         if err and err not in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
-            raise _error(err, "cannot discard")
+            raise error_for(err, "cannot discard")
 
     def peer_lost(self, peer: int) -> None:
         """Process `peer` died: end its leases, and let go of its memory in time.
@@ -192,7 +187,7 @@ class DataPlane:
         """
         err = lib.moo_move(self._plane, ffi.cast("void *", address))
         if err and err != lib.MOO_EINVAL:
-            raise _error(err, "cannot move")
+            raise error_for(err, "cannot move")
         return not err
 
     def statistics(self) -> dict[str, int]:
@@ -211,7 +206,7 @@ class DataPlane:
         stats = self.statistics()
         return (
             f"<DataPlane of process {self.process_id:016x}: "
-            f"{_size(stats['used'])} of {_size(self.memory_limit)} in "
+            f"{size_text(stats['used'])} of {size_text(self.memory_limit)} in "
             f"{stats['blocks']} blocks, {stats['leases']} leases, "
             f"{stats['imports']} imports>"
         )
@@ -235,61 +230,32 @@ class DataPlane:
             return ActorDied(f"process {peer:016x} is gone", delivered=False)
         if err == lib.MOO_ESTALE:
             return ValueError("this memory was moved to another process before")
-        return _error(err, f"cannot export {nbytes} bytes")
+        return error_for(err, f"cannot export {nbytes} bytes")
 
     def _memory_report(self, nbytes: int) -> str:
-        stats = self.statistics()
+        used = size_text(self.statistics()["used"])
         holders = "; ".join(
-            f"process {owner:016x} holds {_size(held)} by {leases} leases"
+            f"process {owner:016x} holds {size_text(held)} by {leases} leases"
             if owner != self.process_id
-            else f"this process itself uses {_size(held)}"
+            else f"this process itself uses {size_text(held)}"
             for owner, held, leases in self.holders(_HOLDERS_NAMED)
         )
         return (
-            f"no room for {_size(nbytes)} of shared memory: {_size(stats['used'])} of "
-            f"{_size(self.memory_limit)} are in use ({holders or 'by nobody'}). "
+            f"no room for {size_text(nbytes)} of shared memory: {used} of "
+            f"{size_text(self.memory_limit)} are in use ({holders or 'by nobody'}). "
             "Drop received data sooner, or raise the memory limit"
         )
 
 
-if _missing is None:
+if missing is None:
     _new_descriptor = functools.partial(
         ffi.new, ffi.typeof(f"uint8_t[{lib.MOO_DESCRIPTOR_BYTES}]")
     )
     _new_pointer = functools.partial(ffi.new, ffi.typeof("void **"))
     _new_size = functools.partial(ffi.new, ffi.typeof("size_t *"))
-    _bytes_of = bytes
     # What memory handed out here looks like to numpy.
     MEMORY_TYPES: tuple[type, ...] = (memoryview, ffi.buffer)
     _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
-
-
-def _error(err: int, what: str) -> Exception:
-    phrase = f"{what}: {ffi.string(lib.moo_strerror(err)).decode()}"
-    if err == lib.MOO_EFORK:
-        return RuntimeError(
-            "a data plane cannot be used in a forked child of its process; "
-            "start processes with moo.spawn or subprocess instead"
-        )
-    if err == lib.MOO_ESYS:
-        return _system_error(err, what)
-    if err in (lib.MOO_EINVAL, lib.MOO_EPROTO, lib.MOO_EVERSION, lib.MOO_ESTALE):
-        return ValueError(phrase)
-    return RuntimeError(phrase)
-
-
-def _system_error(err: int, what: str) -> Exception:
-    if err != lib.MOO_ESYS:
-        return _error(err, what)
-    return OSError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
-
-
-def _import_error(err: int) -> Exception:
-    if err in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
-        return ActorDied("the process that sent this data died before handing it over")
-    if err == lib.MOO_ESTALE:
-        return InternalError("this descriptor was imported or revoked before")
-    return _error(err, "cannot import")
 
 
 def _check_private(directory: str) -> None:
@@ -299,17 +265,3 @@ def _check_private(directory: str) -> None:
             f"{directory} must belong to this user with mode 0700: "
             "whoever enters it could reach the tensors of this session"
         )
-
-
-def _why_missing() -> str:
-    return (
-        "mooactor's data plane needs Linux (memfd, epoll) and its compiled "
-        "extension; on Linux, reinstall mooactor with a C compiler at hand"
-    )
-
-
-def _size(nbytes: int) -> str:
-    for unit, digits in (("GB", 9), ("MB", 6), ("kB", 3)):
-        if nbytes >= 10**digits:
-            return f"{nbytes / 10**digits:.3g} {unit}"
-    return f"{nbytes} bytes"

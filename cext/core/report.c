@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* report.c: what a plane says of itself: numbers, and who holds its memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/plane.h"
+
+static uint64_t count_peers(const moo_plane *plane)
+{
+    uint64_t count = 0;
+
+    for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
+        for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
+            count += p->state == MOOI_PEER_LINKED;
+    return count;
+}
+
+static uint64_t count_owners(const moo_plane *plane)
+{
+    uint64_t count = 0;
+
+    for (struct mooi_owner *o = plane->owners; o; o = o->next)
+        count += o->id != plane->id;
+    return count;
+}
+
+static void fill_statistics(moo_plane *plane, moo_statistics *out)
+{
+    *out = (moo_statistics){
+        .limit = plane->arena.limit,
+        .used = plane->arena.used,
+        .reserved = plane->arena.reserved,
+        .resident = mooi_arena_resident(&plane->arena),
+        .slabs = plane->arena.slabs,
+        .blocks = plane->arena.blocks,
+        .leases = plane->leases_live,
+        .peers = count_peers(plane),
+        .owners = count_owners(plane),
+        .imports = plane->imports,
+        .imported = plane->imported,
+        .exports = plane->exports,
+        .exports_copied = plane->exports_copied,
+        .bytes_copied = plane->bytes_copied,
+        .revoked = plane->revoked,
+    };
+}
+
+void moo_plane_statistics(moo_plane *plane, moo_statistics *out)
+{
+    memset(out, 0, sizeof *out);
+    if (atomic_load(&plane->forked))
+        return;
+    pthread_mutex_lock(&plane->lock);
+    mooi_lease_drain(plane);
+    mooi_owners_reap(plane);
+    fill_statistics(plane, out);
+    pthread_mutex_unlock(&plane->lock);
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const moo_holder *x = a, *y = b;
+
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+/* Put `candidate` among the largest so far. */
+static size_t offer_holder(moo_holder *out, size_t count, size_t capacity,
+                           moo_holder candidate)
+{
+    if (count < capacity) {
+        out[count++] = candidate;
+    } else if (capacity && out[capacity - 1].bytes < candidate.bytes) {
+        out[capacity - 1] = candidate;
+    }
+    qsort(out, count, sizeof *out, larger_first);
+    return count;
+}
+
+static size_t list_holders(moo_plane *plane, moo_holder *out, size_t capacity)
+{
+    size_t count = 0;
+    uint64_t leased = 0;
+
+    for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
+        for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
+            if (p->leases) {
+                moo_holder holder = {p->id, p->bytes, p->leases};
+                count = offer_holder(out, count, capacity, holder);
+                leased += p->bytes;
+            }
+    if (plane->arena.used > leased) {
+        moo_holder own = {plane->id, plane->arena.used - leased, 0};
+        count = offer_holder(out, count, capacity, own);
+    }
+    return count;
+}
+
+size_t moo_holders(moo_plane *plane, moo_holder *out, size_t capacity)
+{
+    size_t count;
+
+    if (atomic_load(&plane->forked))
+        return 0;
+    pthread_mutex_lock(&plane->lock);
+    mooi_lease_drain(plane);
+    count = list_holders(plane, out, capacity);
+    pthread_mutex_unlock(&plane->lock);
+    return count;
+}

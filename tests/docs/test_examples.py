@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""Every example runs as its first lines say, and prints what it is about."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+TESTED_ELSEWHERE = {"impala_atari"}  # it has a folder of tests to itself
+
+PRINTED = {
+    "hello": ["Hello, world!", "2 greetings served", "in another process: True"],
+    "worker_pool": ["ready: [4, 4, 4, 4]", "by shares: 2262", "by chunks: 2262"],
+    "streaming": [
+        "means of five frames: [0.0, 1.0, 2.0, 3.0, 4.0]",
+        "the producer was at most a window ahead: True",
+        "tick 2 pong",
+    ],
+    "supervision": [
+        "died: killed by signal 11 (SIGSEGV)",
+        "Died then Restarted",
+        "counts on: 42",
+        "gone: stopped by moo.stop",
+    ],
+    "tensors": ["mine: 1.0 theirs: 2.0", "one copy, same for all: True"],
+    "allreduce": ["ranks: [0, 1]", "learnt: True", "bit-identical: True"],
+}
+
+
+def run(path: Path, *, cwd: Path) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {
+        *PRINTED,
+        *TESTED_ELSEWHERE,
+    }
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
+    lines = run(EXAMPLES / f"{name}.py", cwd=tmp_path).splitlines()
+    assert [expected for expected in PRINTED[name] if expected not in lines] == []
+    assert list(tmp_path.iterdir()) == []  # it left nothing behind
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_is_read_in_one_go(name: str) -> None:
+    text = (EXAMPLES / f"{name}.py").read_text()
+    assert len(text.splitlines()) <= 90
+    assert f"python examples/{name}.py" in text

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""Pages keep their word: snippets run, embedded files are the files, links lead on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_examples import ROOT, run
+
+PRELUDES = Path(__file__).parent / "preludes"  # what a page's reader has already
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(
+    r"(?:^<!-- file: (?P<file>\S+) -->\n)?^```python\n(?P<code>.*?)^```$", re.M | re.S
+)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def snippets(page: Path) -> list[str]:
+    """The Python that stands only on the page."""
+    found = BLOCK.finditer(page.read_text())
+    return [match["code"] for match in found if not match["file"]]
+
+
+def prelude(page: Path) -> list[str]:
+    path = PRELUDES / f"{page.stem}.py"
+    return [path.read_text()] if path.exists() else []
+
+
+WITH_SNIPPETS = [page for page in PAGES if snippets(page)]
+
+
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=name_of)
+def test_the_snippets_of_a_page_run_as_one_program(page: Path, tmp_path: Path) -> None:
+    program = tmp_path / "page.py"
+    program.write_text("\n".join([*prelude(page), *snippets(page)]))
+    run(program, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_embedded_files_are_the_files(page: Path) -> None:
+    for match in BLOCK.finditer(page.read_text()):
+        if match["file"]:
+            assert match["code"] == (ROOT / match["file"]).read_text(), "run .ci/embed"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text())
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_the_readme_has_twenty_lines_or_so_that_run() -> None:
+    (program,) = snippets(ROOT / "README.md")
+    code = [line for line in program.splitlines() if line.strip()]
+    assert 15 <= len(code) <= 25

@@ -5,10 +5,7 @@ Threads that wait elect a *leader*: it polls the inbox and dispatches what comes
 all. The others sleep until their own outcome is done or the leader leaves. So a reply
 reaches the thread that waits for it without a hand-over between threads.
 
-The leader spins before it sleeps, because waking a sleeping thread costs up to 25 µs
-on a virtual core. It yields the core at each turn: to libzmq's own thread, which needs
-it, and to anybody else who works. A yield that takes long means that the core is
-wanted: then it sleeps at once, for the next 8 waits, or 16, … as long as that goes on.
+The leader may spin before it sleeps, where that makes waits shorter; see `spinning`.
 
 When nobody waits, but replies, callbacks or queued records are due, a helper thread
 looks every few milliseconds. An asyncio loop takes part by watching the descriptors.
@@ -25,11 +22,8 @@ from typing import Protocol
 
 from mooactor.control.messenger import Messenger
 from mooactor.process.outcome import Waiter
+from mooactor.process.spinning import Spinner
 
-_SPIN_S = 150e-6
-_SPIN_MIN_S = 10e-6
-_BUSY_YIELD_S = 30e-6
-_REST_MIN, _REST_MAX = 8, 1024  # waits without spinning after the core was wanted
 _TICK_MS = 4
 _IDLE_TICKS = 25
 _FOREVER_MS = 3_600_000
@@ -58,9 +52,7 @@ class Pump:
         self._watched = messenger.watch(self._wake_r, dispatcher.lifeline_fd)
         self._asleep = False  # the leader is, or is about to be, in poll
         self._leader_thread = 0
-        self._spin_s = _SPIN_S
-        self._rest = 0
-        self._next_rest = _REST_MIN
+        self._spinner = Spinner()
         self._helper: threading.Thread | None = None
         self._armed = False
         self._arm_r, self._arm_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -100,9 +92,11 @@ class Pump:
         # the socket costs a microsecond. What is left behind, the next one reads.
         self._leader_thread = threading.get_ident()
         receive, dispatch = self._messenger.receive, self._dispatcher.dispatch
+        spinner = self._spinner
+        start = perf_counter()
         try:
             while not self._closed:
-                message = None if self._rest else self._spin(done)
+                message = spinner.spin(receive, done) if spinner.wanted else None
                 if message is None:
                     if done():
                         return True
@@ -113,6 +107,9 @@ class Pump:
                             return False
                         timeout_ms = int(left * 1000) + 1
                     message = self._sleep(done, timeout_ms)
+                if message is not None and start:
+                    spinner.note(perf_counter() - start)
+                    start = 0.0
                 while message is not None:
                     dispatch(message)
                     if done():
@@ -122,32 +119,8 @@ class Pump:
         finally:
             self._leader_thread = 0
 
-    def _spin(self, done: Callable[[], object]) -> bytes | None:
-        """Look for a message for a short while, and return it."""
-        receive, sched_yield = self._messenger.receive, os.sched_yield
-        now = perf_counter()
-        end = now + self._spin_s
-        while now < end:
-            sched_yield()
-            message = receive()
-            if message is not None:
-                self._spin_s = min(_SPIN_S, self._spin_s * 2)
-                self._next_rest = max(_REST_MIN, self._next_rest >> 1)
-                return message
-            if done():
-                return None
-            before, now = now, perf_counter()
-            if now - before > _BUSY_YIELD_S:
-                self._rest = self._next_rest
-                self._next_rest = min(_REST_MAX, 2 * self._next_rest)
-                return None
-        self._spin_s = max(_SPIN_MIN_S, self._spin_s / 2)
-        return None
-
     def _sleep(self, done: Callable[[], object], timeout_ms: int) -> bytes | None:
         """Sleep until something is there; return it if it is a message."""
-        if self._rest:
-            self._rest -= 1
         self._asleep = True
         # Checked after the flag is up: whoever completes something from here on
         # sees it and writes to the pipe.

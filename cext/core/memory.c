@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* memory.c: own shared memory: empty blocks, snapshots, giving away. */
-#include <string.h>
-
+#include "core/copy.h"
 #include "core/pages.h"
 #include "core/plane.h"
 
@@ -57,7 +56,7 @@ moo_err mooi_copy_out(moo_plane *plane, const void *data, size_t bytes,
         return err;
     work = mooi_block_work(&plane->arena, *out);
     pthread_mutex_unlock(&plane->lock);
-    memcpy(work, data, bytes);
+    mooi_copy(work, data, bytes);
     pthread_mutex_lock(&plane->lock);
     plane->bytes_copied += bytes;
     return MOO_OK;

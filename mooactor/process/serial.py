@@ -125,10 +125,10 @@ class SerialWorker(Worker):
                     pump.try_drain()
                     if job.credit <= 0:
                         job.parked = True
-                        if job.credit > 0:  # it came meanwhile
-                            job.parked = False
-                            continue
-                        return
+                        if job.credit <= 0 and not job.cancelled:
+                            return
+                        job.parked = False  # something came meanwhile
+                        continue
                 try:
                     item = next(job.iterator)
                 except StopIteration:

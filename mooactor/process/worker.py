@@ -104,6 +104,8 @@ class Worker:
         if job is not None and job.iterator is None:
             self.reply_error(job, errors.Cancelled("cancelled before it ran"))
             return
+        if job is not None:
+            self.mailbox.put_first(job)  # a stream that may go on: let it end
         job = job or self.running.get((sender, call_id))
         if job is not None:
             job.cancelled = True
@@ -143,7 +145,8 @@ class Worker:
 
     def on_process_lost(self, process_id: int) -> None:
         for job in self.mailbox.of_sender(process_id):
-            self.mailbox.remove(job.sender, job.call_id)
+            if job.iterator is None:
+                self.mailbox.remove(job.sender, job.call_id)
         for key, job in list(self.running.items()):
             if key[0] == process_id:
                 job.cancelled = True

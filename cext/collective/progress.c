@@ -16,13 +16,17 @@
 
 #include "internal.h"
 
+/* Tell the core that this is a spin. */
+static inline void relax(void)
+{
 #if defined(__x86_64__) || defined(__i386__)
-#define relax() __builtin_ia32_pause()
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
-#define relax() __asm__ __volatile__("yield")
+    __asm__ __volatile__("yield");
 #else
-#define relax() atomic_signal_fence(memory_order_seq_cst)
+    atomic_signal_fence(memory_order_seq_cst);
 #endif
+}
 
 static struct mooi_cell *cell_of(moo_group *group, uint32_t rank)
 {

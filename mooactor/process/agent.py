@@ -238,7 +238,7 @@ class Agent:
         self._tell_watchers(actor, record, following)
         what = "stopped" if actor.unwanted else "died"
         self._tell_monitors(actor, what, record, last=delay is None)
-        _remove_sockets(self._config["directory"], actor.process_id)
+        _remove_inbox(self._config["directory"], actor.process_id)
         if delay is None:
             actor.state = SupervisedState.OVER
             if actor.name is not None and self._names.get(actor.name) == actor.id:
@@ -403,12 +403,12 @@ def _kill_group(pid: int) -> None:
             pass
 
 
-def _remove_sockets(directory: str, process_id: int) -> None:
-    for suffix in ("", ".data"):
-        try:
-            os.unlink(f"{directory}/{process_id:016x}{suffix}")
-        except FileNotFoundError:
-            pass
+def _remove_inbox(directory: str, process_id: int) -> None:
+    # The data plane's socket stays: that it refuses is how a dead owner is known.
+    try:
+        os.unlink(f"{directory}/{process_id:016x}")
+    except FileNotFoundError:
+        pass
 
 
 def _oom_kill_count() -> int:

@@ -21,7 +21,8 @@ from mooactor.process.runtime import Runtime, set_current_runtime
 
 _PREFIX = "mooactor-"
 PRELOADABLE = ("numpy", "torch")
-_MAX_SOCKET_PATH = 107 - len("/0123456789abcdef.data") - len(_PREFIX) - 8
+# sun_path has 108 bytes; the longest name below is <id>-<proof>.data
+_MAX_SOCKET_PATH = 107 - len("/") - 2 * 16 - len("-.data") - len("/" + _PREFIX) - 8
 _AGENT = (
     "import sys; sys.path[:] = sys.argv[2].split(':'); "
     "from mooactor.process.agent import main; main(int(sys.argv[1]))"

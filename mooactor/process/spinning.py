@@ -3,14 +3,15 @@
 
 On an idle virtual machine waking a sleeping thread costs up to 25 µs, and a short spin
 halves a round trip; where others want the cores, spinning makes it slower. No figure
-of the system tells these apart cheaply, but the waits themselves do: most go the way
-that was shorter lately, and every now and then a few go the other way.
+of the system tells these apart cheaply, but the waits themselves do: every now and then
+some go the other way, and the better way is kept until the next time.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from statistics import median
 from time import perf_counter
 from typing import TypeVar
 
@@ -20,9 +21,11 @@ _SPIN_S = 150e-6
 _SPIN_MIN_S = 10e-6
 _LONG_YIELD_S = 30e-6
 _SHORT_WAIT_S = 1e-3  # longer ones say nothing about waking
-_WORST_S = 400e-6  # one preemption must not decide
-_TRIAL_EVERY, _TRIAL = 256, 24
-_WEIGHT = 1 / 16
+_SAMPLE = 32  # waits each way that are compared, by their medians
+_EVERY = 256  # waits between two comparisons
+# Spinning pays when both sides of a call spin; a side that tries alone sees no gain. So
+# it stays with it unless it is clearly worse off.
+_PATIENCE = 1.35
 
 
 class Spinner:
@@ -31,9 +34,9 @@ class Spinner:
     def __init__(self) -> None:
         self.wanted = True
         self._longest_s = _SPIN_S
-        self._mean_s = {True: 0.0, False: 0.0}  # of a short wait, by way
-        self._left = _TRIAL  # waits until the ways are compared
-        self._trying = True
+        self._waits: list[float] = []  # those of this way, lately
+        self._rival: list[float] = []  # those of the other way, just before
+        self._until_sample = _SAMPLE  # the first waits of a process are like no other
 
     def spin(
         self, receive: Callable[[], M | None], done: Callable[[], object]
@@ -48,33 +51,35 @@ class Spinner:
         while now < end:
             os.sched_yield()
             message = receive()
-            if message is not None:
-                self._longest_s = min(_SPIN_S, self._longest_s * 2)
+            if message is not None or done():
                 return message
-            if done():
-                return None
             before, now = now, perf_counter()
             if now - before > _LONG_YIELD_S:
                 return None
-        self._longest_s = max(_SPIN_MIN_S, self._longest_s / 2)
         return None
 
     def note(self, waited_s: float) -> None:
         """Learn from one wait that ended with a message."""
         if waited_s > _SHORT_WAIT_S:
+            self._longest_s = max(_SPIN_MIN_S, self._longest_s / 2)
             return
-        means, way = self._mean_s, self.wanted
-        mean = means[way]
-        took = min(waited_s, _WORST_S)
-        means[way] = mean + (took - mean) * _WEIGHT if mean else took
-        self._left -= 1
-        if self._left <= 0:
-            self._turn()
+        self._longest_s = _SPIN_S
+        if self._until_sample > 0:
+            self._until_sample -= 1
+            return
+        self._waits.append(waited_s)
+        if len(self._waits) >= _SAMPLE:
+            self._sampled()
 
-    def _turn(self) -> None:
-        if self._trying and self._mean_s[False]:
-            self.wanted = self._mean_s[True] <= self._mean_s[False]
-            self._trying, self._left = False, _TRIAL_EVERY
-        else:
+    def _sampled(self) -> None:
+        """One way has its sample: go the other way for one, then decide."""
+        if not self._rival:
+            self._rival, self._waits = self._waits, []
             self.wanted = not self.wanted
-            self._trying, self._left = True, _TRIAL
+            return
+        spun, slept = self._waits, self._rival
+        if not self.wanted:
+            spun, slept = slept, spun
+        self.wanted = median(spun) <= _PATIENCE * median(slept)
+        self._rival, self._waits = [], []
+        self._until_sample = _EVERY if self.wanted else _EVERY // 4

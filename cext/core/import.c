@@ -103,6 +103,7 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
         free(import);
         return err;
     }
+    mooi_plane_hold(plane);
     *out = import->at;
     *out_bytes = import->bytes;
     return MOO_OK;
@@ -167,4 +168,6 @@ void moo_drop(moo_plane *plane, void *data)
     if (import)
         drop_import(plane, import);
     pthread_mutex_unlock(&plane->lock);
+    if (region)
+        mooi_plane_rele(plane);
 }

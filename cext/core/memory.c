@@ -97,6 +97,7 @@ moo_err moo_empty(moo_plane *plane, size_t bytes, void **out)
         return err;
     if (stale)
         mooi_pages_populate(at, mooi_round_up(bytes));
+    mooi_plane_hold(plane);
     *out = at;
     return MOO_OK;
 }
@@ -137,6 +138,8 @@ moo_err moo_share(moo_plane *plane, const void *data, size_t bytes, void **out)
         if (err == MOO_OK)
             *out = mooi_block_work(&plane->arena, block);
     }
+    if (err == MOO_OK)
+        mooi_plane_hold(plane);
     pthread_mutex_unlock(&plane->lock);
     return err;
 }

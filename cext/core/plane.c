@@ -96,6 +96,7 @@ static moo_plane *new_plane(uint64_t process_id, const uint8_t *key,
     if (!plane)
         return NULL;
     plane->id = process_id;
+    atomic_init(&plane->uses, 1);
     memcpy(plane->key, key, MOOI_KEY_BYTES);
     plane->directory = plane->listener = plane->ledger_fd = -1;
     plane->epoll = plane->wake = -1;
@@ -199,11 +200,8 @@ static void free_peers(moo_plane *plane)
         }
 }
 
-void moo_plane_free(moo_plane *plane)
+static void destroy(moo_plane *plane)
 {
-    if (atomic_load(&plane->forked))
-        return; /* its mappings may be in use, and its locks held for ever */
-    moo_plane_close(plane);
     delist(plane);
     mooi_owners_fini(plane);
     free_peers(plane);
@@ -215,6 +213,28 @@ void moo_plane_free(moo_plane *plane)
     pthread_mutex_destroy(&plane->accepting);
     pthread_mutex_destroy(&plane->lock);
     free(plane);
+}
+
+void mooi_plane_rele(moo_plane *plane)
+{
+    if (atomic_fetch_sub_explicit(&plane->uses, 1, memory_order_acq_rel) == 1)
+        destroy(plane);
+}
+
+void moo_plane_free(moo_plane *plane)
+{
+    if (atomic_load(&plane->forked))
+        return; /* its mappings may be in use, and its locks held for ever */
+    moo_plane_close(plane);
+    destroy(plane);
+}
+
+void moo_plane_rele(moo_plane *plane)
+{
+    if (atomic_load(&plane->forked))
+        return;
+    moo_plane_close(plane);
+    mooi_plane_rele(plane);
 }
 
 void moo_peer_lost(moo_plane *plane, uint64_t id, int grace_ms)

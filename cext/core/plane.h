@@ -131,6 +131,7 @@ struct moo_plane {
     int listener;
     int pagemap;
     _Atomic int forked;
+    _Atomic uint64_t uses; /* the user's, and one for each thing handed out */
     int closed;
     struct moo_plane *next; /* in the list for atfork */
 
@@ -262,6 +263,15 @@ struct mooi_import *mooi_import_at(const struct mooi_region *region,
                                    const void *data, size_t bytes);
 
 /* memory.c */
+
+/* Something of the plane was handed out: it lives until that is dropped. */
+static inline void mooi_plane_hold(moo_plane *plane)
+{
+    atomic_fetch_add_explicit(&plane->uses, 1, memory_order_relaxed);
+}
+
+/* The reverse; the last one frees the plane. No lock held. */
+void mooi_plane_rele(moo_plane *plane);
 
 /* Take the lock of a plane that can be used. On error it is not held. */
 moo_err mooi_plane_enter(moo_plane *plane);

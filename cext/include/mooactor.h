@@ -49,8 +49,9 @@ const char *moo_strerror(int err);
  * even after moo_plane_close.
  *
  * All functions may be called from any thread at any time, except
- * moo_plane_free, which comes last. None calls back. In a forked child, which
- * does not own the plane, all return MOO_EFORK or do nothing.
+ * moo_plane_free and moo_plane_rele, which come last. None calls back. In a
+ * forked child, which does not own the plane, all return MOO_EFORK or do
+ * nothing.
  */
 typedef struct moo_plane moo_plane;
 
@@ -72,6 +73,10 @@ void moo_plane_close(moo_plane *plane);
 
 /* Close, unmap everything, free. No memory of the plane may be in use. */
 void moo_plane_free(moo_plane *plane);
+
+/* Close, and free it once all that it handed out has been dropped. Until then
+ * moo_drop, and nothing else, may be called with this plane. */
+void moo_plane_rele(moo_plane *plane);
 
 /* A block of own shared memory, uninitialised, page-aligned, until moo_drop.
  * MOO_ENOMEM: over the limit; see moo_holders. */

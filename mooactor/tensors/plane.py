@@ -30,6 +30,10 @@ GRACE_MS = 200
 _HOLDERS_NAMED = 3
 
 
+# Finalizers of buffers, one for each plane that ever was: never collected themselves.
+_drops: list[Callable[[Any], None]] = []
+
+
 class DataPlane:
     """Shares this process's memory with others on the host, and maps theirs.
 
@@ -77,10 +81,11 @@ class DataPlane:
         )
         if err:
             raise error_for(err, f"cannot open a data plane in {directory}")
-        # Every buffer holds on to the plane through `_drop`, so the last one of
-        # them, or this object, frees it.
-        self._plane = ffi.gc(out[0], lib.moo_plane_free)
-        self._drop = functools.partial(lib.moo_drop, self._plane)
+        # In C, every buffer holds on to the plane. Their finalizers must not depend on
+        # each other in Python: in a reference cycle they run in any order.
+        self._plane = ffi.gc(out[0], lib.moo_plane_rele)
+        self._drop = functools.partial(lib.moo_drop, out[0])
+        _drops.append(self._drop)
 
     def close(self) -> None:
         """Stop serving other processes. Buffers stay valid. May be called twice."""

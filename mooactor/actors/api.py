@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from mooactor import errors
 from mooactor.actors.handle import Handle, RemoteMethod, handle_of
 from mooactor.actors.ref import Home, Ref, refuse_on_loop
-from mooactor.actors.spawn import _runtime
+from mooactor.actors.spawn import ensure_runtime
 from mooactor.control import codec, envelope
 from mooactor.process.outcome import Waiter
 from mooactor.process.runtime import current_runtime
@@ -130,7 +130,7 @@ def put(value: R) -> Ref[R]:
       OutOfMemory: there is no room.
       TypeError: it cannot be pickled.
     """
-    runtime = _runtime()
+    runtime = ensure_runtime()
     try:
         data, buffers = codec.encode(value)
     except errors.MooError:
@@ -176,7 +176,7 @@ def kill(handle: Any) -> None:
 
 def hosts() -> list[dict[str, Any]]:
     """The hosts of this session: name, number of CPUs, actors that run there."""
-    rows = _runtime().agent.ask(op="list")["value"]
+    rows = ensure_runtime().agent.ask(op="list")["value"]
     actors = [row for row in rows if row["pid"] is not None]
     return [
         {"name": socket.gethostname(), "cpus": os.cpu_count(), "actors": actors},
@@ -186,7 +186,7 @@ def hosts() -> list[dict[str, Any]]:
 def stats() -> dict[str, Any]:
     """Counts of this process's part in the session: calls under way, objects held,
     shared memory in use."""
-    return _runtime().statistics()
+    return ensure_runtime().statistics()
 
 
 __all__ = [

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -67,17 +65,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         return self._next()
 
     async def _arrival(self) -> None:
-        loop, event = asyncio.get_running_loop(), asyncio.Event()
-        thread = threading.get_ident()
-
-        def notify() -> None:
-            if threading.get_ident() == thread:
-                event.set()
-            else:
-                self._runtime.pump._call_soon(loop, event.set)
-
-        self._notify = notify
-        self._runtime.pump.attach(loop)
+        event, self._notify = self._runtime.pump.arrival()
         if not self._events:
             await event.wait()
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Generator
 from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -148,22 +147,9 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     async def _arrival(self) -> None:
         """Sleep, on the running loop, until it is done or its deadline passes."""
         loop = asyncio.get_running_loop()
-        thread = threading.get_ident()
-        future = loop.create_future()
-
-        def finish() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def done() -> None:
-            if threading.get_ident() == thread:
-                finish()
-            else:
-                self._runtime.pump._call_soon(loop, finish)
-
-        self._runtime.pump.attach(loop)
+        event, arrived = self._runtime.pump.arrival()
         self._begin()
-        self.listen(done)
+        self.listen(arrived)
         loop.call_soon(self._runtime.flush)
         timer = None
         if self._deadline is not None:
@@ -173,11 +159,11 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if call is not None:
             call.awaits.append(self)
         try:
-            await future
+            await event.wait()
         finally:
             if call is not None:
                 call.awaits.remove(self)
-            self.unlisten(done)
+            self.unlisten(arrived)
             if timer is not None:
                 timer.cancel()
 

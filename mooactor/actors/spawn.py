@@ -124,7 +124,7 @@ class Spec(Generic[P, T]):
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
         self._check_placement()
-        _runtime()  # Refs among the arguments need it
+        ensure_runtime()  # Refs among the arguments need it
         try:
             return codec.encode_in_band((self._cls, args, kwargs))
         except Exception as error:
@@ -147,7 +147,7 @@ class Spec(Generic[P, T]):
             )
 
     def _start(self, payload: bytes, name: str | None) -> Handle:
-        runtime = _runtime()
+        runtime = ensure_runtime()
         actor_id = new_process_id()
         interface = interface_of(self._cls)
         label = interface.label if name is None else f"{interface.label}:{name}"
@@ -184,16 +184,15 @@ def _check_constructor(
         pass  # some builtins have no signature
 
 
-def _runtime() -> Runtime:
+def ensure_runtime() -> Runtime:
     """This process's runtime; the driver's starts by itself."""
     try:
-        runtime = current_runtime()
+        return current_runtime()
     except errors.ActorUnavailable:
         from mooactor.actors.sessions import init
 
         init()
-        runtime = current_runtime()
-    return runtime
+        return current_runtime()
 
 
 def _preload() -> list[str]:
@@ -220,7 +219,7 @@ def lookup(name: str, timeout: float = 0.0) -> Any:
     Raises:
       ActorUnavailable: there is none of that name.
     """
-    reply = _runtime().agent.ask(
+    reply = ensure_runtime().agent.ask(
         timeout + 60.0, op="lookup", name=name, timeout=max(0.0, timeout)
     )
     if reply["value"] is None:

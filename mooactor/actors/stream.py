@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, TypeVar
@@ -112,17 +110,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         return self._take()
 
     async def _arrival(self) -> None:
-        loop = asyncio.get_running_loop()
-        event = asyncio.Event()
-        thread = threading.get_ident()
-
-        def arrived() -> None:
-            if threading.get_ident() == thread:
-                event.set()
-            else:
-                self._runtime.pump._call_soon(loop, event.set)
-
-        self._runtime.pump.attach(loop)
+        event, arrived = self._runtime.pump.arrival()
         self._runtime.flush()
         self.channel.listen(arrived)
         try:

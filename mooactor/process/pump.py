@@ -278,6 +278,21 @@ class Pump:
         except RuntimeError:
             pass  # the loop is closed
 
+    def arrival(self) -> tuple[asyncio.Event, Callable[[], None]]:
+        """An event of the running loop, and how to set it from any thread; from here
+        on the loop reads the inbox."""
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        thread = threading.get_ident()
+
+        def arrived() -> None:
+            if threading.get_ident() == thread:
+                event.set()
+            else:
+                self._call_soon(loop, event.set)
+
+        self.attach(loop)
+        return event, arrived
+
     # -- the end -----------------------------------------------------------
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ time in `serial`, several at once in `concurrent`.
 
 from __future__ import annotations
 
+import abc
 import os
 import socket
 import sys
@@ -25,7 +26,7 @@ from mooactor.process.outcome import Outcome
 from mooactor.process.runtime import Runtime
 
 
-class Worker:
+class Worker(abc.ABC):
     """Takes calls in, and sends replies out. Subclasses run them."""
 
     def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
@@ -168,14 +169,17 @@ class Worker:
         """There may be work. Called by whichever thread leads the pump."""
         self.runtime.pump.wake()
 
+    @abc.abstractmethod
     def cancel_running(self, job: Job) -> None:
-        raise NotImplementedError
+        """Its caller has given up; the flags on it say so already."""
 
+    @abc.abstractmethod
     def resume(self, job: Job) -> None:
-        raise NotImplementedError
+        """A stream has got credit."""
 
+    @abc.abstractmethod
     def run(self) -> None:
-        raise NotImplementedError
+        """Serve until the actor is to end."""
 
     # -- running one call --------------------------------------------------
 

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mooactor import errors
-from mooactor.actors.handle import Handle, RemoteMethod, handle_of
+from mooactor.actors.handle import RemoteMethod, handle_of
 from mooactor.actors.ref import Home, Ref, refuse_on_loop
 from mooactor.actors.spawn import ensure_runtime
 from mooactor.control import codec, envelope
@@ -187,17 +187,3 @@ def stats() -> dict[str, Any]:
     """Counts of this process's part in the session: calls under way, objects held,
     shared memory in use."""
     return ensure_runtime().statistics()
-
-
-__all__ = [
-    "Handle",
-    "as_completed",
-    "get",
-    "hosts",
-    "kill",
-    "put",
-    "stats",
-    "stop",
-    "submit",
-    "wait",
-]

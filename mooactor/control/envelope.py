@@ -33,7 +33,6 @@ from mooactor.errors import AuthError, MooError, VersionMismatch
 VERSION = 1
 KEY_BYTES = 16
 PREFIX_BYTES = 28
-MAX_CHAIN = 255
 
 # Kinds of records.
 CALL = 1  # caller -> actor

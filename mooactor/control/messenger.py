@@ -93,10 +93,6 @@ class Peer:
         if not self._socket.closed:
             _send(self._socket, message, _NOBLOCK)
 
-    def unsent(self) -> bool:
-        """Whether some record has not been handed to the socket yet."""
-        return len(self._pending) > 1
-
     def close(self, linger_ms: int) -> None:
         with self._lock:
             self._socket.close(linger=linger_ms)

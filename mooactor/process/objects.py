@@ -162,6 +162,3 @@ class ObjectTable:
     def outcome(self, object_id: int) -> Outcome | None:
         entry = self._entries.get(object_id)
         return entry.outcome if entry else None
-
-    def known(self, object_id: int) -> bool:
-        return object_id in self._entries

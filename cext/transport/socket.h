@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * socket.h: TCP sockets by number. No names are looked up, nothing blocks, all
+ * sockets are close-on-exec, and none ever raises SIGPIPE.
+ */
+#ifndef MOOI_SOCKET_H
+#define MOOI_SOCKET_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "mooactor.h"
+
+#define MOOI_HOST_BYTES 16 /* a host's identity */
+
+/* Where somebody listens. */
+struct mooi_address {
+    uint8_t family; /* 4 or 6 */
+    uint16_t port;
+    uint8_t ip[16]; /* in network order; IPv4: the first four, then zeros */
+};
+
+/* "10.0.0.1:80" or "[::1]:80". */
+#define MOOI_ADDRESS_TEXT 56
+void mooi_address_print(const struct mooi_address *address,
+                        char text[MOOI_ADDRESS_TEXT]);
+
+/* A numeric address without port. MOO_EINVAL: it is none. */
+moo_err mooi_address_parse(const char *text, uint16_t port,
+                           struct mooi_address *out);
+
+/* Listen on a port that the system chooses. `bind`: a numeric address; "*",
+ * which is all addresses of both families (of IPv4 alone where the machine has
+ * no IPv6); or NULL, which is this machine only. MOO_EINVAL: no numeric
+ * address. MOO_ESYS: see errno. */
+moo_err mooi_socket_listen(const char *bind, int *listener);
+
+/* By which addresses others may reach `listener`, best first: those of
+ * interfaces that are up, IPv4 before IPv6; those of this machine only (lo)
+ * where it was bound to them or has no others. Link-local ones are left out,
+ * for they mean nothing elsewhere. Returns how many were written. */
+size_t mooi_socket_addresses(int listener, struct mooi_address *out,
+                             size_t room);
+
+/* Take the next waiting connection, tuned. MOO_ETIMEOUT: there is none.
+ * MOO_ESYS: see errno; EMFILE and ENFILE will come again at once. */
+moo_err mooi_socket_accept(int listener, int *fd);
+
+/* Begin to connect; *fd becomes writable when it is decided, and then
+ * mooi_socket_connected tells. MOO_EPEER: refused or unreachable at once;
+ * errno says how, as with MOO_ESYS. */
+moo_err mooi_socket_connect(const struct mooi_address *address, int *fd);
+
+/* MOO_OK: connected, and tuned. MOO_ETIMEOUT: not yet. MOO_EPEER, MOO_ESYS: it
+ * failed, see errno. */
+moo_err mooi_socket_connected(int fd);
+
+/* Send or receive what goes at once. MOO_OK: *moved bytes, more than 0.
+ * MOO_ETIMEOUT: none now. MOO_EPEER: the other side hung up, or was silent for
+ * too long. MOO_ESYS: see errno. At most 8 parts; their lengths' sum is not
+ * 0. `more`: something follows at once. */
+moo_err mooi_socket_send(int fd, const struct iovec *parts, int count,
+                         int more, size_t *moved);
+moo_err mooi_socket_receive(int fd, const struct iovec *parts, int count,
+                            size_t *moved);
+
+/* Throw away up to `length` received bytes. As mooi_socket_receive. */
+moo_err mooi_socket_skip(int fd, size_t length, size_t *moved);
+
+/*
+ * Is the other end's kernel still there? What was sent must be acknowledged,
+ * and a closed window's probes must be answered, however busy or stopped the
+ * process behind it is. Look every few hundred milliseconds while something
+ * was sent; returns for how many milliseconds acknowledgement is overdue, 0 if
+ * nothing waits for any. Start with all zeros.
+ */
+struct mooi_silence {
+    uint64_t since_ns;
+};
+
+uint64_t mooi_socket_silent_ms(int fd, struct mooi_silence *silence);
+
+#endif

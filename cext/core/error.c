@@ -28,6 +28,8 @@ const char *moo_strerror(int err)
         return "used in a forked child";
     case MOO_ESTALE:
         return "the lease is gone";
+    case MOO_EUNREACHABLE:
+        return "no allowed transport leads to the other process";
     default:
         return "unknown error";
     }

@@ -51,6 +51,7 @@ static void disown_planes(void)
         close_fd(&plane->listener);
         close_fd(&plane->epoll);
         close_fd(&plane->wake);
+        close_fd(&plane->finished_fd);
         for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
             for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
                 close_fd(&p->fd);
@@ -99,7 +100,7 @@ static moo_plane *new_plane(uint64_t process_id, const uint8_t *key,
     atomic_init(&plane->uses, 1);
     memcpy(plane->key, key, MOOI_KEY_BYTES);
     plane->directory = plane->listener = plane->ledger_fd = -1;
-    plane->epoll = plane->wake = -1;
+    plane->epoll = plane->wake = plane->finished_fd = -1;
     plane->leases_free = MOOI_NO_LEASE;
     pthread_mutex_init(&plane->lock, NULL);
     pthread_mutex_init(&plane->accepting, NULL);
@@ -163,6 +164,7 @@ static void hang_up(moo_plane *plane)
     close_fd(&plane->epoll);
     close_fd(&plane->wake);
     close_fd(&plane->ledger_fd);
+    close_fd(&plane->finished_fd);
     close_fd(&plane->pagemap); /* drops will clean all pages instead */
 }
 

@@ -152,6 +152,10 @@ struct moo_plane {
     struct mooi_owner *owners;
     uint64_t imports, imported;
 
+    struct moo_fetch *finished, *finished_last; /* with tickets not taken */
+    int finished_fd; /* -1: nobody asked for it */
+    uint64_t fetches;
+
     struct mooi_region *region; /* sorted by address */
     size_t regions, regions_room;
     uint32_t slabs_known, users_known;

@@ -42,6 +42,7 @@ static void fill_statistics(moo_plane *plane, moo_statistics *out)
         .exports_copied = plane->exports_copied,
         .bytes_copied = plane->bytes_copied,
         .revoked = plane->revoked,
+        .fetches = plane->fetches,
     };
 }
 

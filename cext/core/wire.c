@@ -28,7 +28,7 @@ moo_err mooi_descriptor_parse(const void *buf, size_t len,
         return MOO_EPROTO;
     if (in[2] != MOOI_WIRE_VERSION)
         return MOO_EVERSION;
-    if (in[3] & ~MOO_MOVED)
+    if (in[3] & ~(MOO_MOVED | MOOI_REMOTE))
         return MOO_EPROTO;
     out->flags = in[3];
     out->slab = mooi_get32(in + 4);
@@ -40,6 +40,14 @@ moo_err mooi_descriptor_parse(const void *buf, size_t len,
     if (!out->length || out->offset > UINT64_MAX - out->length)
         return MOO_EPROTO;
     return MOO_OK;
+}
+
+int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes)
+{
+    struct mooi_descriptor d;
+
+    return mooi_descriptor_parse(descriptor, bytes, &d) == MOO_OK &&
+           (d.flags & MOOI_REMOTE);
 }
 
 static void pack_head(uint8_t *out, enum mooi_kind kind)
@@ -130,7 +138,7 @@ static moo_err parse_granted(const uint8_t *in, struct mooi_message *out)
 {
     int32_t error = (int32_t)mooi_get32(in + 12);
 
-    if (error > MOO_OK || error < MOO_ESTALE)
+    if (error > MOO_OK || error < MOO_EUNREACHABLE)
         return MOO_EPROTO;
     out->u.granted.sequence = mooi_get32(in + 8);
     out->u.granted.error = (moo_err)error;

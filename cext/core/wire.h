@@ -31,8 +31,10 @@ struct mooi_descriptor {
     uint32_t slab;
     uint32_t lease;
     uint32_t generation;
-    uint8_t flags; /* MOO_MOVED or 0 */
+    uint8_t flags; /* MOO_MOVED, MOOI_REMOTE */
 };
+
+#define MOOI_REMOTE 2 /* the receiver fetches the bytes over a network */
 
 void mooi_descriptor_pack(const struct mooi_descriptor *d, uint8_t *out);
 moo_err mooi_descriptor_parse(const void *buf, size_t len,

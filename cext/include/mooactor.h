@@ -33,20 +33,25 @@ typedef enum {
     MOO_EVERSION = -8, /* the other side speaks another version */
     MOO_ESYS = -9,     /* a system call failed: errno holds the reason */
     MOO_EFORK = -10,   /* used in a forked child, which does not own it */
-    MOO_ESTALE = -11   /* a lease that was revoked or used up before */
+    MOO_ESTALE = -11,  /* a lease that was revoked or used up before */
+    MOO_EUNREACHABLE = -12 /* no allowed transport leads to the other process */
 } moo_err;
 
 /* A constant English phrase for `err`; never NULL, never to be freed. */
 const char *moo_strerror(int err);
 
-/* ---- the plane: tensors between the processes of one host ---- */
+/* ---- the plane: tensors between processes ---- */
 
 /*
  * A plane is one process's share of the data plane: the shared memory that it
  * owns, the leases that other processes hold on it, and what it has mapped of
- * theirs. Memory that was handed out, by moo_empty, moo_share or moo_import,
- * stays mapped and readable until moo_drop, whatever becomes of its owner and
- * even after moo_plane_close.
+ * theirs. Memory that was handed out, by moo_empty, moo_share, moo_import or a
+ * fetch, stays mapped and readable until moo_drop, whatever becomes of its
+ * owner and even after moo_plane_close.
+ *
+ * Two processes on one host share memory. Between hosts the receiver pulls the
+ * bytes into memory of its own, over TCP or RDMA, and gives the lease back
+ * then. Which it is follows from the pair; a descriptor has one form for all.
  *
  * All functions may be called from any thread at any time, except
  * moo_plane_free and moo_plane_rele, which come last. None calls back. In a
@@ -97,9 +102,11 @@ moo_err moo_move(moo_plane *plane, void *data);
  * value is that of now: private memory is copied once, own and received shared
  * memory is not copied unless it was written to after an earlier export.
  * `flags`: MOO_MOVED or 0. Writes MOO_DESCRIPTOR_BYTES to `descriptor`.
- * May block for a round trip to the memory's owner.
- * MOO_EPEER: the peer is dead. MOO_ENOMEM: as above. MOO_ESTALE: this memory
- * was moved away before. */
+ * May block for a round trip to the memory's owner, and for the first contact
+ * with a peer on another host, which is bounded by a few seconds.
+ * MOO_EPEER: the peer is dead. MOO_EUNREACHABLE: it lives on another host to
+ * which no allowed transport leads; moo_plane_route says what was tried.
+ * MOO_ENOMEM: as above. MOO_ESTALE: this memory was moved away before. */
 moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
                    uint64_t peer, int flags, uint8_t *descriptor);
 
@@ -109,8 +116,10 @@ moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
 
 /* Map what a descriptor describes: *out is readable for ever and writable
  * without anybody else seeing it, until moo_drop(*out). Waits at most
- * `timeout_ms` for the owner's first contact. MOO_ESTALE: imported before, or
- * revoked. MOO_EPEER: the owner died before it made contact. */
+ * `timeout_ms` for the owner's first contact; what is on another host is
+ * fetched, which takes as long as its owner keeps sending.
+ * MOO_ESTALE: imported before, or revoked. MOO_EPEER: the owner died before it
+ * made contact, or before all had been fetched. */
 moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                    int timeout_ms, void **out, size_t *out_bytes);
 
@@ -118,8 +127,8 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
 moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                     int timeout_ms);
 
-/* End the use of memory at the start that moo_empty, moo_share or moo_import
- * gave. Never fails; makes no system call in the common case but one that
+/* End the use of memory at the start that moo_empty, moo_share, moo_import or
+ * a fetch gave. Never fails; makes no system call in the common case but one that
  * looks for written pages. */
 void moo_drop(moo_plane *plane, void *data);
 
@@ -127,6 +136,90 @@ void moo_drop(moo_plane *plane, void *data);
  * uses it and `grace_ms` have passed, in which its last messages may still be
  * imported. */
 void moo_peer_lost(moo_plane *plane, uint64_t peer, int grace_ms);
+
+/* ---- reaching processes on other hosts ---- */
+
+#define MOO_TRANSPORT_SHM 1
+#define MOO_TRANSPORT_OFI 2
+#define MOO_TRANSPORT_TCP 4
+#define MOO_HOST_BYTES 16
+#define MOO_CARD_BYTES 1024 /* no card is longer */
+
+typedef struct {
+    uint32_t transports;  /* allowed ones, or'ed; those of both sides count */
+    const char *bind;     /* numeric address to listen on, NULL: all */
+    uint32_t stripes;     /* TCP connections for each pair, 0: default */
+    int checksum;         /* CRC32C for each chunk over TCP */
+    const char *provider; /* of libfabric, NULL: the best */
+} moo_serve_options;
+
+/* Say which transports may be used; without this, only shared memory. If
+ * others than it are allowed, opens their listeners and puts this process's
+ * card, which says where it can be reached, into the plane's directory. Once,
+ * and before the first export. Does not wait for anybody.
+ * MOO_EINVAL: no such transport, no such address, or too late. MOO_ESYS: see
+ * errno. MOO_EUNREACHABLE: a transport that is the only one allowed cannot be
+ * had here; moo_plane_route with the own id says why. */
+moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options);
+
+/* This process's card, for processes that do not see its directory.
+ * MOO_EINVAL: room is too small (MOO_CARD_BYTES is not), or no such thing was
+ * asked of moo_plane_serve. */
+moo_err moo_plane_card(moo_plane *plane, uint8_t *out, size_t room,
+                       size_t *bytes);
+
+/* Make the card of process `peer` known. It counts more than one found in the
+ * directory. MOO_EPROTO: it is no card, or another's. */
+moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
+                            const uint8_t *card, size_t bytes);
+
+/* The identity of the host that process `peer` runs on, this process's own
+ * among them: processes with the same can share memory. MOO_ESTALE: there is
+ * no card of it here (yet). */
+moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out);
+
+/* What data for `peer` goes by: *transport is one of MOO_TRANSPORT_…, or 0 if
+ * none is in use; `why` gets one sentence, cut at `room`. */
+moo_err moo_plane_route(moo_plane *plane, uint64_t peer, uint32_t *transport,
+                        char *why, size_t room);
+
+/* 1 if what it stands for must be fetched, and importing it would wait for a
+ * network; 0 if not, or if it is no descriptor. */
+int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes);
+
+/* ---- fetches: imports that do not wait ---- */
+
+typedef struct moo_fetch moo_fetch;
+
+/* Begin to receive what a descriptor stands for. Does not wait for a network;
+ * what is on this host is imported at once, as moo_import does it.
+ * `into`: NULL, or memory of the caller's, exactly as long, which must live
+ * until the fetch is done or freed. A ticket that is not 0 will appear, once,
+ * in moo_plane_finished. On MOO_OK the descriptor is used up and *out is the
+ * caller's, to be freed by moo_fetch_free. On an error it can be tried again:
+ * MOO_ENOMEM: no room for it now. MOO_EINVAL: `into` is of another length. */
+moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
+                        size_t bytes, void *into, size_t into_bytes,
+                        uint64_t ticket, moo_fetch **out);
+
+/* Wait up to `timeout_ms`. MOO_OK: *out is as from moo_import, to be dropped
+ * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say
+ * how it failed: MOO_EPEER: the owner died, or made no contact. MOO_ESTALE:
+ * fetched before, or revoked; also if this told the end of it before. */
+moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
+                       size_t *out_bytes);
+
+/* End it: the transfer if it is under way (nothing is written to `into` after
+ * this returns), the memory if nobody took it, the lease. NULL: nothing. */
+void moo_fetch_free(moo_fetch *fetch);
+
+/* Readable as long as there are finished tickets. The plane's, until
+ * moo_plane_close; -1 with errno if there is none to be had. */
+int moo_plane_finished_fd(moo_plane *plane);
+
+/* Take tickets of fetches that are done, the oldest first. Returns how many
+ * were written. A fetch that was freed before is not among them. */
+size_t moo_plane_finished(moo_plane *plane, uint64_t *tickets, size_t room);
 
 /* Counters and sizes, in bytes unless named otherwise. */
 typedef struct {
@@ -145,6 +238,11 @@ typedef struct {
     uint64_t exports_copied;  /* count, so far: of those, with a copy */
     uint64_t bytes_copied;    /* so far */
     uint64_t revoked;         /* count, so far: leases ended by a death */
+    uint64_t links;           /* count: connections to and from other hosts */
+    uint64_t fetches;         /* count: under way, or waiting for the owner */
+    uint64_t fetched_tcp;     /* so far: received over TCP */
+    uint64_t fetched_ofi;     /* so far: read over RDMA */
+    uint64_t served_tcp;      /* so far: sent over TCP on request */
 } moo_statistics;
 
 void moo_plane_statistics(moo_plane *plane, moo_statistics *out);

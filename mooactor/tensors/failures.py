@@ -33,6 +33,17 @@ def import_error(err: int) -> Exception:
     return error_for(err, "cannot import")
 
 
+def fetch_error(err: int) -> Exception:
+    """The exception for a fetch that failed."""
+    if err in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
+        return ActorDied(
+            "the process that sent this data died or was cut off before all of it came"
+        )
+    if err == lib.MOO_ESTALE:
+        return InternalError("this descriptor was fetched or revoked before")
+    return error_for(err, "cannot fetch")
+
+
 def size_text(nbytes: int) -> str:
     """Bytes for a reader: "2.1 MB"."""
     for unit, digits in (("GB", 9), ("MB", 6), ("kB", 3)):

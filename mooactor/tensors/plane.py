@@ -11,13 +11,16 @@ import functools
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pickle import PickleBuffer
 from typing import Any
 
-from mooactor.errors import ActorDied, OutOfMemory
+from mooactor.errors import ActorDied, ActorUnavailable, OutOfMemory
+from mooactor.tensors import fetches
+from mooactor.tensors import transports as transport_names
 from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import error_for, import_error, size_text
+from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.limits import memory_in_reach
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
@@ -28,6 +31,7 @@ CONTACT_TIMEOUT_MS = 5_000
 # How long what a dead process has sent can still be imported.
 GRACE_MS = 200
 _HOLDERS_NAMED = 3
+_TICKETS = 256
 
 
 # Finalizers of buffers, one for each plane that ever was: never collected themselves.
@@ -35,7 +39,9 @@ _drops: list[Callable[[Any], None]] = []
 
 
 class DataPlane:
-    """Shares this process's memory with others on the host, and maps theirs.
+    """Shares this process's memory with others, and takes in theirs.
+
+    On one host memory is mapped; between hosts it is fetched, see `begin`.
 
     Every buffer it hands out stays mapped and readable as long as anything refers
     to it, whatever becomes of its owner or of this plane.
@@ -55,6 +61,11 @@ class DataPlane:
         key: bytes,
         *,
         memory_limit: int | None = None,
+        transports: Iterable[str] | None = None,
+        bind: str | None = None,
+        stripes: int | None = None,
+        checksum: bool = False,
+        provider: str | None = None,
     ) -> None:
         """Listen in `directory`, which only this user may enter.
 
@@ -63,9 +74,18 @@ class DataPlane:
           key: the session key; planes with other keys are not talked to.
           memory_limit: most bytes of shared memory that this process provides;
             by default half of what the machine or the container has.
+          transports: what may be used of "shm", "ofi" and "tcp"; the best that
+            both sides may use is chosen. By default shared memory alone, which
+            needs no listeners.
+          bind: numeric address to listen on for other hosts; by default all.
+          stripes: TCP connections for each pair of processes.
+          checksum: send a CRC32C with each piece over TCP.
+          provider: of libfabric; by default the best there is.
 
         Raises:
           RuntimeError: the data plane does not exist on this platform.
+          ValueError: there is no such transport or address.
+          ActorUnavailable: a transport that alone is allowed cannot be had here.
           PermissionError: others could enter the directory.
           OSError: the system refused something.
         """
@@ -86,6 +106,17 @@ class DataPlane:
         self._plane = ffi.gc(out[0], lib.moo_plane_rele)
         self._drop = functools.partial(lib.moo_drop, out[0])
         _drops.append(self._drop)
+        if transports is not None:
+            err = transport_names.serve(
+                self._plane,
+                transports,
+                bind=bind,
+                stripes=stripes,
+                checksum=checksum,
+                provider=provider,
+            )
+            if err:
+                raise self._serve_error(err, bind)
 
     def close(self) -> None:
         """Stop serving other processes. Buffers stay valid. May be called twice."""
@@ -104,6 +135,7 @@ class DataPlane:
         Raises:
           OutOfMemory: the limit is reached; the message says who holds what.
           ActorDied: the peer's process is gone. Nothing was sent.
+          ActorUnavailable: no allowed transport leads to it.
           ValueError: the buffer was moved away before, or is empty.
         """
         if type(buffer) is PickleBuffer:
@@ -141,6 +173,100 @@ class DataPlane:
         if err:
             raise import_error(err)
         return self._view(out[0], size[0])
+
+    def begin(
+        self, descriptor: bytes, ticket: int = 0, out: Buffer | None = None
+    ) -> Fetch:
+        """Begin to receive what a descriptor stands for, from wherever it is.
+
+        Does not wait for a network. `ticket`, if not 0, will be among `finished`.
+
+        Args:
+          out: writable and contiguous memory of the very size to receive into;
+            by default new memory, as `import_` returns it.
+
+        Raises:
+          OutOfMemory: no room now; the descriptor can be begun again.
+          ValueError: it is no descriptor, or `out` is of another size.
+        """
+        into, size = ffi.NULL, 0
+        if out is not None:
+            into = ffi.from_buffer(out, require_writable=True)
+            size = len(into)
+        fetch = ffi.new("moo_fetch **")
+        err = lib.moo_fetch_begin(
+            self._plane, descriptor, len(descriptor), into, size, ticket, fetch
+        )
+        if err == lib.MOO_ENOMEM:
+            raise OutOfMemory(self._memory_report(_length_of(descriptor)))
+        if err:
+            raise error_for(err, "cannot fetch")
+        if out is not None:
+            fetches.pin(fetch[0], into)
+        return Fetch(ffi.gc(fetch[0], fetches.free), ticket, out, self._view)
+
+    @staticmethod
+    def is_remote(descriptor: bytes) -> bool:
+        """Whether `import_` of it would wait for a network: `begin` does not."""
+        return bool(lib.moo_descriptor_is_remote(descriptor, len(descriptor)))
+
+    @property
+    def finished_fd(self) -> int:
+        """Readable while tickets of finished fetches wait; this plane's."""
+        fd: int = lib.moo_plane_finished_fd(self._plane)
+        if fd < 0:
+            raise OSError(ffi.errno, os.strerror(ffi.errno))
+        return fd
+
+    def finished(self) -> list[int]:
+        """The tickets of fetches that are done, or failed, since the last call."""
+        tickets: list[int] = []
+        out = ffi.new("uint64_t[]", _TICKETS)
+        while count := lib.moo_plane_finished(self._plane, out, _TICKETS):
+            tickets += ffi.unpack(out, count)
+        return tickets
+
+    def card(self) -> bytes:
+        """Where this process can be reached, for `introduce` on other machines.
+
+        Raises:
+          ValueError: only shared memory is allowed.
+        """
+        out, size = ffi.new("uint8_t[]", lib.MOO_CARD_BYTES), _new_size()
+        err = lib.moo_plane_card(self._plane, out, lib.MOO_CARD_BYTES, size)
+        if err:
+            raise error_for(err, "this data plane has no card")
+        return bytes(ffi.buffer(out, size[0]))
+
+    def introduce(self, peer: int, card: bytes) -> None:
+        """Make known where process `peer` can be reached.
+
+        Raises:
+          ValueError: it is no card of that process.
+        """
+        err = lib.moo_plane_introduce(self._plane, peer, card, len(card))
+        if err:
+            raise error_for(err, f"no card of process {peer:016x}")
+
+    def host(self, peer: int) -> bytes | None:
+        """The identity of the host that process `peer`, or this one, runs on.
+
+        None: no card of it is known. Processes with the same can share memory.
+        """
+        out = ffi.new("uint8_t[]", lib.MOO_HOST_BYTES)
+        err = lib.moo_plane_host(self._plane, peer, out)
+        return None if err else bytes(ffi.buffer(out))
+
+    def route(self, peer: int) -> tuple[str | None, str]:
+        """What data for `peer` goes by, None if nothing yet, and why."""
+        transport, why = ffi.new("uint32_t *"), ffi.new("char[]", 512)
+        err = lib.moo_plane_route(self._plane, peer, transport, why, 512)
+        if err:
+            raise error_for(err, "no route")
+        return (
+            transport_names.name_of(transport[0]),
+            ffi.string(why).decode(errors="replace"),
+        )
 
     def discard(self, descriptor: bytes) -> None:
         """End the lease of a received descriptor without looking at the data."""
@@ -233,9 +359,22 @@ class DataPlane:
             return OutOfMemory(self._memory_report(nbytes))
         if err == lib.MOO_EPEER:
             return ActorDied(f"process {peer:016x} is gone", delivered=False)
+        if err == lib.MOO_EUNREACHABLE:
+            return ActorUnavailable(
+                f"no data can be sent to process {peer:016x}: {self.route(peer)[1]}"
+            )
         if err == lib.MOO_ESTALE:
             return ValueError("this memory was moved to another process before")
         return error_for(err, f"cannot export {nbytes} bytes")
+
+    def _serve_error(self, err: int, bind: str | None) -> Exception:
+        if err == lib.MOO_EUNREACHABLE:
+            return ActorUnavailable(
+                "no allowed transport can be had here: "
+                f"{self.route(self.process_id)[1]}"
+            )
+        where = f" on {bind}" if bind else ""
+        return error_for(err, f"cannot listen for other hosts{where}")
 
     def _memory_report(self, nbytes: int) -> str:
         used = size_text(self.statistics()["used"])
@@ -261,6 +400,11 @@ if missing is None:
     # What memory handed out here looks like to numpy.
     MEMORY_TYPES: tuple[type, ...] = (memoryview, ffi.buffer)
     _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
+
+
+def _length_of(descriptor: bytes) -> int:
+    """Bytes that it stands for; see cext/core/wire.h."""
+    return int.from_bytes(descriptor[24:32], "little")
 
 
 def _check_private(directory: str) -> None:

@@ -51,7 +51,7 @@ static void descriptors_that_make_no_sense_are_refused(void)
     mooi_descriptor_pack(&in, bytes);
     CHECK(mooi_descriptor_parse(bytes, sizeof bytes, &out) == MOO_EPROTO);
     in = sample();
-    in.flags = 2;
+    in.flags = 4;
     mooi_descriptor_pack(&in, bytes);
     CHECK(mooi_descriptor_parse(bytes, sizeof bytes, &out) == MOO_EPROTO);
     bytes[2] = MOOI_WIRE_VERSION + 1;

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""The ways in which data reaches another process, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mooactor.tensors.extension import ffi, lib, missing
+
+#: In the order in which they are chosen where several are possible.
+NAMES = ("shm", "ofi", "tcp")
+
+_BITS = (
+    {}
+    if missing is not None
+    else {
+        "shm": lib.MOO_TRANSPORT_SHM,
+        "ofi": lib.MOO_TRANSPORT_OFI,
+        "tcp": lib.MOO_TRANSPORT_TCP,
+    }
+)
+
+
+def mask_of(names: Iterable[str]) -> int:
+    """Their bits, as C wants them.
+
+    Raises:
+      ValueError: one is unknown, or there are none.
+    """
+    mask = 0
+    for name in names:
+        if name not in _BITS:
+            raise ValueError(f"no transport {name!r}: there are {', '.join(NAMES)}")
+        mask |= _BITS[name]
+    if not mask:
+        raise ValueError(f"no transport is allowed: name some of {', '.join(NAMES)}")
+    return mask
+
+
+def name_of(bit: int) -> str | None:
+    """The transport of one bit; None for 0."""
+    return next((name for name, known in _BITS.items() if known == bit), None)
+
+
+def serve(
+    plane: object,
+    names: Iterable[str],
+    *,
+    bind: str | None,
+    stripes: int | None,
+    checksum: bool,
+    provider: str | None,
+) -> int:
+    """`moo_plane_serve` with these options; returns its `moo_err`."""
+    options = ffi.new("moo_serve_options *")
+    kept = [
+        ffi.new("char[]", text.encode()) if text else None for text in (bind, provider)
+    ]
+    options.transports = mask_of(names)
+    options.bind = kept[0] or ffi.NULL
+    options.stripes = stripes or 0
+    options.checksum = checksum
+    options.provider = kept[1] or ffi.NULL
+    err: int = lib.moo_plane_serve(plane, options)
+    return err

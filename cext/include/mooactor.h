@@ -257,6 +257,11 @@ typedef struct {
 
 size_t moo_holders(moo_plane *plane, moo_holder *out, size_t capacity);
 
+/* 1 if the block of moo_empty or moo_share that contains `data`, which the
+ * caller holds, is held once more: by a lease of any process, or by another
+ * moo_share. 0 if not, and for a plane that was closed. */
+int moo_is_held(moo_plane *plane, const void *data);
+
 /* ---- collectives ---- */
 
 /*

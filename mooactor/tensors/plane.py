@@ -52,7 +52,7 @@ class DataPlane:
     method raises `RuntimeError`.
     """
 
-    __slots__ = ("_plane", "_drop", "process_id", "memory_limit")
+    __slots__ = ("_plane", "_drop", "directory", "process_id", "memory_limit")
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class DataPlane:
         if missing is not None:
             raise RuntimeError(why_missing()) from missing
         _check_private(directory)
+        self.directory = directory
         self.process_id = process_id
         self.memory_limit = memory_limit or memory_in_reach() // 2
         digest = hashlib.blake2b(key, digest_size=lib.MOO_KEY_BYTES).digest()
@@ -332,6 +333,12 @@ class DataPlane:
         out = ffi.new("moo_holder[]", most)
         count = lib.moo_holders(self._plane, out, most)
         return [(h.process_id, h.bytes, h.leases) for h in out[0:count]]
+
+    def is_held(self, buffer: memoryview) -> bool:
+        """Whether a buffer of `empty_buffer` or `share` is in use elsewhere: by another
+        process, by a message to one that was not read yet, or by another `share`.
+        """
+        return bool(lib.moo_is_held(self._plane, ffi.from_buffer(buffer)))
 
     def __repr__(self) -> str:
         stats = self.statistics()

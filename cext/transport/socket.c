@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+#include "transport/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/arena.h"
+
+#define BACKLOG 1024
+
+union name {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+/* ---- addresses ---- */
+
+void mooi_address_print(const struct mooi_address *address,
+                        char text[MOOI_ADDRESS_TEXT])
+{
+    char ip[INET6_ADDRSTRLEN] = "?";
+
+    inet_ntop(address->family == 6 ? AF_INET6 : AF_INET, address->ip, ip,
+              sizeof ip);
+    snprintf(text, MOOI_ADDRESS_TEXT,
+             address->family == 6 ? "[%s]:%u" : "%s:%u", ip,
+             (unsigned)address->port);
+}
+
+moo_err mooi_address_parse(const char *text, uint16_t port,
+                           struct mooi_address *out)
+{
+    struct mooi_address address = {.port = port};
+
+    if (inet_pton(AF_INET, text, address.ip) == 1)
+        address.family = 4;
+    else if (inet_pton(AF_INET6, text, address.ip) == 1)
+        address.family = 6;
+    else
+        return MOO_EINVAL;
+    *out = address;
+    return MOO_OK;
+}
+
+static socklen_t to_name(const struct mooi_address *address, union name *out)
+{
+    memset(out, 0, sizeof *out);
+    if (address->family == 4) {
+        out->v4.sin_family = AF_INET;
+        out->v4.sin_port = htons(address->port);
+        memcpy(&out->v4.sin_addr, address->ip, 4);
+        return sizeof out->v4;
+    }
+    out->v6.sin6_family = AF_INET6;
+    out->v6.sin6_port = htons(address->port);
+    memcpy(&out->v6.sin6_addr, address->ip, 16);
+    return sizeof out->v6;
+}
+
+static int from_name(const struct sockaddr *name, struct mooi_address *out)
+{
+    union name copy;
+
+    memset(out, 0, sizeof *out);
+    if (name->sa_family == AF_INET) {
+        memcpy(&copy.v4, name, sizeof copy.v4);
+        out->family = 4;
+        out->port = ntohs(copy.v4.sin_port);
+        memcpy(out->ip, &copy.v4.sin_addr, 4);
+        return 1;
+    }
+    if (name->sa_family == AF_INET6) {
+        memcpy(&copy.v6, name, sizeof copy.v6);
+        out->family = 6;
+        out->port = ntohs(copy.v6.sin6_port);
+        memcpy(out->ip, &copy.v6.sin6_addr, 16);
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- listening ---- */
+
+static void close_keeping_errno(int fd)
+{
+    int reason = errno;
+
+    close(fd);
+    errno = reason;
+}
+
+static moo_err listen_at(const struct mooi_address *address, int only_v6,
+                         int *listener)
+{
+    union name name;
+    socklen_t length = to_name(address, &name);
+    int fd = socket(name.any.sa_family,
+                    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return MOO_ESYS;
+    if ((address->family == 6 &&
+         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6)) ||
+        bind(fd, &name.any, length) || listen(fd, BACKLOG)) {
+        close_keeping_errno(fd);
+        return MOO_ESYS;
+    }
+    *listener = fd;
+    return MOO_OK;
+}
+
+/* The first that the machine has. */
+static moo_err listen_at_either(const char *first, const char *second,
+                                int *listener)
+{
+    struct mooi_address address;
+    moo_err err;
+
+    mooi_address_parse(first, 0, &address);
+    err = listen_at(&address, 0, listener);
+    if (err == MOO_OK || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
+        return err;
+    mooi_address_parse(second, 0, &address);
+    return listen_at(&address, 0, listener);
+}
+
+moo_err mooi_socket_listen(const char *bind_to, int *listener)
+{
+    struct mooi_address address;
+
+    if (!bind_to)
+        return listen_at_either("127.0.0.1", "::1", listener);
+    if (!strcmp(bind_to, "*"))
+        return listen_at_either("::", "0.0.0.0", listener);
+    if (mooi_address_parse(bind_to, 0, &address) != MOO_OK)
+        return MOO_EINVAL;
+    return listen_at(&address, 1, listener);
+}
+
+/* ---- what others can connect to ---- */
+
+static int is_unspecified(const struct mooi_address *address)
+{
+    static const uint8_t zeros[16];
+
+    return !memcmp(address->ip, zeros, 16);
+}
+
+static int is_link_local(const struct mooi_address *address)
+{
+    return address->family == 4
+               ? address->ip[0] == 169 && address->ip[1] == 254
+               : address->ip[0] == 0xfe && (address->ip[1] & 0xc0) == 0x80;
+}
+
+/* One pass over the interfaces: those of one family, on lo or elsewhere. */
+static size_t pick(const struct ifaddrs *all, int family, int on_lo,
+                   uint16_t port, struct mooi_address *out, size_t room)
+{
+    size_t count = 0;
+
+    for (const struct ifaddrs *i = all; i && count < room; i = i->ifa_next) {
+        struct mooi_address address;
+        if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
+            !(i->ifa_flags & IFF_LOOPBACK) != !on_lo ||
+            !from_name(i->ifa_addr, &address) || address.family != family ||
+            is_link_local(&address))
+            continue;
+        address.port = port;
+        out[count++] = address;
+    }
+    return count;
+}
+
+static int takes_v4(int listener)
+{
+    int only_v6 = 1;
+    socklen_t length = sizeof only_v6;
+
+    getsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, &length);
+    return !only_v6;
+}
+
+size_t mooi_socket_addresses(int listener, struct mooi_address *out,
+                             size_t room)
+{
+    union name name;
+    socklen_t length = sizeof name;
+    struct mooi_address own;
+    struct ifaddrs *all;
+    size_t count = 0;
+
+    if (!room || getsockname(listener, &name.any, &length) ||
+        !from_name(&name.any, &own))
+        return 0;
+    if (!is_unspecified(&own)) {
+        out[0] = own;
+        return 1;
+    }
+    if (getifaddrs(&all))
+        return 0;
+    for (int on_lo = 0; on_lo < 2 && !count; on_lo++) {
+        if (own.family == 4 || takes_v4(listener))
+            count = pick(all, 4, on_lo, own.port, out, room);
+        if (own.family == 6)
+            count += pick(all, 6, on_lo, own.port, out + count, room - count);
+    }
+    freeifaddrs(all);
+    return count;
+}
+
+/* ---- connecting ---- */
+
+/* Small messages must not wait for more to come. All else is best left to the
+ * kernel: it fits the buffers to the path by itself. */
+static void tune(int fd)
+{
+    int on = 1;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+moo_err mooi_socket_accept(int listener, int *out)
+{
+    int fd;
+
+    do
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0)
+        return errno == EAGAIN ? MOO_ETIMEOUT : MOO_ESYS;
+    tune(fd);
+    *out = fd;
+    return MOO_OK;
+}
+
+/* A reason that lies with the other side, or with the way there. */
+static moo_err classify(int reason)
+{
+    switch (reason) {
+    case EPIPE:
+    case ECONNRESET:
+    case ECONNREFUSED:
+    case ECONNABORTED:
+    case ENOTCONN:
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case EADDRNOTAVAIL:
+    case EAFNOSUPPORT: /* no IPv6 here */
+        return MOO_EPEER;
+    default:
+        return MOO_ESYS;
+    }
+}
+
+moo_err mooi_socket_connect(const struct mooi_address *address, int *out)
+{
+    union name name;
+    socklen_t length = to_name(address, &name);
+    int fd = socket(name.any.sa_family,
+                    SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return classify(errno);
+    if (connect(fd, &name.any, length) && errno != EINPROGRESS) {
+        close_keeping_errno(fd);
+        return classify(errno);
+    }
+    *out = fd;
+    return MOO_OK;
+}
+
+moo_err mooi_socket_connected(int fd)
+{
+    union name name;
+    socklen_t length = sizeof(int);
+    int reason = 0;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &reason, &length))
+        return MOO_ESYS;
+    if (reason) {
+        errno = reason;
+        return classify(reason);
+    }
+    length = sizeof name;
+    if (getpeername(fd, &name.any, &length))
+        return errno == ENOTCONN ? MOO_ETIMEOUT : MOO_ESYS;
+    tune(fd);
+    return MOO_OK;
+}
+
+/* ---- bytes ---- */
+
+static moo_err settle(ssize_t result, size_t *moved)
+{
+    *moved = result > 0 ? (size_t)result : 0;
+    if (result > 0)
+        return MOO_OK;
+    if (result == 0)
+        return MOO_EPEER; /* hung up */
+    if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
+        return MOO_ETIMEOUT;
+    return classify(errno);
+}
+
+moo_err mooi_socket_send(int fd, const struct iovec *parts, int count,
+                         int more, size_t *moved)
+{
+    struct msghdr header = {.msg_iov = (struct iovec *)parts,
+                            .msg_iovlen = (size_t)count};
+    ssize_t sent;
+
+    do
+        sent = sendmsg(fd, &header,
+                       MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+    while (sent < 0 && errno == EINTR);
+    return settle(sent, moved);
+}
+
+moo_err mooi_socket_receive(int fd, const struct iovec *parts, int count,
+                            size_t *moved)
+{
+    struct msghdr header = {.msg_iov = (struct iovec *)parts,
+                            .msg_iovlen = (size_t)count};
+    ssize_t got;
+
+    do
+        got = recvmsg(fd, &header, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    return settle(got, moved);
+}
+
+moo_err mooi_socket_skip(int fd, size_t length, size_t *moved)
+{
+    uint8_t scratch[16384];
+    struct iovec part = {scratch, length};
+
+    if (part.iov_len > sizeof scratch)
+        part.iov_len = sizeof scratch;
+    return mooi_socket_receive(fd, &part, 1, moved);
+}
+
+uint64_t mooi_socket_silent_ms(int fd, struct mooi_silence *silence)
+{
+    struct tcp_info info = {0};
+    socklen_t length = sizeof info;
+    uint64_t now = mooi_now_ns(), heard;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) ||
+        (!info.tcpi_unacked && !info.tcpi_probes)) {
+        silence->since_ns = 0;
+        return 0;
+    }
+    heard = now - (uint64_t)info.tcpi_last_ack_recv * 1000000u;
+    if (!silence->since_ns)
+        silence->since_ns = now;
+    if (silence->since_ns < heard)
+        silence->since_ns = heard;
+    return (now - silence->since_ns) / 1000000u;
+}

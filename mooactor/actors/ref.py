@@ -81,7 +81,8 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         return self.failure()
 
     def _wait(self, timeout: float | None) -> None:
-        refuse_on_loop(self._label)
+        if asyncio._get_running_loop() is not None:
+            refuse_on_loop(self._label)
         self._begin()
         left = timeout
         if self._deadline is not None:

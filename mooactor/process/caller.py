@@ -98,6 +98,7 @@ class Caller:
                 return
             peer = self._runtime.peer_of(link)
         if blocking or link.outstanding == 1:
+            self._runtime.pump.sent_at = perf_counter()
             peer.send(record + body)
         elif peer.queue(record + body):
             self._runtime.dirty.add(peer)

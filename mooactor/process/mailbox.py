@@ -81,7 +81,9 @@ class Mailbox:
         return held + sum(map(len, self._levels.values()))
 
     def has_ready(self) -> bool:
-        return bool(self._plain) or any(self._levels.values())
+        if self._plain:
+            return True
+        return len(self._order) > 1 and any(self._levels.values())
 
     def put(self, job: Job) -> None:
         if job.needs or self._held:

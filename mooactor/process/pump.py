@@ -25,6 +25,8 @@ from mooactor.process.outcome import Waiter
 from mooactor.process.spinning import Spinner
 
 _TICK_MS = 4
+_JUST_NOW_S = 100e-6
+_WAITED_S = 10e-6
 _IDLE_TICKS = 25
 _FOREVER_MS = 3_600_000
 
@@ -53,6 +55,8 @@ class Pump:
         self._asleep = False  # the leader is, or is about to be, in poll
         self._leader_thread = 0
         self._spinner = Spinner()
+        self.sent_at = 0.0  # perf_counter before the last send that is waited for
+        self.lone = False  # the last wait lasted: what ended it is likely all there is
         self._helper: threading.Thread | None = None
         self._armed = False
         self._arm_r, self._arm_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -93,22 +97,28 @@ class Pump:
         self._leader_thread = threading.get_ident()
         receive, dispatch = self._messenger.receive, self._dispatcher.dispatch
         spinner = self._spinner
-        start = perf_counter()
+        began = start = perf_counter()
+        if began - self.sent_at < _JUST_NOW_S:
+            start = self.sent_at
         try:
             while not self._closed:
                 message = spinner.spin(receive, done) if spinner.wanted else None
                 if message is None:
-                    if done():
-                        return True
                     timeout_ms = _FOREVER_MS
                     if deadline is not None:
                         left = deadline - perf_counter()
                         if left <= 0:
-                            return False
+                            return bool(done())
                         timeout_ms = int(left * 1000) + 1
                     message = self._sleep(done, timeout_ms)
-                if message is not None and start:
-                    spinner.note(perf_counter() - start)
+                    if message is None:
+                        if done():
+                            return True
+                        continue
+                if start:
+                    now = perf_counter()
+                    spinner.note(now - start)
+                    self.lone = now - began > _WAITED_S
                     start = 0.0
                 while message is not None:
                     dispatch(message)
@@ -167,8 +177,9 @@ class Pump:
                 self._followers[0].wake()
             except IndexError:
                 pass
-        for loop in list(self._loops):
-            self._call_soon(loop, self._on_readable)
+        if self._loops:
+            for loop in list(self._loops):
+                self._call_soon(loop, self._on_readable)
 
     @property
     def led(self) -> bool:

@@ -44,8 +44,10 @@ class SerialWorker(Worker):
             self.runtime.flush()
             if self.stopping:
                 return
+            pump.lone = False
             pump.wait(self._has_work)
-            pump.try_drain()  # what else came: cancellations, higher priorities
+            if not pump.lone:
+                pump.try_drain()  # what else came: cancellations, higher priorities
 
     def _has_work(self) -> bool:
         return self.mailbox.has_ready() or self.stopping
@@ -66,6 +68,7 @@ class SerialWorker(Worker):
         runtime = self.runtime
         peer = runtime.messenger.peer(process_id)
         if not self.mailbox.has_ready():
+            runtime.pump.sent_at = perf_counter()
             peer.send(record)
         elif peer.queue(record):
             if not runtime.dirty:

@@ -21,11 +21,8 @@ _SPIN_S = 150e-6
 _SPIN_MIN_S = 10e-6
 _LONG_YIELD_S = 30e-6
 _SHORT_WAIT_S = 1e-3  # longer ones say nothing about waking
-_SAMPLE = 32  # waits each way that are compared, by their medians
+_SAMPLE = 16  # waits each way that are compared, by their medians
 _EVERY = 256  # waits between two comparisons
-# Spinning pays when both sides of a call spin; a side that tries alone sees no gain. So
-# it stays with it unless it is clearly worse off.
-_PATIENCE = 1.35
 
 
 class Spinner:
@@ -59,7 +56,11 @@ class Spinner:
         return None
 
     def note(self, waited_s: float) -> None:
-        """Learn from one wait that ended with a message."""
+        """Learn from one wait that ended with a message.
+
+        It is counted from the send before it: where threads share a core, what
+        spinning costs shows there, when the sender is pushed aside.
+        """
         if waited_s > _SHORT_WAIT_S:
             self._longest_s = max(_SPIN_MIN_S, self._longest_s / 2)
             return
@@ -80,6 +81,6 @@ class Spinner:
         spun, slept = self._waits, self._rival
         if not self.wanted:
             spun, slept = slept, spun
-        self.wanted = median(spun) <= _PATIENCE * median(slept)
+        self.wanted = median(spun) < median(slept)
         self._rival, self._waits = [], []
-        self._until_sample = _EVERY if self.wanted else _EVERY // 4
+        self._until_sample = _EVERY

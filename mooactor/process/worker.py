@@ -71,8 +71,8 @@ class Worker(abc.ABC):
             self.reply_error(job, self._unavailable())
             return
         if (
-            len(self.mailbox) >= self.interface.options.max_pending
-            and self.interface.options.overflow == "raise"
+            self.interface.options.overflow == "raise"
+            and len(self.mailbox) >= self.interface.options.max_pending
         ):
             self.reply_error(job, self._overloaded())
             return

@@ -110,7 +110,7 @@ def test_replies_that_left_before_the_death_are_not_lost(spawn: Any) -> None:
     for _ in range(5):
         counter = spawn(Counter)
         refs = [counter.echo.remote(i) for i in range(40)]
-        counter.sleep.tell(0.05)  # a hard exit takes along what libzmq has not sent
+        counter.sleep.tell(0.25)  # a hard exit takes along what libzmq has not sent
         last = counter.exit.remote(0)
         assert moo.get(refs, timeout=10) == list(range(40))
         assert isinstance(last.exception(timeout=5), moo.ActorDied)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from mooactor.tensors.layout import THRESHOLD
@@ -17,12 +17,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _current: DataPlane | None = None
+_at_end: list[Callable[[], None]] = []
 
 
 def set_current(plane: DataPlane | None) -> None:
     """Make `plane` the one that `empty` and `move` of this process use."""
     global _current
     _current = plane
+    if plane is None:
+        for action in _at_end:
+            action()
+
+
+def at_end(action: Callable[[], None]) -> None:
+    """Call `action` whenever a session ends here, before its plane is closed."""
+    _at_end.append(action)
 
 
 def current() -> DataPlane | None:

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """How a torch tensor becomes one flat buffer and a few words, and comes back.
 
-Tensors elsewhere than in the computer's memory are copied to it first and arrive
-on a device of the same name. Sparse and quantised tensors, those with names, hooks
-or attributes of their own, and subclasses are left to torch's own pickling.
+How the bytes of CUDA tensors travel is a matter of its own, see `cuda`; tensors of
+other devices are copied to main memory first and arrive on a device of the same name.
+Sparse and quantised tensors, those with names, hooks or attributes of their own, and
+subclasses are left to torch's own pickling.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pickle import PickleBuffer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +22,9 @@ from mooactor.tensors.layout import (
     is_dense,
     without_repeats,
 )
+
+if TYPE_CHECKING:
+    from mooactor.tensors.cuda import Origin
 
 # Integers of the same size stand in for what numpy does not know.
 _NATIVE = (
@@ -70,12 +75,13 @@ def _reduce(tensor: torch.Tensor, flags: int) -> Any:
         return NotImplemented
     name, stand_in = known
     plain = tensor.detach()
-    if not tensor.is_cpu or tensor.is_conj() or tensor.is_neg():
-        return _reduce_elsewhere(plain, flags)
+    if tensor.is_conj() or tensor.is_neg():
+        return rebuild_flagged, (plain.resolve_conj().resolve_neg(), None, flags)
+    if not (tensor.is_cpu or tensor.is_cuda):
+        return rebuild_flagged, (plain.cpu(), str(tensor.device), flags)
     if not tensor.is_contiguous():
         return _reduce_laid_out(plain, name, stand_in, flags)
-    data = _buffer(plain, stand_in)
-    return rebuild_tensor, (data, name, tuple(tensor.shape), None, flags)
+    return _packed(plain, name, stand_in, tuple(tensor.shape), None, flags)
 
 
 def _is_special(tensor: torch.Tensor) -> bool:
@@ -89,13 +95,6 @@ def _is_special(tensor: torch.Tensor) -> bool:
     )
 
 
-def _reduce_elsewhere(plain: torch.Tensor, flags: int) -> Any:
-    resolved = plain.resolve_conj().resolve_neg()
-    if resolved.is_cpu:
-        return rebuild_flagged, (resolved, None, flags)
-    return rebuild_flagged, (resolved.cpu(), str(resolved.device), flags)
-
-
 def _reduce_laid_out(
     plain: torch.Tensor, name: str, stand_in: torch.dtype | None, flags: int
 ) -> Any:
@@ -104,15 +103,31 @@ def _reduce_laid_out(
         kept = plain[without_repeats(shape, strides)]
         return rebuild_repeated, (kept, shape, flags)
     if not is_dense(shape, strides, 1):
-        data = _buffer(plain.contiguous(), stand_in)
-        return rebuild_tensor, (data, name, shape, None, flags)
-    start = plain.storage_offset()
-    data = _buffer(plain.as_strided((plain.numel(),), (1,), start), stand_in)
-    return rebuild_tensor, (data, name, shape, strides, flags)
+        return _packed(plain.contiguous(), name, stand_in, shape, None, flags)
+    flat = plain.as_strided((plain.numel(),), (1,), plain.storage_offset())
+    return _packed(flat, name, stand_in, shape, strides, flags)
+
+
+def _packed(
+    flat: torch.Tensor,
+    name: str,
+    stand_in: torch.dtype | None,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    flags: int,
+) -> Any:
+    # `flat` is contiguous, and has the elements in the order of the strides.
+    if flat.is_cpu:
+        data = _buffer(flat, stand_in)
+        return rebuild_tensor, (data, name, shape, strides, flags)
+    from mooactor.tensors import cuda
+
+    data, origin = cuda.pack(flat)
+    return rebuild_on_gpu, (data, origin, name, shape, strides, flags)
 
 
 def _buffer(flat: torch.Tensor, stand_in: torch.dtype | None) -> Any:
-    # `flat` is contiguous. The array shares its memory and keeps it alive.
+    # The array shares the tensor's memory and keeps it alive.
     array: Any = (flat if stand_in is None else flat.view(stand_in)).numpy()
     if array.nbytes >= THRESHOLD:
         return PickleBuffer(array)
@@ -137,6 +152,24 @@ def rebuild_tensor(
         tensor = (
             flat.view(shape) if strides is None else flat.as_strided(shape, strides)
         )
+    return _flagged(tensor, flags)
+
+
+def rebuild_on_gpu(
+    data: Any,
+    origin: Origin,
+    name: str,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    flags: int,
+) -> torch.Tensor:
+    """A tensor on the sender's device, or on the current one; see `cuda`."""
+    from mooactor.tensors import cuda
+
+    dtype = getattr(torch, name)
+    count = math.prod(shape)
+    flat = cuda.unpack(data, origin, count * dtype.itemsize).view(dtype)
+    tensor = flat.view(shape) if strides is None else flat.as_strided(shape, strides)
     return _flagged(tensor, flags)
 
 

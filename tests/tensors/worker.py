@@ -83,13 +83,15 @@ class Role:
 class Worker:
     """The other process, seen from here."""
 
-    def __init__(self, directory: str, process_id: int) -> None:
+    program = __file__
+
+    def __init__(self, directory: str, process_id: int, **env: str) -> None:
         self.id = process_id
         self._process = subprocess.Popen(
-            [sys.executable, __file__, directory, str(process_id)],
+            [sys.executable, self.program, directory, str(process_id)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
         )
         self.pid = self._process.pid
 
@@ -122,8 +124,8 @@ class Worker:
         self._process.wait()
 
 
-def main() -> None:
-    role = Role(sys.argv[1], int(sys.argv[2]))
+def serve(role: Any) -> None:
+    """Answer until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:
@@ -140,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Role(sys.argv[1], int(sys.argv[2])))

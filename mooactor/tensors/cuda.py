@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""The bytes of a CUDA tensor, on their way to another process.
+
+*Shared*: the sender copies them within the device into a buffer that it lends, and the
+receiver copies them out of it, also within the device. It takes two processes that see
+the same GPU and may open each other's memory there, which is tried (`cuda_verdicts`).
+*Staged*: otherwise they travel as an array would, see `cuda_staging`; so do those of a
+value for several receivers, and small ones.
+
+Either way the value is that of the sender's current stream, and the receiver's current
+stream can use it at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from pickle import PickleBuffer
+from typing import Any, NamedTuple
+
+import torch
+
+from mooactor.errors import ActorDied
+from mooactor.tensors import cuda_staging, public
+from mooactor.tensors.cuda_driver import Driver, driver
+from mooactor.tensors.cuda_opened import Lent, Opened
+from mooactor.tensors.cuda_pool import Pool, limit
+from mooactor.tensors.cuda_verdicts import Offer, Verdicts
+from mooactor.tensors.layout import THRESHOLD
+from mooactor.tensors.plane import DataPlane
+from mooactor.tensors.receiver import sole_receiver
+
+# Below, two copies through pinned memory take no longer than two within the device and
+# the calls around them. Not measured yet.
+SHARED_FROM = 256 * 1024
+
+
+class Origin(NamedTuple):
+    """Where a tensor comes from, and how its bytes come."""
+
+    uuid: bytes  # of its device; empty if the driver cannot say
+    number: int  # of its device, there
+    sender: int  # process id
+    lent: Lent | None = None  # shared: what to read
+    offer: Offer | None = None  # staged: what to try for the next ones
+
+
+class _Session:
+    """What this process lends of its GPUs, and reads of others', in one session."""
+
+    def __init__(self, plane: DataPlane, the_driver: Driver) -> None:
+        self.plane = plane
+        self.driver = the_driver
+        self.verdicts = Verdicts(the_driver, plane.directory, plane.process_id)
+        self.opened = Opened(the_driver)
+
+    def close(self) -> None:
+        self.opened.close()
+        if _pool is not None:
+            _pool.end_session(self.plane)
+
+
+_session: _Session | None = None
+_pool: Pool | None = None  # outlives sessions: what it has is never given back
+_lock = threading.Lock()
+_counts = {"sent_shared": 0, "sent_staged": 0, "got_shared": 0, "got_staged": 0}
+
+
+def statistics() -> dict[str, int]:
+    """How many large tensors went which way, and what this process lends and reads."""
+    found = dict(_counts)
+    if _pool is not None:
+        found |= {f"pool_{key}": n for key, n in _pool.statistics().items()}
+    if _session is not None:
+        opened = _session.opened.statistics()
+        found |= {f"opened_{key}": n for key, n in opened.items()}
+    return found
+
+
+# -- sending ---------------------------------------------------------------
+
+
+def pack(flat: torch.Tensor) -> tuple[Any, Origin]:
+    """What a message carries for a contiguous CUDA tensor: its bytes, or the ticket of
+    a buffer with them; and where they come from.
+
+    Raises:
+      OutOfMemory: the limit of shared memory is reached.
+    """
+    raw = flat.view(-1).view(torch.uint8)
+    index, plane = flat.get_device(), public.current()
+    origin = Origin(_uuid(index), index, 0 if plane is None else plane.process_id)
+    if plane is None or raw.numel() < THRESHOLD:
+        return _by_value(raw), origin
+    session = _session_of(plane)
+    if session is not None and raw.numel() >= SHARED_FROM:
+        shared, origin = _shared(session, raw, origin)
+        if shared is not None:
+            return shared, origin
+    memory = plane.empty_buffer(raw.numel())
+    cuda_staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
+    _counts["sent_staged"] += 1
+    return PickleBuffer(memory), origin
+
+
+def _by_value(raw: torch.Tensor) -> Any:
+    array: Any = raw.cpu().numpy()
+    if array.nbytes < THRESHOLD:
+        return bytearray(array.tobytes())
+    return PickleBuffer(array)
+
+
+def _shared(
+    session: _Session, raw: torch.Tensor, origin: Origin
+) -> tuple[PickleBuffer | None, Origin]:
+    """The ticket of a loan; None if there is none, and perhaps an offer instead."""
+    peer, most = sole_receiver(), limit(session.driver, origin.number)
+    if peer is None or peer == session.plane.process_id or not most:
+        return None, origin
+    route, _ = session.plane.route(peer)
+    trusted = session.verdicts.may_open(peer, origin.uuid)
+    if route not in (None, "shm") or trusted is False:
+        return None, origin
+    if route is None or trusted is None:
+        offer = session.verdicts.offer(origin.number)
+        return None, origin._replace(offer=offer)
+    loan = _the_pool(session).lend(
+        session.plane,
+        origin.number,
+        raw.data_ptr(),
+        raw.numel(),
+        torch.cuda.current_stream(origin.number).cuda_stream,
+    )
+    if loan is None:
+        return None, origin
+    _counts["sent_shared"] += 1
+    lent = Lent(origin.sender, os.getpid(), loan.handle)
+    ticket: Any = loan.ticket  # before Python 3.12 its type does not say Buffer
+    return PickleBuffer(ticket), origin._replace(lent=lent)
+
+
+# -- receiving -------------------------------------------------------------
+
+
+def unpack(data: Any, origin: Origin, nbytes: int) -> torch.Tensor:
+    """The bytes of `pack`, on the sender's device if it is seen here, else on the
+    current one: flat, of `uint8`, and nobody else's.
+
+    Raises:
+      RuntimeError: there is no GPU in this process.
+      ActorDied: what was shared is gone with its owner.
+    """
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            "a CUDA tensor came to a process that sees no GPU: send `tensor.cpu()`, or "
+            "spawn the receiver where there is one"
+        )
+    current = torch.cuda.current_device()  # CUDA is initialised from here on
+    seen = _index_of(origin)
+    if origin.offer is not None:
+        _judge(origin, seen, origin.offer)
+    index = current if seen is None else seen
+    raw = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{index}")
+    if origin.lent is not None:
+        _read(origin.lent, raw, data)
+    elif nbytes:
+        source = torch.frombuffer(
+            bytearray(data) if type(data) is bytes else data, dtype=torch.uint8
+        )
+        _from_host(source, raw)
+    return raw
+
+
+def _from_host(source: torch.Tensor, raw: torch.Tensor) -> None:
+    if source.numel() < THRESHOLD:
+        raw.copy_(source)
+        return
+    cuda_staging.to_device(source, raw)
+    _counts["got_staged"] += 1
+
+
+def _read(lent: Lent, raw: torch.Tensor, ticket: Any) -> None:
+    plane = public.current()
+    session = None if plane is None else _session_of(plane)
+    if session is None:
+        raise ActorDied("this CUDA tensor was not read before its session ended")
+    index = raw.get_device()
+    stream = torch.cuda.current_stream(index).cuda_stream
+    session.opened.copy(lent, index, raw.data_ptr(), raw.numel(), stream, ticket)
+    _counts["got_shared"] += 1
+
+
+def _judge(origin: Origin, seen: int | None, offer: Offer) -> None:
+    plane = public.current()
+    session = None if plane is None else _session_of(plane)
+    if session is not None:
+        session.verdicts.judge(origin.sender, origin.uuid, seen, offer)
+
+
+# -- devices ---------------------------------------------------------------
+
+
+def _uuid(index: int) -> bytes:
+    found = _uuids()
+    return found[index] if index < len(found) else b""
+
+
+def _index_of(origin: Origin) -> int | None:
+    """The sender's device by its number here; None if it is not seen here."""
+    found = _uuids()
+    if not found or not origin.uuid:  # no such driver: numbers are all there is
+        return origin.number if origin.number < torch.cuda.device_count() else None
+    return found.index(origin.uuid) if origin.uuid in found else None
+
+
+@functools.cache
+def _uuids() -> list[bytes]:
+    """Of all devices of this process; empty if the driver cannot say."""
+    the_driver = driver()
+    if the_driver is None:
+        return []
+    return [the_driver.uuid(index) for index in range(torch.cuda.device_count())]
+
+
+# -- sessions --------------------------------------------------------------
+
+
+def _session_of(plane: DataPlane) -> _Session | None:
+    """What belongs to this plane; None if the driver can share nothing."""
+    global _session
+    the_driver = driver()
+    if the_driver is None:
+        return None
+    with _lock:
+        if _session is None or _session.plane is not plane:
+            _session = _Session(plane, the_driver)
+        return _session
+
+
+def _the_pool(session: _Session) -> Pool:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = Pool(session.driver)
+        return _pool
+
+
+def _end_session() -> None:
+    global _session
+    with _lock:
+        ended, _session = _session, None
+    if ended is not None:
+        ended.close()
+
+
+public.at_end(_end_session)

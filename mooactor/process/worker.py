@@ -239,8 +239,9 @@ class Worker(abc.ABC):
         if value is None or job.flags & envelope.ONE_WAY:
             self._finish(job, b"", envelope.EMPTY, ())
             return
+        alone = (job.sender, job.call_id) not in self._forwards
         try:
-            with lending(self.runtime, job.sender):
+            with lending(self.runtime, job.sender, alone=alone):
                 data, buffers = codec.encode(value)
             payload, flags = data, 0
             if buffers:

@@ -85,11 +85,11 @@ class Verdicts:
         return _WELL if found == offer.pattern else "opened other memory"
 
     def _new_offer(self, device: int) -> Offer | None:
-        address = self._driver.allocate(device, GRANULE)
-        if address is None:
-            return None
         pattern = secrets.token_bytes(_PATTERN_BYTES)
         try:
+            address = self._driver.allocate(device, GRANULE)
+            if address is None:
+                return None
             self._driver.write(device, address, pattern)
             return Offer(self._driver.handle(device, address), pattern)
         except CudaError:

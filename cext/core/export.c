@@ -11,7 +11,7 @@
 
 #include "core/pages.h"
 #include "core/plane.h"
-#include "transport/transport.h"
+#include "transport/remote.h"
 
 struct request {
     const char *data;
@@ -29,7 +29,7 @@ static moo_err grant(moo_plane *plane, struct mooi_block *block,
 
     if (!peer)
         return MOO_ENOMEM;
-    err = mooi_transport_to(plane, r->peer)->offer(plane, peer);
+    err = mooi_peer_offer(plane, peer);
     if (err == MOO_OK)
         err = mooi_lease_grant(plane, block, peer, offset, r->bytes, flags,
                                &r->out);
@@ -145,7 +145,10 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
     err = mooi_plane_enter(plane);
     if (err != MOO_OK)
         return err;
-    err = export_locked(plane, &r);
+    if (plane->net)
+        err = mooi_route_await(plane, peer);
+    if (err == MOO_OK)
+        err = export_locked(plane, &r);
     plane->exports += err == MOO_OK;
     pthread_mutex_unlock(&plane->lock);
     if (err == MOO_OK)

@@ -9,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* For what is on this host: its owner made contact before it sent word. */
+#include "transport/remote.h"
+
+/* The owner made contact before it sent word, so this is for slow machines. */
 #define CONTACT_MS 5000
 
 static struct moo_fetch *new_fetch(moo_plane *plane,
@@ -22,6 +24,7 @@ static struct moo_fetch *new_fetch(moo_plane *plane,
     if (!fetch)
         return NULL;
     fetch->plane = plane;
+    fetch->holds = 1;
     fetch->d = *d;
     fetch->into = into;
     fetch->ticket = ticket;
@@ -29,17 +32,27 @@ static struct moo_fetch *new_fetch(moo_plane *plane,
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&fetch->ended, &clock);
     pthread_condattr_destroy(&clock);
-    mooi_plane_hold(plane);
     return fetch;
 }
 
-static void destroy(struct moo_fetch *fetch)
+void mooi_fetch_unref(struct moo_fetch *fetch)
 {
-    moo_plane *plane = fetch->plane;
-
+    if (--fetch->holds)
+        return;
     pthread_cond_destroy(&fetch->ended);
     free(fetch);
-    mooi_plane_rele(plane);
+}
+
+/* The same for one that perhaps did not even come to be. Lock not held. */
+static void free_unused(struct moo_fetch *fetch)
+{
+    moo_plane *plane = fetch ? fetch->plane : NULL;
+
+    if (!fetch)
+        return;
+    pthread_mutex_lock(&plane->lock);
+    mooi_fetch_unref(fetch);
+    pthread_mutex_unlock(&plane->lock);
 }
 
 /* ---- tickets: all with the lock held ---- */
@@ -95,9 +108,7 @@ void mooi_fetch_end(struct moo_fetch *fetch, moo_err result)
     fetch->done = 1;
     fetch->result = result;
     fetch->plane->fetches--;
-    if (fetch->freed)
-        return;
-    if (fetch->ticket)
+    if (fetch->ticket && !fetch->freed)
         post(fetch);
     pthread_cond_broadcast(&fetch->ended);
 }
@@ -162,13 +173,77 @@ static moo_err begin_local(struct moo_fetch *fetch, const uint8_t *descriptor,
 {
     moo_err err = import_now(fetch, descriptor, bytes);
 
-    if (err == MOO_ENOMEM || err == MOO_EFORK || err == MOO_ECLOSED)
+    if (err == MOO_ENOMEM || err == MOO_ECLOSED)
         return err;
     pthread_mutex_lock(&fetch->plane->lock);
     fetch->plane->fetches++;
     mooi_fetch_end(fetch, err == MOO_ETIMEOUT ? MOO_EPEER : err);
     pthread_mutex_unlock(&fetch->plane->lock);
     return MOO_OK;
+}
+
+/* ---- remote fetches ---- */
+
+static moo_err begin_locked(struct moo_fetch *fetch, int timeout_ms)
+{
+    moo_plane *plane = fetch->plane;
+    moo_err err = MOO_OK;
+
+    if (!plane->net)
+        return MOO_EUNREACHABLE; /* a correct owner found no card of ours */
+    fetch->target = fetch->into;
+    if (!fetch->into && !fetch->discard)
+        err = mooi_block_for_user(plane, fetch->d.length, &fetch->block,
+                                  &fetch->target);
+    if (err != MOO_OK)
+        return err;
+    err = mooi_source_begin(fetch, timeout_ms);
+    if (err != MOO_OK && fetch->block)
+        mooi_block_rele(&plane->arena, fetch->block);
+    return err;
+}
+
+static moo_err begin_remote(struct moo_fetch *fetch, int timeout_ms)
+{
+    moo_err err = mooi_plane_enter(fetch->plane);
+
+    if (err != MOO_OK)
+        return err;
+    err = begin_locked(fetch, timeout_ms);
+    pthread_mutex_unlock(&fetch->plane->lock);
+    return err;
+}
+
+moo_err mooi_fetch_import(moo_plane *plane, const struct mooi_descriptor *d,
+                          int timeout_ms, void **out, size_t *out_bytes)
+{
+    struct moo_fetch *fetch = new_fetch(plane, d, NULL, 0);
+    moo_err err = fetch ? begin_remote(fetch, timeout_ms) : MOO_ENOMEM;
+
+    if (err != MOO_OK) {
+        free_unused(fetch);
+        return err;
+    }
+    mooi_plane_hold(plane);
+    do /* its source sees to it that this ends */
+        err = moo_fetch_wait(fetch, 1000, out, out_bytes);
+    while (err == MOO_ETIMEOUT);
+    moo_fetch_free(fetch);
+    return err;
+}
+
+moo_err mooi_fetch_discard(moo_plane *plane, const struct mooi_descriptor *d,
+                           int timeout_ms)
+{
+    struct moo_fetch *fetch = new_fetch(plane, d, NULL, 0);
+    moo_err err = MOO_ENOMEM;
+
+    if (fetch) {
+        fetch->discard = 1;
+        err = begin_remote(fetch, timeout_ms);
+        free_unused(fetch);
+    }
+    return err;
 }
 
 /* ---- the public functions ---- */
@@ -190,12 +265,13 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
     fetch = new_fetch(plane, &d, into, ticket);
     if (!fetch)
         return MOO_ENOMEM;
-    err = d.flags & MOOI_REMOTE ? MOO_EUNREACHABLE
+    err = d.flags & MOOI_REMOTE ? begin_remote(fetch, CONTACT_MS)
                                 : begin_local(fetch, descriptor, bytes);
     if (err != MOO_OK) {
-        destroy(fetch);
+        free_unused(fetch);
         return err;
     }
+    mooi_plane_hold(plane);
     *out = fetch;
     return MOO_OK;
 }
@@ -246,14 +322,17 @@ void moo_fetch_free(moo_fetch *fetch)
     plane = fetch->plane;
     pthread_mutex_lock(&plane->lock);
     fetch->freed = 1;
+    if (!fetch->done)
+        mooi_source_cancel(fetch);
     if (fetch->queued) {
         unpost(fetch);
         if (!plane->finished)
             show_finished(plane);
     }
     unwanted = fetch->at;
+    mooi_fetch_unref(fetch);
     pthread_mutex_unlock(&plane->lock);
     if (unwanted)
         moo_drop(plane, unwanted);
-    destroy(fetch);
+    mooi_plane_rele(plane);
 }

@@ -85,6 +85,8 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
 
     if (err != MOO_OK)
         return err;
+    if (d.flags & MOOI_REMOTE)
+        return mooi_fetch_import(plane, &d, timeout_ms, out, out_bytes);
     err = mooi_transport_to(plane, d.owner)
               ->attach(plane, &d, timeout_ms, &owner, &view);
     if (err != MOO_OK)
@@ -116,6 +118,8 @@ moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
     struct mooi_owner *owner;
     moo_err err = guard(plane, descriptor, bytes, &d);
 
+    if (err == MOO_OK && (d.flags & MOOI_REMOTE))
+        return mooi_fetch_discard(plane, &d, timeout_ms);
     if (err == MOO_OK)
         err = mooi_owner_pin(plane, d.owner, timeout_ms, &owner);
     if (err != MOO_OK)

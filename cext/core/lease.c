@@ -35,6 +35,10 @@ static void free_index(moo_plane *plane, uint32_t index)
 {
     struct mooi_lease *lease = &plane->lease[index];
 
+    if (lease->sending) { /* under this very name: see mooi_lease_unsend */
+        lease->doomed = 1;
+        return;
+    }
     lease->generation = (lease->generation + 1) % MOOI_GENERATIONS;
     lease->next = plane->leases_free;
     plane->leases_free = index;
@@ -101,7 +105,23 @@ moo_err mooi_lease_grant(moo_plane *plane, struct mooi_block *block,
                                     .lease = index,
                                     .generation = lease->generation,
                                     .flags = (uint8_t)flags};
+    if (peer->remote)
+        out->flags |= MOOI_REMOTE;
     return MOO_OK;
+}
+
+void mooi_lease_unsend(moo_plane *plane, uint32_t index)
+{
+    struct mooi_lease *lease = &plane->lease[index];
+
+    assert(lease->sending);
+    if (--lease->sending)
+        return;
+    lease->sent_from = NULL;
+    if (!lease->doomed)
+        return;
+    lease->doomed = 0;
+    free_index(plane, index);
 }
 
 static int is_live(const moo_plane *plane, uint32_t index, uint32_t generation)

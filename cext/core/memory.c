@@ -77,6 +77,27 @@ static moo_err publish(moo_plane *plane, struct mooi_block *block, char **out,
     return mooi_region_add(plane, &region);
 }
 
+static moo_err alloc_for_user(moo_plane *plane, size_t bytes,
+                              struct mooi_block **out, char **at, int *stale)
+{
+    moo_err err = alloc(plane, bytes, out);
+
+    if (err != MOO_OK)
+        return err;
+    err = publish(plane, *out, at, stale);
+    if (err != MOO_OK)
+        mooi_block_rele(&plane->arena, *out);
+    return err;
+}
+
+moo_err mooi_block_for_user(moo_plane *plane, size_t bytes,
+                            struct mooi_block **out, char **at)
+{
+    int stale;
+
+    return alloc_for_user(plane, bytes, out, at, &stale);
+}
+
 moo_err moo_empty(moo_plane *plane, size_t bytes, void **out)
 {
     struct mooi_block *block;
@@ -86,12 +107,7 @@ moo_err moo_empty(moo_plane *plane, size_t bytes, void **out)
 
     if (err != MOO_OK)
         return err;
-    err = alloc(plane, bytes, &block);
-    if (err == MOO_OK) {
-        err = publish(plane, block, &at, &stale);
-        if (err != MOO_OK)
-            mooi_block_rele(&plane->arena, block);
-    }
+    err = alloc_for_user(plane, bytes, &block, &at, &stale);
     pthread_mutex_unlock(&plane->lock);
     if (err != MOO_OK)
         return err;

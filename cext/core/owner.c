@@ -244,6 +244,6 @@ moo_err mooi_owner_grant(moo_plane *plane, const struct mooi_import *import,
                                         .slab = import->slab,
                                         .lease = m.u.granted.lease,
                                         .generation = m.u.granted.generation,
-                                        .flags = (uint8_t)flags};
+                                        .flags = (uint8_t)m.u.granted.flags};
     return err;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "core/plane.h"
+#include "transport/remote.h"
 
 /* Ids are random in all but their low bits. */
 static unsigned bucket_of(uint64_t id)
@@ -12,7 +13,7 @@ static unsigned bucket_of(uint64_t id)
     return (id ^ id >> 16 ^ id >> 32) % MOOI_PEER_BUCKETS;
 }
 
-static struct mooi_peer *find(const moo_plane *plane, uint64_t id)
+struct mooi_peer *mooi_peer_find(const moo_plane *plane, uint64_t id)
 {
     struct mooi_peer *peer = plane->peer[bucket_of(id)];
 
@@ -23,7 +24,7 @@ static struct mooi_peer *find(const moo_plane *plane, uint64_t id)
 
 int mooi_peer_is_dead(const moo_plane *plane, uint64_t id)
 {
-    const struct mooi_peer *peer = find(plane, id);
+    const struct mooi_peer *peer = mooi_peer_find(plane, id);
 
     return peer && peer->state == MOOI_PEER_DEAD;
 }
@@ -31,7 +32,7 @@ int mooi_peer_is_dead(const moo_plane *plane, uint64_t id)
 struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id)
 {
     struct mooi_peer **bucket = &plane->peer[bucket_of(id)];
-    struct mooi_peer *peer = find(plane, id);
+    struct mooi_peer *peer = mooi_peer_find(plane, id);
 
     if (peer)
         return peer;
@@ -41,16 +42,14 @@ struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id)
     peer->id = id;
     peer->fd = -1;
     peer->first_lease = MOOI_NO_LEASE;
-    peer->state = id == plane->id ? MOOI_PEER_SELF : MOOI_PEER_WAITING;
-    if (peer->state == MOOI_PEER_WAITING)
-        plane->peers_waiting++;
+    peer->state = id == plane->id ? MOOI_PEER_SELF : MOOI_PEER_NEW;
     peer->next = *bucket;
     *bucket = peer;
     return peer;
 }
 
-static void set_state(moo_plane *plane, struct mooi_peer *peer,
-                      enum mooi_peer_state state)
+void mooi_peer_set_state(moo_plane *plane, struct mooi_peer *peer,
+                         enum mooi_peer_state state)
 {
     plane->peers_waiting -= peer->state == MOOI_PEER_WAITING;
     plane->peers_waiting += state == MOOI_PEER_WAITING;
@@ -63,7 +62,7 @@ void mooi_peer_bury(moo_plane *plane, struct mooi_peer *peer)
 {
     if (peer->state == MOOI_PEER_SELF)
         return;
-    set_state(plane, peer, MOOI_PEER_DEAD);
+    mooi_peer_set_state(plane, peer, MOOI_PEER_DEAD);
     if (peer->fd >= 0)
         close(peer->fd); /* leaves the epoll set by that */
     peer->fd = -1;
@@ -128,28 +127,23 @@ static void wait_for(moo_plane *plane, struct mooi_peer *peer)
 {
     if (peer->waiting)
         return;
-    set_state(plane, peer, MOOI_PEER_WAITING);
+    mooi_peer_set_state(plane, peer, MOOI_PEER_WAITING);
     peer->waiting = 1;
     plane->retry_ms = 1;
     mooi_thread_wake(plane);
 }
 
-moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer)
+moo_err mooi_peer_try(moo_plane *plane, struct mooi_peer *peer)
 {
-    moo_err err;
+    moo_err err = mooi_thread_start(plane);
 
-    if (peer->state == MOOI_PEER_SELF)
-        return MOO_OK;
-    if (peer->state == MOOI_PEER_DEAD)
-        return MOO_EPEER;
-    if (peer->state == MOOI_PEER_LINKED &&
-        peer->slabs_sent == plane->arena.slabs)
-        return MOO_OK;
-    err = mooi_thread_start(plane);
+    return err == MOO_OK ? push_all(plane, peer) : err;
+}
+
+moo_err mooi_peer_tried(moo_plane *plane, struct mooi_peer *peer, moo_err err)
+{
     if (err == MOO_OK)
-        err = push_all(plane, peer);
-    if (err == MOO_OK)
-        set_state(plane, peer, MOOI_PEER_LINKED);
+        mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
     else if (err == MOO_EPEER)
         mooi_peer_bury(plane, peer);
     else if (err == MOO_ETIMEOUT) {
@@ -157,4 +151,22 @@ moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer)
         err = MOO_OK;
     }
     return err;
+}
+
+moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer)
+{
+    if (peer->state == MOOI_PEER_SELF)
+        return MOO_OK;
+    if (peer->state == MOOI_PEER_DEAD)
+        return MOO_EPEER;
+    if (peer->state == MOOI_PEER_LINKED &&
+        peer->slabs_sent == plane->arena.slabs)
+        return MOO_OK;
+    return mooi_peer_tried(plane, peer, mooi_peer_try(plane, peer));
+}
+
+moo_err mooi_peer_offer(moo_plane *plane, struct mooi_peer *peer)
+{
+    return plane->net ? mooi_route_offer(plane, peer)
+                      : mooi_peer_reach(plane, peer);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/pages.h"
+#include "transport/remote.h"
 
 /* All open planes of this process, for the child of a fork. */
 static pthread_mutex_t planes_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,14 +32,18 @@ static void close_fd(int *fd)
 static void before_fork(void)
 {
     pthread_mutex_lock(&planes_lock);
-    for (moo_plane *plane = planes; plane; plane = plane->next)
+    for (moo_plane *plane = planes; plane; plane = plane->next) {
         pthread_mutex_lock(&plane->lock);
+        mooi_net_before_fork(plane);
+    }
 }
 
 static void after_fork(void)
 {
-    for (moo_plane *plane = planes; plane; plane = plane->next)
+    for (moo_plane *plane = planes; plane; plane = plane->next) {
+        mooi_net_after_fork(plane);
         pthread_mutex_unlock(&plane->lock);
+    }
     pthread_mutex_unlock(&planes_lock);
 }
 
@@ -57,8 +62,10 @@ static void disown_planes(void)
                 close_fd(&p->fd);
         for (struct mooi_owner *o = plane->owners; o; o = o->next)
             close_fd(&o->fd);
+        mooi_net_disown(plane);
+        pthread_mutex_unlock(&plane->lock);
     }
-    after_fork();
+    pthread_mutex_unlock(&planes_lock);
 }
 
 static void watch_forks(void)
@@ -185,6 +192,8 @@ void moo_plane_close(moo_plane *plane)
     if (atomic_load(&plane->forked))
         return;
     mooi_thread_stop(plane);
+    if (plane->net)
+        mooi_net_close(plane);
     stop_accepting(plane);
     pthread_mutex_lock(&plane->lock);
     hang_up(plane);
@@ -198,6 +207,7 @@ static void free_peers(moo_plane *plane)
             struct mooi_peer *peer = plane->peer[i];
             plane->peer[i] = peer->next;
             close_fd(&peer->fd);
+            free(peer->reach);
             free(peer);
         }
 }
@@ -207,6 +217,7 @@ static void destroy(moo_plane *plane)
     delist(plane);
     mooi_owners_fini(plane);
     free_peers(plane);
+    mooi_net_fini(plane);
     if (plane->ledger)
         mooi_ledger_unmap(plane->ledger, MOOI_LEDGER_ENTRIES);
     mooi_arena_fini(&plane->arena);
@@ -249,6 +260,10 @@ void moo_peer_lost(moo_plane *plane, uint64_t id, int grace_ms)
     peer = plane->closed ? NULL : mooi_peer_get(plane, id);
     if (peer && peer->state != MOOI_PEER_DEAD)
         mooi_peer_bury(plane, peer);
+    if (peer && plane->net) {
+        mooi_source_lost(plane, id);
+        mooi_tcp_drop(plane->net->tcp, id);
+    }
     for (struct mooi_owner *o = plane->owners; o; o = o->next)
         if (o->id == id && !o->forget_at_ns)
             o->forget_at_ns =

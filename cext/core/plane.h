@@ -38,10 +38,16 @@ struct mooi_transport;
 
 enum mooi_peer_state {
     MOOI_PEER_SELF,
+    MOOI_PEER_NEW,     /* nothing was for it yet */
     MOOI_PEER_WAITING, /* not there yet, or too busy to be told all */
+    MOOI_PEER_CALLING, /* on another host, and being connected to */
     MOOI_PEER_LINKED,
-    MOOI_PEER_DEAD /* for ever: ids are not used twice */
+    MOOI_PEER_PARTED, /* its host was not reached, or is no longer */
+    MOOI_PEER_DEAD    /* for ever: ids are not used twice */
 };
+
+struct mooi_net;
+struct mooi_reach;
 
 struct mooi_peer {
     uint64_t id;
@@ -53,6 +59,11 @@ struct mooi_peer {
     uint32_t slabs_sent;
     uint32_t first_lease;
     uint64_t leases, bytes;
+
+    /* in a plane that may use networks: see route.c */
+    const struct mooi_transport *transport; /* NULL: not chosen */
+    struct mooi_reach *reach;
+    int remote; /* it fetches what it is granted */
 };
 
 struct mooi_lease {
@@ -60,6 +71,9 @@ struct mooi_lease {
     struct mooi_peer *peer;
     uint32_t next, previous; /* of the same peer; `next`: free */
     uint32_t generation;
+    uint32_t sending;             /* the engine reads from sent_from */
+    struct mooi_block *sent_from; /* held; outlives `block` */
+    int doomed;                   /* the index is free after that */
 };
 
 #define MOOI_PEER_BUCKETS 256
@@ -155,6 +169,8 @@ struct moo_plane {
     struct moo_fetch *finished, *finished_last; /* with tickets not taken */
     int finished_fd; /* -1: nobody asked for it */
     uint64_t fetches;
+    struct mooi_net *net; /* NULL: shared memory only */
+    char serve_why[160];
 
     struct mooi_region *region; /* sorted by address */
     size_t regions, regions_room;
@@ -171,6 +187,9 @@ moo_err mooi_lease_grant(moo_plane *plane, struct mooi_block *block,
                          struct mooi_peer *peer, uint64_t offset,
                          uint64_t length, int flags,
                          struct mooi_descriptor *out);
+
+/* The engine has sent what it asked for of this lease. */
+void mooi_lease_unsend(moo_plane *plane, uint32_t index);
 
 /* Take back one lease that nobody imported; 0 if somebody did. */
 int mooi_lease_revoke(moo_plane *plane, uint32_t index, uint32_t generation);
@@ -195,9 +214,24 @@ int mooi_lease_covers(moo_plane *plane, const struct mooi_peer *peer,
 /* The entry for a process, made if need be. NULL: no memory. */
 struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id);
 
+/* The same, but only if there is one. */
+struct mooi_peer *mooi_peer_find(const moo_plane *plane, uint64_t id);
+
+/* See to it that the peer can reach our memory, now or later: by shared memory
+ * or, if the plane has a net, as route.c decides. Does not block. MOO_EPEER:
+ * it is dead. MOO_EUNREACHABLE: nothing leads there. */
+moo_err mooi_peer_offer(moo_plane *plane, struct mooi_peer *peer);
+
 /* Connect if need be and push what the peer lacks. MOO_OK also if that must
  * wait: then the thread goes on trying. MOO_EPEER: it is dead. */
 moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer);
+
+/* The two halves of it: the attempt itself, with errno from the system; and
+ * what follows from its result. */
+moo_err mooi_peer_try(moo_plane *plane, struct mooi_peer *peer);
+moo_err mooi_peer_tried(moo_plane *plane, struct mooi_peer *peer, moo_err err);
+void mooi_peer_set_state(moo_plane *plane, struct mooi_peer *peer,
+                         enum mooi_peer_state state);
 
 /* 1 if it is known to be dead. */
 int mooi_peer_is_dead(const moo_plane *plane, uint64_t id);
@@ -279,6 +313,10 @@ void mooi_plane_rele(moo_plane *plane);
 
 /* Take the lock of a plane that can be used. On error it is not held. */
 moo_err mooi_plane_enter(moo_plane *plane);
+
+/* A block as moo_empty hands it out, with one hold. Lock held. */
+moo_err mooi_block_for_user(moo_plane *plane, size_t bytes,
+                            struct mooi_block **out, char **at);
 
 /* A block with a copy of data[0, bytes) and one hold. Lock held, but let go
  * during the copy. */

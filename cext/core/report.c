@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/plane.h"
+#include "transport/remote.h"
 
 static uint64_t count_peers(const moo_plane *plane)
 {
@@ -22,6 +23,18 @@ static uint64_t count_owners(const moo_plane *plane)
     for (struct mooi_owner *o = plane->owners; o; o = o->next)
         count += o->id != plane->id;
     return count;
+}
+
+static void add_network(const struct mooi_net *net, moo_statistics *out)
+{
+    struct mooi_tcp_statistics tcp = {0};
+
+    if (net->tcp)
+        mooi_tcp_statistics(net->tcp, &tcp);
+    out->links = tcp.links;
+    out->served_tcp = tcp.served;
+    out->fetched_tcp = net->fetched_tcp;
+    out->fetched_ofi = net->fetched_ofi;
 }
 
 static void fill_statistics(moo_plane *plane, moo_statistics *out)
@@ -44,6 +57,8 @@ static void fill_statistics(moo_plane *plane, moo_statistics *out)
         .revoked = plane->revoked,
         .fetches = plane->fetches,
     };
+    if (plane->net)
+        add_network(plane->net, out);
 }
 
 void moo_plane_statistics(moo_plane *plane, moo_statistics *out)

@@ -1,11 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* serve.c: which transports a plane may use, and who is reached by which. */
+/* serve.c: which transports a plane may use, and the cards of processes. */
 #include <stdio.h>
 #include <string.h>
 
-#include "core/plane.h"
+#include "transport/remote.h"
 
 #define KNOWN (MOO_TRANSPORT_SHM | MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP)
+
+/* Once, and first of all. */
+static moo_err check_unused(moo_plane *plane)
+{
+    moo_err err = mooi_plane_enter(plane);
+
+    if (err != MOO_OK)
+        return err;
+    if (plane->net || plane->exports || plane->leases_made)
+        err = MOO_EINVAL;
+    pthread_mutex_unlock(&plane->lock);
+    return err;
+}
 
 moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options)
 {
@@ -13,52 +26,92 @@ moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options)
 
     if (!options->transports || options->transports & ~(uint32_t)KNOWN)
         return MOO_EINVAL;
-    err = mooi_plane_enter(plane);
-    if (err != MOO_OK)
+    err = check_unused(plane);
+    if (err != MOO_OK || options->transports == MOO_TRANSPORT_SHM)
         return err;
-    if (!(options->transports & MOO_TRANSPORT_SHM))
-        err = MOO_EUNREACHABLE;
-    pthread_mutex_unlock(&plane->lock);
-    return err;
+    if (options->transports == MOO_TRANSPORT_OFI) {
+        snprintf(plane->serve_why, sizeof plane->serve_why,
+                 "no fabric is built in");
+        return MOO_EUNREACHABLE;
+    }
+    return mooi_net_open(plane, options);
 }
 
 moo_err moo_plane_card(moo_plane *plane, uint8_t *out, size_t room,
                        size_t *bytes)
 {
-    (void)plane;
-    (void)out;
-    (void)room;
-    (void)bytes;
-    return MOO_EINVAL;
+    uint8_t card[MOO_CARD_BYTES];
+    moo_err err = mooi_plane_enter(plane);
+
+    if (err != MOO_OK)
+        return err;
+    *bytes = plane->net ? mooi_card_pack(&plane->net->card, card) : 0;
+    pthread_mutex_unlock(&plane->lock);
+    if (!*bytes || *bytes > room)
+        return MOO_EINVAL;
+    memcpy(out, card, *bytes);
+    return MOO_OK;
+}
+
+static moo_err introduce(moo_plane *plane, const struct mooi_card *card)
+{
+    struct mooi_peer *peer;
+    struct mooi_reach *reach;
+
+    if (!plane->net)
+        return MOO_OK; /* shared memory asks for no card */
+    peer = mooi_peer_get(plane, card->process);
+    reach = peer ? mooi_reach_get(peer) : NULL;
+    if (!reach)
+        return MOO_ENOMEM;
+    reach->card = *card;
+    reach->has_card = reach->introduced = 1;
+    return MOO_OK;
 }
 
 moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
                             const uint8_t *card, size_t bytes)
 {
-    (void)plane;
-    (void)peer;
-    (void)card;
-    (void)bytes;
-    return MOO_EPROTO;
+    struct mooi_card parsed;
+    moo_err err = mooi_card_parse(card, bytes, &parsed);
+
+    if (err == MOO_OK && parsed.process != peer)
+        err = MOO_EPROTO;
+    if (err == MOO_OK)
+        err = mooi_plane_enter(plane);
+    if (err != MOO_OK)
+        return err;
+    err = introduce(plane, &parsed);
+    pthread_mutex_unlock(&plane->lock);
+    return err;
+}
+
+/* The card that we have, or find. */
+static moo_err host_of(moo_plane *plane, uint64_t id, uint8_t *out)
+{
+    const struct mooi_peer *peer = mooi_peer_find(plane, id);
+    struct mooi_card card;
+    moo_err err = MOO_OK;
+
+    if (id == plane->id)
+        return mooi_host_identity(plane, out);
+    if (peer && peer->reach && peer->reach->has_card)
+        card = peer->reach->card;
+    else
+        err = mooi_card_find(plane, id, &card);
+    if (err != MOO_OK)
+        return MOO_ESTALE;
+    memcpy(out, card.host, MOOI_HOST_BYTES);
+    return MOO_OK;
 }
 
 moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out)
-{
-    (void)plane;
-    (void)peer;
-    (void)out;
-    return MOO_ESTALE;
-}
-
-moo_err moo_plane_route(moo_plane *plane, uint64_t peer, uint32_t *transport,
-                        char *why, size_t room)
 {
     moo_err err = mooi_plane_enter(plane);
 
     if (err != MOO_OK)
         return err;
-    *transport = peer == plane->id ? 0 : MOO_TRANSPORT_SHM;
-    snprintf(why, room, "only shared memory is allowed");
+    err = host_of(plane, peer, out);
     pthread_mutex_unlock(&plane->lock);
-    return MOO_OK;
+    return err;
 }

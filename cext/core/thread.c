@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/plane.h"
+#include "transport/remote.h"
 
 /* Peers that are not there yet are tried again after 1, 2, 4, … ms. */
 #define RETRY_MAX_MS 64
@@ -39,7 +40,9 @@ static moo_err grant_to_third(moo_plane *plane, struct mooi_peer *asker,
     to = mooi_peer_get(plane, request->u.grant.to);
     if (!to)
         return MOO_ENOMEM;
-    err = mooi_peer_reach(plane, to);
+    err = mooi_peer_offer(plane, to);
+    if (err == MOO_OK && to->state == MOOI_PEER_CALLING)
+        err = MOO_EUNREACHABLE; /* not now: the asker sends a copy instead */
     if (err != MOO_OK)
         return err;
     return mooi_lease_grant(plane, block, to, request->u.grant.offset,
@@ -57,6 +60,7 @@ static void answer(moo_plane *plane, struct mooi_peer *asker,
     reply.u.granted.error = err;
     reply.u.granted.lease = granted.lease;
     reply.u.granted.generation = granted.generation;
+    reply.u.granted.flags = granted.flags;
     if (mooi_link_send(asker->fd, &reply, -1) != MOO_OK && err == MOO_OK)
         mooi_lease_revoke(plane, granted.lease, granted.generation);
 }
@@ -95,7 +99,7 @@ static void retry_waiting(moo_plane *plane)
     for (int i = 0; i < MOOI_PEER_BUCKETS && plane->peers_waiting; i++)
         for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
             if (p->state == MOOI_PEER_WAITING)
-                mooi_peer_reach(plane, p);
+                mooi_peer_offer(plane, p);
 }
 
 /* Milliseconds until there is something to do without being woken, or -1. */
@@ -108,6 +112,11 @@ static int housekeeping(moo_plane *plane)
     reap = mooi_owners_reap(plane);
     if (reap < due)
         due = reap;
+    if (plane->net) {
+        uint64_t expire = mooi_source_expire(plane);
+        if (expire < due)
+            due = expire;
+    }
     retry_waiting(plane);
     if (plane->peers_waiting) {
         int wait = plane->retry_ms;

@@ -88,6 +88,7 @@ void mooi_message_pack(const struct mooi_message *m,
         mooi_put32(out + 12, (uint32_t)m->u.granted.error);
         mooi_put32(out + 16, m->u.granted.lease);
         mooi_put32(out + 20, m->u.granted.generation);
+        mooi_put32(out + 24, m->u.granted.flags);
         break;
     }
 }
@@ -144,7 +145,10 @@ static moo_err parse_granted(const uint8_t *in, struct mooi_message *out)
     out->u.granted.error = (moo_err)error;
     out->u.granted.lease = mooi_get32(in + 16);
     out->u.granted.generation = mooi_get32(in + 20);
-    return is_zero(in, 24, 64) ? MOO_OK : MOO_EPROTO;
+    out->u.granted.flags = mooi_get32(in + 24);
+    if (out->u.granted.flags & ~(uint32_t)(MOO_MOVED | MOOI_REMOTE))
+        return MOO_EPROTO;
+    return is_zero(in, 28, 64) ? MOO_OK : MOO_EPROTO;
 }
 
 moo_err mooi_message_parse(const void *buf, size_t len,

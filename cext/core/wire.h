@@ -50,7 +50,8 @@ moo_err mooi_descriptor_parse(const void *buf, size_t len,
  *  GRANT    8 4 sequence, 12 4 slab, 16 8 offset, 24 8 length,
  *           32 8 for whom, 40 4 lease that the asker holds, 44 4 its
  *           generation, 48 4 flags                     importer -> owner
- *  GRANTED  8 4 sequence, 12 4 moo_err, 16 4 lease, 20 4 generation
+ *  GRANTED  8 4 sequence, 12 4 moo_err, 16 4 lease, 20 4 generation,
+ *           24 4 flags of the descriptor
  */
 #define MOOI_MESSAGE_BYTES 64
 
@@ -81,7 +82,7 @@ struct mooi_message {
         struct {
             uint32_t sequence;
             moo_err error;
-            uint32_t lease, generation;
+            uint32_t lease, generation, flags;
         } granted;
     } u;
 };

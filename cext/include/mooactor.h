@@ -147,7 +147,8 @@ void moo_peer_lost(moo_plane *plane, uint64_t peer, int grace_ms);
 
 typedef struct {
     uint32_t transports;  /* allowed ones, or'ed; those of both sides count */
-    const char *bind;     /* numeric address to listen on, NULL: all */
+    const char *bind;     /* numeric address to listen on, "*": all;
+                             NULL: reached from this machine only */
     uint32_t stripes;     /* TCP connections for each pair, 0: default */
     int checksum;         /* CRC32C for each chunk over TCP */
     const char *provider; /* of libfabric, NULL: the best */

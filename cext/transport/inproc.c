@@ -5,13 +5,6 @@
  */
 #include "transport/transport.h"
 
-static moo_err inproc_offer(moo_plane *plane, struct mooi_peer *peer)
-{
-    (void)plane;
-    (void)peer;
-    return MOO_OK;
-}
-
 static moo_err inproc_attach(moo_plane *plane, const struct mooi_descriptor *d,
                              int timeout_ms, struct mooi_owner **owner,
                              struct mooi_view **view)
@@ -36,7 +29,7 @@ static moo_err grant_locked(moo_plane *plane, const struct mooi_import *import,
     block = plane->lease[import->lease].block;
     if (flags & MOO_MOVED && block->holds > 1)
         return MOO_ESTALE;
-    err = mooi_transport_to(plane, to)->offer(plane, peer);
+    err = mooi_peer_offer(plane, peer);
     if (err != MOO_OK)
         return err;
     return mooi_lease_grant(plane, block, peer, offset, length, flags, out);
@@ -64,7 +57,6 @@ static void inproc_release(moo_plane *plane, struct mooi_owner *owner,
 
 const struct mooi_transport mooi_inproc = {
     .scheme = "inproc",
-    .offer = inproc_offer,
     .attach = inproc_attach,
     .grant = inproc_grant,
     .release = inproc_release,

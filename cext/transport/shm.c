@@ -30,7 +30,7 @@ static void shm_release(moo_plane *plane, struct mooi_owner *owner,
 
 const struct mooi_transport mooi_shm = {
     .scheme = "shm",
-    .offer = mooi_peer_reach,
+    .bit = MOO_TRANSPORT_SHM,
     .attach = shm_attach,
     .grant = mooi_owner_grant,
     .release = shm_release,

@@ -2,21 +2,28 @@
 /*
  * transport.h: what a way of reaching another process's memory must provide.
  *
- * plane.c is the only caller. Descriptors have the same form for all; which
- * transport serves one follows from the owner it names. No operation is called
- * with the plane's lock held unless it says so.
+ * There are two kinds. *Local* ones (inproc, shm) map the owner's memory; they
+ * are called by export.c and import.c. *Networks* (tcp, ofi) fetch the bytes;
+ * they are called by remote_*.c, which has made contact over TCP, looks after
+ * the leases, and calls them for what differs: how the bytes move. Operations
+ * of the other kind are NULL.
+ *
+ * Descriptors have the same form for all; which transport serves one follows
+ * from the owner it names.
  */
 #ifndef MOOI_TRANSPORT_H
 #define MOOI_TRANSPORT_H
 
+#include "core/fetch.h"
 #include "core/plane.h"
 
-struct mooi_transport {
-    const char *scheme; /* "inproc", "shm" */
+struct mooi_source;
 
-    /* Owner: make sure that `peer` can reach all our memory, now or as soon
-     * as it is there. Does not block; lock held. MOO_EPEER: it is dead. */
-    moo_err (*offer)(moo_plane *plane, struct mooi_peer *peer);
+struct mooi_transport {
+    const char *scheme; /* "inproc", "shm", "tcp", "ofi" */
+    uint32_t bit;       /* MOO_TRANSPORT_…, 0 for inproc */
+
+    /* ---- local: no lock held, unless it says so ---- */
 
     /* Importer: make the slab of a descriptor reachable. Blocks up to
      * `timeout_ms`. On MOO_OK the owner is pinned until mooi_owner_unpin; on
@@ -35,11 +42,44 @@ struct mooi_transport {
      * held. */
     void (*release)(moo_plane *plane, struct mooi_owner *owner, uint32_t lease,
                     uint32_t generation, enum mooi_lease_state from);
+
+    /* ---- networks: lock held and nothing blocks, unless it says so ---- */
+
+    /* Owner: tell the importer, by notes over the peer's link, all that it
+     * must know to fetch from our slabs. Called when the link came up, and
+     * again before a descriptor leaves if slabs were added since: those from
+     * peer->slabs_sent on are news; the caller counts. */
+    moo_err (*tell)(moo_plane *plane, struct mooi_peer *peer);
+
+    /* Importer: such a note came. MOO_EPROTO: no correct owner sends it. */
+    moo_err (*hear)(moo_plane *plane, struct mooi_source *source,
+                    const uint8_t *note, size_t length);
+
+    /* Importer: begin to receive fetch->d into fetch->target. On MOO_OK
+     * mooi_source_ended will be called once, later, from another thread.
+     * MOO_ETIMEOUT: not yet; to be tried again after the next note. */
+    moo_err (*pull)(moo_plane *plane, struct mooi_source *source,
+                    struct moo_fetch *fetch);
+
+    /* Importer, lock not held: end it; nothing writes to its target after this
+     * returns. MOO_OK: mooi_source_ended will not be called for it.
+     * MOO_ESTALE: it was, or is about to be. The source is pinned. */
+    moo_err (*cancel)(moo_plane *plane, struct mooi_source *source,
+                      struct moo_fetch *fetch);
+
+    /* Importer: the link is down. Pulls that are under way must end soon. */
+    void (*part)(moo_plane *plane, struct mooi_source *source);
 };
 
-extern const struct mooi_transport mooi_inproc, mooi_shm;
+extern const struct mooi_transport mooi_inproc, mooi_shm, mooi_over_tcp;
 
-/* The transport between this process and process `id`. */
+/* The network of one MOO_TRANSPORT_… bit; NULL: there is none. */
+static inline const struct mooi_transport *mooi_transport_by_bit(uint32_t bit)
+{
+    return bit == MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
+}
+
+/* The local transport to the memory that process `id` owns. */
 static inline const struct mooi_transport *mooi_transport_to(moo_plane *plane,
                                                              uint64_t id)
 {

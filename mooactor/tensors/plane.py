@@ -77,7 +77,8 @@ class DataPlane:
           transports: what may be used of "shm", "ofi" and "tcp"; the best that
             both sides may use is chosen. By default shared memory alone, which
             needs no listeners.
-          bind: numeric address to listen on for other hosts; by default all.
+          bind: numeric address to listen on for other hosts, "*" for all; by
+            default only processes of this machine can connect.
           stripes: TCP connections for each pair of processes.
           checksum: send a CRC32C with each piece over TCP.
           provider: of libfabric; by default the best there is.

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* remote.c: a plane's net: opened, told of by the engine, closed. */
+#include "transport/remote.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the engine's events; each takes the lock ---- */
+
+static void on_up(void *context, struct mooi_tcp_link *link, uint64_t id,
+                  int incoming)
+{
+    moo_plane *plane = context;
+    struct mooi_peer *peer;
+
+    pthread_mutex_lock(&plane->lock);
+    peer = mooi_peer_find(plane, id);
+    if (incoming)
+        mooi_source_up(plane, link, id);
+    else if (peer && peer->reach && peer->reach->link == link &&
+             peer->state == MOOI_PEER_CALLING)
+        mooi_route_up(plane, peer);
+    pthread_mutex_unlock(&plane->lock);
+}
+
+static void on_down(void *context, struct mooi_tcp_link *link, uint64_t id,
+                    moo_err why)
+{
+    moo_plane *plane = context;
+    struct mooi_peer *peer;
+
+    pthread_mutex_lock(&plane->lock);
+    peer = mooi_peer_find(plane, id);
+    if (peer && peer->reach && peer->reach->link == link)
+        mooi_route_down(plane, peer, why);
+    else
+        mooi_source_down(plane, link, id);
+    pthread_mutex_unlock(&plane->lock);
+}
+
+static void on_note(void *context, struct mooi_tcp_link *link, uint64_t id,
+                    const uint8_t *bytes, size_t length)
+{
+    moo_plane *plane = context;
+
+    pthread_mutex_lock(&plane->lock);
+    mooi_source_note(plane, link, id, bytes, length);
+    pthread_mutex_unlock(&plane->lock);
+}
+
+static void on_fetched(void *context, void *cookie, moo_err result)
+{
+    moo_plane *plane = context;
+
+    pthread_mutex_lock(&plane->lock);
+    mooi_source_ended(cookie, result);
+    pthread_mutex_unlock(&plane->lock);
+}
+
+static moo_err open_engine(moo_plane *plane, struct mooi_net *net,
+                           const moo_serve_options *options)
+{
+    struct mooi_tcp_events events = {.context = plane,
+                                     .up = on_up,
+                                     .down = on_down,
+                                     .source = mooi_owner_source,
+                                     .sourced = mooi_owner_sourced,
+                                     .released = mooi_owner_released,
+                                     .note = on_note,
+                                     .fetched = on_fetched};
+    struct mooi_tcp_options tcp = {.id = plane->id,
+                                   .bind = options->bind,
+                                   .stripes = options->stripes,
+                                   .checksum = options->checksum};
+
+    memcpy(tcp.key, plane->key, MOOI_KEY_BYTES);
+    memcpy(tcp.host, net->card.host, MOOI_HOST_BYTES);
+    return mooi_tcp_open(&tcp, &events, &net->tcp);
+}
+
+static void fill_card(moo_plane *plane, struct mooi_net *net)
+{
+    net->card.process = plane->id;
+    net->card.transports = net->transports;
+    net->card.addresses = (uint32_t)mooi_tcp_addresses(
+        net->tcp, net->card.address, MOOI_CARD_ADDRESSES);
+}
+
+static struct mooi_net *new_net(void)
+{
+    struct mooi_net *net = calloc(1, sizeof *net);
+    pthread_condattr_t clock;
+
+    if (!net)
+        return NULL;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&net->decided, &clock);
+    pthread_condattr_destroy(&clock);
+    return net;
+}
+
+static void free_net(struct mooi_net *net)
+{
+    pthread_cond_destroy(&net->decided);
+    free(net);
+}
+
+/* Under the lock, because the engine may call back at once. */
+static moo_err start(moo_plane *plane, struct mooi_net *net,
+                     const moo_serve_options *options)
+{
+    moo_err err;
+
+    pthread_mutex_lock(&plane->lock);
+    err = open_engine(plane, net, options);
+    if (err == MOO_OK) {
+        fill_card(plane, net);
+        plane->net = net;
+    }
+    pthread_mutex_unlock(&plane->lock);
+    return err;
+}
+
+moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options)
+{
+    struct mooi_net *net = new_net();
+    moo_err err;
+    int reason;
+
+    if (!net)
+        return MOO_ENOMEM;
+    net->transports = options->transports;
+    err = mooi_host_identity(plane, net->card.host);
+    if (err == MOO_OK)
+        err = start(plane, net, options);
+    if (err != MOO_OK) {
+        free_net(net);
+        return err;
+    }
+    err = mooi_card_publish(plane, &net->card);
+    if (err == MOO_OK)
+        return MOO_OK;
+    reason = errno;
+    moo_plane_close(plane);
+    errno = reason;
+    return err;
+}
+
+void mooi_net_close(moo_plane *plane)
+{
+    struct mooi_net *net = plane->net;
+    struct mooi_tcp *tcp;
+
+    pthread_mutex_lock(&plane->lock);
+    pthread_cond_broadcast(&net->decided);
+    while (net->busy)
+        pthread_cond_wait(&net->decided, &plane->lock);
+    tcp = net->tcp;
+    pthread_mutex_unlock(&plane->lock);
+    if (!tcp)
+        return; /* closed before */
+    mooi_card_withdraw(plane);
+    mooi_tcp_close(tcp);
+    pthread_mutex_lock(&plane->lock);
+    net->tcp = NULL;
+    mooi_source_fini(plane);
+    pthread_mutex_unlock(&plane->lock);
+}
+
+void mooi_net_fini(moo_plane *plane)
+{
+    if (plane->net)
+        free_net(plane->net);
+    plane->net = NULL;
+}
+
+void mooi_net_before_fork(moo_plane *plane)
+{
+    if (plane->net && plane->net->tcp)
+        mooi_tcp_before_fork(plane->net->tcp);
+}
+
+void mooi_net_after_fork(moo_plane *plane)
+{
+    if (plane->net && plane->net->tcp)
+        mooi_tcp_after_fork(plane->net->tcp);
+}
+
+void mooi_net_disown(moo_plane *plane)
+{
+    if (plane->net && plane->net->tcp)
+        mooi_tcp_disown(plane->net->tcp);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * remote.h: processes on other hosts.
+ *
+ * A plane that may use networks has one `net` (serve.c): the TCP engine, by
+ * which contact is made and leases are given back, perhaps a fabric, and the
+ * card that tells others where we are. As owner it chooses, for each peer, how
+ * that peer gets its bytes and calls it (route.c), and serves its leases
+ * (remote_owner.c). As importer it has one *source* for each process that
+ * called, with the fetches from there (remote_source.c).
+ *
+ * All with the plane's lock held, unless it says otherwise. Engines are called
+ * under that lock, and call back without locks of their own, so the order is:
+ * the plane's lock, then an engine's.
+ */
+#ifndef MOOI_REMOTE_H
+#define MOOI_REMOTE_H
+
+#include "transport/card.h"
+#include "transport/tcp.h"
+#include "transport/transport.h"
+
+#define MOOI_WHY_BYTES 320
+
+struct mooi_net {
+    struct mooi_tcp *tcp;
+    uint32_t transports; /* allowed, and to be had here */
+    struct mooi_card card;
+    pthread_cond_t decided; /* a call was answered, or came to nothing */
+    uint32_t busy;          /* cancellations that use an engine */
+    struct mooi_source *sources;
+    uint64_t fetched_tcp, fetched_ofi; /* bytes, so far */
+};
+
+/* What an owner with a net knows of a peer. */
+struct mooi_reach {
+    struct mooi_card card;
+    uint8_t has_card, introduced;
+    uint8_t met;                /* a link to it stood once */
+    struct mooi_tcp_link *link; /* held; NULL: none */
+    uint64_t sought_ns;         /* since when there is no card of it */
+    uint64_t failed_ns;
+    moo_err err;                   /* of the last attempt */
+    char why[MOOI_WHY_BYTES];      /* of the choice, or of the failure */
+};
+
+/* A process that called us, or whose call we wait for. */
+struct mooi_source {
+    uint64_t id;
+    struct mooi_source *next;
+    struct mooi_tcp_link *link;      /* held; NULL: none */
+    const struct mooi_transport *by; /* as its owner told; NULL: not yet */
+    struct moo_fetch *waiting, *flying;
+    uint32_t pins;
+    void *state; /* of `by` */
+};
+
+/* ---- route.c: as owner ---- */
+
+/* Make sure that `peer` is being reached, choosing the transport if none is
+ * chosen. Does not block. MOO_OK also while it is being called, and while
+ * nothing is known of it yet. Planes without a net only: see mooi_shm. */
+moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer);
+
+/* The same, and wait until a call under way is answered; the lock is let go
+ * meanwhile. */
+moo_err mooi_route_await(moo_plane *plane, uint64_t id);
+
+/* The peer's link stands, or is gone. */
+void mooi_route_up(moo_plane *plane, struct mooi_peer *peer);
+void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
+
+/* The reach of a peer, made if need be. NULL: no memory. */
+struct mooi_reach *mooi_reach_get(struct mooi_peer *peer);
+
+/* ---- remote_owner.c: the engine's events for owners; lock not held ---- */
+
+moo_err mooi_owner_source(void *plane, uint64_t peer,
+                          const struct mooi_lease_name *name, uint64_t offset,
+                          uint64_t length, const void **data);
+void mooi_owner_sourced(void *plane, uint64_t peer,
+                        const struct mooi_lease_name *name);
+void mooi_owner_released(void *plane, uint64_t peer,
+                         const struct mooi_lease_name *name);
+
+/* ---- remote_source.c: as importer ---- */
+
+/* Start a fetch, or let it wait up to `timeout_ms` for its owner's call. It
+ * has its memory. On any error it was not begun. */
+moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms);
+
+/* End a fetch that is not done; the lock is let go meanwhile. */
+void mooi_source_cancel(struct moo_fetch *fetch);
+
+/* A fetch that `pull` began has ended. */
+void mooi_source_ended(struct moo_fetch *fetch, moo_err result);
+
+/* A link from that process stands; says something; is down. */
+void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id);
+void mooi_source_note(moo_plane *plane, struct mooi_tcp_link *link,
+                      uint64_t id, const uint8_t *note, size_t length);
+void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link,
+                      uint64_t id);
+
+/* It died: nothing more will come of it. */
+void mooi_source_lost(moo_plane *plane, uint64_t id);
+
+/* End what waited too long for its owner's call. Returns the nanoseconds until
+ * the next is due, or UINT64_MAX. */
+uint64_t mooi_source_expire(moo_plane *plane);
+
+/* The engine is closed, the plane closes: end what waits, free all. */
+void mooi_source_fini(moo_plane *plane);
+
+struct mooi_source *mooi_source_find(const moo_plane *plane, uint64_t id);
+
+/* ---- remote.c ---- */
+
+/* Listen, and publish the card. Lock not held. If only the card could not be
+ * written, the plane is closed. */
+moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options);
+
+/* Around a fork, with the lock held: see mooi_tcp_before_fork. */
+void mooi_net_before_fork(moo_plane *plane);
+void mooi_net_after_fork(moo_plane *plane);
+void mooi_net_disown(moo_plane *plane);
+
+/* All links go, all fetches end; the plane is marked as closed. Lock not
+ * held. */
+void mooi_net_close(moo_plane *plane);
+
+/* What remains is memory. Lock not held. */
+void mooi_net_fini(moo_plane *plane);
+
+/* ---- notes ---- */
+
+/*
+ * The first note of an owner: "MN", version, MOOI_NOTE_SERVE, and one byte:
+ * the transport (MOO_TRANSPORT_…) by which it serves. Others begin alike, with
+ * a kind from MOOI_NOTE_TRANSPORT on, and are that transport's.
+ */
+#define MOOI_NOTE_VERSION 1
+#define MOOI_NOTE_SERVE 1
+#define MOOI_NOTE_TRANSPORT 16
+#define MOOI_NOTE_HEAD 4
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * route.c: an owner chooses how a peer gets its bytes, and calls it.
+ *
+ * In this order, among what both sides allow: shared memory, proven by a
+ * descriptor that the peer's socket took; a fabric that both can open; TCP.
+ * The choice stands as long as the connection does. When that is lost, so are
+ * the leases, and the next export chooses anew.
+ *
+ * Of a peer without a card it is not known whether it is yet to come. Where
+ * shared memory is allowed, it is taken to be of this host then: whoever knows
+ * of other hosts introduces their processes first. Where it is not, the plane's
+ * thread waits for the card.
+ */
+#include "transport/remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* After a failure the next attempt is not made before this: until then the
+ * same error is given at once. */
+#define PAUSE_NS ((uint64_t)1000 * 1000000u)
+/* A process that has its socket has its card, too, if it will ever have one. */
+#define CARD_NS ((uint64_t)2000 * 1000000u)
+/* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
+#define AWAIT_NS ((uint64_t)(2 * MOOI_TCP_CONNECT_MS) * 1000000u)
+
+struct mooi_reach *mooi_reach_get(struct mooi_peer *peer)
+{
+    if (!peer->reach)
+        peer->reach = calloc(1, sizeof *peer->reach);
+    return peer->reach;
+}
+
+__attribute__((format(printf, 2, 3)))
+static void say(struct mooi_reach *reach, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(reach->why, sizeof reach->why, format, arguments);
+    va_end(arguments);
+}
+
+static moo_err fail(moo_plane *plane, struct mooi_peer *peer, moo_err err)
+{
+    peer->reach->err = err;
+    peer->reach->failed_ns = mooi_now_ns();
+    peer->transport = NULL;
+    mooi_peer_set_state(plane, peer, MOOI_PEER_PARTED);
+    mooi_lease_revoke_all(plane, peer);
+    return err;
+}
+
+/* ---- shared memory ---- */
+
+static int may_share(const struct mooi_net *net, const struct mooi_reach *reach)
+{
+    if (!(net->transports & MOO_TRANSPORT_SHM))
+        return 0;
+    return !reach->has_card ||
+           ((reach->card.transports & MOO_TRANSPORT_SHM) &&
+            !memcmp(reach->card.host, net->card.host, MOOI_HOST_BYTES));
+}
+
+/* MOO_OK: it is reached, or will be, by shared memory. MOO_EUNREACHABLE: not
+ * that way. */
+static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
+{
+    moo_err err = mooi_peer_try(plane, peer);
+
+    if (err == MOO_ETIMEOUT && peer->fd < 0 && errno == ENOENT &&
+        peer->reach->has_card)
+        return MOO_EUNREACHABLE; /* it listens, but not in our directory */
+    if (err == MOO_ESYS && (errno == EACCES || errno == EPERM))
+        return MOO_EUNREACHABLE;
+    if (err == MOO_OK || (err == MOO_ETIMEOUT && peer->fd >= 0)) {
+        peer->transport = &mooi_shm;
+        peer->remote = 0;
+        say(peer->reach, "shm: it is on this host and took our memory");
+    }
+    return mooi_peer_tried(plane, peer, err);
+}
+
+/* ---- networks ---- */
+
+static int has_socket(moo_plane *plane, uint64_t id)
+{
+    char name[MOOI_NAME_BYTES];
+
+    mooi_socket_name(plane->key, id, name);
+    return faccessat(plane->directory, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Shared memory is not allowed, and the peer has no card. */
+static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
+{
+    uint64_t now = mooi_now_ns();
+
+    peer->remote = 1;
+    if (!has_socket(plane, peer->id))
+        peer->reach->sought_ns = 0;
+    else if (!peer->reach->sought_ns)
+        peer->reach->sought_ns = now;
+    else if (now - peer->reach->sought_ns > CARD_NS) {
+        say(peer->reach, "it allows no transport but shared memory, which "
+                         "this process does not allow");
+        return fail(plane, peer, MOO_EUNREACHABLE);
+    }
+    return mooi_peer_tried(plane, peer, MOO_ETIMEOUT);
+}
+
+static void list_names(uint32_t transports, char out[24])
+{
+    snprintf(out, 24, "%s%s%s", transports & MOO_TRANSPORT_SHM ? " shm" : "",
+             transports & MOO_TRANSPORT_OFI ? " ofi" : "",
+             transports & MOO_TRANSPORT_TCP ? " tcp" : "");
+}
+
+static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
+{
+    char ours[24], theirs[24];
+    const struct mooi_card *card = &peer->reach->card;
+
+    list_names(plane->net->transports, ours);
+    list_names(card->transports, theirs);
+    say(peer->reach,
+        "no common transport: this process has%s%s%s, the other has%s%s%s, "
+        "on %s host%s",
+        ours, *plane->net->card.provider ? " by " : "",
+        plane->net->card.provider, theirs, *card->provider ? " by " : "",
+        card->provider,
+        memcmp(card->host, plane->net->card.host, MOOI_HOST_BYTES) ? "another"
+                                                                   : "this",
+        card->addresses ? "" : ", and says no address");
+    return fail(plane, peer, MOO_EUNREACHABLE);
+}
+
+static const struct mooi_transport *
+choose_network(const struct mooi_net *net, const struct mooi_card *card)
+{
+    uint32_t common = net->transports & card->transports;
+
+    if (!card->addresses)
+        return NULL; /* contact is by TCP in any case */
+    if ((common & MOO_TRANSPORT_OFI) && *card->provider &&
+        !strcmp(card->provider, net->card.provider))
+        return mooi_transport_by_bit(MOO_TRANSPORT_OFI);
+    return common & MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
+}
+
+static moo_err call(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    moo_err err;
+
+    peer->transport = choose_network(plane->net, &reach->card);
+    if (!peer->transport)
+        return nothing_common(plane, peer);
+    peer->remote = 1;
+    err = mooi_tcp_connect(plane->net->tcp, peer->id, reach->card.address,
+                           reach->card.addresses, &reach->link);
+    if (err != MOO_OK) {
+        say(reach, "%s: cannot connect: %s", peer->transport->scheme,
+            moo_strerror(err));
+        return fail(plane, peer, err);
+    }
+    mooi_tcp_hold(reach->link);
+    mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
+    return MOO_OK;
+}
+
+/* ---- the choice ---- */
+
+/* A card in the directory may have come, or be another, since we looked. */
+static void look_for_card(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+
+    if (!reach->introduced)
+        reach->has_card =
+            mooi_card_find(plane, peer->id, &reach->card) == MOO_OK;
+}
+
+static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
+{
+    moo_err err = MOO_EUNREACHABLE;
+
+    look_for_card(plane, peer);
+    if (may_share(plane->net, peer->reach))
+        err = try_sharing(plane, peer);
+    if (err != MOO_EUNREACHABLE)
+        return err;
+    return peer->reach->has_card ? call(plane, peer)
+                                 : wait_for_card(plane, peer);
+}
+
+static moo_err tell(moo_plane *plane, struct mooi_peer *peer)
+{
+    moo_err err = MOO_OK;
+
+    if (peer->slabs_sent < plane->arena.slabs)
+        err = peer->transport->tell(plane, peer);
+    if (err == MOO_OK)
+        peer->slabs_sent = plane->arena.slabs;
+    return err;
+}
+
+moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
+{
+    if (peer->state == MOOI_PEER_SELF || peer->state == MOOI_PEER_CALLING)
+        return MOO_OK;
+    if (peer->state == MOOI_PEER_DEAD)
+        return MOO_EPEER;
+    if (peer->transport == &mooi_shm)
+        return mooi_peer_reach(plane, peer);
+    if (!mooi_reach_get(peer))
+        return MOO_ENOMEM;
+    if (peer->state == MOOI_PEER_LINKED)
+        return tell(plane, peer);
+    if (peer->state == MOOI_PEER_PARTED &&
+        mooi_now_ns() - peer->reach->failed_ns < PAUSE_NS)
+        return peer->reach->err;
+    return choose(plane, peer);
+}
+
+static void wait_until_decided(moo_plane *plane, struct mooi_peer *peer)
+{
+    uint64_t end = mooi_now_ns() + AWAIT_NS;
+    struct timespec until = {.tv_sec = (time_t)(end / 1000000000u),
+                             .tv_nsec = (long)(end % 1000000000u)};
+
+    while (peer->state == MOOI_PEER_CALLING && !plane->closed)
+        if (pthread_cond_timedwait(&plane->net->decided, &plane->lock,
+                                   &until) == ETIMEDOUT)
+            return;
+}
+
+moo_err mooi_route_await(moo_plane *plane, uint64_t id)
+{
+    struct mooi_peer *peer = mooi_peer_get(plane, id);
+    moo_err err;
+
+    if (!peer)
+        return MOO_ENOMEM;
+    err = mooi_route_offer(plane, peer);
+    if (err != MOO_OK || peer->state != MOOI_PEER_CALLING)
+        return err;
+    wait_until_decided(plane, peer);
+    if (plane->closed)
+        return MOO_ECLOSED;
+    if (peer->state == MOOI_PEER_DEAD)
+        return MOO_EPEER;
+    if (peer->state == MOOI_PEER_PARTED)
+        return peer->reach->err;
+    return peer->state == MOOI_PEER_LINKED ? MOO_OK : MOO_EUNREACHABLE;
+}
+
+/* ---- what becomes of a call ---- */
+
+static moo_err greet(moo_plane *plane, struct mooi_peer *peer)
+{
+    uint8_t note[MOOI_NOTE_HEAD + 1] = {'M', 'N', MOOI_NOTE_VERSION,
+                                        MOOI_NOTE_SERVE,
+                                        (uint8_t)peer->transport->bit};
+    moo_err err = mooi_tcp_note(peer->reach->link, note, sizeof note);
+
+    peer->slabs_sent = 0;
+    if (err == MOO_OK)
+        err = peer->transport->tell(plane, peer);
+    if (err == MOO_OK)
+        peer->slabs_sent = plane->arena.slabs;
+    return err;
+}
+
+void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    moo_err err = greet(plane, peer);
+
+    if (err != MOO_OK) { /* `down` follows, and settles it */
+        mooi_tcp_drop(plane->net->tcp, peer->id);
+        return;
+    }
+    reach->met = 1;
+    say(reach, "%s: it is on %s host and %s", peer->transport->scheme,
+        memcmp(reach->card.host, plane->net->card.host, MOOI_HOST_BYTES)
+            ? "another"
+            : "this",
+        peer->transport == &mooi_over_tcp ? "no fabric is common, or allowed"
+                                          : "both have this fabric");
+    mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
+    pthread_cond_broadcast(&plane->net->decided);
+}
+
+/* Where a process was met and nobody listens any more, it is gone. A process
+ * that was never met may well live behind a wall. */
+void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
+{
+    struct mooi_reach *reach = peer->reach;
+    char story[MOOI_WHY_BYTES - 64];
+    moo_err err = MOO_EUNREACHABLE;
+
+    mooi_tcp_reason(reach->link, story, sizeof story);
+    mooi_tcp_rele(reach->link);
+    reach->link = NULL;
+    if (why == MOO_ECLOSED || (why == MOO_EPEER && reach->met))
+        err = why;
+    if (peer->state != MOOI_PEER_DEAD) {
+        say(reach, "%s: %s", peer->transport ? peer->transport->scheme : "tcp",
+            story);
+        fail(plane, peer, err);
+    }
+    pthread_cond_broadcast(&plane->net->decided);
+}
+
+moo_err moo_plane_route(moo_plane *plane, uint64_t id, uint32_t *transport,
+                        char *why, size_t room)
+{
+    const struct mooi_peer *peer;
+    moo_err err = mooi_plane_enter(plane);
+
+    if (err != MOO_OK)
+        return err;
+    peer = mooi_peer_find(plane, id);
+    *transport = 0;
+    if (id == plane->id)
+        snprintf(why, room, "%s", plane->serve_why);
+    else if (!peer || (!peer->reach && !peer->leases && peer->fd < 0))
+        snprintf(why, room, "nothing was sent to it yet");
+    else if (!plane->net)
+        snprintf(why, room, "shm: nothing else is allowed here");
+    else
+        snprintf(why, room, "%s", peer->reach ? peer->reach->why : "");
+    if (peer && peer->transport && peer->state == MOOI_PEER_LINKED)
+        *transport = peer->transport->bit;
+    else if (peer && !plane->net && peer->fd >= 0)
+        *transport = MOO_TRANSPORT_SHM;
+    pthread_mutex_unlock(&plane->lock);
+    return MOO_OK;
+}

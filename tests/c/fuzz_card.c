@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Any bytes for the parsers of cards and notes: they must neither read beyond
+ * the buffer nor take what packs to other bytes. Built with -fsanitize=fuzzer
+ * by `make fuzz`; by gcc it runs its own random inputs.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/card.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    uint8_t *copy = malloc(size ? size : 1), again[MOO_CARD_BYTES];
+    struct mooi_card card;
+
+    /* Of its very size, so that the sanitizer sees a read beyond it. */
+    memcpy(copy, data, size);
+    if (mooi_card_parse(copy, size, &card) == MOO_OK &&
+        (mooi_card_pack(&card, again) != size || memcmp(again, data, size)))
+        abort();
+    free(copy);
+    return 0;
+}
+
+#ifndef FUZZER
+#include "check.h"
+
+static struct mooi_card sample(void)
+{
+    struct mooi_card card = {.process = 7,
+                             .transports = MOO_TRANSPORT_TCP,
+                             .addresses = 2,
+                             .provider = "verbs;ofi_rxm",
+                             .endpoint_bytes = 20};
+
+    card.address[0] = (struct mooi_address){.family = 4, .port = 80};
+    card.address[1] = (struct mooi_address){.family = 6, .port = 65535};
+    memset(card.address[0].ip, 10, 4);
+    memset(card.address[1].ip, 0xfe, 16);
+    memset(card.endpoint, 3, 20);
+    memset(card.host, 9, sizeof card.host);
+    return card;
+}
+
+static void cards_survive_the_journey(void)
+{
+    struct mooi_card card = sample(), out;
+    uint8_t bytes[MOO_CARD_BYTES];
+    size_t length = mooi_card_pack(&card, bytes);
+
+    CHECK(length == 40 + 2 * 20 + 13 + 20);
+    CHECK(mooi_card_parse(bytes, length, &out) == MOO_OK);
+    CHECK(memcmp(&out, &card, sizeof card) == 0);
+}
+
+static void cards_of_any_other_length_are_refused(void)
+{
+    struct mooi_card card = sample(), out;
+    uint8_t bytes[MOO_CARD_BYTES + 1] = {0};
+    size_t length = mooi_card_pack(&card, bytes);
+
+    for (size_t n = 0; n <= sizeof bytes; n++)
+        CHECK((mooi_card_parse(bytes, n, &out) == MOO_OK) == (n == length));
+}
+
+static void cards_of_another_version_are_told_from_nonsense(void)
+{
+    struct mooi_card card = sample(), out;
+    uint8_t bytes[MOO_CARD_BYTES];
+    size_t length = mooi_card_pack(&card, bytes);
+
+    bytes[4]++;
+    CHECK(mooi_card_parse(bytes, length, &out) == MOO_EVERSION);
+    bytes[0]++;
+    CHECK(mooi_card_parse(bytes, length, &out) == MOO_EPROTO);
+}
+
+static void mutants_are_taken_whole_or_not_at_all(void)
+{
+    struct mooi_card card = sample();
+    uint8_t good[MOO_CARD_BYTES], bytes[MOO_CARD_BYTES];
+    size_t length = mooi_card_pack(&card, good);
+
+    srandom(1);
+    for (int i = 0; i < 300000; i++) {
+        memcpy(bytes, good, length);
+        for (int k = 0; k < 3; k++)
+            bytes[(size_t)random() % length] = (uint8_t)random();
+        LLVMFuzzerTestOneInput(bytes, length);
+    }
+}
+
+int main(void)
+{
+    RUN(cards_survive_the_journey);
+    RUN(cards_of_any_other_length_are_refused);
+    RUN(cards_of_another_version_are_told_from_nonsense);
+    RUN(mutants_are_taken_whole_or_not_at_all);
+    return 0;
+}
+#endif

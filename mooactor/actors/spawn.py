@@ -55,7 +55,11 @@ def on(
 
     Args:
       host: a host of the session by name; empty for wherever there is room.
-      num_cpus, num_gpus: what the host must have.
+      num_cpus: what the host must have.
+      num_gpus: how many GPUs the actor gets for itself; it sees no others, as numbers
+        from 0. Less than 1: a share of one, which nobody enforces. 0: it gets none for
+        itself and sees them all. They are its own until it is over, also between
+        restarts.
       name: what `lookup` finds it by; members of a group get ``name/rank``.
       restart: how it comes back after a death; by default it does not.
       env: environment variables, set before the constructor runs.
@@ -92,6 +96,8 @@ class Spec(Generic[P, T]):
             raise TypeError(f"an actor is made of a class, not of {cls!r}")
         self._cls: type = cls
         self._host = host
+        if num_gpus < 0 or (num_gpus > 1 and num_gpus % 1):
+            raise ValueError(f"num_gpus={num_gpus}: a whole number, or a part of one")
         self._num_cpus = num_cpus
         self._num_gpus = num_gpus
         self._name = name
@@ -113,12 +119,22 @@ class Spec(Generic[P, T]):
 
         Raises:
           ValueError: `n` is negative, or a name is taken.
+          PlacementError: there is no room for all; then none runs.
         """
         if n < 0:
             raise ValueError(f"a group of {n} actors")
         payload = self._prepare(args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
-        return Group([cast(T, self._start(payload, name)) for name in names])
+        started: list[Handle] = []
+        try:
+            for name in names:
+                started.append(self._start(payload, name))
+        except BaseException:
+            for handle in started:
+                runtime, link = handle._where()
+                runtime.agent.ask(op="kill", id=link.actor_id)
+            raise
+        return Group([cast(T, handle) for handle in started])
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         label = self._cls.__qualname__
@@ -139,11 +155,11 @@ class Spec(Generic[P, T]):
                 f"no host {self._host!r} in this session; it has only "
                 f"{socket.gethostname()!r}"
             )
-        cpus, gpus = os.cpu_count() or 1, _gpu_count()
-        if self._num_cpus > cpus or self._num_gpus > gpus:
+        cpus = os.cpu_count() or 1
+        if self._num_cpus > cpus:
             raise errors.PlacementError(
-                f"{self._cls.__qualname__} asks for {self._num_cpus} CPUs and "
-                f"{self._num_gpus} GPUs; this host has {cpus} and {gpus}"
+                f"{self._cls.__qualname__} asks for {self._num_cpus} CPUs; this host "
+                f"has {cpus}"
             )
 
     def _start(self, payload: bytes, name: str | None) -> Handle:
@@ -161,13 +177,19 @@ class Spec(Generic[P, T]):
             "payload": payload,
             "policy": self._restart,
             "env": self._env,
+            "num_gpus": self._num_gpus,
             "preload": _preload(),
             "handle": pickle.dumps(handle, 5),
         }
-        if name is None:
+        if name is None and not self._num_gpus:
             runtime.agent.tell(**request)
             return handle
         reply = runtime.agent.ask(**request)
+        if reply.get("error") == "no GPU":
+            raise errors.PlacementError(
+                f"{label} asks for num_gpus={self._num_gpus}; this host has "
+                f"{reply['free']}"
+            )
         if reply.get("error"):
             raise ValueError(f"the name {name!r} is taken by {reply['label']}")
         return handle
@@ -200,14 +222,6 @@ def _preload() -> list[str]:
     if session is not None:
         return session.modules()
     return [name for name in _session.PRELOADABLE if name in sys.modules]
-
-
-def _gpu_count() -> int:
-    try:
-        entries = os.listdir("/dev")
-    except OSError:
-        return 0
-    return sum(e.startswith("nvidia") and e[6:].isdigit() for e in entries)
 
 
 def lookup(name: str, timeout: float = 0.0) -> Any:

@@ -25,6 +25,7 @@ from typing import Any
 
 from mooactor.control.keys import actor_of
 from mooactor.process import zygote
+from mooactor.process.devices import Devices, visible
 from mooactor.process.life import live
 from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.process.output import LineReader, Terminal
@@ -46,6 +47,7 @@ class Agent:
         self._lookups: list[tuple[float, str, Lifeline, int]] = []
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._segments: dict[str, int] = {}
+        self._devices = Devices(visible())
         self._terminals = {1: Terminal(1), 2: Terminal(2)}
         self._forward_logs = bool(config["forward_logs"])
         self._oom_kills = _oom_kill_count()
@@ -141,6 +143,12 @@ class Agent:
             if holder is not None and not holder.over:
                 self._reply(line, rid, None, error="name taken", label=holder.label)
                 return
+        gpus = self._devices.take(message["id"], message["num_gpus"])
+        if gpus is None:
+            self._reply(line, rid, None, error="no GPU", free=str(self._devices))
+            return
+        message["env"] = {**message["env"], **gpus}
+        if name is not None:
             self._names[name] = message["id"]
         zygote.prepare([m for m in message["preload"] if m not in sys.modules])
         actor = Supervised(message)
@@ -241,6 +249,7 @@ class Agent:
         _remove_inbox(self._config["directory"], actor.process_id)
         if delay is None:
             actor.state = SupervisedState.OVER
+            self._devices.give_back(actor.id)
             if actor.name is not None and self._names.get(actor.name) == actor.id:
                 del self._names[actor.name]
             for waiting in actor.end_waiters:

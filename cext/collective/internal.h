@@ -2,13 +2,16 @@
 /*
  * internal.h: what the files of cext/collective share.
  *
- * A group of one host lives in one shared segment, which every member maps.
- * All zero bytes are a valid, empty group, so nobody has to initialise it.
+ * A group lives in one shared segment, which every member maps. All zero
+ * bytes are a valid, empty group, so nobody has to initialise it.
  *
  *   lock, epoch, views   who belongs to the group        membership.c
  *   fates                how each operation ended        membership.c
  *   cells                how far each member has come    progress.c
- *   regions              the bytes on their way          shm.c
+ *   regions              the bytes on their way          shm.c, ring.c
+ *
+ * Between the members of one host the bytes go through the segment; between
+ * hosts they go over connections, see ring.h.
  *
  * Vocabulary. A *slot* is a member's index in the segment, for as long as it
  * lives. Its *rank* is its index in the view of one *epoch*. Every operation
@@ -28,10 +31,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "core/mac.h"
 #include "mooactor.h"
+#include "transport/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
-#define SEGMENT_VERSION 1u
+#define SEGMENT_VERSION 2u
 #define FATES 256 /* more than members: each abort but a timeout removes one */
 #define STEP_BITS 24
 #define STEP_LAST ((1ull << STEP_BITS) - 1)
@@ -45,11 +50,19 @@
 /* The slice of time is over; never seen by the user. */
 #define MOOI_PENDING ((moo_err)-100)
 
-enum mooi_reason { FATE_COMMITTED, FATE_DIED, FATE_LEFT, FATE_SHORT, FATE_LATE };
+enum mooi_reason {
+    FATE_COMMITTED,
+    FATE_DIED,
+    FATE_LEFT,
+    FATE_SHORT,
+    FATE_LATE,
+    FATE_CUT /* a connection broke, or could not be made; nobody died */
+};
 
-/* The three counters of a member. Each holds seq << STEP_BITS | step, so it
- * only ever grows, and no operation has to reset it. */
-enum mooi_counter { PUT, REDUCED, COPIED, ACKED, COUNTERS };
+/* The counters of a member. Each holds seq << STEP_BITS | step, or (ACKED,
+ * POSTED) an epoch, so it only ever grows, and no operation has to reset it.
+ * RINGED is the leader's of a host: how far the ring has come. */
+enum mooi_counter { PUT, REDUCED, COPIED, ACKED, RINGED, POSTED, COUNTERS };
 
 struct mooi_view {
     uint32_t epoch, size;
@@ -59,8 +72,9 @@ struct mooi_view {
 
 struct mooi_fate {
     _Atomic uint64_t word; /* seq << 24 | reason << 16 | rank */
-    uint32_t epoch;        /* these two are written before an abort's word */
+    uint32_t epoch;        /* these are written before an abort's word */
     int32_t pid;
+    uint32_t witness; /* the rank that decided */
 };
 
 enum { MEMBER_FREE, MEMBER_TAKEN };
@@ -71,6 +85,15 @@ struct mooi_member {
     uint32_t start; /* of the process, so that a reused pid is noticed */
     uint64_t id;      /* the runtime's process id */
     uint64_t join_no; /* 1, 2, …; rank order */
+    uint32_t transports;           /* that it allows */
+    uint8_t host[MOOI_HOST_BYTES]; /* equal: shared memory, if both allow */
+};
+
+/* Where a leader listens in one epoch, which its counter POSTED names. */
+#define MOOI_POST_ADDRESSES 8
+struct mooi_post {
+    uint32_t count;
+    struct mooi_address addresses[MOOI_POST_ADDRESSES];
 };
 
 /* What a member says it is about to do; all must say the same. */
@@ -86,6 +109,7 @@ struct mooi_cell {
     _Atomic uint32_t waiting;              /* (slot + 1) << 8 | counter; 0 */
     _Atomic uint32_t bell;                 /* futex */
     _Alignas(64) struct mooi_signature signature[2]; /* by seq parity */
+    struct mooi_post post;
 };
 
 struct mooi_segment {
@@ -95,6 +119,7 @@ struct mooi_segment {
     _Atomic uint32_t lock_bell;
     _Atomic uint32_t epoch; /* views[epoch & 1] is current */
     _Atomic uint32_t joining; /* members outside the current view */
+    uint8_t key[MOOI_KEY_BYTES]; /* what connections between members prove */
     uint64_t joins;
     struct mooi_view views[2];
     struct mooi_fate fates[FATES];
@@ -126,7 +151,7 @@ struct moo_work {
     moo_group_kind kind;
     struct mooi_spans spans;
     unsigned char *output; /* of the kinds whose output differs in length */
-    mooi_reducer *reduce;
+    mooi_reducer *reduce, *partial;
     size_t element;
     struct mooi_signature signature;
     /* where the operation stands; touched by the group's runner only */
@@ -145,6 +170,18 @@ struct mooi_watch {
     int pidfd;        /* -1: already dead when we looked */
 };
 
+/* Which members share a host: a function of the view, so the same everywhere.
+ * Hosts are numbered by their lowest rank, which is their *leader*; the
+ * members of a host are a *team*. */
+struct mooi_hosts {
+    uint32_t count, mine;
+    uint32_t transports;              /* that all members allow */
+    bool apart; /* some have other names: it is not one machine by force */
+    uint8_t of[MOO_GROUP_MAX];        /* by rank */
+    uint8_t order[MOO_GROUP_MAX];     /* ranks, by host, then rank */
+    uint8_t start[MOO_GROUP_MAX + 1]; /* by host: its first place in order */
+};
+
 struct moo_group {
     struct mooi_segment *segment;
     bool mapped; /* by moo_group_join, to be unmapped in the end */
@@ -154,8 +191,13 @@ struct moo_group {
     uint32_t start;
     uint64_t id;
     double timeout;
+    uint32_t transports;
+    uint8_t host[MOOI_HOST_BYTES];
+    char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
     /* the runner's: one thread at a time, see work.c */
     struct mooi_view view;
+    struct mooi_hosts hosts;
+    struct mooi_ring *ring; /* NULL until members are on several hosts */
     uint32_t rank, acked; /* acked: the epoch that all have acknowledged */
     uint64_t seq; /* of the last operation that ended */
     double slice_end, looked, waited; /* looked: for deaths, last time */
@@ -174,7 +216,7 @@ struct moo_group {
 };
 
 /*
- * The algorithms of one medium: shared memory now, a ring over sockets later.
+ * The algorithms of one medium: shared memory, or a ring between hosts.
  * work.c is the only caller, from one thread at a time. Each function moves
  * `work` on until it is done, and keeps its place in `work->stage` and
  * `work->iteration`:
@@ -192,12 +234,53 @@ struct mooi_collective {
 };
 
 extern const struct mooi_collective mooi_shm_collective;
+extern const struct mooi_collective mooi_ring_collective;
+
+/* ---- what both media use ---- */
+
+static inline uint64_t mooi_lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t mooi_align(uint64_t bytes)
+{
+    return (bytes + 63) & ~(uint64_t)63;
+}
+
+/* What a member's counters say when it begins `work`. */
+static inline uint64_t mooi_base_of(const moo_work *work)
+{
+    return work->seq << STEP_BITS;
+}
+
+/* The bytes of a member, BULK_BYTES of them. */
+static inline unsigned char *mooi_bulk_buffer(moo_group *group, uint32_t rank)
+{
+    return (unsigned char *)group->segment + HEADER_BYTES +
+           (size_t)group->view.slots[rank] * REGION_BYTES + 2 * SMALL_BYTES;
+}
+
+/* SMALL_BYTES of a member, which the next operation but one uses again. */
+static inline unsigned char *mooi_small_buffer(moo_group *group,
+                                               const moo_work *work,
+                                               uint32_t rank)
+{
+    return mooi_bulk_buffer(group, rank) - 2 * SMALL_BYTES +
+           (work->seq & 1) * SMALL_BYTES;
+}
+
+/* ---- shm.c ---- */
+
+/* Whether what all agree on can be done in a group of this size. */
+bool mooi_possible(moo_group *group, moo_work *work);
 
 /* ---- work.c ---- */
 
 /* moo_group_join with a segment that the caller has mapped, and keeps so. */
 moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
-                     uint32_t min_size, double timeout_s, moo_group **group);
+                     uint32_t min_size, double timeout_s,
+                     const moo_group_options *options, moo_group **group);
 
 /* ---- clock.c: time, processes, futexes ---- */
 
@@ -211,6 +294,8 @@ uint32_t mooi_start_time(int32_t pid);
 int mooi_watch_open(int32_t pid, uint32_t start);
 bool mooi_process_dead(int32_t pid, uint32_t start);
 bool mooi_watch_dead(int pidfd);
+/* Wait at most `timeout_ms` for its death, and say whether it came. */
+bool mooi_watch_wait(int pidfd, int timeout_ms);
 
 /* ---- membership.c ---- */
 
@@ -245,6 +330,23 @@ static inline enum mooi_reason mooi_reason_of(uint64_t word)
     return (enum mooi_reason)((word >> 16) & 0xff);
 }
 
+/* ---- hosts.c ---- */
+
+/* The identity of the host that `name` stands for. */
+void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES]);
+/* `members` by slot, as of `view`. */
+void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,
+                     uint32_t rank, const struct mooi_member *members);
+static inline uint32_t mooi_leader(const struct mooi_hosts *hosts,
+                                   uint32_t host)
+{
+    return hosts->order[hosts->start[host]];
+}
+static inline uint32_t mooi_team(const struct mooi_hosts *hosts, uint32_t host)
+{
+    return (uint32_t)(hosts->start[host + 1] - hosts->start[host]);
+}
+
 /* ---- operation.c ---- */
 
 /* Move `work`, the first in the queue, on until it is done (MOO_OK, with
@@ -269,6 +371,14 @@ moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target);
 moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
                         enum mooi_counter which, uint64_t target);
+/* Look for deaths, now and then; for the deadline, blaming `rank`; and for the
+ * fate of `work`. MOO_EPEER: it is abort. */
+moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
+                     double now);
+/* The connection with `rank` failed. Abort `work` for whatever is behind it,
+ * which may take half a second to find out. With this member's own rank: it
+ * cannot go on by itself. Always MOO_EPEER. */
+moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank);
 /* Ring everybody's bell: the membership or a fate has changed. */
 void mooi_ring_all(struct mooi_segment *segment);
 void mooi_ring(struct mooi_cell *cell);
@@ -280,6 +390,19 @@ void mooi_tune(moo_group *group);
 
 /* NULL: there is no such reduction (a mean of integers). */
 mooi_reducer *mooi_reducer_for(moo_dtype dtype, moo_reduction op);
+/* The same, but to partial results, which are floats for half precision, and
+ * of a mean the sum. */
+mooi_reducer *mooi_partial_reducer(moo_dtype dtype, moo_reduction op);
+/* Half precision to float and back, rounded once. No overlap. */
+void mooi_widen(moo_dtype dtype, float *to, const void *from, size_t elements);
+void mooi_narrow(moo_dtype dtype, void *to, const float *from,
+                 size_t elements);
+/* x[i] /= count, of floats or doubles. */
+void mooi_divide(moo_dtype dtype, void *x, uint32_t count, size_t elements);
+static inline bool mooi_is_half(moo_dtype dtype)
+{
+    return dtype == MOO_DT_F16 || dtype == MOO_DT_BF16;
+}
 size_t mooi_dtype_bytes(moo_dtype dtype);
 const char *mooi_dtype_name(moo_dtype dtype);
 const char *mooi_reduction_name(moo_reduction op);
@@ -293,6 +416,10 @@ void mooi_spans_read(const struct mooi_spans *spans, uint64_t offset,
                      void *to, size_t bytes);
 void mooi_spans_write(const struct mooi_spans *spans, uint64_t offset,
                       const void *from, size_t bytes);
+/* Where byte `offset` of the inputs, or outputs, lies. *run: how many bytes
+ * are asked for; reduced to how many follow there without a gap. */
+unsigned char *mooi_spans_at(const struct mooi_spans *spans, bool output,
+                             uint64_t offset, uint64_t *run);
 /* The span that holds byte `offset`, which lies inside. */
 uint32_t mooi_spans_find(const struct mooi_spans *spans, uint64_t offset);
 

@@ -13,7 +13,8 @@
  *   - a member dies: the operation that waits for it is aborted, and the
  *     same critical section makes the view without it;
  *   - a member leaves: the same, but the operation begins anew by itself;
- *   - an operation is late: aborted, and the new view has the same members;
+ *   - an operation is late, or a connection breaks: aborted, and the new
+ *     view has the same members;
  *   - a barrier succeeds that rank 0 had marked: newcomers come in;
  *   - the group has fewer than min_size members, so that nothing can run:
  *     at once.
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "transport/handshake.h"
 
 static uint64_t owner_word(const moo_group *group)
 {
@@ -186,7 +188,7 @@ bool mooi_commit(moo_group *group, uint64_t seq)
 /* Lock held. The view that `seq` runs in is the current one, because seq is
  * open: no epoch ends before all its operations are decided. */
 static bool abort_locked(struct mooi_segment *segment, uint64_t seq,
-                         enum mooi_reason why, uint32_t rank)
+                         enum mooi_reason why, uint32_t rank, uint32_t witness)
 {
     struct mooi_fate *fate = &segment->fates[seq % FATES];
     struct mooi_view *view = mooi_current_view(segment);
@@ -194,6 +196,7 @@ static bool abort_locked(struct mooi_segment *segment, uint64_t seq,
         return false;
     fate->epoch = view->epoch;
     fate->pid = segment->members[view->slots[rank]].pid;
+    fate->witness = witness;
     if (!decide(segment, seq, why, rank))
         return false;
     transition(segment, seq + 1, false);
@@ -204,7 +207,7 @@ void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank)
 {
     lock(group);
-    abort_locked(group->segment, seq, why, rank);
+    abort_locked(group->segment, seq, why, rank, group->rank);
     unlock(group);
     mooi_ring_all(group->segment);
 }
@@ -231,6 +234,8 @@ static moo_err check_segment(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
     if (!segment->magic) {
+        if (mooi_random(segment->key, sizeof segment->key))
+            return MOO_ESYS;
         segment->version = SEGMENT_VERSION;
         segment->magic = SEGMENT_MAGIC;
     }
@@ -272,6 +277,8 @@ static moo_err take_slot(moo_group *group)
     member->start = group->start;
     member->id = group->id;
     member->join_no = ++segment->joins;
+    member->transports = group->transports;
+    memcpy(member->host, group->host, sizeof member->host);
     atomic_store(&segment->cells[slot].waiting, 0);
     atomic_store(&member->state, MEMBER_TAKEN);
     group->slot = (uint32_t)slot;
@@ -306,8 +313,9 @@ static void exit_running(moo_group *group, uint32_t rank, bool midway)
         midway = false;
     }
     enum mooi_reason why = enough && !midway ? FATE_LEFT : FATE_SHORT;
-    if (!abort_locked(segment, seq, why, rank))
-        abort_locked(segment, seq + 1, enough ? FATE_LEFT : FATE_SHORT, rank);
+    if (!abort_locked(segment, seq, why, rank, rank))
+        abort_locked(segment, seq + 1, enough ? FATE_LEFT : FATE_SHORT, rank,
+                     rank);
 }
 
 void mooi_exit(moo_group *group, bool midway)
@@ -378,6 +386,9 @@ moo_err mooi_adopt(moo_group *group)
     pthread_mutex_lock(&group->mutex);
     group->view = view;
     group->rank = (uint32_t)rank;
+    mooi_hosts_find(&group->hosts, &view, group->rank, members);
+    group->algorithms = group->hosts.count > 1 ? &mooi_ring_collective
+                                               : &mooi_shm_collective;
     group->info.rank = group->rank;
     group->info.size = view.size;
     group->info.epoch = view.epoch;

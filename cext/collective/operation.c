@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "internal.h"
+#include "ring.h"
 
 static const char *const kind_names[MOO_GROUP_KINDS] = {
     "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};
@@ -160,6 +161,12 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
     work->outcome.rank = word & 0xffff;
     work->outcome.epoch = fate->epoch;
     work->outcome.pid = fate->pid;
+    if (why == FATE_CUT)
+        snprintf(work->outcome.text, sizeof work->outcome.text,
+                 fate->witness == work->outcome.rank
+                     ? "rank %u lacked memory or sockets"
+                     : "the connection between rank %u and rank %u failed",
+                 (unsigned)fate->witness, (unsigned)work->outcome.rank);
 }
 
 /* false: the operation has to begin again. */
@@ -172,7 +179,10 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         mooi_settle(group);
         mooi_fate(group, work->seq, &word);
         blame(group, work, word);
+        mooi_ring_hang_up(group); /* which wakes those who wait for bytes */
     }
+    if (work->entered && err != MOO_EPEER) /* reads no shared bytes any more */
+        mooi_publish(group, COPIED, mooi_base_of(work) + STEP_LAST);
     if (work->entered || err == MOO_EPEER) {
         group->seq = work->seq;
         work->entered = false;

@@ -16,6 +16,8 @@
 
 #include "internal.h"
 
+#define LOST_S 0.5 /* for a death to show after the hang-up */
+
 /* Tell the core that this is a spin. */
 static inline void relax(void)
 {
@@ -84,9 +86,8 @@ uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
                                 memory_order_acquire);
 }
 
-/* Look for trouble: MOO_EPEER if work has been aborted, by us or another. */
-static moo_err inspect(moo_group *group, moo_work *work, uint32_t rank,
-                       double now)
+moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
+                     double now)
 {
     uint64_t word;
     if (now - group->looked >= POLL_S) {
@@ -103,6 +104,25 @@ static moo_err inspect(moo_group *group, moo_work *work, uint32_t rank,
     return MOO_OK;
 }
 
+moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank)
+{
+    const struct mooi_watch *watch = &group->watch[group->view.slots[rank]];
+    uint64_t word;
+    double end = mooi_now() + (rank == group->rank ? 0 : LOST_S);
+    /* A process hangs up a moment before it is dead, and a member that aborts
+     * hangs up after it did; so the others' word and a death come first. */
+    while (mooi_now() < end) {
+        if (mooi_fate(group, work->seq, &word))
+            return MOO_EPEER;
+        if (watch->pidfd == -1 || mooi_watch_wait(watch->pidfd, 10)) {
+            mooi_abort(group, work->seq, FATE_DIED, rank);
+            return MOO_EPEER;
+        }
+    }
+    mooi_abort(group, work->seq, FATE_CUT, rank);
+    return MOO_EPEER;
+}
+
 static moo_err sleep_for(moo_group *group, moo_work *work, uint32_t rank,
                          enum mooi_counter which, uint64_t target)
 {
@@ -116,7 +136,7 @@ static moo_err sleep_for(moo_group *group, moo_work *work, uint32_t rank,
         if (atomic_load(&cell_of(group, rank)->counter[which]) >= target)
             break;
         double now = mooi_now(), left = group->slice_end - now;
-        err = inspect(group, work, rank, now);
+        err = mooi_inspect(group, work, rank, now);
         if (!err && (left <= 0 || group->closing ||
                      !mooi_futex_wait(&mine->bell, bell,
                                       left < POLL_S ? left : POLL_S)))

@@ -140,14 +140,14 @@ static inline uint16_t to_f16(float value)
     return sign | (uint16_t)(size - 0x3f000000);
 }
 
-#define DEFINE_HALF_OP(NAME, FROM, TO, OP, FINISH) \
+#define DEFINE_HALF_OP(NAME, RESULT, FROM, TO, OP, FINISH) \
     VECTOR static void NAME(void *out, const void *const *src, uint32_t n, \
                             size_t elements) \
     { \
         float sum[BLOCK]; \
         for (size_t at = 0; at < elements; at += BLOCK) { \
             size_t m = elements - at < BLOCK ? elements - at : BLOCK; \
-            uint16_t *restrict to = (uint16_t *)out + at; \
+            RESULT *restrict to = (RESULT *)out + at; \
             const uint16_t *restrict a = (const uint16_t *)src[0] + at; \
             for (size_t i = 0; i < m; i++) \
                 sum[i] = FROM(a[i]); \
@@ -161,12 +161,32 @@ static inline uint16_t to_f16(float value)
         } \
     }
 
+#define DEFINE_CONVERSION(N, FROM, TO) \
+    VECTOR static void N##_widen(float *restrict to, \
+                                 const uint16_t *restrict from, size_t n) \
+    { \
+        for (size_t i = 0; i < n; i++) \
+            to[i] = FROM(from[i]); \
+    } \
+    VECTOR static void N##_narrow(uint16_t *restrict to, \
+                                  const float *restrict from, size_t n) \
+    { \
+        for (size_t i = 0; i < n; i++) \
+            to[i] = TO(from[i]); \
+    }
+
+#define FLOAT(x) (x)
 #define DEFINE_HALF(N, FROM, TO) \
-    DEFINE_HALF_OP(N##_sum, FROM, TO, ADD, AS_IS) \
-    DEFINE_HALF_OP(N##_mean, FROM, TO, ADD, OVER) \
-    DEFINE_HALF_OP(N##_min, FROM, TO, LESSER_NAN, AS_IS) \
-    DEFINE_HALF_OP(N##_max, FROM, TO, GREATER_NAN, AS_IS) \
-    DEFINE_HALF_OP(N##_product, FROM, TO, MULTIPLY, AS_IS)
+    DEFINE_HALF_OP(N##_sum, uint16_t, FROM, TO, ADD, AS_IS) \
+    DEFINE_HALF_OP(N##_mean, uint16_t, FROM, TO, ADD, OVER) \
+    DEFINE_HALF_OP(N##_min, uint16_t, FROM, TO, LESSER_NAN, AS_IS) \
+    DEFINE_HALF_OP(N##_max, uint16_t, FROM, TO, GREATER_NAN, AS_IS) \
+    DEFINE_HALF_OP(N##_product, uint16_t, FROM, TO, MULTIPLY, AS_IS) \
+    DEFINE_HALF_OP(N##_partial_sum, float, FROM, FLOAT, ADD, AS_IS) \
+    DEFINE_HALF_OP(N##_partial_min, float, FROM, FLOAT, LESSER_NAN, AS_IS) \
+    DEFINE_HALF_OP(N##_partial_max, float, FROM, FLOAT, GREATER_NAN, AS_IS) \
+    DEFINE_HALF_OP(N##_partial_product, float, FROM, FLOAT, MULTIPLY, AS_IS) \
+    DEFINE_CONVERSION(N, FROM, TO)
 
 DEFINE_HALF(f16, from_f16, to_f16)
 DEFINE_HALF(bf16, from_bf16, to_bf16)
@@ -212,4 +232,46 @@ const char *mooi_reduction_name(moo_reduction op)
     static const char *const names[MOO_OP_COUNT] = {"sum", "mean", "min",
                                                     "max", "product"};
     return (unsigned)op < MOO_OP_COUNT ? names[op] : "?";
+}
+
+mooi_reducer *mooi_partial_reducer(moo_dtype dtype, moo_reduction op)
+{
+#define PARTIAL_ROW(N) \
+    { N##_partial_sum, N##_partial_sum, N##_partial_min, N##_partial_max, \
+      N##_partial_product }
+    static mooi_reducer *const halves[2][MOO_OP_COUNT] = {PARTIAL_ROW(f16),
+                                                          PARTIAL_ROW(bf16)};
+    if (mooi_is_half(dtype) && (unsigned)op < MOO_OP_COUNT)
+        return halves[dtype == MOO_DT_BF16][op];
+    return mooi_reducer_for(dtype, op == MOO_OP_MEAN ? MOO_OP_SUM : op);
+}
+
+void mooi_widen(moo_dtype dtype, float *to, const void *from, size_t elements)
+{
+    (dtype == MOO_DT_F16 ? f16_widen : bf16_widen)(to, from, elements);
+}
+
+void mooi_narrow(moo_dtype dtype, void *to, const float *from, size_t elements)
+{
+    (dtype == MOO_DT_F16 ? f16_narrow : bf16_narrow)(to, from, elements);
+}
+
+VECTOR static void divide_floats(float *x, float count, size_t elements)
+{
+    for (size_t i = 0; i < elements; i++)
+        x[i] /= count;
+}
+
+VECTOR static void divide_doubles(double *x, double count, size_t elements)
+{
+    for (size_t i = 0; i < elements; i++)
+        x[i] /= count;
+}
+
+void mooi_divide(moo_dtype dtype, void *x, uint32_t count, size_t elements)
+{
+    if (dtype == MOO_DT_F64)
+        divide_doubles(x, (double)count, elements);
+    else
+        divide_floats(x, (float)count, elements);
 }

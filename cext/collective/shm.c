@@ -45,39 +45,12 @@ struct chunk {
     uint64_t offset, bytes; /* of the tensors as one run */
 };
 
-static uint64_t lesser(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t align(uint64_t bytes)
-{
-    return (bytes + 63) & ~(uint64_t)63;
-}
-
-static uint64_t base_of(const moo_work *work)
-{
-    return work->seq << STEP_BITS;
-}
-
-static unsigned char *region(moo_group *group, uint32_t rank)
-{
-    return (unsigned char *)group->segment + HEADER_BYTES +
-           (size_t)group->view.slots[rank] * REGION_BYTES;
-}
-
-static unsigned char *small_buffer(moo_group *group, moo_work *work,
-                                   uint32_t rank)
-{
-    return region(group, rank) + (work->seq & 1) * SMALL_BYTES;
-}
-
 /* The place of chunk `which` in the buffer that `rank` uses for a segment. */
 static unsigned char *place(moo_group *group, moo_work *work, uint32_t rank,
                             uint64_t segment, uint32_t which)
 {
     uint64_t stage = segment % STAGES * group->view.size + which;
-    return region(group, rank) + 2 * SMALL_BYTES + stage * work->chunk;
+    return mooi_bulk_buffer(group, rank) + stage * work->chunk;
 }
 
 /* ---- the pipeline ---- */
@@ -95,17 +68,11 @@ static moo_err one_step(step *run, moo_group *group, moo_work *work,
     return run(group, work, work->iteration - delay);
 }
 
-static moo_err finish(moo_group *group, moo_work *work)
-{
-    mooi_publish(group, COPIED, base_of(work) + STEP_LAST);
-    return MOO_OK;
-}
-
 static void enter_pipeline(moo_group *group, moo_work *work)
 {
     if (work->stage != ENTER)
         return;
-    mooi_publish(group, PUT, base_of(work));
+    mooi_publish(group, PUT, mooi_base_of(work));
     work->stage = AGREE;
 }
 
@@ -117,14 +84,13 @@ static void cut(moo_group *group, moo_work *work)
     uint64_t bytes = scatters ? work->signature.output_bytes
                               : work->spans.bytes;
     uint64_t ranks = scatters ? 1 : group->view.size;
-    uint64_t want = align(bytes / ranks / (2 * STAGES));
-    uint64_t most = work->signature.chunk, least = lesser(MOOI_CHUNK_LEAST, most);
-    work->chunk = want < least ? least : lesser(want, most);
+    uint64_t want = mooi_align(bytes / ranks / (2 * STAGES));
+    uint64_t most = work->signature.chunk, least = mooi_lesser(MOOI_CHUNK_LEAST, most);
+    work->chunk = want < least ? least : mooi_lesser(want, most);
     work->segments = (bytes + work->chunk * ranks - 1) / (work->chunk * ranks);
 }
 
-/* What all agree on may still be impossible in a group of this size. */
-static bool possible(moo_group *group, moo_work *work)
+bool mooi_possible(moo_group *group, moo_work *work)
 {
     uint64_t bytes = work->spans.bytes, size = group->view.size;
     switch (work->kind) {
@@ -144,12 +110,12 @@ static moo_err agree_on_pipeline(moo_group *group, moo_work *work)
     moo_err err = mooi_agree(group, work);
     if (err)
         return err;
-    if (possible(group, work))
+    if (mooi_possible(group, work))
         cut(group, work);
     if (work->segments)
         return MOO_OK;
     err = mooi_conclude(group, work);
-    return err || possible(group, work) ? err : MOO_EINVAL;
+    return err || mooi_possible(group, work) ? err : MOO_EINVAL;
 }
 
 static moo_err pipeline(moo_group *group, moo_work *work, step *first,
@@ -175,7 +141,7 @@ static moo_err pipeline(moo_group *group, moo_work *work, step *first,
             return err;
         work->stage = FIRST;
     }
-    return finish(group, work);
+    return MOO_OK;
 }
 
 /* Until nobody reads the buffer that this rank is to fill. At the first
@@ -184,10 +150,10 @@ static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t segment)
 {
     if (segment >= STAGES)
         return mooi_await(group, work, COPIED,
-                          base_of(work) + segment - STAGES + 1);
+                          mooi_base_of(work) + segment - STAGES + 1);
     if (work->seq == group->view.first_seq)
         return MOO_OK;
-    return mooi_await(group, work, COPIED, base_of(work) - 1);
+    return mooi_await(group, work, COPIED, mooi_base_of(work) - 1);
 }
 
 /* ---- allreduce, reduce_scatter ---- */
@@ -199,13 +165,13 @@ static struct chunk chunk_of(moo_group *group, moo_work *work,
     if (work->kind == MOO_GROUP_REDUCE_SCATTER) {
         uint64_t at = segment * work->chunk;
         return (struct chunk){which * part + at,
-                              lesser(work->chunk, part - at)};
+                              mooi_lesser(work->chunk, part - at)};
     }
     uint64_t begin = segment * size * work->chunk;
-    uint64_t length = lesser(size * work->chunk, work->spans.bytes - begin);
-    uint64_t each = align((length + size - 1) / size);
-    uint64_t from = lesser(which * each, length);
-    return (struct chunk){begin + from, lesser(each, length - from)};
+    uint64_t length = mooi_lesser(size * work->chunk, work->spans.bytes - begin);
+    uint64_t each = mooi_align((length + size - 1) / size);
+    uint64_t from = mooi_lesser(which * each, length);
+    return (struct chunk){begin + from, mooi_lesser(each, length - from)};
 }
 
 static moo_err put_chunks(moo_group *group, moo_work *work, uint64_t segment)
@@ -220,7 +186,7 @@ static moo_err put_chunks(moo_group *group, moo_work *work, uint64_t segment)
                         place(group, work, group->rank, segment, owner),
                         chunk.bytes);
     }
-    mooi_publish(group, PUT, base_of(work) + segment + 1);
+    mooi_publish(group, PUT, mooi_base_of(work) + segment + 1);
     return MOO_OK;
 }
 
@@ -237,7 +203,7 @@ static void reduce_chunk(moo_group *group, moo_work *work, uint64_t segment,
         uint64_t at = chunk.offset + done;
         uint32_t i = mooi_spans_find(spans, at);
         uint64_t within = at - (i ? spans->ends[i - 1] : 0);
-        uint64_t n = lesser(lesser(spans->ends[i] - at, BLOCK_BYTES),
+        uint64_t n = mooi_lesser(mooi_lesser(spans->ends[i] - at, BLOCK_BYTES),
                             chunk.bytes - done);
         for (uint32_t rank = 0; rank < size; rank++)
             sources[rank] =
@@ -253,20 +219,20 @@ static void reduce_chunk(moo_group *group, moo_work *work, uint64_t segment,
 static moo_err reduce_own(moo_group *group, moo_work *work, uint64_t segment)
 {
     moo_err err =
-        mooi_await(group, work, PUT, base_of(work) + segment + 1);
+        mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
     if (err)
         return err;
     reduce_chunk(group, work, segment,
                  chunk_of(group, work, segment, group->rank),
                  place(group, work, group->rank, segment, group->rank));
-    mooi_publish(group, REDUCED, base_of(work) + segment + 1);
+    mooi_publish(group, REDUCED, mooi_base_of(work) + segment + 1);
     return MOO_OK;
 }
 
 static moo_err get_results(moo_group *group, moo_work *work, uint64_t segment)
 {
     moo_err err =
-        mooi_await(group, work, REDUCED, base_of(work) + segment + 1);
+        mooi_await(group, work, REDUCED, mooi_base_of(work) + segment + 1);
     if (!err && segment + 1 == work->segments)
         err = mooi_conclude(group, work);
     if (err)
@@ -278,7 +244,7 @@ static moo_err get_results(moo_group *group, moo_work *work, uint64_t segment)
                          place(group, work, owner, segment, owner),
                          chunk.bytes);
     }
-    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
     return MOO_OK;
 }
 
@@ -289,7 +255,7 @@ static void reduce_small(moo_group *group, moo_work *work)
     uint64_t begin = 0;
     for (uint32_t i = 0; i < spans->count; begin = spans->ends[i++]) {
         for (uint32_t rank = 0; rank < group->view.size; rank++)
-            sources[rank] = small_buffer(group, work, rank) + begin;
+            sources[rank] = mooi_small_buffer(group, work, rank) + begin;
         work->reduce(spans->out[i], sources, group->view.size,
                      (spans->ends[i] - begin) / work->element);
     }
@@ -300,29 +266,29 @@ static moo_err allreduce_small(moo_group *group, moo_work *work)
     moo_err err;
     if (work->stage == ENTER) {
         mooi_spans_read(&work->spans, 0,
-                        small_buffer(group, work, group->rank),
+                        mooi_small_buffer(group, work, group->rank),
                         work->spans.bytes);
-        mooi_publish(group, PUT, base_of(work) + 1);
+        mooi_publish(group, PUT, mooi_base_of(work) + 1);
         work->stage = AGREE;
     }
     if ((err = mooi_agree(group, work)) ||
-        (err = mooi_await(group, work, PUT, base_of(work) + 1)) ||
+        (err = mooi_await(group, work, PUT, mooi_base_of(work) + 1)) ||
         (err = mooi_conclude(group, work)))
         return err;
     reduce_small(group, work);
-    return finish(group, work);
+    return MOO_OK;
 }
 
 static moo_err allreduce_alone(moo_group *group, moo_work *work)
 {
     const struct mooi_spans *spans = &work->spans;
     uint64_t begin = 0;
-    mooi_publish(group, PUT, base_of(work));
+    mooi_publish(group, PUT, mooi_base_of(work));
     moo_err err = mooi_conclude(group, work);
     for (uint32_t i = 0; !err && i < spans->count; begin = spans->ends[i++])
         if (spans->out[i] != spans->in[i])
             memcpy(spans->out[i], spans->in[i], spans->ends[i] - begin);
-    return err ? err : finish(group, work);
+    return err;
 }
 
 static moo_err allreduce(moo_group *group, moo_work *work)
@@ -339,7 +305,7 @@ static moo_err reduce_to_output(moo_group *group, moo_work *work,
                                 uint64_t segment)
 {
     moo_err err =
-        mooi_await(group, work, PUT, base_of(work) + segment + 1);
+        mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
     if (!err && segment + 1 == work->segments)
         err = mooi_conclude(group, work);
     if (err)
@@ -347,7 +313,7 @@ static moo_err reduce_to_output(moo_group *group, moo_work *work,
     reduce_chunk(group, work, segment,
                  chunk_of(group, work, segment, group->rank),
                  work->output + segment * work->chunk);
-    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
     return MOO_OK;
 }
 
@@ -364,7 +330,7 @@ static struct chunk segment_of(moo_group *group, moo_work *work,
 {
     uint64_t most = work->chunk * group->view.size;
     uint64_t begin = segment * most;
-    return (struct chunk){begin, lesser(most, work->spans.bytes - begin)};
+    return (struct chunk){begin, mooi_lesser(most, work->spans.bytes - begin)};
 }
 
 static moo_err put_segment(moo_group *group, moo_work *work, uint64_t segment)
@@ -375,7 +341,7 @@ static moo_err put_segment(moo_group *group, moo_work *work, uint64_t segment)
         return err;
     mooi_spans_read(&work->spans, chunk.offset,
                     place(group, work, group->rank, segment, 0), chunk.bytes);
-    mooi_publish(group, PUT, base_of(work) + segment + 1);
+    mooi_publish(group, PUT, mooi_base_of(work) + segment + 1);
     return MOO_OK;
 }
 
@@ -394,7 +360,7 @@ static moo_err get_from_root(moo_group *group, moo_work *work,
     moo_err err = MOO_OK;
     if (group->rank != root)
         err = mooi_await_rank(group, work, root, PUT,
-                              base_of(work) + segment + 1);
+                              mooi_base_of(work) + segment + 1);
     if (!err && segment + 1 == work->segments)
         err = mooi_conclude(group, work);
     if (err)
@@ -402,7 +368,7 @@ static moo_err get_from_root(moo_group *group, moo_work *work,
     if (group->rank != root)
         mooi_spans_write(&work->spans, chunk.offset,
                          place(group, work, root, segment, 0), chunk.bytes);
-    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
     return MOO_OK;
 }
 
@@ -417,7 +383,7 @@ static moo_err get_from_all(moo_group *group, moo_work *work, uint64_t segment)
     struct chunk chunk = segment_of(group, work, segment);
     uint64_t each = work->spans.bytes;
     moo_err err =
-        mooi_await(group, work, PUT, base_of(work) + segment + 1);
+        mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
     if (!err && segment + 1 == work->segments)
         err = mooi_conclude(group, work);
     if (err)
@@ -427,7 +393,7 @@ static moo_err get_from_all(moo_group *group, moo_work *work, uint64_t segment)
         memcpy(work->output + rank * each + chunk.offset,
                place(group, work, rank, segment, 0), chunk.bytes);
     }
-    mooi_publish(group, COPIED, base_of(work) + segment + 1);
+    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
     return MOO_OK;
 }
 
@@ -443,12 +409,12 @@ static moo_err barrier(moo_group *group, moo_work *work)
 {
     moo_err err;
     if (work->stage == ENTER)
-        mooi_publish(group, PUT, base_of(work));
+        mooi_publish(group, PUT, mooi_base_of(work));
     work->stage = AGREE;
     if ((err = mooi_agree(group, work)) ||
         (err = mooi_conclude(group, work)))
         return err;
-    return finish(group, work);
+    return MOO_OK;
 }
 
 const struct mooi_collective mooi_shm_collective = {

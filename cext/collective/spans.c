@@ -86,3 +86,13 @@ void mooi_spans_write(const struct mooi_spans *spans, uint64_t offset,
         next += n, offset += n, bytes -= n;
     }
 }
+
+unsigned char *mooi_spans_at(const struct mooi_spans *spans, bool output,
+                             uint64_t offset, uint64_t *run)
+{
+    uint32_t i = mooi_spans_find(spans, offset);
+    unsigned char *start =
+        output ? spans->out[i] : (unsigned char *)(uintptr_t)spans->in[i];
+    *run = piece(spans, i, offset, *run);
+    return start + (offset - begin_of(spans, i));
+}

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "internal.h"
+#include "ring.h"
 
 #define THREAD_SLICE_S 3600.0
 
@@ -59,8 +60,27 @@ static void init_locks(moo_group *group)
     pthread_mutex_init(&group->mutex, NULL);
 }
 
+#define ALL_TRANSPORTS \
+    (MOO_TRANSPORT_SHM | MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP)
+
+static moo_err take_options(moo_group *group, const moo_group_options *options)
+{
+    struct mooi_address address;
+    const char *bind = options && options->bind ? options->bind : "";
+    group->transports = options && options->transports ? options->transports
+                                                       : ALL_TRANSPORTS;
+    mooi_host_name(options && options->host ? options->host : "", group->host);
+    if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
+        strlen(bind) >= sizeof group->bind ||
+        (*bind && strcmp(bind, "*") && mooi_address_parse(bind, 0, &address)))
+        return MOO_EINVAL;
+    strcpy(group->bind, bind);
+    return MOO_OK;
+}
+
 moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
-                     uint32_t min_size, double timeout_s, moo_group **out)
+                     uint32_t min_size, double timeout_s,
+                     const moo_group_options *options, moo_group **out)
 {
     if (min_size < 1 || min_size > MOO_GROUP_MAX || !(timeout_s > 0))
         return MOO_EINVAL;
@@ -75,7 +95,9 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
     group->id = process_id;
     group->timeout = timeout_s;
     group->holds = 1;
-    moo_err err = mooi_enter(group);
+    moo_err err = take_options(group, options);
+    if (!err)
+        err = mooi_enter(group);
     if (err) {
         free(group);
         return err;
@@ -86,13 +108,14 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
 }
 
 moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
-                       double timeout_s, moo_group **out)
+                       double timeout_s, const moo_group_options *options,
+                       moo_group **out)
 {
     struct mooi_segment *segment;
     moo_err err = map_segment(fd, &segment);
     if (err)
         return err;
-    err = mooi_join_at(segment, process_id, min_size, timeout_s, out);
+    err = mooi_join_at(segment, process_id, min_size, timeout_s, options, out);
     if (err)
         unmap_segment(segment);
     else
@@ -259,6 +282,7 @@ static moo_err new_work(const moo_request *request, moo_work **out)
     work->output = one ? request->outputs[0] : NULL;
     work->kind = request->kind;
     work->reduce = mooi_reducer_for(request->dtype, request->op);
+    work->partial = mooi_partial_reducer(request->dtype, request->op);
     work->element = mooi_dtype_bytes(request->dtype);
     work->signature = (struct mooi_signature){
         .kind = request->kind, .dtype = request->dtype, .op = request->op,
@@ -408,6 +432,7 @@ static void fail_queued(moo_group *group)
 void moo_group_leave(moo_group *group)
 {
     if (getpid() != group->pid) {
+        mooi_ring_free(group);
         mooi_unwatch(group);
         if (group->mapped)
             unmap_segment(group->segment);
@@ -419,6 +444,7 @@ void moo_group_leave(moo_group *group)
     fail_queued(group);
     pthread_mutex_unlock(&group->mutex);
     mooi_exit(group, midway);
+    mooi_ring_free(group); /* after the fate: others will ask for it */
     mooi_unwatch(group);
     if (group->mapped)
         unmap_segment(group->segment);

@@ -273,6 +273,9 @@ int moo_is_held(moo_plane *plane, const void *data);
  * An operation ends alike for all members: either all get its result, bit for
  * bit the same, or all get the same error. What a failed operation leaves in
  * its outputs is undefined.
+ *
+ * Members of one host reduce through shared memory; between hosts, one member
+ * of each does it in a ring of connections.
  */
 #define MOO_GROUP_MAX 64
 #define MOO_EMISMATCH -32 /* the members did not call the same thing */
@@ -330,7 +333,8 @@ typedef struct {
 
 /* How it went. MOO_EPEER: the member of `rank` in `epoch` died, or left
  * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: it called
- * something else, and `text` says what. pid is its process. */
+ * something else, and `text` says what. MOO_EUNREACHABLE: no transport leads
+ * to the other hosts. pid is its process; `text` may say more. */
 typedef struct {
     int status;
     uint32_t rank, epoch;
@@ -350,14 +354,25 @@ typedef struct {
  * members use takes memory, a few MiB each. */
 uint64_t moo_group_segment_bytes(void);
 
+/* How a member reaches members on other hosts. All zero: the defaults. */
+typedef struct {
+    const char *host;    /* members of equal names share memory; NULL: "" */
+    uint32_t transports; /* MOO_TRANSPORT_…, or 0: all. Without SHM a member
+                            shares memory with nobody. */
+    const char *bind;    /* a numeric address, "*" for all, NULL: all, but this
+                            machine's own if all members have one name */
+} moo_group_options;
+
 /* Join the group that lives in the segment `fd`, which stays the caller's.
  * Does not wait for others: see moo_group_ready. `process_id` identifies this
  * process to the user; min_size must be the same for all; timeout_s bounds
- * each operation. MOO_EINVAL: another min_size, or too small a segment.
+ * each operation; `options` may be NULL. MOO_EINVAL: another min_size, too
+ * small a segment, or an option that makes no sense.
  * MOO_ENOMEM: MOO_GROUP_MAX members already. MOO_EVERSION: another version.
  * MOO_ESYS: see errno. */
 moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
-                       double timeout_s, moo_group **group);
+                       double timeout_s, const moo_group_options *options,
+                       moo_group **group);
 
 /* Wait until this member is let in and the group has min_size members.
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. */

@@ -314,8 +314,17 @@ def _join(
         raise ValueError(
             f"min_size is 1 to 64 and timeout positive, not {min_size} and {timeout}"
         )
+    transports = collective.transport_mask(os.environ.get("MOOACTOR_TRANSPORT", "auto"))
+    host = os.environ.get("MOOACTOR_HOST_ID", "")
     try:
-        return SharedGroup(fd, process_id, min_size, timeout)
+        return SharedGroup(
+            fd,
+            process_id,
+            min_size,
+            timeout,
+            host=host,
+            transports=transports,
+        )
     except ValueError:
         raise ValueError(
             f"learner group {name!r} exists with another min_size than {min_size}"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from mooactor.errors import CallTimeout, PeerLost
+from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Outcome, SharedWork
 
@@ -61,7 +61,9 @@ class Work(Generic[T]):
             wait again. The group's own timeout ends it for all members.
 
         Raises:
-          PeerLost: a member died, or left. All others get the same error.
+          PeerLost: a member died, or left, or the connection with it failed. All
+            others get the same error.
+          ActorUnavailable: no transport leads to the other hosts.
           CallTimeout: `timeout` is over, or a member did not come within the
             group's timeout; the message says which.
           ValueError: the members did not make the same call.
@@ -101,9 +103,10 @@ class Work(Generic[T]):
         what, status = f"{self._label} of learner group {self._group!r}", outcome.status
         who = f"rank {outcome.rank} (process {outcome.pid}) of epoch {outcome.epoch}"
         if status == collective.EPEER:
+            story = outcome.text or f"{who} {'left' if outcome.left else 'died'}"
             return PeerLost(
-                f"{who} {'left' if outcome.left else 'died'} during {what}; the "
-                "others get this error too and can go on in the next epoch",
+                f"{story} during {what}; the others get this error too and can go "
+                "on in the next epoch",
                 rank=outcome.rank,
                 epoch=outcome.epoch,
             )
@@ -112,6 +115,11 @@ class Work(Generic[T]):
             return CallTimeout(f"{what} took too long: {late}")
         if status == collective.EMISMATCH:
             return ValueError(f"the members disagree in {what}: {outcome.text}")
+        if status == collective.EUNREACHABLE:
+            return ActorUnavailable(
+                f"{what}: its members are on several hosts, and no transport "
+                "between hosts is allowed to all of them and available"
+            )
         if status == collective.ECLOSED:
             return RuntimeError(f"this process left during {what}")
         return ValueError(f"{what} does not fit the group: has its size changed?")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mooactor.errors import VersionMismatch
+from mooactor.tensors.transports import mask_of
 
 try:
     from mooactor.tensors._cext import ffi, lib
@@ -48,6 +49,7 @@ else:
     OK, EINVAL, ENOMEM = lib.MOO_OK, lib.MOO_EINVAL, lib.MOO_ENOMEM
     ECLOSED, ETIMEOUT, EPEER = lib.MOO_ECLOSED, lib.MOO_ETIMEOUT, lib.MOO_EPEER
     EFORK, EMISMATCH = lib.MOO_EFORK, lib.MOO_EMISMATCH
+    EUNREACHABLE = lib.MOO_EUNREACHABLE
 
 
 class Info(NamedTuple):
@@ -111,20 +113,41 @@ class SharedGroup:
     __slots__ = ("_group", "_unfinished")
 
     def __init__(
-        self, fd: int, process_id: int, min_size: int, timeout_s: float
+        self,
+        fd: int,
+        process_id: int,
+        min_size: int,
+        timeout_s: float,
+        *,
+        host: str = "",
+        transports: int = 0,
+        bind: str | None = None,
     ) -> None:
         """Join, without waiting for others. `fd` stays the caller's.
 
+        Args:
+          host: members whose `host` is the same share memory.
+          transports: what may be used, see `transport_mask`; 0 is all.
+          bind: a numeric address to listen on when members are on several hosts,
+            "*" for all; by default all, but only this machine's own if all
+            members are on one host that may not use shared memory.
+
         Raises:
-          ValueError: the group has another `min_size`.
+          ValueError: the group has another `min_size`, or `bind` is no address.
           RuntimeError: the group is full, or there is no data plane here.
           VersionMismatch: another version of mooactor made the group.
           OSError: the segment could not be mapped.
         """
         if _missing is not None:
             raise RuntimeError("learner groups need Linux") from _missing
-        out = ffi.new("moo_group **")
-        err = lib.moo_group_join(fd, process_id, min_size, timeout_s, out)
+        out, options = ffi.new("moo_group **"), ffi.new("moo_group_options *")
+        kept = (
+            ffi.new("char[]", host.encode()),
+            ffi.new("char[]", (bind or "").encode()),
+        )
+        options.host, options.bind = kept
+        options.transports = transports
+        err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, out)
         if err:
             raise _error(err)
         self._group = ffi.gc(out[0], lib.moo_group_leave)
@@ -202,6 +225,15 @@ class SharedGroup:
 def can_reduce(dtype: str, op: str) -> bool:
     """Whether there is arithmetic for elements of this type."""
     return dtype in DTYPES and (op != "mean" or "float" in dtype)
+
+
+def transport_mask(names: str) -> int:
+    """The bits of "auto" (0, which is all), or of a list such as "tcp" or "shm,tcp".
+
+    Raises:
+      ValueError: there is no such transport.
+    """
+    return 0 if names == "auto" else mask_of(names.replace(",", " ").split())
 
 
 def segment_bytes() -> int:

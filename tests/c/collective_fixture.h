@@ -168,6 +168,9 @@ struct ranks {
     struct mooi_segment *segment; /* one mapping, as sanitizers go by address */
     uint32_t size, min_size;
     double timeout;
+    uint32_t hosts; /* that the ranks pretend to be on; 0: one, unnamed */
+    uint32_t transports;
+    _Atomic uint32_t joined;
     rank_function *function;
     void *shared;
 };
@@ -191,8 +194,13 @@ static inline void ranks_free(struct ranks *ranks)
 static inline moo_group *join(struct ranks *ranks)
 {
     moo_group *group;
+    char host[16];
+    uint32_t turn = ranks->joined++;
+    snprintf(host, sizeof host, "host %u", ranks->hosts ? turn % ranks->hosts : 0);
+    moo_group_options options = {.host = host,
+                                 .transports = ranks->transports};
     CHECK(mooi_join_at(ranks->segment, 1, ranks->min_size, ranks->timeout,
-                       &group) == MOO_OK);
+                       &options, &group) == MOO_OK);
     while (moo_group_ready(group, 10) == MOO_ETIMEOUT)
         ;
     return group;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hosts.c: which members of a group share a host.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES])
+{
+    static const uint8_t label[MOOI_KEY_BYTES] = "moo host name";
+    mooi_mac(label, name, strlen(name), out);
+}
+
+static bool same_name(const struct mooi_member *a, const struct mooi_member *b)
+{
+    return !memcmp(a->host, b->host, sizeof a->host);
+}
+
+static bool share(const struct mooi_member *a, const struct mooi_member *b)
+{
+    return a->transports & b->transports & MOO_TRANSPORT_SHM &&
+           same_name(a, b);
+}
+
+/* The host of `rank`, which may be a new one. */
+static uint32_t host_of(struct mooi_hosts *hosts, const struct mooi_view *view,
+                        uint32_t rank, const struct mooi_member *members)
+{
+    const struct mooi_member *member = &members[view->slots[rank]];
+    for (uint32_t other = 0; other < rank; other++)
+        if (share(&members[view->slots[other]], member))
+            return hosts->of[other];
+    return hosts->count++;
+}
+
+void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,
+                     uint32_t rank, const struct mooi_member *members)
+{
+    const struct mooi_member *first = &members[view->slots[0]];
+    uint32_t placed = 0;
+    memset(hosts, 0, sizeof *hosts);
+    hosts->transports = UINT32_MAX;
+    for (uint32_t r = 0; r < view->size; r++) {
+        const struct mooi_member *member = &members[view->slots[r]];
+        hosts->of[r] = (uint8_t)host_of(hosts, view, r, members);
+        hosts->transports &= member->transports;
+        hosts->apart |= !same_name(first, member);
+    }
+    for (uint32_t host = 0; host < hosts->count; host++) {
+        hosts->start[host] = (uint8_t)placed;
+        for (uint32_t r = 0; r < view->size; r++)
+            if (hosts->of[r] == host)
+                hosts->order[placed++] = (uint8_t)r;
+    }
+    hosts->start[hosts->count] = (uint8_t)placed;
+    hosts->mine = hosts->of[rank];
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pipe.h: bytes in one direction between two members, in order, all of them,
+ * until the end. One thread at a time.
+ */
+#ifndef MOOI_PIPE_H
+#define MOOI_PIPE_H
+
+#include <stdbool.h>
+
+#include "transport/socket.h"
+
+#define MOOI_PIPE_PARTS 8 /* of an iovec, at most */
+
+struct mooi_pipe {
+    int fd; /* -1: none */
+    struct mooi_silence silence;
+};
+
+/* Take over a connected socket. `receives`: which end this is. */
+void mooi_pipe_open(struct mooi_pipe *pipe, int fd, bool receives);
+void mooi_pipe_close(struct mooi_pipe *pipe);
+
+/* Send, or receive, what goes at once; *moved bytes. MOO_OK also if that is
+ * none. Any error: the connection is gone. */
+moo_err mooi_pipe_send(struct mooi_pipe *pipe, const struct iovec *parts,
+                       int count, size_t *moved);
+moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
+                          int count, size_t *moved);
+
+/* Whether the other end's machine has not answered for too long. To be looked
+ * at a few times a second at the sending end; the receiving end's own error
+ * tells. */
+bool mooi_pipe_silent(struct mooi_pipe *pipe);
+
+#endif

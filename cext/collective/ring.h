@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ring.h: collective operations between hosts.
+ *
+ *   ring.c    the operations, as the rest of the group sees them
+ *   rounds.c  how tensors are cut, and where the bytes of a round lie
+ *   stream.c  reduce-scatter and all-gather, as one stream of bytes
+ *   gossip.c  everybody's few bytes to everybody, in log2(hosts) steps
+ *   fold.c    the arithmetic of one hop
+ *   links.c   the connections of one epoch
+ *   pipe.c    bytes from one host's leader to another's
+ *
+ * Each host takes part through its leader. If it has other members, they put
+ * their tensors into the segment, reduce them there together, each its share,
+ * and get the results from there; a host of one member works straight on its
+ * tensors. The leaders are numbered like their hosts, and host h sends to
+ * h + 1, h + 2, h + 4, …; the first of these connections make the ring.
+ *
+ * Membership, agreement and fates stay in the segment, but no data and no
+ * flow control: those know the connections only.
+ */
+#ifndef MOOI_RING_H
+#define MOOI_RING_H
+
+#include "internal.h"
+#include "pipe.h"
+
+#define MOOI_LINKS 6 /* 1 << 6 == MOO_GROUP_MAX */
+
+/* ---- links.c ---- */
+
+struct mooi_links {
+    uint32_t epoch; /* which these belong to; 0: none */
+    uint32_t count; /* of each direction */
+    struct mooi_pipe to[MOOI_LINKS];   /* host mine + (1 << i) */
+    struct mooi_pipe from[MOOI_LINKS]; /* host mine - (1 << i) */
+    double looked; /* for silence, last time */
+    struct mooi_contact *contact; /* while connecting */
+};
+
+/* Make the connections of the present epoch, within the slice, unless they
+ * stand. Called by leaders only, in an operation that all have agreed on.
+ * MOOI_PENDING: call again. MOO_EPEER: one cannot be made, and `work` was
+ * aborted. MOO_EUNREACHABLE: no transport is allowed to all; every rank comes
+ * to the same conclusion. */
+moo_err mooi_links_make(moo_group *group, moo_work *work);
+
+/* The leader at the other end of to[i], or of from[i]. */
+uint32_t mooi_link_target(const moo_group *group, uint32_t i);
+uint32_t mooi_link_origin(const moo_group *group, uint32_t i);
+
+/* Sleep until one of to[out] and from[in] is ready, an index of -1 meaning
+ * neither is waited for; or for a moment. Look for trouble before.
+ * MOOI_PENDING: the slice is over, or a signal came. MOO_EPEER: `work` was
+ * aborted. */
+moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in);
+
+/* ---- stream.c ---- */
+
+/*
+ * Rounds follow each other in one stream of bytes, from each host to the next.
+ * A round's buffer is cut into a chunk for each host. In each of its steps a
+ * host sends one chunk and receives another, which is the one that it sends in
+ * the next step: first reduced with its own (`reduce` steps), then as it is
+ * (`gather` steps). What a step sends depends on what came exactly one chunk
+ * earlier in the stream; so as long as a chunk takes longer on its way than a
+ * hop's latency, nobody ever waits, also not between rounds.
+ *
+ * It cannot block for ever: the host that is the farthest behind with sending
+ * has, or is being sent, all that it needs next; and whoever is to receive
+ * from it holds back at most two chunks, which have been sent by then.
+ */
+struct mooi_cursor {
+    uint64_t round, at; /* at: bytes of the step */
+    uint32_t step;
+};
+
+struct mooi_plan {
+    uint32_t hosts, self;
+    uint32_t reduce, gather; /* steps of each kind */
+    uint32_t shift;          /* in which chunk of a round comes first */
+    bool chain;              /* one chunk, from host `first` to the last */
+    uint32_t first;
+    uint64_t rounds;
+    size_t element, partial;      /* bytes of one, in either form */
+    bool own_partial, left_partial; /* what hosts self and self - 1 put in */
+    size_t slot_bytes;            /* the largest chunk, as partial results */
+    uint32_t divisor;
+    /* How many elements a chunk of a round has. */
+    uint64_t (*count)(moo_group *, moo_work *, uint64_t round, uint32_t chunk);
+    /* Where byte `at` of a chunk lies that this host puts in, or of a result;
+     * *run, set to the bytes wanted, is reduced to those without a gap. */
+    unsigned char *(*source)(moo_group *, moo_work *, uint64_t round,
+                             uint32_t chunk, uint64_t at, uint64_t *run);
+    unsigned char *(*sink)(moo_group *, moo_work *, uint64_t round,
+                           uint32_t chunk, uint64_t at, uint64_t *run);
+};
+
+struct mooi_stream {
+    struct mooi_plan plan;
+    uint64_t enabled; /* rounds whose source and sink may be used */
+    struct mooi_cursor out, in;
+    size_t landed; /* bytes in `landing` that do not make an element yet */
+    unsigned char *memory, *landing, *slots;
+    size_t room; /* of `memory` */
+};
+
+/* Begin with `plan`, nothing enabled. MOO_ENOMEM. */
+moo_err mooi_stream_begin(moo_group *group, moo_work *work,
+                          const struct mooi_plan *plan);
+/* Go on until the first `rounds` rounds, all enabled, are done: received and
+ * passed on. As mooi_links_wait. */
+moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds);
+bool mooi_stream_done(const struct mooi_stream *stream, uint64_t rounds);
+
+/* ---- gossip.c ---- */
+
+/* Bytes of each host, one after the other in host order. */
+struct mooi_gossip {
+    unsigned char *data;
+    uint32_t start[MOO_GROUP_MAX + 1]; /* by host; the last: the end */
+    uint32_t step, sent, received;     /* how far it has come */
+};
+
+/* Complete everybody's `data`, of which this host's part is there. As
+ * mooi_links_wait. */
+moo_err mooi_gossip(moo_group *group, moo_work *work,
+                    struct mooi_gossip *gossip);
+/* The bytes of host `first`, to everybody. */
+moo_err mooi_gossip_spread(moo_group *group, moo_work *work,
+                           struct mooi_gossip *gossip, uint32_t first);
+
+/* ---- rounds.c ---- */
+
+/* How an operation is cut. Elements are bytes where nothing is reduced. */
+struct mooi_cut {
+    uint64_t elements; /* of all, or of each rank's row */
+    uint64_t unit;     /* of a chunk, a row's piece, or a broadcast's round */
+    uint64_t rounds;
+    size_t element, partial;
+};
+
+/* The same on all ranks. */
+void mooi_cut_find(moo_group *group, moo_work *work, struct mooi_cut *cut);
+void mooi_plan_make(moo_group *group, moo_work *work, struct mooi_plan *plan);
+/* What the members of a shared host do with a round: put their own bytes into
+ * the segment, reduce a share of what all have put, take the results out. */
+void mooi_round_put(moo_group *group, moo_work *work, uint64_t round);
+void mooi_round_reduce(moo_group *group, moo_work *work, uint64_t round);
+void mooi_round_get(moo_group *group, moo_work *work, uint64_t round);
+/* How many rounds may be in the segment at once. */
+#define MOOI_ROUND_STAGES 4u
+
+/* ---- ring.c ---- */
+
+struct mooi_ring {
+    struct mooi_links links;
+    struct mooi_stream stream;
+    struct mooi_gossip gossip;
+    struct mooi_cut cut;
+};
+
+static inline bool mooi_leads(const moo_group *group)
+{
+    return mooi_leader(&group->hosts, group->hosts.mine) == group->rank;
+}
+
+/* Whether this host's members work through the segment. */
+static inline bool mooi_shares(const moo_group *group)
+{
+    return mooi_team(&group->hosts, group->hosts.mine) > 1;
+}
+
+/* Close all connections: the epoch is over. Those at their other ends see it
+ * and look for the fate. Harmless if there are none. */
+void mooi_ring_hang_up(moo_group *group);
+void mooi_ring_free(moo_group *group);
+
+/* ---- fold.c ---- */
+
+struct mooi_operand {
+    const void *data;
+    bool partial; /* else: elements of the tensors' type */
+};
+
+/* to[i] = op(a[i], b[i]), partial results or, divided by `divisor` if that is
+ * more than 1 and rounded, final ones. `to` overlaps neither. */
+void mooi_fold(const moo_work *work, void *to, bool partial,
+               struct mooi_operand a, struct mooi_operand b, size_t elements,
+               uint32_t divisor);
+
+#endif

@@ -76,13 +76,12 @@ static moo_err look(struct mooi_dial *dial, int *fd, size_t *which)
     return MOO_ETIMEOUT;
 }
 
-static int under_way(const struct mooi_dial *dial)
+int mooi_dial_has_more(const struct mooi_dial *dial)
 {
-    int count = 0;
-
     for (size_t i = 0; i < dial->count; i++)
-        count += dial->fd[i] >= 0;
-    return count;
+        if (dial->fd[i] >= 0)
+            return 1;
+    return dial->next < dial->count;
 }
 
 moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which)
@@ -93,8 +92,7 @@ moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which)
         return MOO_OK;
     while (dial->next < dial->count && now >= dial->next_ns)
         try_next(dial, now);
-    return under_way(dial) || dial->next < dial->count ? MOO_ETIMEOUT
-                                                       : MOO_EPEER;
+    return mooi_dial_has_more(dial) ? MOO_ETIMEOUT : MOO_EPEER;
 }
 
 int mooi_dial_wait_ms(const struct mooi_dial *dial)

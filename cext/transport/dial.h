@@ -36,6 +36,9 @@ moo_err mooi_dial_begin(struct mooi_dial *dial,
  * MOO_ETIMEOUT: nothing yet. MOO_EPEER: nobody is left who could answer. */
 moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which);
 
+/* Whether addresses are left that may still answer. */
+int mooi_dial_has_more(const struct mooi_dial *dial);
+
 /* For how long nothing need be done unless `poll` becomes readable; -1: for
  * ever. */
 int mooi_dial_wait_ms(const struct mooi_dial *dial);

@@ -32,6 +32,7 @@
 #include "transport/socket.h"
 
 #define MOOI_TCP_STRIPES_MAX 16
+#define MOOI_TCP_CREDIT ((uint64_t)8 << 20)
 #define MOOI_TCP_NOTE_BYTES 512
 /* A fetch of at most so many bytes goes by the express connection. */
 #define MOOI_TCP_SMALL ((uint64_t)64 << 10)
@@ -179,9 +180,9 @@ void mooi_tcp_statistics(struct mooi_tcp *engine,
  * one of them. */
 void mooi_tcp_close(struct mooi_tcp *engine);
 
-/* Around a fork: hold the engine still; let it go on, in the parent; in the
- * child close all its descriptors, after which nothing but disown may be
- * called, and the memory stays. */
+/* Around a fork: hold the engine still before it; let it go on in the parent.
+ * In the child `disown`, instead of after_fork, closes all descriptors; after
+ * that nothing may be called with the engine any more, and it is not freed. */
 void mooi_tcp_before_fork(struct mooi_tcp *engine);
 void mooi_tcp_after_fork(struct mooi_tcp *engine);
 void mooi_tcp_disown(struct mooi_tcp *engine);

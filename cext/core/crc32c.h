@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* crc32c.h: CRC-32 with Castagnoli's polynomial, as iSCSI and ext4 use it. */
+#ifndef MOOI_CRC32C_H
+#define MOOI_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The checksum of what `crc` is the checksum of, followed by data[0, bytes).
+ * Start with 0. Uses the processor's instruction where it has one. Pure. */
+uint32_t mooi_crc32c(uint32_t crc, const void *data, size_t bytes);
+
+/* The same by table, the oracle for the above. */
+uint32_t mooi_crc32c_by_table(uint32_t crc, const void *data, size_t bytes);
+
+#endif

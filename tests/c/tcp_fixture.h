@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tcp_fixture.h: engines for the tests and the benchmark, with memory to serve
+ * and a record of what was reported.
+ */
+#ifndef TCP_FIXTURE_H
+#define TCP_FIXTURE_H
+
+#include <pthread.h>
+
+#include "check.h"
+#include "core/arena.h"
+#include "transport/tcp.h"
+
+#define SLABS 8
+
+/* One process's side: what it owns, and what it was told. */
+struct side {
+    struct mooi_tcp *engine;
+    uint64_t id;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* owner: lease.slab says which; lease.lease must be 7, else it is stale */
+    const char *memory[SLABS];
+    uint64_t bytes[SLABS];
+    struct mooi_tcp_link *link; /* the newest that is up */
+    int ups, downs, notes, releases, sourced, sources;
+    moo_err why; /* of the last down */
+    char reason[400];
+    uint8_t note[MOOI_TCP_NOTE_BYTES];
+    size_t note_bytes;
+};
+
+/* One fetch; its address is the cookie. */
+struct wanted {
+    struct side *side;
+    int done;
+    moo_err result;
+};
+
+static const uint8_t session_key[MOOI_KEY_BYTES] = "the session key";
+
+static inline void change(struct side *side, int *counter)
+{
+    pthread_mutex_lock(&side->lock);
+    ++*counter;
+    pthread_cond_broadcast(&side->changed);
+    pthread_mutex_unlock(&side->lock);
+}
+
+static inline void on_up(void *context, struct mooi_tcp_link *link,
+                         uint64_t peer, int incoming)
+{
+    struct side *side = context;
+
+    (void)peer;
+    (void)incoming;
+    pthread_mutex_lock(&side->lock);
+    side->link = link;
+    pthread_mutex_unlock(&side->lock);
+    change(side, &side->ups);
+}
+
+static inline void on_down(void *context, struct mooi_tcp_link *link,
+                           uint64_t peer, moo_err why)
+{
+    struct side *side = context;
+
+    (void)peer;
+    pthread_mutex_lock(&side->lock);
+    if (side->link == link)
+        side->link = NULL;
+    side->why = why;
+    mooi_tcp_reason(link, side->reason, sizeof side->reason);
+    pthread_mutex_unlock(&side->lock);
+    change(side, &side->downs);
+}
+
+static inline moo_err on_source(void *context, uint64_t peer,
+                                const struct mooi_lease_name *name,
+                                uint64_t offset, uint64_t length,
+                                const void **data)
+{
+    struct side *side = context;
+
+    (void)peer;
+    if (name->slab >= SLABS || !side->memory[name->slab] || name->lease != 7 ||
+        offset + length > side->bytes[name->slab])
+        return MOO_ESTALE;
+    change(side, &side->sources);
+    *data = side->memory[name->slab] + offset;
+    return MOO_OK;
+}
+
+static inline void on_sourced(void *context, uint64_t peer,
+                              const struct mooi_lease_name *name)
+{
+    struct side *side = context;
+
+    (void)peer;
+    (void)name;
+    change(side, &side->sourced);
+}
+
+static inline void on_released(void *context, uint64_t peer,
+                               const struct mooi_lease_name *name)
+{
+    struct side *side = context;
+
+    (void)peer;
+    (void)name;
+    change(side, &side->releases);
+}
+
+static inline void on_note(void *context, struct mooi_tcp_link *link,
+                           uint64_t peer, const uint8_t *bytes, size_t length)
+{
+    struct side *side = context;
+
+    (void)link;
+    (void)peer;
+    pthread_mutex_lock(&side->lock);
+    memcpy(side->note, bytes, length);
+    side->note_bytes = length;
+    pthread_mutex_unlock(&side->lock);
+    change(side, &side->notes);
+}
+
+static inline void on_fetched(void *context, void *cookie, moo_err result)
+{
+    struct side *side = context;
+    struct wanted *wanted = cookie;
+
+    pthread_mutex_lock(&side->lock);
+    CHECK(!wanted->done); /* exactly once */
+    wanted->result = result;
+    wanted->done = 1;
+    pthread_cond_broadcast(&side->changed);
+    pthread_mutex_unlock(&side->lock);
+}
+
+static inline void open_side(struct side *side, uint64_t id,
+                             const struct mooi_tcp_options *special)
+{
+    struct mooi_tcp_options options = {.id = id};
+    struct mooi_tcp_events events = {
+        .context = side,       .up = on_up,           .down = on_down,
+        .source = on_source,   .sourced = on_sourced, .released = on_released,
+        .note = on_note,       .fetched = on_fetched};
+
+    memset(side, 0, sizeof *side);
+    pthread_mutex_init(&side->lock, NULL);
+    pthread_cond_init(&side->changed, NULL);
+    side->id = id;
+    memcpy(options.key, session_key, sizeof session_key);
+    if (special) {
+        options = *special;
+        options.id = id;
+    }
+    CHECK(mooi_tcp_open(&options, &events, &side->engine) == MOO_OK);
+}
+
+static inline void close_side(struct side *side)
+{
+    mooi_tcp_close(side->engine);
+    CHECK(side->sources == side->sourced);
+    pthread_mutex_destroy(&side->lock);
+    pthread_cond_destroy(&side->changed);
+}
+
+/* Wait until a counter of a side, or a fetch's `done`, is at least `least`. */
+static inline void await(struct side *side, const int *counter, int least)
+{
+    struct timespec end;
+
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 15;
+    pthread_mutex_lock(&side->lock);
+    while (*counter < least)
+        CHECK(!pthread_cond_timedwait(&side->changed, &side->lock, &end));
+    pthread_mutex_unlock(&side->lock);
+}
+
+static inline moo_err begin(struct side *side, struct wanted *wanted,
+                            uint32_t slab, uint64_t offset, uint64_t length,
+                            void *into)
+{
+    struct mooi_lease_name name = {.slab = slab, .lease = 7, .generation = 1};
+
+    *wanted = (struct wanted){.side = side};
+    return mooi_tcp_fetch(side->link, &name, offset, length, into, wanted);
+}
+
+static inline moo_err end(struct wanted *wanted)
+{
+    await(wanted->side, &wanted->done, 1);
+    return wanted->result;
+}
+
+static inline moo_err fetch(struct side *side, uint32_t slab, uint64_t offset,
+                            uint64_t length, void *into)
+{
+    struct wanted wanted;
+    moo_err err = begin(side, &wanted, slab, offset, length, into);
+
+    return err == MOO_OK ? end(&wanted) : err;
+}
+
+static inline void own(struct side *side, uint32_t slab, const void *memory,
+                       uint64_t bytes)
+{
+    side->memory[slab] = memory;
+    side->bytes[slab] = bytes;
+}
+
+static inline void connect_sides(struct side *owner, struct side *importer)
+{
+    struct mooi_address addresses[8];
+    struct mooi_tcp_link *link;
+    size_t count = mooi_tcp_addresses(importer->engine, addresses, 8);
+    int owner_ups = owner->ups, importer_ups = importer->ups;
+
+    CHECK(mooi_tcp_connect(owner->engine, importer->id, addresses, count,
+                           &link) == MOO_OK);
+    await(owner, &owner->ups, owner_ups + 1);
+    await(importer, &importer->ups, importer_ups + 1);
+}
+
+#endif

@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The TCP engine, two of them in this process: values, order, failures that
+ * stay where they belong, and what is told to whom.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "tcp_fixture.h"
+#include "transport/handshake.h"
+#include "transport/message.h"
+
+#define MB ((size_t)1 << 20)
+
+static struct side owner, importer;
+
+static char *filled(size_t bytes, unsigned seed)
+{
+    char *memory = malloc(bytes + !bytes);
+    uint64_t x = seed * 2654435761u + 1;
+
+    CHECK(memory);
+    for (size_t i = 0; i < bytes; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        memory[i] = (char)(x >> 56);
+    }
+    return memory;
+}
+
+static void open_pair(const struct mooi_tcp_options *special)
+{
+    open_side(&owner, 1, special);
+    open_side(&importer, 2, special);
+    connect_sides(&owner, &importer);
+}
+
+static void close_pair(void)
+{
+    close_side(&owner);
+    await(&importer, &importer.downs, 1);
+    close_side(&importer);
+}
+
+static void check_value(uint64_t offset, uint64_t length)
+{
+    char *into = malloc(length + 1);
+
+    CHECK(into);
+    into[length] = 42;
+    CHECK(fetch(&importer, 0, offset, length, into) == MOO_OK);
+    CHECK(!memcmp(into, owner.memory[0] + offset, length));
+    CHECK(into[length] == 42);
+    free(into);
+}
+
+static void values_of_all_sizes(const struct mooi_tcp_options *special)
+{
+    static const uint64_t sizes[] = {0,         1,           31,     32,
+                                     33,        4095,        65535,  65536,
+                                     65537,     512 << 10,   (512 << 10) + 1,
+                                     MB - 1,    3 * MB + 17, 20 * MB};
+    char *memory = filled(20 * MB + 64, 1);
+
+    open_pair(special);
+    own(&owner, 0, memory, 20 * MB + 64);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_value(0, sizes[i]);
+        check_value(64, sizes[i]);
+        check_value(7, sizes[i] < 20 * MB ? sizes[i] : 20 * MB);
+    }
+    close_pair();
+    free(memory);
+}
+
+static void values_of_all_sizes_arrive(void)
+{
+    values_of_all_sizes(NULL);
+}
+
+static struct mooi_tcp_options with(uint32_t stripes, int checksum)
+{
+    struct mooi_tcp_options options = {.stripes = stripes,
+                                       .checksum = checksum};
+
+    memcpy(options.key, session_key, sizeof session_key);
+    return options;
+}
+
+static void values_arrive_over_any_number_of_stripes(void)
+{
+    for (uint32_t stripes = 1; stripes <= MOOI_TCP_STRIPES_MAX; stripes *= 2) {
+        struct mooi_tcp_options options = with(stripes, 0);
+        values_of_all_sizes(&options);
+    }
+}
+
+static void values_arrive_with_checksums(void)
+{
+    struct mooi_tcp_options options = with(2, 1);
+
+    values_of_all_sizes(&options);
+}
+
+static void many_fetches_at_once_do_not_mix(void)
+{
+    enum { COUNT = 200 };
+    static struct wanted wanted[COUNT];
+    char *memory = filled(8 * MB, 2), *into[COUNT];
+
+    open_pair(NULL);
+    own(&owner, 0, memory, 8 * MB);
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t length = i % 3 ? (uint64_t)i * 300 : (uint64_t)i * 9000;
+        into[i] = malloc(length + 1);
+        CHECK(begin(&importer, &wanted[i], 0, (uint64_t)i, length, into[i]) ==
+              MOO_OK);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t length = i % 3 ? (uint64_t)i * 300 : (uint64_t)i * 9000;
+        CHECK(end(&wanted[i]) == MOO_OK);
+        CHECK(!memcmp(into[i], memory + i, length));
+        free(into[i]);
+    }
+    close_pair();
+    free(memory);
+}
+
+static void a_small_fetch_does_not_wait_for_a_large_one(void)
+{
+    char *memory = filled(256 * MB, 3), *into = malloc(256 * MB);
+    struct wanted large;
+    char small[4096];
+
+    open_pair(NULL);
+    own(&owner, 0, memory, 256 * MB);
+    CHECK(begin(&importer, &large, 0, 0, 256 * MB, into) == MOO_OK);
+    for (int i = 0; i < 10 && !large.done; i++)
+        CHECK(fetch(&importer, 0, 0, sizeof small, small) == MOO_OK);
+    CHECK(!large.done);
+    CHECK(end(&large) == MOO_OK);
+    close_pair();
+    free(memory);
+    free(into);
+}
+
+static void a_refused_lease_fails_its_fetch_only(void)
+{
+    char *memory = filled(4 * MB, 4), *into = malloc(8 * MB);
+    struct wanted good, bad;
+
+    open_pair(NULL);
+    own(&owner, 0, memory, 4 * MB);
+    CHECK(begin(&importer, &good, 0, 0, 4 * MB, into) == MOO_OK);
+    CHECK(begin(&importer, &bad, 1, 0, 4 * MB, into + 4 * MB) == MOO_OK);
+    CHECK(end(&bad) == MOO_ESTALE);
+    CHECK(end(&good) == MOO_OK);
+    CHECK(!memcmp(into, memory, 4 * MB));
+    /* beyond the end, and in the middle of many chunks */
+    CHECK(fetch(&importer, 0, 4 * MB, 1, into) == MOO_ESTALE);
+    CHECK(fetch(&importer, 0, 0, 8 * MB, into) == MOO_ESTALE);
+    CHECK(fetch(&importer, 0, 0, 4 * MB, into) == MOO_OK);
+    close_pair();
+    free(memory);
+    free(into);
+}
+
+static void nothing_touches_memory_after_cancel(void)
+{
+    char *memory = filled(16 * MB, 5), *into = malloc(16 * MB);
+    uint64_t left;
+
+    open_pair(NULL);
+    own(&owner, 0, memory, 16 * MB);
+    for (int i = 0; i < 30; i++) {
+        struct mooi_tcp_statistics now;
+        struct wanted wanted;
+        moo_err err;
+        CHECK(begin(&importer, &wanted, 0, 0, 16 * MB, into) == MOO_OK);
+        do
+            mooi_tcp_statistics(importer.engine, &now);
+        while (now.received % (16 * MB) < (uint64_t)(i % 8) * MB &&
+               !wanted.done);
+        err = mooi_tcp_cancel(importer.link, &wanted);
+        memset(into, 0, 16 * MB);
+        CHECK(err == MOO_OK || end(&wanted) == MOO_OK);
+        CHECK(fetch(&importer, 0, 1, 10, into + 8 * MB) == MOO_OK);
+        memset(into, 0, 16 * MB);
+        do { /* what was asked for is thrown away */
+            mooi_tcp_statistics(importer.engine, &now);
+            left = now.asked;
+        } while (left);
+        for (size_t k = 0; k < 16 * MB; k += 97)
+            CHECK(!into[k]);
+        CHECK(err != MOO_OK || !wanted.done);
+    }
+    close_pair();
+    free(memory);
+    free(into);
+}
+
+static void notes_go_both_ways_in_order(void)
+{
+    uint8_t note[MOOI_TCP_NOTE_BYTES];
+
+    open_pair(NULL);
+    for (int i = 1; i <= 300; i++) {
+        size_t length = 1 + (size_t)i * 7 % sizeof note;
+        memset(note, i, sizeof note);
+        CHECK(mooi_tcp_note(owner.link, note, length) == MOO_OK);
+        CHECK(mooi_tcp_note(importer.link, note, length) == MOO_OK);
+        await(&importer, &importer.notes, i);
+        await(&owner, &owner.notes, i);
+        CHECK(owner.note_bytes == length && !memcmp(owner.note, note, length));
+        CHECK(importer.note_bytes == length);
+        CHECK(!memcmp(importer.note, note, length));
+    }
+    CHECK(mooi_tcp_note(owner.link, note, 0) == MOO_EINVAL);
+    CHECK(mooi_tcp_note(owner.link, note, sizeof note + 1) == MOO_EINVAL);
+    close_pair();
+}
+
+static void releases_arrive(void)
+{
+    struct mooi_lease_name name = {1, 2, 3};
+
+    open_pair(NULL);
+    for (int i = 0; i < 20000; i++)
+        CHECK(mooi_tcp_release(importer.link, &name) == MOO_OK);
+    await(&owner, &owner.releases, 20000);
+    CHECK(mooi_tcp_release(owner.link, &name) == MOO_EINVAL);
+    CHECK(mooi_tcp_fetch(owner.link, &name, 0, 1, NULL, NULL) == MOO_EINVAL);
+    close_pair();
+}
+
+static void a_drop_ends_fetches_and_then_the_link(void)
+{
+    char *memory = filled(64 * MB, 6), *into = malloc(64 * MB);
+    struct wanted wanted;
+    struct mooi_tcp_link *link;
+
+    open_pair(NULL);
+    own(&owner, 0, memory, 64 * MB);
+    link = importer.link;
+    mooi_tcp_hold(link);
+    CHECK(begin(&importer, &wanted, 0, 0, 64 * MB, into) == MOO_OK);
+    mooi_tcp_drop(importer.engine, 1);
+    CHECK(end(&wanted) == MOO_EPEER);
+    await(&importer, &importer.downs, 1);
+    await(&owner, &owner.downs, 1);
+    CHECK(importer.why == MOO_EPEER && owner.why == MOO_EPEER);
+    CHECK(mooi_tcp_note(link, (uint8_t *)"", 1) == MOO_EPEER);
+    CHECK(mooi_tcp_cancel(link, &wanted) == MOO_ESTALE);
+    mooi_tcp_rele(link);
+    /* and a new one can be made */
+    connect_sides(&owner, &importer);
+    CHECK(fetch(&importer, 0, 0, MB, into) == MOO_OK);
+    close_side(&owner);
+    await(&importer, &importer.downs, 2);
+    close_side(&importer);
+    free(memory);
+    free(into);
+}
+
+static void a_new_link_replaces_the_old(void)
+{
+    char *memory = filled(MB, 7), *into = malloc(MB);
+
+    open_pair(NULL);
+    own(&owner, 0, memory, MB);
+    connect_sides(&owner, &importer);
+    await(&importer, &importer.downs, 1);
+    await(&owner, &owner.downs, 1);
+    CHECK(fetch(&importer, 0, 0, MB, into) == MOO_OK);
+    CHECK(!memcmp(memory, into, MB));
+    close_side(&owner);
+    await(&importer, &importer.downs, 2);
+    close_side(&importer);
+    free(memory);
+    free(into);
+}
+
+/* ---- contacts that fail ---- */
+
+static moo_err fail_to_connect(struct side *side, uint64_t peer,
+                               const struct mooi_address *addresses,
+                               size_t count)
+{
+    struct mooi_tcp_link *link;
+    int before = side->downs;
+
+    CHECK(mooi_tcp_connect(side->engine, peer, addresses, count, &link) ==
+          MOO_OK);
+    await(side, &side->downs, before + 1);
+    return side->why;
+}
+
+static void who_cannot_be_reached_is_told_of_with_a_reason(void)
+{
+    struct mooi_address address[2];
+    int listener;
+    uint64_t began;
+
+    open_side(&owner, 1, NULL);
+    CHECK(mooi_socket_listen(NULL, &listener) == MOO_OK);
+    CHECK(mooi_socket_addresses(listener, address, 1) == 1);
+    address[1] = address[0];
+    /* a listener that accepts, by its queue, and says nothing */
+    began = mooi_now_ns();
+    CHECK(fail_to_connect(&owner, 2, address, 2) == MOO_ETIMEOUT);
+    CHECK(mooi_now_ns() - began < 3500000000u);
+    CHECK(strstr(owner.reason, "127.0.0.1:"));
+    close(listener);
+    CHECK(fail_to_connect(&owner, 2, address, 1) == MOO_EPEER);
+    CHECK(strstr(owner.reason, "refused"));
+    close_side(&owner);
+}
+
+static void another_key_is_an_error_of_authentication(void)
+{
+    struct mooi_tcp_options options = with(2, 0);
+    struct mooi_address address;
+
+    memcpy(options.key, "another session", 16);
+    open_side(&owner, 1, NULL);
+    open_side(&importer, 2, &options);
+    CHECK(mooi_tcp_addresses(importer.engine, &address, 1) == 1);
+    CHECK(fail_to_connect(&owner, 2, &address, 1) == MOO_EAUTH);
+    close_side(&owner);
+    CHECK(!importer.ups && !importer.downs);
+    close_side(&importer);
+}
+
+static void another_process_at_the_address_is_passed_over(void)
+{
+    struct mooi_address address[2];
+    struct mooi_tcp_link *link;
+    struct side third;
+
+    open_side(&owner, 1, NULL);
+    open_side(&importer, 2, NULL);
+    open_side(&third, 3, NULL);
+    CHECK(mooi_tcp_addresses(third.engine, address, 1) == 1);
+    CHECK(mooi_tcp_addresses(importer.engine, address + 1, 1) == 1);
+    CHECK(mooi_tcp_connect(owner.engine, 2, address, 2, &link) == MOO_OK);
+    await(&owner, &owner.ups, 1);
+    await(&importer, &importer.ups, 1);
+    CHECK(fail_to_connect(&owner, 2, address, 1) == MOO_EPEER);
+    close_side(&owner);
+    close_side(&importer);
+    close_side(&third);
+}
+
+/* A connection of ours to a side's listener. */
+static int knock(struct side *side)
+{
+    struct mooi_address address;
+    struct pollfd wait = {.events = POLLOUT};
+
+    CHECK(mooi_tcp_addresses(side->engine, &address, 1) == 1);
+    CHECK(mooi_socket_connect(&address, &wait.fd) == MOO_OK);
+    CHECK(poll(&wait, 1, 5000) == 1);
+    return wait.fd;
+}
+
+static int hung_up_on(int fd)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    char byte[256];
+
+    while (poll(&wait, 1, 5000) == 1)
+        if (recv(fd, byte, sizeof byte, 0) <= 0)
+            return 1;
+    return 0;
+}
+
+static void who_says_nothing_is_hung_up_on_in_time(void)
+{
+    uint64_t began = mooi_now_ns();
+    int fd;
+
+    open_side(&importer, 2, NULL);
+    fd = knock(&importer);
+    CHECK(hung_up_on(fd));
+    CHECK(mooi_now_ns() - began < 3000000000u);
+    close(fd);
+    close_side(&importer);
+}
+
+static void a_flood_of_strangers_keeps_nobody_out(void)
+{
+    enum { COUNT = 300 };
+    static int fd[COUNT];
+    struct mooi_tcp_statistics now;
+
+    open_side(&owner, 1, NULL);
+    open_side(&importer, 2, NULL);
+    for (int i = 0; i < COUNT; i++) {
+        fd[i] = knock(&importer);
+        if (i % 3 == 0)
+            CHECK(send(fd[i], "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL) >= 0);
+    }
+    connect_sides(&owner, &importer);
+    mooi_tcp_statistics(importer.engine, &now);
+    CHECK(now.refused >= COUNT / 3 && now.links == 1);
+    for (int i = 0; i < COUNT; i++)
+        close(fd[i]);
+    close_pair();
+}
+
+/* ---- a peer that knows the key and misbehaves ---- */
+
+static void greet_by_hand(int fd, uint16_t index, uint16_t count)
+{
+    struct mooi_hello hello = {.from = 1, .to = 2,
+                               .purpose = MOOI_PURPOSE_DATA,
+                               .index = index, .count = count, .token = 99};
+    struct mooi_handshake handshake;
+    moo_err err;
+
+    CHECK(mooi_handshake_connect(&handshake, session_key, &hello) == MOO_OK);
+    while ((err = mooi_handshake_step(&handshake, fd)) == MOO_ETIMEOUT) {
+        struct pollfd wait = {fd, mooi_handshake_wants(&handshake), 0};
+        CHECK(poll(&wait, 1, 5000) == 1);
+    }
+    CHECK(err == MOO_OK);
+}
+
+static void a_malformed_message_ends_the_link(void)
+{
+    static const struct mooi_tcp_message wrong[] = {
+        {.kind = MOOI_TCP_DATA, .tag = 0, .length = 5}, /* never asked for */
+        {.kind = MOOI_TCP_REFUSE, .tag = 9, .error = MOO_ESTALE},
+        {.kind = MOOI_TCP_ASK, .length = 5}, /* not the owner's to say */
+        {.kind = MOOI_TCP_RELEASE}};
+
+    for (size_t i = 0; i <= sizeof wrong / sizeof *wrong; i++) {
+        uint8_t head[MOOI_TCP_HEAD_BYTES] = "garbage, and more of it";
+        int fd[2];
+        open_side(&importer, 2, NULL);
+        for (uint16_t k = 0; k < 2; k++) {
+            fd[k] = knock(&importer);
+            greet_by_hand(fd[k], k, 2);
+        }
+        await(&importer, &importer.ups, 1);
+        if (i < sizeof wrong / sizeof *wrong)
+            mooi_tcp_message_pack(&wrong[i], head);
+        CHECK(send(fd[i % 2], head, sizeof head, MSG_NOSIGNAL) ==
+              sizeof head);
+        await(&importer, &importer.downs, 1);
+        CHECK(importer.why == MOO_EPROTO);
+        CHECK(hung_up_on(fd[0]) && hung_up_on(fd[1]));
+        close(fd[0]);
+        close(fd[1]);
+        close_side(&importer);
+    }
+}
+
+static void half_a_link_is_given_up(void)
+{
+    int fd;
+
+    open_side(&importer, 2, NULL);
+    fd = knock(&importer);
+    greet_by_hand(fd, 1, 3);
+    CHECK(hung_up_on(fd)); /* after the deadline of a contact */
+    CHECK(!importer.ups && !importer.downs);
+    close(fd);
+    close_side(&importer);
+}
+
+/* ---- forks ---- */
+
+static void a_forked_child_does_not_keep_connections_open(void)
+{
+    int hold[2], status;
+    char byte;
+    pid_t child;
+
+    CHECK(!pipe(hold));
+    open_pair(NULL);
+    mooi_tcp_before_fork(owner.engine);
+    child = fork();
+    if (!child) {
+        mooi_tcp_disown(owner.engine);
+        close(hold[1]);
+        _exit(read(hold[0], &byte, 1) != 0);
+    }
+    mooi_tcp_after_fork(owner.engine);
+    close(hold[0]);
+    close_side(&owner);
+    /* the importer's own descriptors live on in the child, the owner's do not */
+    await(&importer, &importer.downs, 1);
+    close(hold[1]);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    CHECK(!WEXITSTATUS(status));
+    close_side(&importer);
+}
+
+static int open_files(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+int main(void)
+{
+    int before = open_files();
+
+    RUN(values_of_all_sizes_arrive);
+    RUN(values_arrive_over_any_number_of_stripes);
+    RUN(values_arrive_with_checksums);
+    RUN(many_fetches_at_once_do_not_mix);
+    RUN(a_small_fetch_does_not_wait_for_a_large_one);
+    RUN(a_refused_lease_fails_its_fetch_only);
+    RUN(nothing_touches_memory_after_cancel);
+    RUN(notes_go_both_ways_in_order);
+    RUN(releases_arrive);
+    RUN(a_drop_ends_fetches_and_then_the_link);
+    RUN(a_new_link_replaces_the_old);
+    RUN(who_cannot_be_reached_is_told_of_with_a_reason);
+    RUN(another_key_is_an_error_of_authentication);
+    RUN(another_process_at_the_address_is_passed_over);
+    RUN(who_says_nothing_is_hung_up_on_in_time);
+    RUN(a_flood_of_strangers_keeps_nobody_out);
+    RUN(a_malformed_message_ends_the_link);
+    RUN(half_a_link_is_given_up);
+    RUN(a_forked_child_does_not_keep_connections_open);
+    CHECK(open_files() == before);
+    return 0;
+}

@@ -102,7 +102,10 @@ static int has_socket(moo_plane *plane, uint64_t id)
 static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
 {
     uint64_t now = mooi_now_ns();
+    moo_err err = mooi_thread_start(plane); /* it does the waiting */
 
+    if (err != MOO_OK)
+        return err;
     peer->remote = 1;
     if (!has_socket(plane, peer->id))
         peer->reach->sought_ns = 0;

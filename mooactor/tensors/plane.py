@@ -160,6 +160,7 @@ class DataPlane:
     def import_(self, descriptor: bytes) -> memoryview:
         """The memory that a descriptor stands for, as writable bytes.
 
+        What is on another host is fetched first; `begin` does not wait for that.
         Writes stay in this process, unless the memory was moved here. Its lease
         ends when the last user of the memory is gone.
 
@@ -168,6 +169,8 @@ class DataPlane:
           InternalError: the descriptor was imported or revoked before.
           ValueError: it is no descriptor.
         """
+        if self.is_remote(descriptor):
+            return self.begin(descriptor).result()
         out, size = _new_pointer(), _new_size()
         err = lib.moo_import(
             self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS, out, size

@@ -8,11 +8,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pytest
 
 from mooactor.tensors import DataPlane
 from tests.tensors.worker import KEY, Worker
+
+Test = TypeVar("Test", bound=Callable[..., object])
 
 _ids = itertools.count(1 << 20)
 
@@ -29,14 +32,47 @@ def new_id() -> Callable[[], int]:
     return lambda: next(_ids) << 16
 
 
+def over(*transports: str) -> Callable[[Test], Test]:
+    """Decorate a test that has a sense over these transports only."""
+
+    def mark(test: Test) -> Test:
+        vars(test)["transports"] = transports
+        return test
+
+    return mark
+
+
+#: For tests of what only memory that is really shared does.
+only_shm = over("shm")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test over the TRANSPORTS of its module, shared memory by default."""
+    if "transport" in metafunc.fixturenames:
+        module = getattr(metafunc.module, "TRANSPORTS", ("shm",))
+        names = getattr(metafunc.function, "transports", module)
+        metafunc.parametrize("transport", names)
+
+
+@pytest.fixture
+def transport() -> str:
+    """What planes and workers of the test may use, separated by commas."""
+    raise AssertionError("pytest_generate_tests gives it")
+
+
 @pytest.fixture
 def new_plane(
-    directory: str, new_id: Callable[[], int]
+    directory: str, new_id: Callable[[], int], transport: str
 ) -> Iterator[Callable[..., DataPlane]]:
     planes: list[DataPlane] = []
 
-    def make(memory_limit: int | None = None, key: bytes = KEY) -> DataPlane:
-        planes.append(DataPlane(directory, new_id(), key, memory_limit=memory_limit))
+    def make(
+        memory_limit: int | None = None, key: bytes = KEY, **options: Any
+    ) -> DataPlane:
+        options.setdefault("transports", transport.split(","))
+        planes.append(
+            DataPlane(directory, new_id(), key, memory_limit=memory_limit, **options)
+        )
         return planes[-1]
 
     yield make
@@ -53,12 +89,12 @@ def plane(new_plane: Callable[..., DataPlane]) -> DataPlane:
 
 @pytest.fixture
 def new_worker(
-    directory: str, new_id: Callable[[], int]
-) -> Iterator[Callable[[], Worker]]:
+    directory: str, new_id: Callable[[], int], transport: str
+) -> Iterator[Callable[..., Worker]]:
     workers: list[Worker] = []
 
-    def start() -> Worker:
-        workers.append(Worker(directory, new_id()))
+    def start(transports: str = transport) -> Worker:
+        workers.append(Worker(directory, new_id(), TEST_TRANSPORTS=transports))
         workers[-1].call("statistics")  # it is there
         return workers[-1]
 
@@ -68,7 +104,7 @@ def new_worker(
 
 
 @pytest.fixture
-def worker(new_worker: Callable[[], Worker]) -> Worker:
+def worker(new_worker: Callable[..., Worker]) -> Worker:
     return new_worker()
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from mooactor import ActorDied, InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
-from tests.tensors.conftest import eventually
+from tests.tensors.conftest import eventually, only_shm
 from tests.tensors.worker import Worker
 
 MB = 1 << 20
+TRANSPORTS = ("shm", "tcp")
 Planes = Callable[..., DataPlane]
 
 
@@ -27,7 +28,7 @@ def test_bytes_arrive_as_they_were(new_planes_pair, nbytes):
     sender, receiver = new_planes_pair
     sent = os.urandom(nbytes)
     assert bytes(receiver.import_(sender.export(sent, receiver.process_id))) == sent
-    assert sender.statistics()["used"] == 0
+    assert eventually(lambda: sender.statistics()["used"] == 0)
 
 
 @pytest.fixture
@@ -96,21 +97,24 @@ def test_a_part_of_shared_memory_can_be_sent(plane, worker):
     assert plane.statistics()["bytes_copied"] == 0
 
 
-def test_received_memory_is_passed_on_by_its_owner(plane, new_worker):
+def test_received_memory_is_passed_on_without_a_copy(plane, new_worker, transport):
     first, second = new_worker(), new_worker()
     first.call("keep", plane.export(b"\x05" * MB, first.id))
     descriptor, copies = first.call("pass_on", second.id)
     assert copies == 0
     first.call("drop")
     assert second.call("keep", descriptor) == b"\x05" * 16
-    assert plane.statistics()["leases"] == 1
+    # On one host its owner passes it on, between hosts it has become the first's.
+    assert plane.statistics()["leases"] == (transport == "shm")
 
 
 def test_received_memory_that_was_written_to_is_copied_when_passed_on(
-    plane, new_worker
+    plane, new_worker, transport
 ):
     first, second = new_worker(), new_worker()
     first.call("keep", plane.export(b"\x05" * MB, first.id))
+    if transport != "shm":  # it is memory of the first's, not seen by others yet
+        first.call("pass_on", second.id)
     first.call("write", 0, 6)
     descriptor, copies = first.call("pass_on", second.id)
     assert copies == 1
@@ -143,7 +147,7 @@ def test_the_lease_ends_with_the_last_user_of_the_memory(plane):
 def test_revoked_and_discarded_descriptors_hold_nothing(plane, worker):
     plane.revoke(plane.export(bytes(MB), worker.id))
     worker.call("discard", plane.export(bytes(MB), worker.id))
-    assert plane.statistics()["leases"] == 0
+    assert eventually(lambda: plane.statistics()["leases"] == 0)
     assert plane.statistics()["used"] == 0
 
 
@@ -167,6 +171,7 @@ def test_an_empty_buffer_is_refused(plane):
         plane.export(b"", plane.process_id)
 
 
+@only_shm  # elsewhere the receiver has its own copy, and holds nothing here
 def test_out_of_memory_names_sizes_and_holders(new_plane, worker):
     plane = new_plane(memory_limit=8 * MB)
     for _ in range(3):
@@ -210,7 +215,7 @@ def test_the_directorys_name_may_be_long(tmp_path, new_id):
     plane.close()
 
 
-def test_a_closed_plane_refuses_work_and_keeps_its_buffers(plane, worker):
+def test_a_closed_plane_refuses_work_and_keeps_its_buffers(plane, worker, transport):
     received = plane.import_(worker.call("make", 7, MB, plane.process_id))
     made = plane.empty_buffer(MB)
     made[0] = 8
@@ -225,7 +230,7 @@ def test_a_closed_plane_refuses_work_and_keeps_its_buffers(plane, worker):
     assert received[0] == received[-1] == 7
     assert made[0] == 8
     received[0] = 9
-    assert worker.call("statistics")["leases"] >= 1
+    assert transport != "shm" or worker.call("statistics")["leases"] >= 1
 
 
 def test_nothing_appears_in_dev_shm(plane, worker):
@@ -252,18 +257,19 @@ def test_threads_share_a_plane(new_plane):
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(shuttle, range(4)))
     gc.collect()
-    assert [plane.statistics()["used"] for plane in planes] == [0, 0]
+    assert eventually(lambda: not any(p.statistics()["used"] for p in planes))
 
 
-def test_a_group_of_receivers_shares_one_copy(plane, new_worker):
+def test_a_group_of_receivers_shares_one_copy(plane, new_worker, transport):
     workers: list[Worker] = [new_worker() for _ in range(3)]
     shared = plane.share(np.full(3 * MB, 4, np.uint8))
     for worker in workers:
         assert worker.call("keep", plane.export(shared, worker.id))[0] == 4
     del shared
-    stats = plane.statistics()
-    assert (stats["blocks"], stats["leases"]) == (1, 3)
-    assert stats["bytes_copied"] == 3 * MB
+    assert plane.statistics()["bytes_copied"] == 3 * MB
+    if transport == "shm":
+        assert plane.statistics()["blocks"] == 1
+        assert plane.statistics()["leases"] == 3
     for worker in workers:
         worker.call("drop")
     assert eventually(lambda: plane.statistics()["used"] == 0)
@@ -291,6 +297,6 @@ def test_the_repr_is_worth_logging(plane):
 def test_sending_to_the_dead_says_so(plane, worker):
     worker.call("keep", plane.export(bytes(MB), worker.id))
     worker.kill()
-    assert eventually(lambda: plane.statistics()["leases"] == 0)
+    assert eventually(lambda: plane.statistics()["peers"] == 0)
     with pytest.raises(ActorDied, match="is gone"):
         plane.export(bytes(MB), worker.id)

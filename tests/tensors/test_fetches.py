@@ -12,6 +12,7 @@ import pytest
 from mooactor import Cancelled, InternalError
 
 MB = 1 << 20
+TRANSPORTS = ("shm", "tcp")
 
 
 def test_a_fetch_gives_the_bytes_again_and_again(plane, worker):

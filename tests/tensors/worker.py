@@ -22,7 +22,8 @@ class Role:
     def __init__(self, directory: str, process_id: int) -> None:
         from mooactor.tensors import DataPlane
 
-        self.plane = DataPlane(directory, process_id, KEY)
+        allowed = os.environ.get("TEST_TRANSPORTS", "shm").split(",")
+        self.plane = DataPlane(directory, process_id, KEY, transports=allowed)
         self.kept: list[memoryview] = []
 
     def keep(self, descriptor: bytes) -> bytes:

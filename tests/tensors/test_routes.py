@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+"""How an owner chooses what a peer gets its bytes by, and what it says of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mooactor import ActorDied, ActorUnavailable
+from mooactor.tensors import DataPlane
+from tests.tensors.cards import OFI, SHM, Card
+from tests.tensors.conftest import eventually
+from tests.tensors.worker import KEY
+
+MB = 1 << 20
+ALL = ("shm", "ofi", "tcp")
+Planes = Callable[..., DataPlane]
+
+
+def arrives(sender: DataPlane, receiver: DataPlane) -> bool:
+    sent = os.urandom(MB)
+    descriptor = sender.export(sent, receiver.process_id)
+    return bytes(receiver.import_(descriptor)) == sent
+
+
+@pytest.fixture
+def elsewhere(new_id: Callable[[], int]) -> Iterator[Planes]:
+    """Makes planes that share no directory with others, nor a host identity."""
+    planes: list[DataPlane] = []
+    directories: list[tempfile.TemporaryDirectory[str]] = []
+
+    def make(transports: tuple[str, ...] = ALL, **options: object) -> DataPlane:
+        directories.append(tempfile.TemporaryDirectory(prefix="moo-plane-"))
+        planes.append(
+            DataPlane(
+                directories[-1].name,
+                new_id(),
+                KEY,
+                transports=transports,
+                **options,  # type: ignore[arg-type]
+            )
+        )
+        return planes[-1]
+
+    yield make
+    for plane in planes:
+        plane.close()
+    for directory in directories:
+        directory.cleanup()
+
+
+def introduced(sender: DataPlane, receiver: DataPlane) -> bool:
+    sender.introduce(receiver.process_id, receiver.card())
+    return arrives(sender, receiver)
+
+
+def test_by_default_there_is_shared_memory_and_nothing_else(new_plane, directory):
+    here, there = new_plane(transports=None), new_plane(transports=None)
+    assert arrives(here, there)
+    assert here.route(there.process_id)[0] == "shm"
+    assert not list(Path(directory).glob("*.card"))
+    with pytest.raises(ValueError, match="no card"):
+        here.card()
+
+
+def test_on_one_host_shared_memory_is_chosen(new_plane):
+    here, there = new_plane(transports=ALL), new_plane(transports=ALL)
+    assert here.route(there.process_id) == (None, "nothing was sent to it yet")
+    assert arrives(here, there)
+    transport, why = here.route(there.process_id)
+    assert transport == "shm"
+    assert "took our memory" in why
+    assert here.host(here.process_id) == here.host(there.process_id)
+    assert there.statistics()["fetched_tcp"] == 0
+
+
+def test_also_with_a_process_that_knows_nothing_else(new_plane):
+    here, there = new_plane(transports=ALL), new_plane(transports=None)
+    assert arrives(here, there)
+    assert arrives(there, here)
+
+
+def test_between_hosts_it_is_tcp(elsewhere):
+    here, there = elsewhere(), elsewhere()
+    assert introduced(here, there)
+    transport, why = here.route(there.process_id)
+    assert transport == "tcp"
+    assert "another host" in why
+    assert here.host(there.process_id) == there.host(there.process_id)
+    assert here.host(there.process_id) != here.host(here.process_id)
+    assert there.statistics()["fetched_tcp"] == MB
+
+
+def test_hosts_can_be_named_apart(new_plane, monkeypatch):
+    monkeypatch.setenv("MOOACTOR_HOST_ID", "one")
+    here = new_plane(transports=ALL)
+    monkeypatch.setenv("MOOACTOR_HOST_ID", "another")
+    there = new_plane(transports=ALL)
+    assert arrives(here, there)
+    assert here.route(there.process_id)[0] == "tcp"
+
+
+def test_what_is_forced_is_taken_on_one_host_too(new_plane):
+    here, there = new_plane(transports=["tcp"]), new_plane(transports=ALL)
+    assert arrives(here, there)
+    assert arrives(there, here)
+    assert here.route(there.process_id)[0] == "tcp"
+    assert there.route(here.process_id)[0] == "tcp"
+
+
+def test_nothing_in_common_is_one_clear_error(elsewhere):
+    here, there = elsewhere(["tcp"]), elsewhere()
+    card = Card.read(there.card())
+    here.introduce(there.process_id, card.changed(transports=SHM | OFI))
+    for _ in range(2):
+        with pytest.raises(ActorUnavailable) as caught:
+            here.export(bytes(MB), there.process_id)
+    assert "this process has tcp, the other has shm ofi" in str(caught.value)
+    assert here.statistics()["used"] == 0
+
+
+def test_neither_is_a_process_without_a_network_waited_for_forever(new_plane):
+    here, there = new_plane(transports=["tcp"]), new_plane(transports=None)
+    descriptor = here.export(bytes(MB), there.process_id)
+    assert here.is_remote(descriptor)
+    assert eventually(lambda: here.statistics()["used"] == 0)
+    with pytest.raises(ActorUnavailable, match="no transport but shared memory"):
+        here.export(bytes(MB), there.process_id)
+
+
+def test_a_process_that_is_yet_to_come_is_waited_for(directory, new_plane, new_id):
+    here, later = new_plane(transports=["tcp"]), new_id()
+    descriptor = here.export(b"first", later)
+    there = DataPlane(directory, later, KEY, transports=["tcp"])
+    assert bytes(there.import_(descriptor)) == b"first"
+    there.close()
+
+
+def test_of_two_addresses_one_may_be_dead(elsewhere):
+    here, there = elsewhere(), elsewhere()
+    card = Card.read(there.card())
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = unused.getsockname()[1]
+    black_hole = ("192.0.2.1", 9)  # of no network
+    addresses = (("127.0.0.1", nobody), black_hole, *card.addresses)
+    here.introduce(there.process_id, card.changed(addresses=addresses))
+    assert arrives(here, there)
+
+
+def test_an_address_of_another_process_is_passed_over(elsewhere):
+    here, there, stranger = elsewhere(), elsewhere(), elsewhere()
+    card = Card.read(there.card())
+    addresses = (*Card.read(stranger.card()).addresses, *card.addresses)
+    here.introduce(there.process_id, card.changed(addresses=addresses))
+    assert arrives(here, there)
+    assert stranger.statistics()["links"] == 0
+
+
+def test_where_nobody_answers_the_error_says_what_was_tried(elsewhere):
+    here, there = elsewhere(), elsewhere()
+    card = Card.read(there.card())
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = unused.getsockname()[1]
+    dead = card.changed(addresses=(("127.0.0.1", nobody),))
+    here.introduce(there.process_id, dead)
+    with pytest.raises(ActorUnavailable, match=f"127.0.0.1:{nobody}"):
+        here.export(bytes(MB), there.process_id)
+    assert here.statistics()["used"] == 0
+
+
+def test_after_a_failure_the_choice_is_made_anew(elsewhere):
+    here, there = elsewhere(), elsewhere()
+    card = Card.read(there.card())
+    here.introduce(there.process_id, card.changed(transports=OFI))
+    with pytest.raises(ActorUnavailable):
+        here.export(bytes(MB), there.process_id)
+    here.introduce(there.process_id, there.card())
+    assert eventually(lambda: exported(here, there))
+    assert arrives(here, there)
+
+
+def exported(here: DataPlane, there: DataPlane) -> bool:
+    try:
+        here.revoke(here.export(b"x", there.process_id))
+    except (ActorUnavailable, ActorDied):
+        return False
+    return True
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_an_ipv6_address_alone_is_enough(elsewhere):
+    try:
+        here, there = elsewhere(bind="::1"), elsewhere(bind="::1")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    assert [ip for ip, _ in Card.read(there.card()).addresses] == ["::1"]
+    assert introduced(here, there)
+
+
+def test_another_key_is_not_let_in(elsewhere, new_id):
+    there = elsewhere()
+    with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
+        stranger = DataPlane(directory, new_id(), b"another key", transports=ALL)
+        stranger.introduce(there.process_id, there.card())
+        with pytest.raises(ActorUnavailable, match="key"):
+            stranger.export(bytes(MB), there.process_id)
+        stranger.close()
+    assert there.statistics()["links"] == 0
+
+
+@pytest.mark.parametrize("names", [[], ["ib"], ["tcp", "ib"]])
+def test_unknown_transports_are_refused(directory, new_id, names):
+    with pytest.raises(ValueError, match="shm, ofi, tcp"):
+        DataPlane(directory, new_id(), KEY, transports=names)
+
+
+def test_what_is_no_address_is_refused(directory, new_id):
+    with pytest.raises(ValueError, match="cannot listen for other hosts on host.name"):
+        DataPlane(directory, new_id(), KEY, transports=ALL, bind="host.name")
+
+
+@pytest.mark.parametrize("card", [b"", b"MCRD", bytes(60), bytes(2000)])
+def test_what_is_no_card_is_refused(new_plane, card):
+    plane = new_plane(transports=ALL)
+    with pytest.raises(ValueError, match="no card of process"):
+        plane.introduce(1 << 50, card)
+
+
+def test_nor_is_the_card_of_another(new_plane):
+    here, there = new_plane(transports=ALL), new_plane(transports=ALL)
+    with pytest.raises(ValueError, match="no card of process"):
+        here.introduce(1 << 50, there.card())
+
+
+def test_a_closed_plane_leaves_no_card_behind(directory, new_id):
+    plane = DataPlane(directory, new_id(), KEY, transports=ALL)
+    assert list(Path(directory).glob("*.card"))
+    plane.close()
+    assert not list(Path(directory).glob("*.card"))
+    assert not list(Path(directory).glob("*.new"))

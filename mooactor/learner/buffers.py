@@ -108,7 +108,11 @@ def _of_array(array: np.ndarray[Any, Any], written: bool) -> Buffer:
 
 def _of_torch(tensor: Any, written: bool) -> Buffer:
     memory, finish = tensor, None
-    if not tensor.is_cpu or not tensor.is_contiguous():
+    if tensor.is_cuda:
+        memory = _copy_of_cuda(tensor)
+        if written:
+            finish = _copier(_copy_to_cuda, tensor, memory)
+    elif not tensor.is_cpu or not tensor.is_contiguous():
         memory = tensor.detach().cpu().contiguous()
         if written:
             finish = _copier(_copy_torch, tensor, memory)
@@ -126,12 +130,25 @@ def _copier(copy: Callable[[Any, Any], object], to: Any, memory: Any) -> Any:
     return lambda: copy(to, memory)
 
 
+def _copy_of_cuda(tensor: Any) -> Any:
+    """A CUDA tensor's present value in main memory, contiguous."""
+    from mooactor.tensors import cuda
+
+    return cuda.to_host(tensor)
+
+
+def _copy_to_cuda(to: Any, memory: Any) -> None:
+    from mooactor.tensors import cuda
+
+    cuda.from_host(memory, to)
+
+
 def _copy_torch(to: Any, memory: Any) -> None:
     to.detach().copy_(memory)
 
 
 def empty_like(tensor: Any, shape: tuple[int, ...]) -> Any:
-    """A new tensor of the same kind and type, for results of another shape."""
+    """A new tensor of the same kind, type and device, for results of another shape."""
     if is_array(tensor):
         return sys.modules["numpy"].empty(shape, tensor.dtype)
-    return tensor.new_empty(shape, device="cpu")
+    return tensor.detach().new_empty(shape)

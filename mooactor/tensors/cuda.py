@@ -198,6 +198,36 @@ def _judge(origin: Origin, seen: int | None, offer: Offer) -> None:
         session.verdicts.judge(origin.sender, origin.uuid, seen, offer)
 
 
+# -- in one process --------------------------------------------------------
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A CUDA tensor's present value in main memory, contiguous: in shared memory if it
+    is large and a session runs here.
+
+    Raises:
+      OutOfMemory: the limit of shared memory is reached.
+    """
+    plain, plane = tensor.detach(), public.current()
+    if plane is None or plain.nbytes < THRESHOLD:
+        return plain.cpu().contiguous()
+    memory = plane.empty_buffer(plain.nbytes)
+    raw = plain.contiguous().view(-1).view(torch.uint8)
+    cuda_staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
+    return torch.frombuffer(memory, dtype=plain.dtype).view(plain.shape)
+
+
+def from_host(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy a contiguous tensor in main memory to a CUDA tensor of its shape and type,
+    for whatever the current stream does from now on."""
+    plain = target.detach()
+    if plain.nbytes < THRESHOLD or not plain.is_contiguous():
+        plain.copy_(source)
+        return
+    raw = plain.view(-1).view(torch.uint8)
+    cuda_staging.to_device(source.view(-1).view(torch.uint8), raw)
+
+
 # -- devices ---------------------------------------------------------------
 
 

@@ -266,16 +266,6 @@ def test_it_works_without_buffers_beside_the_pickle():
         received[0] = 1
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_tensors_on_a_gpu_arrive_on_it():
-    tensor = torch.arange(100_000.0, device="cuda:0", requires_grad=True)
-    received, beside = journey(tensor)
-    assert received.device == tensor.device
-    assert received.requires_grad
-    assert torch.equal(received, tensor)
-    assert beside == [400_000]
-
-
 def test_nothing_is_imported_before_it_is_needed():
     program = (
         "import sys\n"

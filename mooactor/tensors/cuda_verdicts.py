@@ -19,7 +19,7 @@ from mooactor.tensors.cuda_driver import CudaError, Driver
 from mooactor.tensors.cuda_pool import GRANULE
 
 _PATTERN_BYTES = 16
-_WELL = "can open it"
+WELL = "can open it"
 
 
 class Offer(NamedTuple):
@@ -27,6 +27,32 @@ class Offer(NamedTuple):
 
     handle: bytes
     pattern: bytes
+
+
+def new_offer(driver: Driver, device: int) -> Offer | None:
+    """Memory for others to try; None if this device has none that could be opened."""
+    pattern = secrets.token_bytes(_PATTERN_BYTES)
+    try:
+        address = driver.allocate(device, GRANULE)
+        if address is None:
+            return None
+        driver.write(device, address, pattern)
+        return Offer(driver.handle(device, address), pattern)
+    except CudaError:
+        return None
+
+
+def tried(driver: Driver, device: int, offer: Offer) -> str:
+    """Open another process's offer, and look: `WELL`, or what is wrong."""
+    try:
+        address = driver.open(device, offer.handle)
+        try:
+            found = driver.read(device, address, _PATTERN_BYTES)
+        finally:
+            driver.close(device, address)
+    except CudaError as error:
+        return str(error)
+    return WELL if found == offer.pattern else "opened other memory"
 
 
 class Verdicts:
@@ -46,7 +72,7 @@ class Verdicts:
         text = self._heard.get((peer, uuid))
         if text is None:
             text = self._hear(peer, uuid)
-        return None if text is None else text == _WELL
+        return None if text is None else text == WELL
 
     def reasons(self) -> dict[tuple[int, bytes], str]:
         """What each process said of each device, in its words."""
@@ -56,7 +82,7 @@ class Verdicts:
         """What a receiver is to try; None if this device cannot be shared at all."""
         with self._lock:
             if device not in self._offers:
-                self._offers[device] = self._new_offer(device)
+                self._offers[device] = new_offer(self._driver, device)
             return self._offers[device]
 
     def judge(self, owner: int, uuid: bytes, device: int | None, offer: Offer) -> None:
@@ -69,31 +95,10 @@ class Verdicts:
             if (owner, uuid) in self._judged:
                 return
             self._judged.add((owner, uuid))
-        self._tell(owner, uuid, self._tried(device, offer))
-
-    def _tried(self, device: int | None, offer: Offer) -> str:
         if device is None:
-            return "does not see this GPU"
-        try:
-            address = self._driver.open(device, offer.handle)
-            try:
-                found = self._driver.read(device, address, _PATTERN_BYTES)
-            finally:
-                self._driver.close(device, address)
-        except CudaError as error:
-            return str(error)
-        return _WELL if found == offer.pattern else "opened other memory"
-
-    def _new_offer(self, device: int) -> Offer | None:
-        pattern = secrets.token_bytes(_PATTERN_BYTES)
-        try:
-            address = self._driver.allocate(device, GRANULE)
-            if address is None:
-                return None
-            self._driver.write(device, address, pattern)
-            return Offer(self._driver.handle(device, address), pattern)
-        except CudaError:
-            return None
+            self._tell(owner, uuid, "does not see this GPU")
+        else:
+            self._tell(owner, uuid, tried(self._driver, device, offer))
 
     def _path(self, owner: int, peer: int, uuid: bytes) -> str:
         name = f"cuda-{owner:016x}-{peer:016x}-{uuid.hex()}"

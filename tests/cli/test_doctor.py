@@ -123,3 +123,22 @@ def test_a_line_shows_the_remedy_below(make: type[Finding]) -> None:
     first, second = report.line(make("limits", "low", "raise them")).splitlines()
     assert "limits" in first
     assert second.strip() == "→ raise them"
+
+
+@pytest.mark.parametrize(
+    ("tried", "state", "says"),
+    [
+        ("can open it", "ok", "within the GPU"),
+        ("cuIpcOpenMemHandle_v2: CUDA_ERROR_MAP_FAILED", "note", "host memory (cuIpc"),
+        ("", "note", "the trial failed"),
+    ],
+)
+def test_how_cuda_tensors_cross_is_tried_and_said(
+    monkeypatch: pytest.MonkeyPatch, tried: str, state: str, says: str
+) -> None:
+    pytest.importorskip("torch")
+    answers = {"-c": "True 13.0", "-m": tried}
+    monkeypatch.setattr(software, "_output", lambda _, how, what: answers[how])
+    finding = software.cuda()
+    assert finding.state == state
+    assert says in finding.detail

@@ -68,13 +68,17 @@ def torch() -> Finding:
 
 
 def cuda() -> Finding:
-    """A GPU is optional."""
+    """A GPU is optional, and so is that processes share its memory."""
     if importlib.util.find_spec("torch") is None:
         return note("CUDA", "unknown without torch")
     question = "import torch; print(torch.cuda.is_available(), torch.version.cuda)"
     available, _, built_for = _output(sys.executable, "-c", question).partition(" ")
     if available == "True":
-        return ok("CUDA", f"{built_for}; CUDA tensors cross through host memory")
+        tried = _output(sys.executable, "-m", "mooactor.tensors.cuda_probe")
+        if tried == "can open it":
+            return ok("CUDA", f"{built_for}; tensors cross within the GPU")
+        why = tried or "the trial failed"
+        return note("CUDA", f"{built_for}; tensors cross through host memory ({why})")
     if shutil.which("nvidia-smi") is None:
         return note("CUDA", "no NVIDIA driver here; tensors stay on the CPU")
     remedy = "pip install --force-reinstall torch==2.13.0 (this build sees no GPU)"

@@ -150,19 +150,21 @@ void mooi_tcp_took(struct mooi_tcp_stripe *stripe, size_t moved)
         stripe->heard = 1;
 }
 
-/* Heads, and the bodies of notes. */
+/* Heads, and the bodies of notes with the heads that follow. */
 static moo_err receive_small(struct mooi_tcp_stripe *stripe, int *drained)
 {
-    struct iovec parts[2] = {
-        {stripe->note + stripe->present.length - stripe->left, stripe->left},
-        {stripe->head + stripe->head_got,
-         MOOI_TCP_HEAD_BYTES - stripe->head_got}};
-    int from = stripe->left ? 0 : 1;
-    size_t moved;
-    moo_err err = mooi_socket_receive(stripe->watched.fd, parts + from,
-                                      2 - from, &moved);
+    size_t body = stripe->left, moved;
+    struct iovec parts[2] = {{stripe->head + stripe->head_got,
+                              MOOI_TCP_HEAD_BYTES - stripe->head_got}};
+    moo_err err;
 
-    *drained = moved < (from ? 0 : stripe->left) + parts[1].iov_len;
+    if (body) {
+        parts[1] = parts[0];
+        parts[0].iov_base = stripe->note + (stripe->present.length - body);
+        parts[0].iov_len = body;
+    }
+    err = mooi_socket_receive(stripe->watched.fd, parts, body ? 2 : 1, &moved);
+    *drained = moved < body + MOOI_TCP_HEAD_BYTES - stripe->head_got;
     mooi_tcp_took(stripe, moved);
     return err;
 }

@@ -17,6 +17,7 @@
 #define MOOI_REMOTE_H
 
 #include "transport/card.h"
+#include "transport/note.h"
 #include "transport/tcp.h"
 #include "transport/transport.h"
 
@@ -72,6 +73,9 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
 
 /* The reach of a peer, made if need be. NULL: no memory. */
 struct mooi_reach *mooi_reach_get(struct mooi_peer *peer);
+
+/* Tell the importer at the other end of the peer's link, which stands. */
+moo_err mooi_note_send(struct mooi_peer *peer, const struct mooi_note *note);
 
 /* ---- remote_owner.c: the engine's events for owners; lock not held ---- */
 
@@ -131,17 +135,5 @@ void mooi_net_close(moo_plane *plane);
 
 /* What remains is memory. Lock not held. */
 void mooi_net_fini(moo_plane *plane);
-
-/* ---- notes ---- */
-
-/*
- * The first note of an owner: "MN", version, MOOI_NOTE_SERVE, and one byte:
- * the transport (MOO_TRANSPORT_…) by which it serves. Others begin alike, with
- * a kind from MOOI_NOTE_TRANSPORT on, and are that transport's.
- */
-#define MOOI_NOTE_VERSION 1
-#define MOOI_NOTE_SERVE 1
-#define MOOI_NOTE_TRANSPORT 16
-#define MOOI_NOTE_HEAD 4
 
 #endif

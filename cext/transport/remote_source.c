@@ -292,23 +292,20 @@ void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
 static moo_err hear(moo_plane *plane, struct mooi_source *source,
                     const uint8_t *note, size_t length)
 {
-    const struct mooi_transport *by;
+    struct mooi_note parsed;
+    moo_err err = mooi_note_parse(note, length, &parsed);
 
-    if (length < MOOI_NOTE_HEAD || note[0] != 'M' || note[1] != 'N')
-        return MOO_EPROTO;
-    if (note[2] != MOOI_NOTE_VERSION)
-        return MOO_EVERSION;
-    if (note[3] != MOOI_NOTE_SERVE)
-        return source->by && note[3] >= MOOI_NOTE_TRANSPORT
-                   ? source->by->hear(plane, source, note, length)
-                   : MOO_EPROTO;
-    if (length != MOOI_NOTE_HEAD + 1 || source->by)
-        return MOO_EPROTO;
-    by = mooi_transport_by_bit(note[MOOI_NOTE_HEAD]);
-    if (!by || !by->pull || !(by->bit & plane->net->transports))
-        return MOO_EPROTO;
-    source->by = by;
-    return MOO_OK;
+    if (err != MOO_OK)
+        return err;
+    if ((parsed.kind == MOOI_NOTE_SERVE) == (source->by != NULL))
+        return MOO_EPROTO; /* it comes first, and once */
+    if (!source->by) {
+        const struct mooi_transport *by = mooi_transport_by_bit(parsed.u.serve);
+        if (!by || !(by->bit & plane->net->transports))
+            return MOO_EPROTO;
+        source->by = by;
+    }
+    return source->by->hear(plane, source, &parsed);
 }
 
 void mooi_source_note(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id,

@@ -10,13 +10,11 @@ static moo_err tcp_tell(moo_plane *plane, struct mooi_peer *peer)
 }
 
 static moo_err tcp_hear(moo_plane *plane, struct mooi_source *source,
-                        const uint8_t *note, size_t length)
+                        const struct mooi_note *note)
 {
     (void)plane;
     (void)source;
-    (void)note;
-    (void)length;
-    return MOO_EPROTO;
+    return note->kind == MOOI_NOTE_SERVE ? MOO_OK : MOO_EPROTO;
 }
 
 static moo_err tcp_pull(moo_plane *plane, struct mooi_source *source,

@@ -267,13 +267,20 @@ moo_err mooi_route_await(moo_plane *plane, uint64_t id)
 
 /* ---- what becomes of a call ---- */
 
+moo_err mooi_note_send(struct mooi_peer *peer, const struct mooi_note *note)
+{
+    uint8_t bytes[MOOI_NOTE_BYTES];
+
+    return mooi_tcp_note(peer->reach->link, bytes, mooi_note_pack(note, bytes));
+}
+
 static moo_err greet(moo_plane *plane, struct mooi_peer *peer)
 {
-    uint8_t note[MOOI_NOTE_HEAD + 1] = {'M', 'N', MOOI_NOTE_VERSION,
-                                        MOOI_NOTE_SERVE,
-                                        (uint8_t)peer->transport->bit};
-    moo_err err = mooi_tcp_note(peer->reach->link, note, sizeof note);
+    struct mooi_note note = {.kind = MOOI_NOTE_SERVE};
+    moo_err err;
 
+    note.u.serve = peer->transport->bit;
+    err = mooi_note_send(peer, &note);
     peer->slabs_sent = 0;
     if (err == MOO_OK)
         err = peer->transport->tell(plane, peer);

@@ -17,6 +17,7 @@
 #include "core/fetch.h"
 #include "core/plane.h"
 
+struct mooi_note;
 struct mooi_source;
 
 struct mooi_transport {
@@ -51,9 +52,10 @@ struct mooi_transport {
      * peer->slabs_sent on are news; the caller counts. */
     moo_err (*tell)(moo_plane *plane, struct mooi_peer *peer);
 
-    /* Importer: such a note came. MOO_EPROTO: no correct owner sends it. */
+    /* Importer: such a note came, SERVE first. MOO_EPROTO: no correct owner
+     * sends it. Fetches that wait are tried again after it. */
     moo_err (*hear)(moo_plane *plane, struct mooi_source *source,
-                    const uint8_t *note, size_t length);
+                    const struct mooi_note *note);
 
     /* Importer: begin to receive fetch->d into fetch->target. On MOO_OK
      * mooi_source_ended will be called once, later, from another thread.

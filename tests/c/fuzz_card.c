@@ -9,6 +9,17 @@
 #include <string.h>
 
 #include "transport/card.h"
+#include "transport/note.h"
+
+static void check_note(const uint8_t *data, size_t size)
+{
+    uint8_t again[MOOI_NOTE_BYTES];
+    struct mooi_note note;
+
+    if (mooi_note_parse(data, size, &note) == MOO_OK &&
+        (mooi_note_pack(&note, again) != size || memcmp(again, data, size)))
+        abort();
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -20,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (mooi_card_parse(copy, size, &card) == MOO_OK &&
         (mooi_card_pack(&card, again) != size || memcmp(again, data, size)))
         abort();
+    check_note(copy, size);
     free(copy);
     return 0;
 }
@@ -92,8 +104,53 @@ static void mutants_are_taken_whole_or_not_at_all(void)
     }
 }
 
+static size_t some_note(uint8_t *out)
+{
+    struct mooi_note note = {.kind = 1 + random() % 3};
+
+    if (note.kind == MOOI_NOTE_SERVE) {
+        note.u.serve = MOO_TRANSPORT_OFI;
+    } else if (note.kind == MOOI_NOTE_ENDPOINT) {
+        note.u.endpoint.bytes = 1 + (uint32_t)random() % 256;
+        note.u.endpoint.name[0] = 'e';
+    } else {
+        note.u.slab.index = 3;
+        note.u.slab.bytes = 1 << 20;
+        note.u.slab.key = (uint64_t)random();
+        note.u.slab.base = (uint64_t)random() << 20;
+    }
+    return mooi_note_pack(&note, out);
+}
+
+static void notes_survive_the_journey(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        uint8_t bytes[MOOI_NOTE_BYTES];
+        struct mooi_note out;
+        size_t length = some_note(bytes);
+        CHECK(mooi_note_parse(bytes, length, &out) == MOO_OK);
+        LLVMFuzzerTestOneInput(bytes, length);
+        CHECK(mooi_note_parse(bytes, length - 1, &out) == MOO_EPROTO);
+        bytes[2]++;
+        CHECK(mooi_note_parse(bytes, length, &out) == MOO_EVERSION);
+    }
+}
+
+static void neither_are_mutants_of_notes_taken_in_part(void)
+{
+    for (int i = 0; i < 300000; i++) {
+        uint8_t bytes[MOOI_NOTE_BYTES];
+        size_t length = some_note(bytes);
+        for (int k = 0; k < 3; k++)
+            bytes[(size_t)random() % length] = (uint8_t)random();
+        LLVMFuzzerTestOneInput(bytes, length);
+    }
+}
+
 int main(void)
 {
+    RUN(notes_survive_the_journey);
+    RUN(neither_are_mutants_of_notes_taken_in_part);
     RUN(cards_survive_the_journey);
     RUN(cards_of_any_other_length_are_refused);
     RUN(cards_of_another_version_are_told_from_nonsense);

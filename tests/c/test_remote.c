@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Planes that fetch from each other over TCP: values, many threads, sudden
+ * ends on either side, and processes that hold the key but misbehave.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "check.h"
+#include "transport/remote.h"
+
+#define MB ((size_t)1 << 20)
+#define ROOM (64 * MB)
+#define END_MS 10000
+
+static char directory[] = "/tmp/mooactor-test-XXXXXX";
+static const uint8_t key[MOO_KEY_BYTES] = "the session key";
+static uint64_t last_id = 0x10000;
+
+static moo_plane *open_plane(void)
+{
+    moo_serve_options options = {.transports = MOO_TRANSPORT_TCP,
+                                 .checksum = 1};
+    moo_plane *plane;
+
+    CHECK(moo_plane_open(directory, last_id += 0x10000, key, 256 * MB,
+                         &plane) == MOO_OK);
+    CHECK(moo_plane_serve(plane, &options) == MOO_OK);
+    return plane;
+}
+
+static moo_statistics look(moo_plane *plane)
+{
+    moo_statistics now;
+
+    moo_plane_statistics(plane, &now);
+    return now;
+}
+
+static int is_idle(moo_plane *plane)
+{
+    moo_statistics now = look(plane);
+
+    return !now.leases && !now.used && !now.fetches;
+}
+
+/* Bytes that depend on the place and on `seed`. */
+static char *pattern(size_t bytes, unsigned seed)
+{
+    char *data = malloc(bytes);
+
+    CHECK(data);
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (char)(i * 7 + i / 4096 + seed);
+    return data;
+}
+
+static void export_to(moo_plane *from, moo_plane *to, const void *data,
+                      size_t bytes, uint8_t *descriptor)
+{
+    CHECK(moo_export(from, data, bytes, to->id, 0, descriptor) == MOO_OK);
+    CHECK(moo_descriptor_is_remote(descriptor, MOO_DESCRIPTOR_BYTES));
+}
+
+/* ---- values ---- */
+
+static void bytes_of_every_length_arrive(void)
+{
+    static const size_t lengths[] = {1,      4095,    4096,       65535, 65536,
+                                     65537,  MB - 1,  MB,         MB + 1,
+                                     5 * MB, 8 * MB, 17 * MB + 3};
+    moo_plane *from = open_plane(), *to = open_plane();
+
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+        size_t bytes = lengths[i], got;
+        char *sent = pattern(bytes, (unsigned)i), *mine = malloc(bytes);
+        moo_fetch *fetch;
+        void *at;
+
+        export_to(from, to, sent, bytes, descriptor);
+        CHECK(moo_import(to, descriptor, sizeof descriptor, END_MS, &at,
+                         &got) == MOO_OK);
+        CHECK(got == bytes && memcmp(at, sent, bytes) == 0);
+        moo_drop(to, at);
+        export_to(from, to, sent, bytes, descriptor);
+        CHECK(moo_fetch_begin(to, descriptor, sizeof descriptor, mine, bytes,
+                              0, &fetch) == MOO_OK);
+        CHECK(moo_fetch_wait(fetch, END_MS, &at, &got) == MOO_OK);
+        CHECK(!at && got == bytes && memcmp(mine, sent, bytes) == 0);
+        moo_fetch_free(fetch);
+        free(mine);
+        free(sent);
+    }
+    CHECK_SOON(is_idle(from) && is_idle(to));
+    moo_plane_free(from);
+    moo_plane_free(to);
+}
+
+/* ---- many threads, and ends at any moment ---- */
+
+struct crowd {
+    moo_plane *from, *to;
+    unsigned seed;
+    int rounds;
+    atomic_int arrived;
+};
+
+static void fetch_once(struct crowd *crowd, unsigned *chance)
+{
+    size_t bytes = 1 + (size_t)rand_r(chance) % (2 * MB), got;
+    unsigned seed = (unsigned)rand_r(chance);
+    char *sent = pattern(bytes, seed);
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    moo_fetch *fetch;
+    void *at;
+    moo_err err;
+
+    err = moo_export(crowd->from, sent, bytes, crowd->to->id, 0, descriptor);
+    if (err == MOO_OK) {
+        err = moo_fetch_begin(crowd->to, descriptor, sizeof descriptor, NULL,
+                              0, seed % 3, &fetch);
+        if (err == MOO_OK) {
+            err = moo_fetch_wait(fetch, seed % 4 ? END_MS : 0, &at, &got);
+            if (err == MOO_OK) {
+                CHECK(got == bytes && memcmp(at, sent, bytes) == 0);
+                atomic_fetch_add(&crowd->arrived, 1);
+                moo_drop(crowd->to, at);
+            }
+            moo_fetch_free(fetch);
+        } else {
+            moo_revoke(crowd->from, descriptor, sizeof descriptor);
+        }
+    }
+    CHECK(err == MOO_OK || err == MOO_ETIMEOUT || err == MOO_ECLOSED ||
+          err == MOO_EPEER || err == MOO_ESTALE || err == MOO_EUNREACHABLE);
+    free(sent);
+}
+
+static void *fetch_often(void *argument)
+{
+    struct crowd *crowd = argument;
+    unsigned chance = __atomic_fetch_add(&crowd->seed, 1, __ATOMIC_RELAXED);
+    uint64_t tickets[8];
+
+    for (int i = 0; i < crowd->rounds; i++) {
+        fetch_once(crowd, &chance);
+        moo_plane_finished(crowd->to, tickets, 8);
+    }
+    return NULL;
+}
+
+#define THREADS 4
+
+static void run_crowd(struct crowd *crowd, void (*meanwhile)(struct crowd *))
+{
+    pthread_t threads[THREADS];
+
+    for (int i = 0; i < THREADS; i++)
+        CHECK(!pthread_create(&threads[i], NULL, fetch_often, crowd));
+    if (meanwhile)
+        meanwhile(crowd);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void threads_fetch_and_cancel_as_they_like(void)
+{
+    struct crowd crowd = {open_plane(), open_plane(), 1, 40, 0};
+
+    CHECK(moo_plane_finished_fd(crowd.to) >= 0);
+    run_crowd(&crowd, NULL);
+    CHECK(atomic_load(&crowd.arrived) > THREADS * 40 / 2);
+    CHECK_SOON(is_idle(crowd.from) && is_idle(crowd.to));
+    moo_plane_free(crowd.from);
+    moo_plane_free(crowd.to);
+}
+
+static void close_the_sender(struct crowd *crowd)
+{
+    CHECK_SOON(atomic_load(&crowd->arrived) > 3);
+    moo_plane_close(crowd->from);
+}
+
+static void close_the_receiver(struct crowd *crowd)
+{
+    CHECK_SOON(atomic_load(&crowd->arrived) > 3);
+    moo_plane_close(crowd->to);
+}
+
+static void declare_dead(struct crowd *crowd)
+{
+    CHECK_SOON(atomic_load(&crowd->arrived) > 3);
+    moo_peer_lost(crowd->to, crowd->from->id, 0);
+    moo_peer_lost(crowd->from, crowd->to->id, 0);
+}
+
+static void an_end_in_mid_work_ends_every_fetch(void)
+{
+    static void (*const ends[])(struct crowd *) = {
+        close_the_sender, close_the_receiver, declare_dead};
+
+    for (unsigned round = 0; round < 12; round++) {
+        struct crowd crowd = {open_plane(), open_plane(), round, 10, 0};
+        run_crowd(&crowd, ends[round % 3]);
+        CHECK_SOON(is_idle(crowd.to));
+        CHECK_SOON(!look(crowd.from).leases);
+        moo_plane_free(crowd.from);
+        moo_plane_free(crowd.to);
+    }
+}
+
+/* ---- kill -9 ---- */
+
+/* A child process that does one thing until it is killed. */
+static pid_t start(void (*play)(int socket), int *socket)
+{
+    int ends[2];
+    pid_t pid;
+
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+    pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        close(ends[0]);
+        last_id += (uint64_t)1 << 40;
+        play(ends[1]);
+        _exit(0);
+    }
+    close(ends[1]);
+    *socket = ends[0];
+    return pid;
+}
+
+/* Import whatever comes. */
+static void receive_all(int socket)
+{
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    moo_plane *plane = open_plane();
+    size_t bytes;
+    void *at;
+
+    CHECK(send(socket, &plane->id, 8, 0) == 8);
+    while (recv(socket, descriptor, sizeof descriptor, 0) > 0)
+        if (moo_import(plane, descriptor, sizeof descriptor, END_MS, &at,
+                       &bytes) == MOO_OK)
+            moo_drop(plane, at);
+}
+
+/* Export to the process whose id came, until killed. */
+static void send_all(int socket)
+{
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    moo_plane *plane = open_plane();
+    char *data = pattern(4 * MB, 1);
+    uint64_t to;
+
+    CHECK(recv(socket, &to, 8, 0) == 8);
+    while (moo_export(plane, data, 4 * MB, to, 0, descriptor) == MOO_OK &&
+           send(socket, descriptor, sizeof descriptor, MSG_NOSIGNAL) > 0)
+        ;
+    for (;;)
+        pause();
+}
+
+static void kill_it(pid_t pid, int socket)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(socket);
+}
+
+static void a_killed_receiver_leaves_no_lease(void)
+{
+    char *data = pattern(4 * MB, 1);
+    unsigned chance = 5;
+
+    for (int round = 0; round < 20; round++) {
+        uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+        uint64_t id;
+        int socket;
+        pid_t pid;
+        moo_plane *plane;
+
+        last_id += 0x10000;
+        pid = start(receive_all, &socket);
+        plane = open_plane();
+        CHECK(recv(socket, &id, 8, 0) == 8);
+        for (int n = rand_r(&chance) % 10; n >= 0; n--) {
+            CHECK(moo_export(plane, data, 4 * MB, id, 0, descriptor) ==
+                  MOO_OK);
+            CHECK(send(socket, descriptor, sizeof descriptor, 0) > 0);
+        }
+        kill_it(pid, socket);
+        CHECK_SOON(is_idle(plane) && !look(plane).links);
+        moo_plane_free(plane);
+    }
+    free(data);
+}
+
+static void a_killed_senders_fetches_end(void)
+{
+    unsigned chance = 6;
+
+    for (int round = 0; round < 20; round++) {
+        moo_fetch *fetches[10];
+        int socket, count = 1 + rand_r(&chance) % 10, begun = 0;
+        pid_t pid;
+        moo_plane *plane;
+
+        last_id += 0x10000;
+        pid = start(send_all, &socket);
+        plane = open_plane();
+        CHECK(send(socket, &plane->id, 8, 0) == 8);
+        while (begun < count) {
+            uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+            CHECK(recv(socket, descriptor, sizeof descriptor, 0) > 0);
+            CHECK(moo_fetch_begin(plane, descriptor, sizeof descriptor, NULL,
+                                  0, 0, &fetches[begun++]) == MOO_OK);
+        }
+        kill_it(pid, socket);
+        while (begun--) {
+            size_t bytes;
+            void *at;
+            moo_err err = moo_fetch_wait(fetches[begun], END_MS, &at, &bytes);
+            CHECK(err == MOO_OK || err == MOO_EPEER);
+            if (err == MOO_OK)
+                moo_drop(plane, at);
+            moo_fetch_free(fetches[begun]);
+        }
+        CHECK_SOON(is_idle(plane) && !look(plane).links);
+        moo_plane_free(plane);
+    }
+}
+
+/* ---- those who hold the key and misbehave ---- */
+
+struct rogue {
+    struct mooi_tcp *tcp;
+    struct mooi_tcp_link *_Atomic up;
+    atomic_int down;
+    atomic_int ended;
+    moo_err result;
+};
+
+static void rogue_up(void *context, struct mooi_tcp_link *link, uint64_t peer,
+                     int incoming)
+{
+    struct rogue *rogue = context;
+
+    (void)peer;
+    (void)incoming;
+    mooi_tcp_hold(link);
+    atomic_store(&rogue->up, link);
+}
+
+static void rogue_down(void *context, struct mooi_tcp_link *link,
+                       uint64_t peer, moo_err why)
+{
+    struct rogue *rogue = context;
+
+    (void)link;
+    (void)peer;
+    (void)why;
+    atomic_fetch_add(&rogue->down, 1);
+}
+
+static moo_err rogue_source(void *context, uint64_t peer,
+                            const struct mooi_lease_name *name,
+                            uint64_t offset, uint64_t length,
+                            const void **data)
+{
+    (void)context;
+    (void)peer;
+    (void)name;
+    (void)offset;
+    (void)length;
+    (void)data;
+    return MOO_ESTALE;
+}
+
+static void rogue_name(void *context, uint64_t peer,
+                       const struct mooi_lease_name *name)
+{
+    (void)context;
+    (void)peer;
+    (void)name;
+}
+
+static void rogue_note(void *context, struct mooi_tcp_link *link,
+                       uint64_t peer, const uint8_t *bytes, size_t length)
+{
+    (void)context;
+    (void)link;
+    (void)peer;
+    (void)bytes;
+    (void)length;
+}
+
+static void rogue_fetched(void *context, void *cookie, moo_err result)
+{
+    struct rogue *rogue = context;
+
+    (void)cookie;
+    rogue->result = result;
+    atomic_fetch_add(&rogue->ended, 1);
+}
+
+static void open_rogue(struct rogue *rogue, uint64_t id)
+{
+    struct mooi_tcp_events events = {rogue,        rogue_up,   rogue_down,
+                                     rogue_source, rogue_name, rogue_name,
+                                     rogue_note,   rogue_fetched};
+    struct mooi_tcp_options options = {.id = id};
+
+    memset(rogue, 0, sizeof *rogue);
+    memcpy(options.key, key, sizeof options.key);
+    CHECK(mooi_tcp_open(&options, &events, &rogue->tcp) == MOO_OK);
+}
+
+static void close_rogue(struct rogue *rogue)
+{
+    if (atomic_load(&rogue->up))
+        mooi_tcp_rele(rogue->up);
+    mooi_tcp_close(rogue->tcp);
+}
+
+static void call_plane(struct rogue *rogue, moo_plane *plane)
+{
+    struct mooi_tcp_link *link;
+
+    CHECK(mooi_tcp_connect(rogue->tcp, plane->id, plane->net->card.address,
+                           plane->net->card.addresses, &link) == MOO_OK);
+    CHECK_SOON(atomic_load(&rogue->up));
+}
+
+static void an_owners_nonsense_ends_its_link_and_nothing_else(void)
+{
+    static const struct {
+        size_t length;
+        uint8_t bytes[8];
+    } notes[] = {{1, "M"},
+                 {4, {'M', 'N', 1, 1}},
+                 {5, {'M', 'N', 1, 1, 0}},
+                 {5, {'M', 'N', 1, 1, MOO_TRANSPORT_SHM}},
+                 {5, {'M', 'N', 1, 1, 64}},
+                 {5, {'M', 'N', 2, 1, MOO_TRANSPORT_TCP}},
+                 {5, {'M', 'N', 1, 99, MOO_TRANSPORT_TCP}},
+                 {6, {'M', 'N', 1, 1, MOO_TRANSPORT_TCP, 0}},
+                 {5, {'X', 'N', 1, 1, MOO_TRANSPORT_TCP}}};
+    moo_plane *plane = open_plane();
+
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        struct rogue rogue;
+        open_rogue(&rogue, last_id += 0x10000);
+        call_plane(&rogue, plane);
+        CHECK(mooi_tcp_note(rogue.up, notes[i].bytes, notes[i].length) ==
+              MOO_OK);
+        CHECK_SOON(atomic_load(&rogue.down) == 1);
+        close_rogue(&rogue);
+    }
+    CHECK_SOON(!look(plane).links);
+    moo_plane_free(plane);
+}
+
+/* A descriptor that some process made up: nothing comes of it. */
+static void made_up_descriptors_do_no_harm(void)
+{
+    moo_plane *from = open_plane(), *to = open_plane();
+    struct mooi_descriptor d;
+    uint8_t good[MOO_DESCRIPTOR_BYTES], bad[MOO_DESCRIPTOR_BYTES];
+    char *sent = pattern(MB, 3);
+    size_t bytes;
+    void *at;
+
+    export_to(from, to, sent, MB, good);
+    for (int i = 0; i < 6; i++) {
+        CHECK(mooi_descriptor_parse(good, sizeof good, &d) == MOO_OK);
+        d.lease += i == 0;
+        d.generation += i == 1;
+        d.slab += i == 2 ? 50 : 0;
+        d.offset += i == 3 ? 64 * MB : 0;
+        d.length += i == 4 ? 2 * MB : 0;
+        d.lease = i == 5 ? UINT32_MAX : d.lease;
+        mooi_descriptor_pack(&d, bad);
+        CHECK(moo_import(to, bad, sizeof bad, END_MS, &at, &bytes) != MOO_OK);
+    }
+    moo_drop(to, NULL);
+    free(sent);
+    moo_plane_free(from);
+    moo_plane_free(to);
+}
+
+static void an_importer_gets_what_it_was_granted_and_nothing_else(void)
+{
+    moo_plane *owner = open_plane(), *friend = open_plane();
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    struct mooi_address address[4];
+    struct mooi_descriptor d;
+    struct mooi_lease_name name;
+    struct rogue rogue;
+    char *sent = pattern(MB, 3), *stolen = calloc(1, MB);
+    size_t count, bytes;
+    uint64_t id = last_id += 0x10000;
+    void *at;
+
+    /* The owner calls the rogue, as it must, with a lease of its own. */
+    open_rogue(&rogue, id);
+    count = mooi_tcp_addresses(rogue.tcp, address, 4);
+    pthread_mutex_lock(&owner->lock);
+    struct mooi_reach *reach = mooi_reach_get(mooi_peer_get(owner, id));
+    reach->has_card = reach->introduced = 1;
+    reach->card.transports = MOO_TRANSPORT_TCP;
+    reach->card.addresses = (uint32_t)count;
+    memcpy(reach->card.address, address, sizeof address);
+    pthread_mutex_unlock(&owner->lock);
+    CHECK(moo_export(owner, sent, 100, id, 0, descriptor) == MOO_OK);
+    CHECK_SOON(atomic_load(&rogue.up));
+
+    export_to(owner, friend, sent, MB, descriptor);
+    CHECK(mooi_descriptor_parse(descriptor, sizeof descriptor, &d) == MOO_OK);
+    name = (struct mooi_lease_name){d.slab, d.lease, d.generation};
+    CHECK(mooi_tcp_fetch(rogue.up, &name, d.offset, MB, stolen, &name) ==
+          MOO_OK);
+    CHECK_SOON(atomic_load(&rogue.ended) == 1);
+    CHECK(rogue.result == MOO_ESTALE && !memchr(stolen, 8, MB));
+    CHECK(mooi_tcp_release(rogue.up, &name) == MOO_OK);
+    CHECK(moo_import(friend, descriptor, sizeof descriptor, END_MS, &at,
+                     &bytes) == MOO_OK);
+    CHECK(bytes == MB && memcmp(at, sent, MB) == 0);
+    moo_drop(friend, at);
+    close_rogue(&rogue);
+    CHECK_SOON(is_idle(owner));
+    free(sent);
+    free(stolen);
+    moo_plane_free(owner);
+    moo_plane_free(friend);
+}
+
+static void remove_directory(void)
+{
+    char command[64];
+
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    if (system(command))
+        perror(command);
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(directory));
+    RUN(a_killed_receiver_leaves_no_lease);
+    RUN(a_killed_senders_fetches_end);
+    RUN(bytes_of_every_length_arrive);
+    RUN(threads_fetch_and_cancel_as_they_like);
+    RUN(an_end_in_mid_work_ends_every_fetch);
+    RUN(an_owners_nonsense_ends_its_link_and_nothing_else);
+    RUN(made_up_descriptors_do_no_harm);
+    RUN(an_importer_gets_what_it_was_granted_and_nothing_else);
+    remove_directory();
+    return 0;
+}

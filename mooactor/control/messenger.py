@@ -150,9 +150,17 @@ class Messenger:
         # Asking first is three times cheaper than the exception of a vain recv.
         return self.take() if zmq_poll(self._inbox_only, 0) else None
 
-    def take(self) -> bytes:
-        """The next message, which must be there."""
-        _recv(self._inbox)  # the connection's identity; who sent is in the envelope
+    def take(self) -> bytes | None:
+        """The next message, without asking first whether there is one.
+
+        The socket may say that it is readable and then have nothing: when a peer
+        was killed while its message was on the way.
+        """
+        try:
+            # The connection's identity; who sent is in the envelope.
+            _recv(self._inbox, zmq.NOBLOCK)
+        except zmq.Again:
+            return None
         message: bytes = _recv(self._inbox)
         return message
 

@@ -4,22 +4,35 @@
 #include <string.h>
 
 #include "core/plane.h"
-#include "transport/transport.h"
+#include "transport/remote.h"
+
+/* An owner that took us to be of its host, when it knew nothing of us yet, may
+ * have learnt better and called over a network. */
+static int has_called(moo_plane *plane, uint64_t owner)
+{
+    const struct mooi_source *source;
+
+    if (!plane->net || mooi_owner_find(plane, owner))
+        return 0;
+    source = mooi_source_find(plane, owner);
+    return source && source->link;
+}
 
 static moo_err guard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                      struct mooi_descriptor *out)
 {
-    int closed;
+    moo_err err;
 
     if (atomic_load(&plane->forked))
         return MOO_EFORK;
     pthread_mutex_lock(&plane->lock);
-    closed = plane->closed;
     mooi_owners_reap(plane);
+    err = plane->closed ? MOO_ECLOSED
+                        : mooi_descriptor_parse(descriptor, bytes, out);
+    if (err == MOO_OK && has_called(plane, out->owner))
+        out->flags |= MOOI_REMOTE;
     pthread_mutex_unlock(&plane->lock);
-    if (closed)
-        return MOO_ECLOSED;
-    return mooi_descriptor_parse(descriptor, bytes, out);
+    return err;
 }
 
 /* Take the lease: only one import of a descriptor can succeed. */

@@ -284,8 +284,7 @@ def test_a_hundred_kills_at_any_point_leave_nothing(plane, new_worker, victim):
         if kept and chance.random() < 0.7:
             kept[-1].wait(chance.random() * 0.01)
         worker.kill()
-        for fetch in kept:
-            assert fetch.wait(5)
+        assert all(fetch.wait(5) for fetch in kept)
         del kept
         gc.collect()
         assert eventually(lambda: bound(plane, links=0))

@@ -4,6 +4,7 @@
  * random moments of random operations. Whatever happens, the survivors see
  * the same outcome of every operation, soon, and go on together.
  *
+ * They are on one host, on as many as there are members, and on two.
  * The argument is the number of rounds.
  */
 #include "collective_fixture.h"
@@ -79,6 +80,7 @@ static pid_t start(struct ranks *ranks, struct record *record, uint32_t limit)
         work_on(ranks, record, limit);
         _exit(0);
     }
+    ranks->joined++; /* the next one's host is another */
     return pid;
 }
 
@@ -111,9 +113,10 @@ static void check_same(const struct record *a, const struct record *b)
     }
 }
 
-static void survivors_agree(unsigned *random)
+static void survivors_agree(unsigned *random, uint32_t hosts)
 {
     struct ranks ranks = ranks_new(MEMBERS, 2);
+    ranks.hosts = hosts;
     struct record *records = records_new();
     pid_t pids[MEMBERS];
     int status[MEMBERS];
@@ -239,8 +242,11 @@ int main(int argc, char **argv)
     a_stopped_member_is_waited_for();
     below_min_size_a_group_waits_for_a_newcomer();
     when_all_have_died_newcomers_start_afresh();
-    for (int round = 0; round < rounds; round++)
-        survivors_agree(&random);
+    for (int round = 0; round < rounds; round++) {
+        survivors_agree(&random, 0);
+        survivors_agree(&random, MEMBERS);     /* a ring of all */
+        survivors_agree(&random, MEMBERS / 2); /* of two pairs */
+    }
     puts("test_collective_death: ok");
     return 0;
 }

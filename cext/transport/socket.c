@@ -352,6 +352,9 @@ moo_err mooi_socket_skip(int fd, size_t length, size_t *moved)
     return mooi_socket_receive(fd, &part, 1, moved);
 }
 
+/* Silence counts from when something was sent, and only once the kernel has
+ * sent it again in vain: that what was seen unacknowledged now and some time
+ * ago was so all the time, it alone knows. */
 uint64_t mooi_socket_silent_ms(int fd, struct mooi_silence *silence)
 {
     struct tcp_info info = {0};
@@ -364,7 +367,7 @@ uint64_t mooi_socket_silent_ms(int fd, struct mooi_silence *silence)
         return 0;
     }
     heard = now - (uint64_t)info.tcpi_last_ack_recv * 1000000u;
-    if (!silence->since_ns)
+    if (!silence->since_ns || (!info.tcpi_retransmits && !info.tcpi_probes))
         silence->since_ns = now;
     if (silence->since_ns < heard)
         silence->since_ns = heard;

@@ -39,10 +39,10 @@
 #define MOOI_TCP_OUTBOX_MAX ((size_t)4 << 20)
 /* Whoever does not acknowledge for so long is gone. With the ticks below, a cut
  * link is found within 3 s. */
-#define MOOI_TCP_SILENT_MS 1750
+#define MOOI_TCP_SILENT_MS 1400
 #define MOOI_TCP_TICK_CONTACT_MS 50
 #define MOOI_TCP_TICK_BUSY_MS 250
-#define MOOI_TCP_TICK_IDLE_MS 750
+#define MOOI_TCP_TICK_IDLE_MS 500
 /* To epoll: report nothing but the end. */
 #define MOOI_TCP_QUIET EPOLLET
 

@@ -88,18 +88,32 @@ static moo_err begin_answer(struct mooi_tcp_stripe *stripe)
     return MOO_OK;
 }
 
+/* What is still to be sent of the answer: its head, and the data. Returns how
+ * many parts there are. */
+static int rest(struct mooi_tcp_stripe *stripe, struct iovec parts[2])
+{
+    uint32_t length = first(stripe)->length, at = stripe->answered;
+    char *data = (char *)stripe->data;
+
+    if (at < MOOI_TCP_HEAD_BYTES) {
+        parts[0] = (struct iovec){stripe->answer + at,
+                                  MOOI_TCP_HEAD_BYTES - at};
+        parts[1] = (struct iovec){data, length};
+        return length ? 2 : 1;
+    }
+    at -= MOOI_TCP_HEAD_BYTES;
+    parts[0] = (struct iovec){data + at, length - at};
+    return 1;
+}
+
 /* MOO_ETIMEOUT: the socket is full. */
 static moo_err go_on(struct mooi_tcp_stripe *stripe)
 {
-    uint32_t length = first(stripe)->length, at = stripe->answered;
-    uint32_t sent = at > MOOI_TCP_HEAD_BYTES ? at - MOOI_TCP_HEAD_BYTES : 0;
-    struct iovec parts[2] = {
-        {stripe->answer + at, MOOI_TCP_HEAD_BYTES - at},
-        {(char *)stripe->data + sent, length - sent}};
-    int from = at >= MOOI_TCP_HEAD_BYTES;
+    uint32_t length = first(stripe)->length;
+    struct iovec parts[2];
+    int count = rest(stripe, parts);
     size_t moved;
-    moo_err err = mooi_socket_send(stripe->watched.fd, parts + from, 2 - from,
-                                   0, &moved);
+    moo_err err = mooi_socket_send(stripe->watched.fd, parts, count, 0, &moved);
 
     stripe->answered += (uint32_t)moved;
     if (err != MOO_OK)

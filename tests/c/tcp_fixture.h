@@ -168,8 +168,20 @@ static inline void close_side(struct side *side)
     pthread_cond_destroy(&side->changed);
 }
 
+static inline int count_of(struct side *side, const int *counter)
+{
+    int count;
+
+    pthread_mutex_lock(&side->lock);
+    count = *counter;
+    pthread_mutex_unlock(&side->lock);
+    return count;
+}
+
 /* Wait until a counter of a side, or a fetch's `done`, is at least `least`. */
-static inline void await(struct side *side, const int *counter, int least)
+#define await(side, counter, least) await_at(side, counter, least, __LINE__)
+static inline void await_at(struct side *side, const int *counter, int least,
+                            int line)
 {
     struct timespec end;
 
@@ -177,7 +189,12 @@ static inline void await(struct side *side, const int *counter, int least)
     end.tv_sec += 15;
     pthread_mutex_lock(&side->lock);
     while (*counter < least)
-        CHECK(!pthread_cond_timedwait(&side->changed, &side->lock, &end));
+        if (pthread_cond_timedwait(&side->changed, &side->lock, &end)) {
+            fprintf(stderr, "line %d: %d of %d came; %d up, %d down: %s\n",
+                    line, *counter, least, side->ups, side->downs,
+                    side->reason);
+            exit(1);
+        }
     pthread_mutex_unlock(&side->lock);
 }
 

@@ -57,6 +57,8 @@ static moo_err move(moo_group *group, struct range range, bool sends,
               : mooi_pipe_receive(&ring->links.from[link], parts, count, &n);
     *done += (uint32_t)n;
     *moved |= n > 0;
+    if (!sends && !n)
+        mooi_pipe_expect(&ring->links.from[link], 1);
     return err;
 }
 

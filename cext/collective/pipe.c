@@ -18,11 +18,12 @@
 #define ASK_S 1
 #define ASK_TIMES 1
 #define SILENT_MS 2000
+#define EXPECT_MOST (256 << 10)
 
 void mooi_pipe_open(struct mooi_pipe *pipe, int fd, bool receives)
 {
     static const int on = 1, idle = IDLE_S, ask = ASK_S, times = ASK_TIMES;
-    *pipe = (struct mooi_pipe){.fd = fd};
+    *pipe = (struct mooi_pipe){.fd = fd, .expected = 1};
     if (!receives)
         return;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -50,6 +51,15 @@ moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
 {
     moo_err err = mooi_socket_receive(pipe->fd, parts, count, moved);
     return err == MOO_ETIMEOUT ? MOO_OK : err;
+}
+
+void mooi_pipe_expect(struct mooi_pipe *pipe, uint64_t bytes)
+{
+    int expected = bytes < EXPECT_MOST ? (int)bytes : EXPECT_MOST;
+    if (expected != pipe->expected)
+        setsockopt(pipe->fd, SOL_SOCKET, SO_RCVLOWAT, &expected,
+                   sizeof expected);
+    pipe->expected = expected;
 }
 
 bool mooi_pipe_silent(struct mooi_pipe *pipe)

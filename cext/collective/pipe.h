@@ -14,6 +14,7 @@
 
 struct mooi_pipe {
     int fd; /* -1: none */
+    int expected; /* bytes that make it ready to receive */
     struct mooi_silence silence;
 };
 
@@ -27,6 +28,10 @@ moo_err mooi_pipe_send(struct mooi_pipe *pipe, const struct iovec *parts,
                        int count, size_t *moved);
 moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
                           int count, size_t *moved);
+
+/* From now on it counts as ready to receive only with `bytes`, which must be
+ * on their way whatever this end does; a poll then wakes less often. */
+void mooi_pipe_expect(struct mooi_pipe *pipe, uint64_t bytes);
 
 /* Whether the other end's machine has not answered for too long. To be looked
  * at a few times a second at the sending end; the receiving end's own error

@@ -251,6 +251,8 @@ static moo_err pull(moo_group *group, moo_work *work, bool *moved,
         mooi_pipe_receive(&group->ring->links.from[0], parts, count, &got);
     *moved |= got > 0;
     *blocked = got == 0;
+    if (*blocked) /* left needs nothing of ours to complete this step */
+        mooi_pipe_expect(&group->ring->links.from[0], rest - stream->landed);
     if (in->step >= plan->reduce) {
         in->at += got;
     } else {

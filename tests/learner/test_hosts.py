@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: MIT
+"""Learner groups on two hosts with a cable between them, which can be pulled."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mooactor.tensors import collective
+from tests.learner.hosts import Cable, Ranks, ip, why_not
+
+_reason = why_not()
+pytestmark = pytest.mark.skipif(_reason is not None, reason=str(_reason))
+
+# In bytes: what may come on top of the data: headers of packets, acknowledgements.
+OVERHEAD = 1.1
+
+
+@pytest.fixture
+def cable() -> Iterator[Cable]:
+    made = Cable()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ranks() -> Iterator[Callable[..., Ranks]]:
+    """``ranks(cable, "aabb")``: one member on each of these hosts."""
+    made: list[Ranks] = []
+
+    def make(cable: Cable, hosts: str, **options: Any) -> Ranks:
+        where = [cable.namespace[host] for host in hosts]
+        made.append(Ranks(where, list(hosts), **options))
+        return made[-1]
+
+    yield make
+    for group in made:
+        group.close()
+
+
+def sums(elements: int, size: int) -> list[float]:
+    def one(i: int) -> int:
+        return sum(i % 1000 + rank for rank in range(size))
+
+    first, last = range(7), range(elements - 7, elements)
+    return [0, float(sum(map(one, first))), float(sum(map(one, last)))]
+
+
+@pytest.mark.parametrize("hosts", ["ab", "abab", "aaab"])
+@pytest.mark.parametrize("elements", [9, 30_000, 3_000_000])
+def test_a_sum_crosses_the_link_once_each_way(
+    cable: Cable, ranks: Any, hosts: str, elements: int
+) -> None:
+    group = ranks(cable, hosts)
+    before = cable.sent("a"), cable.sent("b")
+    assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
+    if elements == 3_000_000:
+        for host, had in zip("ab", before, strict=True):
+            assert cable.sent(host) - had < elements * 4 * OVERHEAD
+
+
+def test_where_all_share_a_host_nobody_has_a_socket(cable: Cable, ranks: Any) -> None:
+    assert ranks(cable, "aaa").do("sockets") == [0, 0, 0]
+    assert ranks(cable, "ab").do("sockets") == [2, 2]
+
+
+@pytest.mark.parametrize("families", [(4,), (6,), (4, 6)])
+def test_any_family_of_addresses_will_do(ranks: Any, families: tuple[int]) -> None:
+    cable = Cable(families)
+    try:
+        assert ranks(cable, "ab").do("sum", 50_000) == [sums(50_000, 2)] * 2
+    finally:
+        cable.close()
+
+
+def test_of_two_links_one_that_is_dead_is_passed_over(cable: Cable, ranks: Any) -> None:
+    cable.add_link("up1", 2)
+    space = cable.namespace["b"]
+    # Its addresses are there, but nothing answers: as behind a broken switch.
+    ip(*f"-n {cable.namespace['a']} link set up0 down".split())
+    ip(*f"-n {space} route add blackhole 10.99.1.1/32".split())
+    assert ranks(cable, "ab").do("sum", 50_000) == [sums(50_000, 2)] * 2
+
+
+@pytest.mark.parametrize("hosts", ["ab", "abab"])
+@pytest.mark.parametrize("elements", [10, 2_000_000])
+def test_a_pulled_cable_is_one_error_for_all_and_not_the_end(
+    cable: Cable, ranks: Any, hosts: str, elements: int
+) -> None:
+    group = ranks(cable, hosts)
+    group.tell("sum_until_failure", elements)
+    _wait_until_busy(cable)
+    cable.set("down")
+    seen = group.answers()
+    cable.set("up")
+    assert max(answer[-1] for answer in seen) < 3.0
+    count, status, rank, epoch, _, left, text, _ = seen[0]
+    assert status == collective.EPEER and not left
+    assert text.startswith("the connection between rank ")
+    for answer in seen:
+        assert answer[:4] == [count, status, rank, epoch] and answer[6] == text
+    assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
+
+
+def _wait_until_busy(cable: Cable) -> None:
+    """Until bytes of operations have crossed the link for some time."""
+    before, until = cable.sent("a"), time.monotonic() + 10
+    while cable.sent("a") < before + 20_000:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_while_the_cable_is_out_each_call_ends_in_the_same_error(
+    cable: Cable, ranks: Any
+) -> None:
+    group = ranks(cable, "ab")
+    assert [answer[0] for answer in group.do("status")] == [0, 0]
+    cable.set("down")
+    for _ in range(2):
+        seen = group.do("status")
+        assert {answer[0] for answer in seen} == {collective.EPEER}
+        assert len({answer[1] for answer in seen}) == 1
+        assert max(answer[-1] for answer in seen) < 3.5
+    cable.set("up")
+    assert [answer[0] for answer in group.do("status")] == [0, 0]
+
+
+def test_a_killed_process_on_the_other_host_is_named_within_a_second(
+    cable: Cable, ranks: Any
+) -> None:
+    group = ranks(cable, "abab")
+    group.tell("sum_until_failure", 2_000_000)
+    _wait_until_busy(cable)
+    group.processes[1].send_signal(signal.SIGKILL)
+    seen = [answer for answer in group.answers() if answer is not None]
+    assert len(seen) == 3
+    assert {tuple(answer[1:3]) for answer in seen} == {(collective.EPEER, 1)}
+    assert max(answer[-1] for answer in seen) < 1.0
+    states = [answer for answer in group.do("status") if answer is not None]
+    assert [state[0] for state in states] == [0, 0, 0]
+    assert [state[2:4] for state in states] == [[0, 3], [1, 3], [2, 3]]
+
+
+def test_a_stopped_process_is_waited_for(cable: Cable, ranks: Any) -> None:
+    group = ranks(cable, "ab")
+    group.tell("sum", 30_000_000)
+    _wait_until_busy(cable)
+    group.processes[1].send_signal(signal.SIGSTOP)
+    time.sleep(4)  # longer than a cut link is believed in
+    group.processes[1].send_signal(signal.SIGCONT)
+    assert group.answers() == [sums(30_000_000, 2)] * 2

@@ -15,15 +15,21 @@ from tests.learner.member import Member
 _numbers = itertools.count()
 
 
-@pytest.fixture
-def members(session: Any) -> Iterator[Callable[..., Any]]:
+# How the members reach each other: in shared memory; or, as if each were on a host
+# of its own, in a ring of connections.
+MEDIA: dict[str, dict[str, str]] = {"shm": {}, "ring": {"MOOACTOR_TRANSPORT": "tcp"}}
+
+
+@pytest.fixture(params=MEDIA)
+def members(request: Any, session: Any) -> Iterator[Callable[..., Any]]:
     """``members(n, min_size=n)``: n actors in one group, a `Group` in rank order."""
     groups: list[Any] = []
+    on = moo.on(Member, env=MEDIA[request.param])
 
     def make(
         size: int, min_size: int | None = None, timeout: float = 60.0
     ) -> moo.Group[Any]:
-        group = moo.on(Member).group(size)
+        group = on.group(size)
         groups.append(group)
         name = f"test-{next(_numbers)}"
         joined = group.join.call(name, min_size or size, size, timeout)

@@ -56,6 +56,11 @@ moo_err mooi_socket_connect(const struct mooi_address *address, int *fd);
  * failed, see errno. */
 moo_err mooi_socket_connected(int fd);
 
+/* Bulk is about to be sent: if the path is short, keep the queue of what is
+ * sent short, too; otherwise the kernel sizes it. Returns whether it was done;
+ * if not, a later try may know the path better. */
+int mooi_socket_keep_short(int fd);
+
 /* Send or receive what goes at once. MOO_OK: *moved bytes, more than 0.
  * MOO_ETIMEOUT: none now. MOO_EPEER: the other side hung up, or was silent for
  * too long. MOO_ESYS: see errno. At most 8 parts; their lengths' sum is not

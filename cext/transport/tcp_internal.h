@@ -143,7 +143,8 @@ struct mooi_tcp_stripe {
     uint8_t answer[MOOI_TCP_HEAD_BYTES];
     uint32_t answered; /* bytes of it, head included */
     const char *data;
-    int sourced; /* the data are out */
+    int sourced;    /* the data are out */
+    int kept_short; /* mooi_socket_keep_short was done */
 
     /* the thread only */
     int heard; /* anything, since the last tick */

@@ -175,6 +175,7 @@ void mooi_tcp_bring_up(struct mooi_tcp_link *link)
     link->announced = 1;
     mooi_tcp_unlock(engine);
     mooi_tcp_end_broken(engine);
+    engine->next_tick_ns = 0;
     engine->events.up(engine->events.context, link, link->peer,
                       link->incoming);
     /* only now: `up` comes before whatever they send */

@@ -46,6 +46,8 @@ static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)
                        "the other side's machine does not answer");
     else
         ping(stripe);
+    if (!stripe->link->incoming && !stripe->kept_short)
+        stripe->kept_short = mooi_socket_keep_short(stripe->watched.fd);
     return stripe->asks_count || stripe->unserved || stripe->silence.since_ns
                ? BUSY
                : SLOW;

@@ -50,7 +50,8 @@ ffibuilder.set_source(
     include_dirs=[str(ROOT / "include"), str(ROOT)],
     depends=dependencies(),
     extra_compile_args=compile_arguments(),
-    extra_link_args=["-pthread"],
+    # dlopen of libfabric, which is in libdl before glibc 2.34
+    extra_link_args=["-pthread", "-ldl"],
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fabric_end.c: how reads end. One that is doomed ends when the device has
+ * given back all its pieces; if it does not within the grace, they are taken
+ * away from it (fabric_cut.c).
+ */
+#include "transport/fabric_internal.h"
+
+#ifdef MOOI_FABRIC_BUILT
+
+#include <stdlib.h>
+
+void mooi_fabric_end(struct mooi_fabric *fabric, struct mooi_fabric_read *read)
+{
+    struct mooi_fabric_stop *stop = read->stop;
+
+    mooi_fabric_reads_remove(read);
+    read->peer->reads--;
+    fabric->reads--;
+    fabric->asked -= read->want.bytes - read->here;
+    if (!stop) {
+        mooi_fabric_reads_append(&fabric->ended, read);
+        return;
+    }
+    free(read);
+    pthread_mutex_lock(&fabric->lock);
+    stop->result = MOO_OK;
+    stop->done = 1;
+    pthread_cond_broadcast(&fabric->stopped);
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+/* Take back what is to be posted again for it. */
+static void drop_waiting(struct mooi_fabric *fabric,
+                         struct mooi_fabric_read *read)
+{
+    struct mooi_fabric_piece **link = &fabric->again;
+
+    while (read->waiting) {
+        struct mooi_fabric_piece *piece = *link;
+        if (piece->read != read) {
+            link = &piece->next;
+            continue;
+        }
+        *link = piece->next;
+        piece->next = fabric->idle;
+        fabric->idle = piece;
+        read->waiting--;
+    }
+}
+
+static void judge(struct mooi_fabric_read *read, uint64_t now, int closing)
+{
+    uint64_t patience_ns = (uint64_t)read->want.patience_ms * 1000000u;
+
+    if (closing) {
+        mooi_fabric_doom(read, MOO_ECLOSED, 0);
+    } else if (read->stop) {
+        mooi_fabric_doom(read, MOO_ECLOSED, MOOI_FABRIC_GRACE_NS);
+    } else if (read->peer->gone) {
+        mooi_fabric_doom(read, MOO_EPEER, MOOI_FABRIC_GRACE_NS);
+    } else if (now >= read->heard_ns + patience_ns && !read->doomed) {
+        mooi_fabric_explain(read->peer, "reading its memory",
+                            read->flying ? "no answer"
+                                         : "it could not be connected to");
+        mooi_fabric_doom(read, MOO_ETIMEOUT, 0);
+    }
+}
+
+/* Doom what must end. Returns when the next thing is due. */
+static uint64_t judge_all(struct mooi_fabric *fabric, uint64_t now, int closing)
+{
+    struct mooi_fabric_read *read = fabric->ring.next;
+    uint64_t soonest = UINT64_MAX;
+
+    for (; read != &fabric->ring; read = read->next) {
+        uint64_t due;
+        judge(read, now, closing);
+        due = read->doomed ? read->patient_until_ns
+                           : read->heard_ns +
+                                 (uint64_t)read->want.patience_ms * 1000000u;
+        if (read->doomed && !read->flying)
+            due = now;
+        if (due < soonest)
+            soonest = due;
+    }
+    return soonest;
+}
+
+/* Take away what has been waited for long enough. If that, too, needs time,
+ * some is given. */
+static void cut_doomed(struct mooi_fabric *fabric, uint64_t now)
+{
+    struct mooi_fabric_read *read = fabric->ring.next;
+
+    for (; read != &fabric->ring; read = read->next) {
+        if (!read->doomed || !read->flying || now < read->patient_until_ns)
+            continue;
+        mooi_fabric_cut(fabric, read->peer);
+        read->patient_until_ns = now + MOOI_FABRIC_GRACE_NS;
+    }
+}
+
+static void end_doomed(struct mooi_fabric *fabric)
+{
+    struct mooi_fabric_read *read = fabric->ring.next, *next;
+
+    for (; read != &fabric->ring; read = next) {
+        next = read->next;
+        if (!read->doomed)
+            continue;
+        drop_waiting(fabric, read);
+        if (!read->flying)
+            mooi_fabric_end(fabric, read);
+    }
+}
+
+uint64_t mooi_fabric_expire(struct mooi_fabric *fabric, uint64_t now,
+                            int closing)
+{
+    uint64_t due = judge_all(fabric, now, closing);
+
+    if (due > now)
+        return due == UINT64_MAX ? due : due - now;
+    cut_doomed(fabric, now);
+    end_doomed(fabric);
+    due = judge_all(fabric, now, closing);
+    return due == UINT64_MAX ? due : due > now ? due - now : 0;
+}
+
+void mooi_fabric_bury(struct mooi_fabric *fabric)
+{
+    struct mooi_fabric_peer **link = &fabric->gone;
+
+    while (*link) {
+        struct mooi_fabric_peer *peer = *link;
+        if (peer->reads) {
+            link = &peer->next;
+            continue;
+        }
+        *link = peer->next;
+        if (peer->port && peer->port == fabric->port && fabric->reading.ep)
+            fi_av_remove(fabric->reading.av, &peer->address, 1, 0);
+        free(peer);
+    }
+}
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fabric_fixture.h: owners, which are processes that let their memory be read,
+ * and reads from them that one can wait for.
+ *
+ * The provider is MOOACTOR_FABRIC's, tcp;ofi_rxm without it; TEST_FABRIC_BIND
+ * is the address. A process that has used libfabric does not fork any more, so
+ * each test is a process of its own, and starts its owners first of all.
+ */
+#ifndef FABRIC_FIXTURE_H
+#define FABRIC_FIXTURE_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "check.h"
+#include "transport/fabric.h"
+
+#define MB ((size_t)1 << 20)
+#define PATIENCE_MS 3000
+
+/* What an owner says of itself. */
+struct offer {
+    uint8_t name[MOOI_FABRIC_NAME_BYTES];
+    size_t name_bytes;
+    uint64_t key, base, private_key;
+};
+
+struct owner {
+    pid_t pid;
+    int socket;
+    struct offer offer;
+};
+
+/* A child that ends with whoever forked it, however that ended. */
+static inline pid_t fork_child(void)
+{
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (!pid)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return pid;
+}
+
+static inline double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static inline moo_err try_open_fabric(struct mooi_fabric **out, char *why)
+{
+    struct mooi_fabric_options options = {.bind = getenv("TEST_FABRIC_BIND")};
+
+    if (!getenv("MOOACTOR_FABRIC"))
+        options.provider = "tcp;ofi_rxm";
+    return mooi_fabric_open(&options, out, why, MOOI_FABRIC_WHY_BYTES);
+}
+
+static inline struct mooi_fabric *open_fabric(void)
+{
+    struct mooi_fabric *fabric = NULL;
+    char why[MOOI_FABRIC_WHY_BYTES] = "";
+    moo_err err = try_open_fabric(&fabric, why);
+
+    if (err != MOO_OK)
+        fprintf(stderr, "%s\n", why);
+    CHECK(err == MOO_OK);
+    return fabric;
+}
+
+static inline unsigned char byte_at(size_t i, unsigned seed)
+{
+    return (unsigned char)((i * 2654435761u + seed) >> 7 ^ i >> 20);
+}
+
+static inline unsigned char *new_memory(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+/* ---- owners ---- */
+
+/* Its own life: offer `bytes`, or so many bytes that nobody may read, until the
+ * other end of the socket is closed or 'f' asks it to fall silent. */
+static inline void be_owner(int socket, size_t bytes, unsigned seed)
+{
+    struct offer offer = {.name_bytes = 0};
+    struct mooi_fabric *fabric = open_fabric();
+    struct mooi_fabric_region *open, *closed;
+    unsigned char *memory = new_memory(bytes);
+    char order;
+
+    for (size_t i = 0; i < bytes; i++)
+        memory[i] = byte_at(i, seed);
+    CHECK(mooi_fabric_register(fabric, memory, bytes, MOOI_FABRIC_FROM, 0, 0,
+                               &open) == MOO_OK);
+    CHECK(mooi_fabric_register(fabric, memory, bytes, MOOI_FABRIC_INTO, 0, 0,
+                               &closed) == MOO_OK);
+    offer.name_bytes = mooi_fabric_name(fabric, offer.name);
+    offer.key = mooi_fabric_key(open);
+    offer.private_key = mooi_fabric_key(closed);
+    offer.base = mooi_fabric_base(open);
+    CHECK(send(socket, &offer, sizeof offer, 0) == sizeof offer);
+    while (recv(socket, &order, 1, 0) > 0)
+        if (order == 'f')
+            raise(SIGSTOP);
+    mooi_fabric_unregister(closed);
+    mooi_fabric_unregister(open);
+    mooi_fabric_close(fabric);
+    munmap(memory, bytes);
+    exit(0);
+}
+
+static inline struct owner start_owner(size_t bytes, unsigned seed)
+{
+    struct owner owner;
+    int ends[2];
+
+    CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+    owner.pid = fork_child();
+    if (!owner.pid) {
+        close(ends[0]);
+        be_owner(ends[1], bytes, seed);
+    }
+    close(ends[1]);
+    owner.socket = ends[0];
+    return owner;
+}
+
+static inline void await_owner(struct owner *owner)
+{
+    CHECK(recv(owner->socket, &owner->offer, sizeof owner->offer, 0) ==
+          sizeof owner->offer);
+}
+
+static inline void kill_owner(struct owner *owner)
+{
+    CHECK(!kill(owner->pid, SIGKILL));
+    CHECK(waitpid(owner->pid, NULL, 0) == owner->pid);
+    close(owner->socket);
+}
+
+/* It ends by itself, as it should. */
+static inline void end_owner(struct owner *owner)
+{
+    int status;
+
+    close(owner->socket);
+    CHECK(waitpid(owner->pid, &status, 0) == owner->pid);
+    CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+static inline struct mooi_fabric_peer *meet(struct mooi_fabric *fabric,
+                                            const struct owner *owner)
+{
+    struct mooi_fabric_peer *peer;
+
+    CHECK(mooi_fabric_meet(fabric, owner->offer.name, owner->offer.name_bytes,
+                           &peer) == MOO_OK);
+    return peer;
+}
+
+/* ---- reads ---- */
+
+struct reading {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int calls;
+    moo_err result;
+};
+
+#define READING {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0}
+
+static inline void on_read(void *cookie, moo_err result)
+{
+    struct reading *reading = cookie;
+
+    pthread_mutex_lock(&reading->lock);
+    reading->calls++;
+    reading->result = result;
+    pthread_cond_signal(&reading->changed);
+    pthread_mutex_unlock(&reading->lock);
+}
+
+static inline moo_err await_read(struct reading *reading)
+{
+    pthread_mutex_lock(&reading->lock);
+    while (!reading->calls)
+        pthread_cond_wait(&reading->changed, &reading->lock);
+    CHECK(reading->calls == 1);
+    pthread_mutex_unlock(&reading->lock);
+    return reading->result;
+}
+
+/* Memory to read into, registered. */
+struct place {
+    unsigned char *memory;
+    size_t bytes;
+    struct mooi_fabric_region *region;
+};
+
+static inline struct place new_place(struct mooi_fabric *fabric, size_t bytes)
+{
+    struct place place = {.memory = new_memory(bytes), .bytes = bytes};
+
+    CHECK(mooi_fabric_register(fabric, place.memory, bytes, MOOI_FABRIC_INTO,
+                               0, 0, &place.region) == MOO_OK);
+    return place;
+}
+
+static inline void free_place(struct place *place)
+{
+    mooi_fabric_unregister(place->region);
+    munmap(place->memory, place->bytes);
+}
+
+static inline void begin_read(struct mooi_fabric_peer *peer, uint64_t from,
+                              uint64_t key, struct place *place, size_t at,
+                              size_t bytes, struct reading *reading)
+{
+    struct mooi_fabric_want want = {.from = from,
+                                    .key = key,
+                                    .into = place->memory + at,
+                                    .bytes = bytes,
+                                    .region = place->region,
+                                    .patience_ms = PATIENCE_MS,
+                                    .done = on_read,
+                                    .cookie = reading};
+
+    CHECK(mooi_fabric_read(peer, &want) == MOO_OK);
+}
+
+#endif

@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The fabric between processes: right bytes, and an end in every case. By
+ * default over tcp;ofi_rxm; tests/rdma_vm runs the same over verbs.
+ */
+#include "fabric_fixture.h"
+
+/* An error has to come within five seconds, a success much sooner. */
+#define SOON_S 5.0
+
+static void check_bytes(const struct place *place, size_t at, size_t offset,
+                        size_t bytes, unsigned seed)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (place->memory[at + i] != byte_at(offset + i, seed)) {
+            fprintf(stderr, "byte %zu of %zu differs\n", i, bytes);
+            exit(1);
+        }
+}
+
+static moo_err read_now(struct mooi_fabric_peer *peer, struct owner *owner,
+                        struct place *place, size_t offset, size_t bytes)
+{
+    struct reading reading = READING;
+
+    begin_read(peer, owner->offer.base + offset, owner->offer.key, place, 0,
+               bytes, &reading);
+    return await_read(&reading);
+}
+
+/* ---- what works ---- */
+
+static void reads_of_all_sizes_bring_the_right_bytes(void)
+{
+    static const size_t sizes[] = {0,      1,          7,      4096,
+                                   MB - 1, MB,         MB + 1, 8 * MB + 3,
+                                   32 * MB};
+    struct owner owner = start_owner(33 * MB, 1);
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, 33 * MB);
+    struct mooi_fabric_peer *peer;
+    struct mooi_fabric_statistics count;
+
+    await_owner(&owner);
+    peer = meet(fabric, &owner);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t offset = sizes[i] % 5003;
+        memset(place.memory, 0xAA, sizes[i] + 1);
+        CHECK(read_now(peer, &owner, &place, offset, sizes[i]) == MOO_OK);
+        check_bytes(&place, 0, offset, sizes[i], 1);
+        CHECK(place.memory[sizes[i]] == 0xAA);
+    }
+    mooi_fabric_statistics(fabric, &count);
+    CHECK(!count.reads && !count.asked && !count.cuts);
+    CHECK(count.received >= 40 * MB);
+    mooi_fabric_forget(peer);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+    end_owner(&owner);
+}
+
+static void many_reads_at_once_do_not_mix(void)
+{
+    enum { READS = 100 };
+    static struct reading reading[READS];
+    const size_t bytes = 300 * 1000;
+    struct owner owner = start_owner(READS * bytes, 2);
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, READS * bytes);
+    struct mooi_fabric_peer *peer;
+
+    await_owner(&owner);
+    peer = meet(fabric, &owner);
+    for (int i = 0; i < READS; i++) {
+        reading[i] = (struct reading)READING;
+        begin_read(peer, owner.offer.base + (uint64_t)i * bytes,
+                   owner.offer.key, &place, (READS - 1 - i) * bytes, bytes,
+                   &reading[i]);
+    }
+    for (int i = 0; i < READS; i++) {
+        CHECK(await_read(&reading[i]) == MOO_OK);
+        check_bytes(&place, (READS - 1 - i) * bytes, i * bytes, bytes, 2);
+    }
+    mooi_fabric_forget(peer);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+    end_owner(&owner);
+}
+
+/* Four processes, each of which reads from one and lets another read. */
+static void read_in_a_circle(int socket, int self)
+{
+    struct offer mine = {0}, next;
+    struct owner owner = {0};
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, 3 * MB);
+    unsigned char *memory = new_memory(3 * MB);
+    struct mooi_fabric_region *region;
+    char go;
+
+    for (size_t i = 0; i < 3 * MB; i++)
+        memory[i] = byte_at(i, (unsigned)self);
+    CHECK(mooi_fabric_register(fabric, memory, 3 * MB, MOOI_FABRIC_FROM, 0, 0,
+                               &region) == MOO_OK);
+    mine.name_bytes = mooi_fabric_name(fabric, mine.name);
+    mine.key = mooi_fabric_key(region);
+    mine.base = mooi_fabric_base(region);
+    CHECK(send(socket, &mine, sizeof mine, 0) == sizeof mine);
+    CHECK(recv(socket, &next, sizeof next, 0) == sizeof next);
+    owner.offer = next;
+    struct mooi_fabric_peer *peer = meet(fabric, &owner);
+    for (int round = 0; round < 5; round++) {
+        memset(place.memory, 0, 3 * MB);
+        CHECK(read_now(peer, &owner, &place, 0, 3 * MB) == MOO_OK);
+        check_bytes(&place, 0, 0, 3 * MB, (unsigned)(self + 1) % 4);
+    }
+    CHECK(send(socket, "", 1, 0) == 1);
+    CHECK(recv(socket, &go, 1, 0) == 1); /* nobody reads from us any more */
+    mooi_fabric_forget(peer);
+    mooi_fabric_unregister(region);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+    munmap(memory, 3 * MB);
+    exit(0);
+}
+
+static void four_processes_read_from_each_other(void)
+{
+    struct offer offer[4];
+    pid_t pid[4];
+    int ends[4][2], status;
+    char done;
+
+    for (int i = 0; i < 4; i++) {
+        CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends[i]));
+        pid[i] = fork_child();
+        if (!pid[i])
+            read_in_a_circle(ends[i][1], i);
+        close(ends[i][1]);
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK(recv(ends[i][0], &offer[i], sizeof *offer, 0) == sizeof *offer);
+    for (int i = 0; i < 4; i++)
+        CHECK(send(ends[i][0], &offer[(i + 1) % 4], sizeof *offer, 0) ==
+              sizeof *offer);
+    for (int i = 0; i < 4; i++)
+        CHECK(recv(ends[i][0], &done, 1, 0) == 1);
+    for (int i = 0; i < 4; i++)
+        CHECK(send(ends[i][0], "", 1, 0) == 1);
+    for (int i = 0; i < 4; i++) {
+        CHECK(waitpid(pid[i], &status, 0) == pid[i]);
+        CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+        close(ends[i][0]);
+    }
+}
+
+/* ---- what fails ---- */
+
+/* Begin a large read, wait until some of it is here, and let it fail. */
+static void check_failure(struct owner *owner, moo_err allowed,
+                          void (*strike)(struct mooi_fabric *,
+                                         struct mooi_fabric_peer *,
+                                         struct owner *, struct reading *))
+{
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, 64 * MB);
+    struct mooi_fabric_peer *peer;
+    struct mooi_fabric_statistics count;
+    struct reading reading = READING;
+    double start;
+    moo_err result;
+
+    await_owner(owner);
+    peer = meet(fabric, owner);
+    for (int i = 0; i < 200; i++) { /* much more than can be here at once */
+        reading = (struct reading)READING;
+        begin_read(peer, owner->offer.base, owner->offer.key, &place, 0,
+                   64 * MB, &reading);
+        CHECK_SOON((mooi_fabric_statistics(fabric, &count), count.received));
+        if (count.asked > 32 * MB)
+            break;
+        await_read(&reading);
+    }
+    start = seconds();
+    strike(fabric, peer, owner, &reading);
+    result = await_read(&reading);
+    CHECK(result == allowed || result == MOO_EPEER);
+    CHECK(seconds() - start < SOON_S);
+    mooi_fabric_statistics(fabric, &count);
+    CHECK(!count.reads && !count.asked);
+    mooi_fabric_forget(peer);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+}
+
+static void kill_it(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer,
+                    struct owner *owner, struct reading *reading)
+{
+    (void)fabric;
+    (void)peer;
+    (void)reading;
+    kill_owner(owner);
+}
+
+static void a_peer_killed_in_mid_transfer_is_an_error(void)
+{
+    struct owner owner = start_owner(64 * MB, 3);
+
+    check_failure(&owner, MOO_EPEER, kill_it);
+}
+
+/* Where the network card itself answers, a stopped process is no obstacle. */
+static void stop_it(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer,
+                    struct owner *owner, struct reading *reading)
+{
+    int status;
+
+    (void)fabric;
+    (void)peer;
+    (void)reading;
+    CHECK(send(owner->socket, "f", 1, 0) == 1);
+    CHECK(waitpid(owner->pid, &status, WUNTRACED) == owner->pid);
+    CHECK(WIFSTOPPED(status));
+}
+
+static int has_hardware(void)
+{
+    const char *provider = getenv("MOOACTOR_FABRIC");
+
+    return provider && !strncmp(provider, "verbs", 5);
+}
+
+static void a_peer_that_falls_silent_is_an_error(void)
+{
+    struct owner owner;
+
+    if (has_hardware())
+        return;
+    owner = start_owner(64 * MB, 4);
+    check_failure(&owner, MOO_ETIMEOUT, stop_it);
+    kill_owner(&owner);
+}
+
+/* The read is much larger than what the device has of it at a time. */
+static void cancel_it(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer,
+                      struct owner *owner, struct reading *reading)
+{
+    double start = seconds();
+    moo_err err;
+
+    stop_it(fabric, peer, owner, reading);
+    err = mooi_fabric_cancel(fabric, reading);
+    CHECK(seconds() - start < 1.5);
+    CHECK(err == MOO_OK);
+    CHECK(!reading->calls);
+    CHECK(mooi_fabric_cancel(fabric, reading) == MOO_ESTALE);
+    on_read(reading, MOO_EPEER); /* what check_failure waits for */
+}
+
+static void a_cancelled_read_from_a_silent_peer_ends_at_once(void)
+{
+    struct owner owner;
+
+    if (has_hardware())
+        return;
+    owner = start_owner(64 * MB, 5);
+    check_failure(&owner, MOO_EPEER, cancel_it);
+    kill_owner(&owner);
+}
+
+static void reads_from_a_peer_that_is_forgotten_end(void)
+{
+    struct owner owner;
+    struct mooi_fabric *fabric;
+    struct mooi_fabric_peer *peer;
+    struct place place;
+    struct reading reading = READING;
+    double start;
+
+    if (has_hardware())
+        return;
+    owner = start_owner(64 * MB, 6);
+    fabric = open_fabric();
+    place = new_place(fabric, 64 * MB);
+    await_owner(&owner);
+    peer = meet(fabric, &owner);
+    CHECK(read_now(peer, &owner, &place, 0, MB) == MOO_OK);
+    stop_it(fabric, peer, &owner, NULL);
+    begin_read(peer, owner.offer.base, owner.offer.key, &place, 0, 64 * MB,
+               &reading);
+    start = seconds();
+    mooi_fabric_forget(peer);
+    CHECK(await_read(&reading) == MOO_EPEER);
+    CHECK(seconds() - start < 1.5);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+    kill_owner(&owner);
+}
+
+/* One that cannot be ended does no harm to those that can go on. */
+static void the_reads_of_others_survive_a_cut(void)
+{
+    struct owner silent, good;
+    struct mooi_fabric *fabric;
+    struct mooi_fabric_peer *first, *second;
+    struct place place, other;
+    struct reading lost = READING;
+    struct mooi_fabric_statistics count;
+
+    if (has_hardware())
+        return;
+    silent = start_owner(64 * MB, 7);
+    good = start_owner(64 * MB, 8);
+    fabric = open_fabric();
+    place = new_place(fabric, 64 * MB);
+    other = new_place(fabric, 64 * MB);
+    await_owner(&silent);
+    await_owner(&good);
+    first = meet(fabric, &silent);
+    second = meet(fabric, &good);
+    CHECK(read_now(first, &silent, &place, 0, MB) == MOO_OK);
+    stop_it(fabric, first, &silent, NULL);
+    begin_read(first, silent.offer.base, silent.offer.key, &place, 0, 64 * MB,
+               &lost);
+    while (!lost.calls) {
+        memset(other.memory, 0, 64 * MB);
+        CHECK(read_now(second, &good, &other, 0, 64 * MB) == MOO_OK);
+        check_bytes(&other, 0, 0, 64 * MB, 8);
+    }
+    CHECK(lost.result == MOO_ETIMEOUT);
+    mooi_fabric_statistics(fabric, &count);
+    CHECK(count.cuts == 1);
+    CHECK(read_now(second, &good, &other, 0, 64 * MB) == MOO_OK);
+    mooi_fabric_forget(first);
+    mooi_fabric_forget(second);
+    free_place(&place);
+    free_place(&other);
+    mooi_fabric_close(fabric);
+    kill_owner(&silent);
+    end_owner(&good);
+}
+
+static void a_peer_that_died_before_the_first_read_is_an_error(void)
+{
+    struct owner owner = start_owner(MB, 9);
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, MB);
+    struct mooi_fabric_peer *peer;
+    char why[MOOI_FABRIC_WHY_BYTES];
+    double start = seconds();
+    moo_err err;
+
+    await_owner(&owner);
+    peer = meet(fabric, &owner);
+    kill_owner(&owner);
+    err = read_now(peer, &owner, &place, 0, MB);
+    CHECK(err == MOO_ETIMEOUT || err == MOO_EPEER);
+    CHECK(seconds() - start < SOON_S);
+    mooi_fabric_reason(peer, why, sizeof why);
+    CHECK(*why);
+    mooi_fabric_forget(peer);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+}
+
+/* A refused read, and then one that is allowed. */
+static void check_refusal(uint64_t offset, int mode)
+{
+    struct owner owner = start_owner(4 * MB, 10);
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, 4 * MB);
+    struct mooi_fabric_peer *peer;
+    struct reading reading = READING;
+    uint64_t key;
+    double start;
+    moo_err err;
+
+    await_owner(&owner);
+    peer = meet(fabric, &owner);
+    key = mode == 0 ? owner.offer.key
+        : mode == 1 ? owner.offer.key ^ 0x5A5A00
+                    : owner.offer.private_key;
+    CHECK(read_now(peer, &owner, &place, 0, MB) == MOO_OK);
+    start = seconds();
+    begin_read(peer, owner.offer.base + offset, key, &place, 0, 2 * MB,
+               &reading);
+    err = await_read(&reading);
+    CHECK(err == MOO_EPROTO || err == MOO_EPEER || err == MOO_ETIMEOUT);
+    CHECK(seconds() - start < SOON_S);
+    memset(place.memory, 0, MB);
+    CHECK(read_now(peer, &owner, &place, 0, MB) == MOO_OK);
+    check_bytes(&place, 0, 0, MB, 10);
+    mooi_fabric_forget(peer);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+    end_owner(&owner);
+}
+
+static void a_wrong_key_is_an_error(void)
+{
+    check_refusal(0, 1);
+}
+
+static void memory_without_permission_is_an_error(void)
+{
+    check_refusal(0, 2);
+}
+
+static void reading_beyond_the_end_is_an_error(void)
+{
+    check_refusal(3 * MB, 0);
+}
+
+/* ---- ends ---- */
+
+static void close_ends_what_is_under_way(void)
+{
+    struct owner owner = start_owner(64 * MB, 11);
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, 64 * MB);
+    struct mooi_fabric_peer *peer;
+    struct reading reading[20];
+    int early = 0;
+
+    await_owner(&owner);
+    peer = meet(fabric, &owner);
+    for (int i = 0; i < 20; i++) {
+        reading[i] = (struct reading)READING;
+        begin_read(peer, owner.offer.base, owner.offer.key, &place, 0, 64 * MB,
+                   &reading[i]);
+    }
+    mooi_fabric_forget(peer);
+    mooi_fabric_close(fabric);
+    for (int i = 0; i < 20; i++) {
+        CHECK(reading[i].calls == 1);
+        early += reading[i].result != MOO_OK;
+    }
+    CHECK(early);
+    munmap(place.memory, place.bytes);
+    end_owner(&owner);
+}
+
+static void an_idle_fabric_uses_no_time(void)
+{
+    struct owner owner = start_owner(MB, 12);
+    struct mooi_fabric *fabric = open_fabric();
+    struct place place = new_place(fabric, MB);
+    struct mooi_fabric_peer *peer;
+    struct timespec before, after;
+    struct pollfd never = {.fd = -1};
+
+    await_owner(&owner);
+    peer = meet(fabric, &owner);
+    CHECK(read_now(peer, &owner, &place, 0, MB) == MOO_OK);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    CHECK(poll(&never, 1, 500) == 0);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    CHECK((double)(after.tv_sec - before.tv_sec) +
+              (double)(after.tv_nsec - before.tv_nsec) / 1e9 < 0.05);
+    mooi_fabric_forget(peer);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+    end_owner(&owner);
+}
+
+static void what_is_missing_is_said_in_one_sentence(void)
+{
+    struct mooi_fabric_options options = {.provider = "carrier-pigeon"};
+    struct mooi_fabric *fabric;
+    char why[MOOI_FABRIC_WHY_BYTES] = "";
+
+    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
+          MOO_EUNREACHABLE);
+    CHECK(strstr(why, "carrier-pigeon") && !strchr(why, '\n'));
+    options.provider = "shm";
+    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
+          MOO_EUNREACHABLE);
+    CHECK(strstr(why, "keys"));
+    options = (struct mooi_fabric_options){.provider = "tcp;ofi_rxm",
+                                           .bind = "203.0.113.77"};
+    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
+          MOO_EUNREACHABLE);
+    CHECK(strstr(why, "203.0.113.77"));
+}
+
+static void a_missing_library_is_said_in_one_sentence(void)
+{
+    struct mooi_fabric_options options = {.provider = NULL};
+    struct mooi_fabric *fabric;
+    char why[MOOI_FABRIC_WHY_BYTES] = "", text[512];
+
+    CHECK(!setenv("MOOACTOR_LIBFABRIC", "/nowhere/libfabric.so", 1));
+    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
+          MOO_EUNREACHABLE);
+    CHECK(strstr(why, "install") && !strchr(why, '\n'));
+    CHECK(mooi_fabric_probe(text, sizeof text) == MOO_EUNREACHABLE);
+    CHECK(strstr(text, "install"));
+}
+
+static void the_probe_tells_what_is_there(void)
+{
+    char text[2048];
+    moo_err err = mooi_fabric_probe(text, sizeof text);
+
+    printf("%s\n", text);
+    CHECK(!strncmp(text, "libfabric ", 10));
+    CHECK(err == MOO_OK || strstr(text, "\nlibfabric"));
+    CHECK(mooi_fabric_probe(text, 20) == err && strlen(text) < 20);
+}
+
+/* ---- */
+
+/* Whether there is a fabric to test; a process of its own looks. */
+static int can_run(void)
+{
+    pid_t pid = fork_child();
+    int status;
+
+    if (!pid) {
+        struct mooi_fabric *fabric;
+        char why[MOOI_FABRIC_WHY_BYTES] = "";
+        if (try_open_fabric(&fabric, why) == MOO_OK) {
+            mooi_fabric_close(fabric);
+            exit(0);
+        }
+        printf("skipped: %s\n", why);
+        exit(77);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77 && getenv("TEST_FABRIC_REQUIRED"))
+        exit(1);
+    CHECK(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77);
+    return WEXITSTATUS(status) == 0;
+}
+
+static const char *only; /* the test to run; NULL: all */
+
+static void run_alone(void (*test)(void), const char *name)
+{
+    double start = seconds();
+    pid_t pid;
+    int status;
+
+    if (only && strcmp(only, name))
+        return;
+    pid = fork_child();
+    if (!pid) {
+        alarm(getenv("TEST_FABRIC_SLOW") ? 120 : 20);
+        test();
+        exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+        fprintf(stderr, "failed: %s (status %#x)\n", name, status);
+        exit(1);
+    }
+    printf("ok %s (%.2f s)\n", name, seconds() - start);
+    fflush(stdout);
+}
+
+#define RUN_ALONE(test) run_alone(test, #test)
+
+int main(int argc, char **argv)
+{
+    only = argc > 1 ? argv[1] : NULL;
+    if (!can_run())
+        return 0;
+    RUN_ALONE(reads_of_all_sizes_bring_the_right_bytes);
+    RUN_ALONE(many_reads_at_once_do_not_mix);
+    RUN_ALONE(four_processes_read_from_each_other);
+    RUN_ALONE(a_peer_killed_in_mid_transfer_is_an_error);
+    RUN_ALONE(a_peer_that_falls_silent_is_an_error);
+    RUN_ALONE(a_cancelled_read_from_a_silent_peer_ends_at_once);
+    RUN_ALONE(reads_from_a_peer_that_is_forgotten_end);
+    RUN_ALONE(the_reads_of_others_survive_a_cut);
+    RUN_ALONE(a_peer_that_died_before_the_first_read_is_an_error);
+    RUN_ALONE(a_wrong_key_is_an_error);
+    RUN_ALONE(memory_without_permission_is_an_error);
+    RUN_ALONE(reading_beyond_the_end_is_an_error);
+    RUN_ALONE(close_ends_what_is_under_way);
+    RUN_ALONE(an_idle_fabric_uses_no_time);
+    RUN_ALONE(what_is_missing_is_said_in_one_sentence);
+    RUN_ALONE(a_missing_library_is_said_in_one_sentence);
+    RUN_ALONE(the_probe_tells_what_is_there);
+    return 0;
+}

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from mooactor import errors
 from mooactor.process import session as _session
+from mooactor.process.network import choose
 
 
 class Running:
@@ -60,6 +61,7 @@ def init(
     logs: bool = True,
     memory: int | None = None,
     preload: Sequence[str] = (),
+    transport: str | Sequence[str] | None = None,
 ) -> Running:
     """Start the embedded runtime on this machine.
 
@@ -69,9 +71,14 @@ def init(
       memory: bytes of shared memory that one process may hold; by default half of
         what the machine, or its control group, has.
       preload: modules that every actor will need: imported once, shared by all.
+      transport: what arrays and tensors may travel by: some of "shm", "ofi" and "tcp",
+        in a list or separated by commas. By default what ``MOOACTOR_TRANSPORT`` says,
+        or "auto": what is best, which on one machine is shared memory.
 
     Raises:
       MooError: a session runs already, or this platform cannot start one.
+      ValueError: there is no such transport.
+      ActorUnavailable: the one transport that is allowed cannot be had here.
     """
     if address is not None:
         raise errors.PlacementError(
@@ -79,7 +86,12 @@ def init(
             "leave the address out"
         )
     return Running(
-        _session.start_session(logs=logs, memory=memory, preload=list(preload))
+        _session.start_session(
+            logs=logs,
+            memory=memory,
+            preload=list(preload),
+            network=choose(transport),
+        )
     )
 
 

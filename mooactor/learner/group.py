@@ -314,7 +314,7 @@ def _join(
         raise ValueError(
             f"min_size is 1 to 64 and timeout positive, not {min_size} and {timeout}"
         )
-    transports = collective.transport_mask(os.environ.get("MOOACTOR_TRANSPORT", "auto"))
+    transports = collective.transport_mask(str(current_runtime().network))
     host = os.environ.get("MOOACTOR_HOST_ID", "")
     try:
         return SharedGroup(

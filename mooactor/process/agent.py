@@ -166,6 +166,7 @@ class Agent:
             "directory": self._config["directory"],
             "key": self._config["key"],
             "memory_limit": self._config["memory_limit"],
+            "network": self._config["network"],
             "actor_id": actor.id,
             "incarnation": actor.incarnation,
             "label": actor.label,

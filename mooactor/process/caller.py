@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.process.calls import CallOptions, Request, context, pack_tokens
+from mooactor.process.late import LateReplies
 from mooactor.process.lending import lending
 from mooactor.process.links import Link
 from mooactor.process.objects import Stored
-from mooactor.process.outcome import Outcome
+from mooactor.process.outcome import Outcome, Reply
 
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
@@ -28,6 +29,7 @@ class Caller:
         self._runtime = runtime
         self._pending: dict[int, Outcome] = {}
         self._ids = itertools.count(1)
+        self._late = LateReplies(runtime, self._deliver)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -195,10 +197,17 @@ class Caller:
         comes, and settles the count of outstanding calls."""
         link = outcome.link
         if link is not None and outcome.call_id in self._pending:
+            self._late.cancel(outcome.call_id)
             self._runtime.post(link.process_id, envelope.CANCEL, outcome.call_id)
 
     def on_reply(self, record: envelope.Record) -> None:
         call_id, flags = record.call_id, record.flags
+        if (
+            self._runtime.arrivals is not None
+            and call_id in self._pending
+            and self._late.takes(record)
+        ):
+            return
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
             if channel is not None:
@@ -223,25 +232,51 @@ class Caller:
         if done:
             self._runtime.pump.wake()
 
+    def _deliver(
+        self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
+    ) -> None:
+        """As `on_reply`, for what was late."""
+        if flags & envelope.STREAM:
+            channel = self._pending.get(call_id)
+            if channel is not None:
+                channel.on_item(reply)  # type: ignore[attr-defined]
+            return
+        outcome = self._pending.pop(call_id, None)
+        if outcome is None:
+            return
+        link, outcome.link = outcome.link, None
+        if link is not None:
+            link.outstanding -= 1
+        if error is not None:
+            done = outcome.set_error(error)
+        else:
+            done = outcome.set_value(None) if reply is None else outcome.set_raw(reply)
+        if done:
+            self._runtime.pump.wake()
+
     def _outcomes_of(self, link: Link) -> list[Outcome]:
         lost = [o for o in list(self._pending.values()) if o.link is link]
         return lost + self._runtime.values.expected_of(link)
 
-    def fail_all(self, link: Link, error: Callable[[], BaseException]) -> None:
+    def fail_all(self, link: Link, error: Callable[[], errors.MooError]) -> None:
         for outcome in self._outcomes_of(link):
             self._pending.pop(outcome.call_id, None)
             outcome.link = None
-            outcome.set_error(error())
+            why = error()
+            if self._late.drop(outcome.call_id):
+                why.delivered = True  # it was its result that did not get here
+            outcome.set_error(why)
         link.outstanding = 0
 
     def retry_or_fail(self, link: Link, cause: errors.Cause) -> None:
         for outcome in self._outcomes_of(link):
             self._pending.pop(outcome.call_id, None)
             link.outstanding = max(0, link.outstanding - 1)
+            delivered = True if self._late.drop(outcome.call_id) else None
             request = outcome.request
             if request is None or request.attempts_left < 1:
                 outcome.link = None
-                outcome.set_error(link.restarted(cause, delivered=None))
+                outcome.set_error(link.restarted(cause, delivered))
                 continue
             left = request.attempts_left - 1
             outcome.request = request._replace(attempts_left=left)

@@ -28,6 +28,7 @@ def live(life: Message, lifeline_socket: socket.socket) -> None:
         life["actor_id"] + life["incarnation"],
         lifeline,
         memory_limit=life["memory_limit"],
+        network=life["network"],
     )
     set_current_runtime(runtime)
     runtime.agent.on_agent_lost = lambda: os._exit(1)

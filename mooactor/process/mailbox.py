@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from mooactor.process.arrivals import Arrival
 from mooactor.process.outcome import Outcome, Reply
 
 
@@ -28,6 +29,7 @@ class Job:
         "credit",
         "cancelled",
         "parked",
+        "arrival",
     )
 
     def __init__(
@@ -56,9 +58,12 @@ class Job:
         self.credit = 0  # items that a stream may still send
         self.cancelled = False
         self.parked = False  # a stream without credit
+        self.arrival: Arrival | None = None  # of its arguments, from another host
 
     def ready(self) -> bool:
-        """Whether every value that it needs is here."""
+        """Whether all that it needs is here, or has failed to come."""
+        if self.arrival is not None and not self.arrival.done:
+            return False
         return all(outcome.state for _, outcome in self.needs)
 
 
@@ -86,7 +91,7 @@ class Mailbox:
         return len(self._order) > 1 and any(self._levels.values())
 
     def put(self, job: Job) -> None:
-        if job.needs or self._held:
+        if job.needs or job.arrival is not None or self._held:
             key = (job.sender, job.priority)
             queue = self._held.get(key)
             if queue is not None:
@@ -137,6 +142,7 @@ class Mailbox:
             for job in queue:
                 if job.call_id == call_id and job.sender == sender:
                     queue.remove(job)
+                    self.settle()  # it may have held up others
                     return job
         return None
 

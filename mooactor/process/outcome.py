@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mooactor.control import codec
+from mooactor.tensors.descriptors import length_of
 from mooactor.tensors.plane import DataPlane
 
 PENDING, RAW, VALUE, ERROR = range(4)
@@ -135,19 +136,28 @@ class Reply:
 
     Memory attached to a result is taken over on arrival, because its owner may die
     before somebody reads it. Arguments of queued calls are taken over when they run:
-    if their sender dies first, nobody needs them.
+    if their sender dies first, nobody needs them. What is on another host is fetched
+    on arrival, see `arrivals`, which moves it from `descriptors` to `buffers`.
     """
 
-    __slots__ = ("payload", "failed", "_descriptors", "_buffers", "_plane")
+    __slots__ = ("payload", "failed", "descriptors", "buffers", "_plane")
 
     def __init__(
         self, payload: Any, descriptors: list[bytes], failed: bool, plane: DataPlane
     ) -> None:
         self.payload = payload
         self.failed = failed
-        self._descriptors = descriptors
-        self._buffers: list[memoryview] = []
+        self.descriptors = descriptors
+        self.buffers: list[memoryview] = []
         self._plane = plane
+
+    def is_remote(self) -> bool:
+        """Whether taking it over would wait for a network."""
+        return any(map(self._plane.is_remote, self.descriptors))
+
+    def size(self) -> int:
+        """Bytes of memory attached and not yet taken over."""
+        return sum(map(length_of, self.descriptors))
 
     def take_over(self) -> None:
         """Map the attached memory; from here on it lives by reference.
@@ -155,9 +165,13 @@ class Reply:
         Raises:
           ActorDied: its owner died before it handed the memory over.
         """
-        while self._descriptors:
-            self._buffers.append(self._plane.import_(self._descriptors[0]))
-            del self._descriptors[0]
+        while self.descriptors:
+            self.buffers.append(self._plane.import_(self.descriptors[0]))
+            del self.descriptors[0]
+
+    def replaced_by(self, error: bytes) -> Reply:
+        """One that fails, in place of this; `error` is as `encode_error` has it."""
+        return Reply(error, [], True, self._plane)
 
     def value(self) -> Any:
         """Decode it, once.
@@ -168,13 +182,13 @@ class Reply:
         if self.failed:
             raise codec.decode_error(self.payload)
         self.take_over()
-        if not self._buffers:
+        if not self.buffers:
             return None if self.payload is None else codec.decode(self.payload)
-        buffers, self._buffers = self._buffers, []
+        buffers, self.buffers = self.buffers, []
         return codec.decode(self.payload, buffers=buffers)
 
     def __del__(self) -> None:
-        for descriptor in self._descriptors:
+        for descriptor in self.descriptors:
             try:
                 self._plane.discard(descriptor)
             except (ValueError, RuntimeError):

@@ -9,6 +9,8 @@ The leader may spin before it sleeps, where that makes waits shorter; see `spinn
 
 When nobody waits, but replies, callbacks or queued records are due, a helper thread
 looks every few milliseconds. An asyncio loop takes part by watching the descriptors.
+
+Data from other hosts (see `arrivals`) is looked after in the same way as the inbox.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from time import perf_counter
 from typing import Protocol
 
 from mooactor.control.messenger import Messenger
+from mooactor.process.arrivals import Arrivals
 from mooactor.process.outcome import Waiter
 from mooactor.process.spinning import Spinner
 
@@ -45,13 +48,24 @@ class Dispatcher(Protocol):
 class Pump:
     """Moves messages from the inbox to the dispatcher, in some waiting thread."""
 
-    def __init__(self, messenger: Messenger, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        messenger: Messenger,
+        dispatcher: Dispatcher,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """`arrivals`: None in a process that has nothing to do with other hosts."""
         self._messenger = messenger
         self._dispatcher = dispatcher
+        self._arrivals = arrivals
         self._lead_lock = threading.Lock()
         self._followers: list[Waiter] = []
         self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._watched = messenger.watch(self._wake_r, dispatcher.lifeline_fd)
+        fds = [dispatcher.lifeline_fd]
+        if arrivals is not None:
+            fds.append(arrivals.readable_fd)
+        self._watched = messenger.watch(self._wake_r, *fds)
+        self._loop_fds = [messenger.inbox_fd, *fds[1:]]
         self._asleep = False  # the leader is, or is about to be, in poll
         self._leader_thread = 0
         self._spinner = Spinner()
@@ -97,6 +111,8 @@ class Pump:
         self._leader_thread = threading.get_ident()
         receive, dispatch = self._messenger.receive, self._dispatcher.dispatch
         spinner = self._spinner
+        if self._arrivals is not None and self._arrivals.busy:
+            self._arrivals.look()
         began = start = perf_counter()
         if began - self.sent_at < _JUST_NOW_S:
             start = self.sent_at
@@ -131,6 +147,9 @@ class Pump:
 
     def _sleep(self, done: Callable[[], object], timeout_ms: int) -> bytes | None:
         """Sleep until something is there; return it if it is a message."""
+        arrivals = self._arrivals
+        if arrivals is not None and arrivals.restless:
+            timeout_ms = min(timeout_ms, _TICK_MS)
         self._asleep = True
         # Checked after the flag is up: whoever completes something from here on
         # sees it and writes to the pipe.
@@ -144,6 +163,8 @@ class Pump:
         if ready.other:
             self._clear(self._wake_r)
             self._dispatcher.read_lifeline()
+        if arrivals is not None and arrivals.busy:
+            arrivals.look()
         return self._messenger.take() if ready.inbox else None
 
     def _follow(
@@ -204,6 +225,8 @@ class Pump:
         while (message := receive()) is not None:
             dispatch(message)
             some = True
+        if self._arrivals is not None and self._arrivals.busy:
+            some |= self._arrivals.look()
         return some
 
     def try_drain(self) -> bool:
@@ -271,7 +294,8 @@ class Pump:
         for old in [known for known in self._loops if known.is_closed()]:
             del self._loops[old]
         self._loops[loop] = None
-        loop.add_reader(self._messenger.inbox_fd, self._on_readable)
+        for fd in self._loop_fds:
+            loop.add_reader(fd, self._on_readable)
         loop.add_reader(self._dispatcher.lifeline_fd, self._dispatcher.read_lifeline)
         loop.call_soon(self._on_readable)
 
@@ -315,11 +339,13 @@ class Pump:
             waiter.wake()
         for loop in list(self._loops):
             if not loop.is_closed() and not loop.is_running():
-                loop.remove_reader(self._messenger.inbox_fd)
+                for fd in self._loop_fds:
+                    loop.remove_reader(fd)
                 loop.remove_reader(self._dispatcher.lifeline_fd)
         if self._helper and self._helper is not threading.current_thread():
             self._helper.join(2.0)
         with self._lead_lock:
+            self._arrivals = None
             for fd in (self._wake_r, self._wake_w, self._arm_r, self._arm_w):
                 os.close(fd)
 

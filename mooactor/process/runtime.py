@@ -20,6 +20,7 @@ import sys
 import threading
 import traceback
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -28,11 +29,13 @@ from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.messenger import Messenger, Peer
 from mooactor.process.agency import Agency
+from mooactor.process.arrivals import Arrival, Arrivals
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
 from mooactor.process.deadlock import DeadlockDetector
 from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.links import Link
+from mooactor.process.network import Network
 from mooactor.process.objects import ObjectTable, Stored
 from mooactor.process.outcome import Outcome, Reply, Waiter
 from mooactor.process.pump import Pump
@@ -53,6 +56,7 @@ class Server(Protocol):
     def on_stop(self, sender: int) -> None: ...
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool: ...
     def on_process_lost(self, process_id: int) -> None: ...
+    def has_ready(self) -> bool: ...
     def awaited_by(self, sender: int, call_id: int) -> list[tuple[str, Outcome]]: ...
 
 
@@ -67,20 +71,34 @@ class Runtime:
         lifeline: Lifeline,
         *,
         memory_limit: int | None = None,
+        network: Network | None = None,
     ) -> None:
+        self.network = network or Network()
+        self.plane = DataPlane(
+            directory,
+            process_id,
+            key,
+            memory_limit=memory_limit,
+            transports=self.network.transports,
+            bind=self.network.bind,
+            stripes=self.network.stripes,
+            checksum=self.network.checksum,
+        )
         self.directory = directory
         self.key = key
         self.process_id = process_id
         self.actor_id = actor_of(process_id)
         self.lifeline_fd = lifeline.fileno()
         self.messenger = Messenger(directory, process_id, key)
-        self.pump = Pump(self.messenger, self)
+        self.arrivals: Arrivals | None = None  # None: all is on this host
+        if self.network.transports not in (None, ("shm",)):
+            self.arrivals = Arrivals(self.plane, self._nothing_ready)
+        self.pump = Pump(self.messenger, self, self.arrivals)
         self.agent = Agency(self, lifeline)
         self.caller = Caller(self)
         self.values = Values(self)
         self.objects = ObjectTable()
         self.deadlocks = DeadlockDetector(self)
-        self.plane = DataPlane(directory, process_id, key, memory_limit=memory_limit)
         set_current(self.plane)
         self.server: Server | None = None
         self.closed = False
@@ -115,8 +133,7 @@ class Runtime:
         try:
             reply.take_over()
         except Exception as error:
-            payload = codec.encode_error(error, "the receiver")
-            return Reply(payload, [], True, self.plane)
+            return reply.replaced_by(codec.encode_error(error, "the receiver"))
         return reply
 
     def reply_of(self, record: envelope.Record) -> Reply:
@@ -135,6 +152,38 @@ class Runtime:
             record.flags & envelope.ERROR
         )
         return Reply(payload, descriptors, failed, self.plane)
+
+    def receive(
+        self, reply: Reply, then: Callable[[], None], *, argument: bool = False
+    ) -> Arrival | None:
+        """Have what is attached fetched if it is on another host, and call `then` in
+        the pump's thread when it is there; see `Arrivals.begin`.
+
+        None: there is nothing to wait for, and nobody will be called.
+        """
+        if self.arrivals is None or not reply.is_remote():
+            return None
+        arrival = self.arrivals.begin(reply, then, argument=argument)
+        if self.arrivals.restless:
+            self.pump.arm()
+        else:
+            self.pump.arm_if_helped()
+        return arrival
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Call `action` in a moment, when news of a death would have come."""
+        assert self.arrivals is not None
+        self.arrivals.soon(action)
+        self.pump.arm()
+
+    def cancel_arrival(self, arrival: Arrival | None) -> None:
+        """Nobody wants it any more, or it was used."""
+        if arrival is not None and self.arrivals is not None:
+            self.arrivals.cancel(arrival)
+            self.pump.arm_if_helped()
+
+    def _nothing_ready(self) -> bool:
+        return self.server is None or not self.server.has_ready()
 
     def store(self, data: bytes, buffers: codec.Buffers) -> Stored:
         """Keep an encoded value, its large parts in shared memory."""
@@ -225,6 +274,7 @@ class Runtime:
             or len(self.objects)
             or self.dirty
             or self._afterwards
+            or (self.arrivals is not None and self.arrivals.busy)
         )
 
     def post(
@@ -354,6 +404,8 @@ class Runtime:
         self.caller.close()
         self.values.close()
         self.objects.close()
+        if self.arrivals is not None:
+            self.arrivals.close()
         self.pump.close()
         self.agent.close()
         self.messenger.close(linger_ms)
@@ -361,6 +413,7 @@ class Runtime:
         self.plane.close()
         # Data that was received keeps it alive; this object must not.
         del self.plane
+        self.arrivals = None
 
     def statistics(self) -> dict[str, Any]:
         """Counts that should come back to rest; see `moo.stats()`."""

@@ -17,6 +17,7 @@ from typing import Any
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key
 from mooactor.process.lifeline import Lifeline, Message
+from mooactor.process.network import Network
 from mooactor.process.runtime import Runtime, set_current_runtime
 
 _PREFIX = "mooactor-"
@@ -33,7 +34,12 @@ class Session:
     """An embedded runtime: one agent, and this process as its driver."""
 
     def __init__(
-        self, *, logs: bool = True, memory: int | None = None, preload: list[str]
+        self,
+        *,
+        logs: bool = True,
+        memory: int | None = None,
+        preload: list[str],
+        network: Network,
     ) -> None:
         _require_linux()
         _remove_abandoned()
@@ -51,10 +57,22 @@ class Session:
             theirs.close()
         key = new_session_key()
         lifeline = Lifeline(ours)
-        lifeline.send(_config(self.directory, key, logs, memory, self.modules()))
-        self.runtime = Runtime(
-            self.directory, key, new_process_id(), lifeline, memory_limit=memory
-        )
+        config = _config(self.directory, key, logs, memory, self.modules(), network)
+        lifeline.send(config)
+        try:
+            self.runtime = Runtime(
+                self.directory,
+                key,
+                new_process_id(),
+                lifeline,
+                memory_limit=memory,
+                network=network,
+            )
+        except BaseException:
+            lifeline.close()  # which ends the agent
+            self._agent.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
         self.runtime.agent.on_log = _print_log
         self.runtime.agent.on_agent_lost = self._agent_lost
         self.runtime.pump.start_helper()
@@ -123,7 +141,12 @@ def _start_agent(line: socket.socket, directory: str) -> subprocess.Popen[bytes]
 
 
 def _config(
-    directory: str, key: bytes, logs: bool, memory: int | None, preload: list[str]
+    directory: str,
+    key: bytes,
+    logs: bool,
+    memory: int | None,
+    preload: list[str],
+    network: Network,
 ) -> Message:
     return {
         "directory": directory,
@@ -131,6 +154,7 @@ def _config(
         "forward_logs": logs,
         "logs_by_lifeline": not _stdout_is_descriptor(),
         "memory_limit": memory,
+        "network": network,
         "preload": preload,
         "path": [path or os.getcwd() for path in sys.path],
         "argv": sys.argv,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
@@ -20,9 +21,10 @@ from mooactor.control.keys import actor_of
 from mooactor.process.calls import PAIR, Placeholder
 from mooactor.process.lending import lending
 from mooactor.process.links import Link
-from mooactor.process.outcome import Outcome
+from mooactor.process.outcome import Outcome, Reply
 
 if TYPE_CHECKING:
+    from mooactor.process.arrivals import Arrival
     from mooactor.process.runtime import Runtime
 
 _U64 = struct.Struct("<Q")
@@ -35,6 +37,7 @@ class Values:
         self._runtime = runtime
         self._expected: dict[int, Outcome] = {}
         self._forwarded: dict[int, tuple[Outcome, int]] = {}
+        self._arriving: dict[int, Arrival] = {}
 
     def __len__(self) -> int:
         return len(self._expected)
@@ -90,9 +93,7 @@ class Values:
             if buffers:
                 data = self._runtime.attach(data, buffers, target)
         except BaseException as error:
-            payload = codec.encode_error(error, f"process {os.getpid()}")
-            flags = envelope.ERROR
-            self._runtime.post(target, envelope.VALUE, token, payload, flags)
+            self._send_error(target, token, error)
             return
         self._send_payload(target, token, data, bool(buffers))
 
@@ -101,6 +102,10 @@ class Values:
     ) -> None:
         flags = envelope.ATTACHED if attached else 0
         self._runtime.post(target, envelope.VALUE, token, payload, flags)
+
+    def _send_error(self, target: int, token: int, error: BaseException) -> None:
+        payload = codec.encode_error(error, f"process {os.getpid()}")
+        self._runtime.post(target, envelope.VALUE, token, payload, envelope.ERROR)
 
     def _forward_failure(self, token: int) -> None:
         """The producer cannot forward what did not come to be: tell the target."""
@@ -122,6 +127,9 @@ class Values:
 
     def forget(self, token: int) -> None:
         self._expected.pop(token, None)
+        arrival = self._arriving.pop(token, None)
+        if arrival is not None:
+            self._runtime.cancel_arrival(arrival)
 
     def fetch(self, owner: int, object_id: int, label: str) -> Outcome:
         """Ask the owner of an object for its value."""
@@ -145,9 +153,37 @@ class Values:
         outcome = self._expected.get(token)
         if outcome is None:
             outcome = self._expected[token] = Outcome()
-        outcome.set_raw(self._runtime.result_of(record))
+        if self._runtime.arrivals is not None and record.flags & envelope.ATTACHED:
+            reply = self._runtime.reply_of(record)
+            arrival = self._runtime.receive(reply, partial(self._arrived, token, False))
+            if arrival is not None:
+                self._arriving[token] = arrival
+                return
+        self._settle(outcome, self._runtime.result_of(record))
+
+    def _settle(self, outcome: Outcome, reply: Reply) -> None:
+        outcome.set_raw(reply)
         outcome.link = None
         self._runtime.pump.wake()
+
+    def _arrived(self, token: int, settled: bool) -> None:
+        """The data of a value is there, or was lost."""
+        arrival, outcome = self._arriving.get(token), self._expected.get(token)
+        if arrival is None or outcome is None:
+            return
+        error = arrival.error
+        if isinstance(error, errors.ActorDied):
+            if not settled:  # if it died, news of that is coming
+                self._runtime.soon(partial(self._arrived, token, True))
+                return
+            error = errors.ActorUnavailable(
+                f"the connection broke while a value was under way ({error})"
+            )
+        del self._arriving[token]
+        reply = arrival.reply
+        if error is not None:
+            reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
+        self._settle(outcome, reply)
 
     def on_forward(self, sender: int, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: whether it will."""
@@ -177,14 +213,18 @@ class Values:
         stored = self._runtime.objects.stored(object_id)
         outcome = self._runtime.objects.outcome(object_id)
         if stored is not None:
-            self._send_payload(target, token, *stored.payload_for(target))
+            try:
+                payload, attached = stored.payload_for(target)
+            except errors.MooError as error:
+                self._send_error(target, token, error)
+                return
+            self._send_payload(target, token, payload, attached)
         elif outcome is not None:
             found = outcome
             found.listen(lambda: self._send_result(found, target, token))
         else:
-            error = errors.ActorUnavailable("the value of this Ref is gone")
-            payload = codec.encode_error(error, "its owner")
-            self._runtime.post(target, envelope.VALUE, token, payload, envelope.ERROR)
+            gone = errors.ActorUnavailable("the value of this Ref is gone")
+            self._send_error(target, token, gone)
 
     def expected_of(self, link: Link) -> list[Outcome]:
         """The values that an actor was to send."""

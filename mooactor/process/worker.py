@@ -76,6 +76,8 @@ class Worker(abc.ABC):
         ):
             self.reply_error(job, self._overloaded())
             return
+        if arguments is not None and flags & envelope.ATTACHED:
+            job.arrival = self.runtime.receive(arguments, self.on_value, argument=True)
         for token, producer in tokens:
             outcome = self.runtime.values.expect(token, producer)
             job.needs.append((token, outcome))
@@ -103,6 +105,7 @@ class Worker(abc.ABC):
     def on_cancel(self, sender: int, call_id: int) -> None:
         job = self.mailbox.remove(sender, call_id)
         if job is not None and job.iterator is None:
+            self.runtime.cancel_arrival(job.arrival)
             self.reply_error(job, errors.Cancelled("cancelled before it ran"))
             return
         if job is not None:
@@ -133,6 +136,7 @@ class Worker(abc.ABC):
         """The session is over: what waits is refused, what runs may finish."""
         self.stopping = True
         for job in self.mailbox.drain():
+            self.runtime.cancel_arrival(job.arrival)
             self.reply_error(job, self._unavailable())
         self.wake()
 
@@ -144,10 +148,15 @@ class Worker(abc.ABC):
             self._forwards.setdefault((sender, call_id), []).append(pair)
         return known
 
+    def has_ready(self) -> bool:
+        """Whether some call could be run at once."""
+        return self.mailbox.has_ready()
+
     def on_process_lost(self, process_id: int) -> None:
         for job in self.mailbox.of_sender(process_id):
             if job.iterator is None:
                 self.mailbox.remove(job.sender, job.call_id)
+                self.runtime.cancel_arrival(job.arrival)
         for key, job in list(self.running.items()):
             if key[0] == process_id:
                 job.cancelled = True
@@ -195,6 +204,8 @@ class Worker(abc.ABC):
         if spec is None:
             name = job.name.decode(errors="replace")
             raise AttributeError(f"{self.label} has no method {name!r}")
+        if job.arrival is not None:
+            self._check_arrival(job, spec)
         if job.deadline is not None and perf_counter() > job.deadline:
             raise errors.CallTimeout(
                 f"{self.label}.{spec.name} was still queued when its deadline passed; "
@@ -220,6 +231,22 @@ class Worker(abc.ABC):
             self.interface.serial,
         )
         return spec, getattr(self.instance, spec.name), args, kwargs
+
+    def _check_arrival(self, job: Job, spec: MethodSpec) -> None:
+        """Give its place to others; refuse to run if its arguments did not come."""
+        arrival, job.arrival = job.arrival, None
+        self.runtime.cancel_arrival(arrival)
+        error = arrival.error if arrival is not None else None
+        if isinstance(error, errors.ActorDied):
+            raise errors.ActorUnavailable(
+                f"{self.label}.{spec.name} did not run: the connection broke while its "
+                f"arguments were under way ({error}); call again",
+                delivered=False,
+            )
+        if isinstance(error, errors.MooError):
+            error.delivered = False
+        if error is not None:
+            raise error
 
     def _fill(
         self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -297,8 +324,12 @@ class Worker(abc.ABC):
         """Send a result to a third process, too, with memory leases of its own."""
         target, token = PAIR.unpack(pair)
         if flags & envelope.ATTACHED:
-            data, buffers = encoded
-            payload = self.runtime.attach(data, buffers, target)
+            try:
+                data, buffers = encoded
+                payload = self.runtime.attach(data, buffers, target)
+            except errors.MooError as error:
+                payload = codec.encode_error(error, self.label)
+                flags = envelope.ERROR
         elif flags & envelope.EMPTY:
             payload, flags = codec.encode(None)[0], 0
         keep = flags & (envelope.ATTACHED | envelope.ERROR)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Replies to this process's calls whose data is still under way.
+
+The records of one call are delivered in the order in which they came: an item of a
+stream waits for the data of those before it. Other calls do not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from mooactor import errors
+from mooactor.control import codec, envelope
+from mooactor.process.outcome import Reply
+
+if TYPE_CHECKING:
+    from mooactor.process.arrivals import Arrival
+    from mooactor.process.runtime import Runtime
+
+
+class Deliver(Protocol):
+    """What to do with a reply once it is whole, or has failed."""
+
+    def __call__(
+        self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
+    ) -> None: ...
+
+
+class _Late:
+    """One record. `asked`: its data was lost, and it waits for news of a death."""
+
+    __slots__ = ("flags", "reply", "arrival", "asked", "settled")
+
+    def __init__(self, flags: int, reply: Reply | None) -> None:
+        self.flags = flags
+        self.reply = reply
+        self.arrival: Arrival | None = None
+        self.asked = False
+        self.settled = False
+
+
+class LateReplies:
+    """By call, in order. Methods run in the pump's thread; `cancel` in any."""
+
+    def __init__(self, runtime: Runtime, deliver: Deliver) -> None:
+        self._runtime = runtime
+        self._deliver = deliver
+        self._calls: dict[int, deque[_Late]] = {}
+
+    def __contains__(self, call_id: int) -> bool:
+        return call_id in self._calls
+
+    def takes(self, record: envelope.Record) -> bool:
+        """Whether this record is seen to here: its data, or that of one before it,
+        is under way."""
+        call_id, flags = record.call_id, record.flags
+        queue = self._calls.get(call_id)
+        if queue is None and not flags & envelope.ATTACHED:
+            return False
+        reply = None if flags & envelope.EMPTY else self._runtime.reply_of(record)
+        late = _Late(flags, reply)
+        if reply is not None:
+            then = partial(self._settle, call_id)
+            late.arrival = self._runtime.receive(reply, then)
+        if queue is None:
+            if late.arrival is None:
+                self._hand_on(call_id, late)
+                return True
+            queue = self._calls[call_id] = deque()
+        queue.append(late)
+        return True
+
+    def cancel(self, call_id: int) -> None:
+        """Nobody wants them; what has come is still delivered, without its data."""
+        for late in list(self._calls.get(call_id, ())):
+            self._runtime.cancel_arrival(late.arrival)
+
+    def drop(self, call_id: int) -> bool:
+        """Forget them: the call has ended otherwise. Whether there were any."""
+        queue = self._calls.pop(call_id, None)
+        for late in queue or ():
+            self._runtime.cancel_arrival(late.arrival)
+        return queue is not None
+
+    def _settle(self, call_id: int) -> None:
+        queue = self._calls.get(call_id)
+        while queue:
+            late = queue[0]
+            arrival = late.arrival
+            if arrival is not None and not arrival.done:
+                return
+            lost = arrival is not None and isinstance(arrival.error, errors.ActorDied)
+            if lost and not late.settled:
+                if not late.asked:
+                    late.asked = True
+                    self._runtime.soon(partial(self._conclude, call_id, late))
+                return
+            queue.popleft()
+            if not queue:
+                self._calls.pop(call_id, None)
+            self._hand_on(call_id, late)
+
+    def _conclude(self, call_id: int, late: _Late) -> None:
+        """No death was told of: it was the connection."""
+        late.settled = True
+        self._settle(call_id)
+
+    def _hand_on(self, call_id: int, late: _Late) -> None:
+        reply, arrival = late.reply, late.arrival
+        error = None if arrival is None else arrival.error
+        if isinstance(error, errors.ActorDied):
+            error = errors.ActorUnavailable(
+                "the call has run, but the connection broke while its result was under "
+                f"way ({error})",
+                delivered=True,
+            )
+        if reply is not None and error is None:
+            error = _taken_over(reply)
+        if late.flags & envelope.STREAM:
+            if isinstance(error, errors.Cancelled):
+                return
+            if error is not None and reply is not None:
+                reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
+                error = None
+        self._deliver(call_id, late.flags, reply, error)
+
+
+def _taken_over(reply: Reply) -> BaseException | None:
+    try:
+        reply.take_over()
+    except Exception as error:
+        return error
+    return None

@@ -16,8 +16,9 @@
  *
  *   0 4 "MOOT"   4 1 version   5 1 kind   6 1 -moo_err   7 1 zero
  *
- * HELLO     8 8 from, 16 8 to, 24 4 purpose, 28 2 index, 30 2 count, 32 8 token,
- *           40 4 flags, 44 4 zero, 48 16 host, 64 16 nonce          80 bytes
+ * HELLO     8 8 from, 16 8 to, 24 4 purpose, 28 2 index, 30 2 count,
+ *           32 8 token, 40 4 flags, 44 4 zero, 48 16 host,
+ *           64 16 nonce                                           80 bytes
  * CHALLENGE 8 8 from, 16 16 host, 32 16 nonce, 48 16 proof          64 bytes
  * PROOF     8 16 proof                                              24 bytes
  * READY     nothing more                                             8 bytes
@@ -38,6 +39,7 @@
 #define MOOI_HANDSHAKE_VERSION 1
 #define MOOI_HANDSHAKE_MS 2000 /* whoever takes longer may be hung up on */
 #define MOOI_NONCE_BYTES 16
+#define MOOI_HANDSHAKE_HEAD_BYTES 8
 #define MOOI_HELLO_BYTES 80
 #define MOOI_CHALLENGE_BYTES 64
 #define MOOI_PROOF_BYTES 24
@@ -49,7 +51,7 @@ enum mooi_purpose { MOOI_PURPOSE_DATA = 1, MOOI_PURPOSE_RING = 2 };
 struct mooi_hello {
     uint64_t from, to;
     uint32_t purpose;
-    uint16_t index, count; /* this connection is one of so many: index < count */
+    uint16_t index, count; /* it is one of so many: index < count */
     uint64_t token;        /* alike in those that belong together */
     uint32_t flags;        /* as the purpose likes */
     uint8_t host[MOOI_HOST_BYTES];
@@ -74,6 +76,8 @@ enum mooi_handshake_kind {
  * any bytes of the right length. MOO_EVERSION: another version, whatever else
  * it says. MOO_EPROTO: nothing that one of ours sends. Otherwise MOO_OK, or the
  * error that the other side told; *out is set after MOO_OK only. */
+moo_err mooi_handshake_head(const uint8_t in[MOOI_HANDSHAKE_HEAD_BYTES],
+                            int kind);
 void mooi_hello_pack(const struct mooi_hello *hello,
                      uint8_t out[MOOI_HELLO_BYTES]);
 moo_err mooi_hello_parse(const uint8_t in[MOOI_HELLO_BYTES],

@@ -3,11 +3,13 @@
  * tcp_internal.h: the engine of tcp.h, as its files see it.
  *
  *   tcp.c           open, close, the thread's loop, forks
- *   tcp_contact.c   connections until they are proved; links until they stand
+ *   tcp_connect.c   the owner's connections until they are proved
+ *   tcp_accept.c    the importer's
  *   tcp_link.c      what is common to both directions, and how links end
  *   tcp_stripe.c    one connection: messages in, small messages out
  *   tcp_owner.c     answering what the importer asks for
- *   tcp_importer.c  fetches, chunk by chunk
+ *   tcp_fetch.c     fetches, asked for chunk by chunk
+ *   tcp_importer.c  what comes for them
  *   tcp_watch.c     deadlines, pings, silence
  *
  * One lock guards an engine, and is held for short: while sockets are opened
@@ -22,6 +24,7 @@
 #ifndef MOOI_TCP_INTERNAL_H
 #define MOOI_TCP_INTERNAL_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
@@ -39,10 +42,10 @@
 #define MOOI_TCP_OUTBOX_MAX ((size_t)4 << 20)
 /* Whoever does not acknowledge for so long is gone. With the ticks below, a cut
  * link is found within 3 s. */
-#define MOOI_TCP_SILENT_MS 1400
+#define MOOI_TCP_SILENT_MS 1250
 #define MOOI_TCP_TICK_CONTACT_MS 50
 #define MOOI_TCP_TICK_BUSY_MS 250
-#define MOOI_TCP_TICK_IDLE_MS 500
+#define MOOI_TCP_TICK_IDLE_MS 400
 /* To epoll: report nothing but the end. */
 #define MOOI_TCP_QUIET EPOLLET
 
@@ -233,7 +236,7 @@ static inline void mooi_tcp_unlock(struct mooi_tcp *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* ---- tcp_contact.c: on the thread, no lock held ---- */
+/* ---- tcp_connect.c, tcp_accept.c; on the thread, no lock held ---- */
 
 void mooi_tcp_accept_ready(struct mooi_tcp *engine,
                            struct mooi_tcp_watched *listener, uint32_t events);
@@ -244,6 +247,12 @@ void mooi_tcp_dial_end(struct mooi_tcp_link *link);
 void mooi_tcp_greeting_late(struct mooi_tcp_link *link, uint64_t now);
 /* Hang up on strangers that took too long, or on all. */
 void mooi_tcp_strangers_reap(struct mooi_tcp *engine, int all);
+
+static inline uint32_t
+mooi_tcp_handshake_events(const struct mooi_handshake *handshake)
+{
+    return mooi_handshake_wants(handshake) == POLLIN ? EPOLLIN : EPOLLOUT;
+}
 
 /* ---- tcp_link.c ---- */
 
@@ -261,6 +270,9 @@ static inline int mooi_tcp_is_up(const struct mooi_tcp_link *link)
 {
     return link->state == MOOI_TCP_UP && link->broken == MOO_OK;
 }
+
+/* One more connection is proved; lock held. Returns whether that was all. */
+int mooi_tcp_gather(struct mooi_tcp_stripe *stripe);
 
 /* End all broken links, with callbacks; on the thread, no lock held. */
 void mooi_tcp_end_broken(struct mooi_tcp *engine);
@@ -298,10 +310,17 @@ moo_err mooi_tcp_serve(struct mooi_tcp_stripe *stripe);
 /* The link has ended: give back the source that is out. */
 void mooi_tcp_serve_no_more(struct mooi_tcp_stripe *stripe);
 
+/* ---- tcp_fetch.c; lock held ---- */
+
+/* Ask for as much as credit and connections allow. */
+void mooi_tcp_ask_more(struct mooi_tcp_link *link);
+/* Let go of a fetch, which is freed: nothing touches its memory from here on.
+ * Returns its cookie. */
+void *mooi_tcp_fetch_end(struct mooi_tcp_link *link,
+                         struct mooi_tcp_fetch *fetch);
+
 /* ---- tcp_importer.c ---- */
 
-/* Ask for as much as credit and connections allow; lock held. */
-void mooi_tcp_ask_more(struct mooi_tcp_link *link);
 /* An answer's head came; the thread, no lock held. */
 moo_err mooi_tcp_data_begins(struct mooi_tcp_stripe *stripe);
 moo_err mooi_tcp_refused(struct mooi_tcp_stripe *stripe);

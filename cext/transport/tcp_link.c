@@ -155,6 +155,22 @@ void mooi_tcp_end_broken(struct mooi_tcp *engine)
 
 /* ---- the beginning ---- */
 
+int mooi_tcp_gather(struct mooi_tcp_stripe *stripe)
+{
+    struct mooi_tcp_link *link = stripe->link;
+    uint16_t proved = 0;
+
+    stripe->proved = 1;
+    stripe->heard = 1;
+    stripe->watched.ready = mooi_tcp_stripe_ready;
+    if (mooi_tcp_watch(link->engine, &stripe->watched, MOOI_TCP_QUIET) !=
+        MOO_OK)
+        mooi_tcp_break(link, MOO_ESYS, NULL);
+    for (uint16_t i = 0; i < link->count; i++)
+        proved += (uint16_t)link->stripes[i].proved;
+    return proved == link->count && link->broken == MOO_OK;
+}
+
 /* The same process connected anew, so it has given up the old link. */
 static void break_older(struct mooi_tcp_link *link)
 {

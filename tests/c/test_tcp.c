@@ -489,7 +489,7 @@ static void a_forked_child_does_not_keep_connections_open(void)
     mooi_tcp_after_fork(owner.engine);
     close(hold[0]);
     close_side(&owner);
-    /* the importer's own descriptors live on in the child, the owner's do not */
+    /* the importer's descriptors live on in the child, the owner's do not */
     await(&importer, &importer.downs, 1);
     close(hold[1]);
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));

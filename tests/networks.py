@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""Hosts for tests: network namespaces joined by cables that can be pulled.
+
+`Cable` is two hosts and the links between them. Processes are put there with the
+words of `Cable.on`; files and unix sockets are the same for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+HOSTS = "ab"
+_numbers = itertools.count()
+_PREFIX = "moo-test"
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why there can be no namespaces here, or None."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "network namespaces need `ip` (package iproute2)"
+    name = f"{_PREFIX}-{os.getpid()}-probe"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
+        return "this machine allows no network namespaces"
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+    return None
+
+
+def ip(*arguments: str) -> str:
+    """Run `ip`, and return what it prints."""
+    return subprocess.run(
+        ["ip", *arguments], check=True, capture_output=True, text=True
+    ).stdout
+
+
+@functools.cache
+def remove_orphans() -> None:
+    """Remove the namespaces of test runs that were killed."""
+    for path in glob.glob(f"/run/netns/{_PREFIX}-*"):
+        owner = path.split("-")[2]
+        if not os.path.exists(f"/proc/{owner}"):
+            subprocess.run(["ip", "netns", "delete", os.path.basename(path)])
+
+
+class Cable:
+    """Two namespaces, "a" and "b", with a link between them: "up0" at both ends.
+
+    Args:
+      families: 4, 6 or both: which addresses the ends have.
+    """
+
+    def __init__(self, families: tuple[int, ...] = (4,)) -> None:
+        remove_orphans()
+        number = f"{os.getpid()}-{next(_numbers)}"
+        self.namespace = {host: f"{_PREFIX}-{number}-{host}" for host in HOSTS}
+        for name in self.namespace.values():
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        self.add_link("up0", 1, families)
+
+    def on(self, host: str) -> list[str]:
+        """The words before a command that make it run on `host`."""
+        return ["ip", "netns", "exec", self.namespace[host]]
+
+    def add_link(
+        self, name: str, subnet: int, families: tuple[int, ...] = (4,)
+    ) -> None:
+        """Another link: an interface `name` at both ends."""
+        a, b = self.namespace.values()
+        ip(*f"link add {name} netns {a} type veth peer name {name} netns {b}".split())
+        for index, space in enumerate((a, b), 1):
+            if 4 in families:
+                address = f"10.99.{subnet}.{index}/24"
+                ip("-n", space, "addr", "add", address, "dev", name)
+            if 6 in families:
+                address = f"fd99:{subnet}::{index}/64"
+                ip("-n", space, "addr", "add", address, "dev", name, "nodad")
+            ip("-n", space, "link", "set", name, "up")
+
+    def set(self, state: str, name: str = "up0") -> None:
+        """Pull the cable ("down"), or plug it in ("up")."""
+        ip("-n", self.namespace["a"], "link", "set", name, state)
+
+    @contextlib.contextmanager
+    def pulled(self, name: str = "up0") -> Iterator[None]:
+        """Out meanwhile, which both kernels notice."""
+        self.set("down", name)
+        try:
+            yield
+        finally:
+            self.set("up", name)
+
+    @contextlib.contextmanager
+    def swallowing(self, name: str = "up0", subnet: int = 1) -> Iterator[None]:
+        """What "b" sends gets lost meanwhile, and no kernel knows."""
+        space, wrong = self.namespace["b"], "02:00:00:00:00:01"
+        words = f"to 10.99.{subnet}.1 lladdr {wrong} dev {name} nud permanent"
+        ip("-n", space, "neigh", "replace", *words.split())
+        try:
+            yield
+        finally:
+            words = f"to 10.99.{subnet}.1 dev {name}"
+            ip("-n", space, "neigh", "del", *words.split())
+
+    @contextlib.contextmanager
+    def slow(self, mbit: int, name: str = "up0") -> Iterator[None]:
+        """So many Mbit/s each way at most, meanwhile."""
+        for host in HOSTS:
+            limit = f"tbf rate {mbit}mbit burst 64k latency 200ms"
+            self._tc(host, "add", name, *limit.split())
+        try:
+            yield
+        finally:
+            for host in HOSTS:
+                self._tc(host, "del", name)
+
+    def _tc(self, host: str, verb: str, name: str, *what: str) -> None:
+        words = ["tc", "qdisc", verb, "dev", name, "root", *what]
+        subprocess.run([*self.on(host), *words], check=True, capture_output=True)
+
+    def sent(self, host: str, name: str = "up0") -> int:
+        """Bytes that `host` has sent over the link."""
+        found = json.loads(
+            ip("-j", "-s", "-n", self.namespace[host], "link", "show", name)
+        )
+        return int(found[0]["stats64"]["tx"]["bytes"])
+
+    def close(self) -> None:
+        for name in self.namespace.values():
+            ip("netns", "delete", name)

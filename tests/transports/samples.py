@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""Values to send, named by *recipes*: each process can build the same ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# Of every layout more than the threshold, also of one byte a piece.
+SHAPE = (80, 60, 40)
+
+_DTYPES = (
+    *("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32"),
+    *("float64", "complex64", "complex128"),
+)
+DTYPES = {"numpy": _DTYPES, "torch": (*_DTYPES, "bfloat16")}
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "contiguous": lambda a: a,
+    "transposed": lambda a: a.swapaxes(0, 2),
+    "with gaps": lambda a: a[::2, :, 1::2],
+    "of no dimensions": lambda a: a[3, 2, 1],
+    "of no elements": lambda a: a[:, :0],
+}
+
+
+@dataclasses.dataclass
+class Batch:
+    """Something with arrays in it."""
+
+    name: str
+    arrays: list[Any]
+    inner: Batch | None = None
+
+
+def build(kind: str, *what: Any) -> Any:
+    """The value of a recipe."""
+    recipes: dict[str, Callable[..., Any]] = {
+        "random": _random,
+        "layout": _layout,
+        "nested": _nested,
+    }
+    return recipes[kind](*what)
+
+
+def _random(nbytes: int, seed: int) -> Any:
+    words = np.random.default_rng(seed).integers(0, 2**63, nbytes // 8 + 1, np.int64)
+    return words.view(np.uint8)[:nbytes]
+
+
+def _array(library: str, dtype: str) -> Any:
+    numbers = np.arange(int(np.prod(SHAPE))).reshape(SHAPE) % 97
+    if library == "numpy":
+        return numbers.astype(dtype)
+    import torch
+
+    return torch.from_numpy(numbers).to(getattr(torch, dtype))
+
+
+def _layout(library: str, layout: str) -> dict[str, Any]:
+    shaped = LAYOUTS[layout]
+    arrays = {dtype: shaped(_array(library, dtype)) for dtype in DTYPES[library]}
+    if layout == "of no dimensions" and library == "numpy":
+        return {dtype: np.array(array) for dtype, array in arrays.items()}
+    return arrays
+
+
+def _nested(library: str) -> Any:
+    big, small = _array(library, "float32"), _array(library, "int16")[0, 0]
+    inner = Batch("inner", [big + 1, (small,)])
+    return {
+        "list": [big, 7, [small]],
+        ("a", "tuple"): (big, big, "text", {"deep": (small + 1,)}),
+        "dataclass": Batch("outer", [big * 2], inner),
+        "nothing": None,
+    }
+
+
+def difference(got: Any, sent: Any, at: str = "value") -> str:
+    """In what `got` is not as `sent` was; empty if in nothing."""
+    if type(got) is not type(sent):
+        return f"{at} is a {type(got)}, not a {type(sent)}"
+    if isinstance(sent, dict):
+        if list(got) != list(sent):
+            return f"{at} has the keys {list(got)}"
+        parts = [(got[k], sent[k], f"{at}[{k!r}]") for k in sent]
+    elif isinstance(sent, (list, tuple)):
+        if len(got) != len(sent):
+            return f"{at} has {len(got)} items"
+        parts = [(g, s, f"{at}[{i}]") for i, (g, s) in enumerate(zip(got, sent))]
+    elif isinstance(sent, Batch):
+        return difference(vars(got), vars(sent), at)
+    else:
+        return _leaf_difference(got, sent, at)
+    return next(filter(None, (difference(*part) for part in parts)), "")
+
+
+def _leaf_difference(got: Any, sent: Any, at: str) -> str:
+    if not hasattr(sent, "dtype"):
+        return "" if got == sent else f"{at} is {got!r}"
+    if (got.dtype, got.shape) != (sent.dtype, sent.shape):
+        return f"{at} is {got.dtype} of shape {got.shape}"
+    return "" if bool((got == sent).all()) else f"{at} has other elements"
+
+
+def leaves(value: Any) -> list[Any]:
+    """All arrays in a value."""
+    if isinstance(value, Batch):
+        value = vars(value)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value] if hasattr(value, "dtype") else []

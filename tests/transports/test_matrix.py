@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""Every transport, with every size and layout, and with every kind of fault.
+
+Values travel as the runtime sends them: large arrays beside the pickle. The two
+processes of a transport stand through all tests here, so what one test breaks or
+leaves behind, the next ones find.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mooactor import ActorDied, ActorUnavailable
+from mooactor.control import envelope
+from mooactor.tensors import THRESHOLD
+from tests.conftest import eventually
+from tests.transports import samples
+from tests.transports.pairs import NETWORKS, Pair, over
+from tests.transports.worker import Worker
+
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
+#: In seconds: every fault has ended by then, for those who survive it.
+SOON_S = 5.0
+
+SIZES = [0, 1, THRESHOLD - 1, THRESHOLD, THRESHOLD + 1, MB, 64 * MB]
+
+
+def move(pair: Pair, sender: Worker, receiver: Worker, *recipe: Any) -> list[bytes]:
+    """Send a value and compare it; returns the descriptors of what was beside."""
+    message = sender.call("offer", receiver.id, *recipe)
+    receiver.call("take", message)
+    assert receiver.call("check", *recipe) == ""
+    return envelope.split_attached(message)[0]
+
+
+# -- sizes and layouts -----------------------------------------------------
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+def test_any_size_arrives_both_ways(pair, nbytes):
+    fetched = f"fetched_{pair.transport}"
+    for sender, receiver in ((pair.a, pair.b), (pair.b, pair.a)):
+        before = receiver.call("statistics").get(fetched, 0)
+        beside = move(pair, sender, receiver, "random", nbytes, nbytes)
+        assert len(beside) == (nbytes >= THRESHOLD)
+        after = receiver.call("statistics").get(fetched, 0)
+        over_network = beside and pair.transport in NETWORKS
+        assert after - before == (nbytes if over_network else 0)
+    assert pair.settled()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_so_does_a_gigabyte(pair):
+    move(pair, pair.a, pair.b, "random", GB, 1)
+    assert pair.settled()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("layout", samples.LAYOUTS)
+def test_every_dtype_arrives_in_any_layout_as_it_was_when_sent(pair, library, layout):
+    if library == "torch":
+        pytest.importorskip("torch")
+    recipe = ("layout", library, layout)
+    message = pair.a.call("offer", pair.b.id, *recipe)
+    pair.a.call("scribble", "sent")
+    pair.b.call("take", message)
+    assert pair.b.call("check", *recipe) == ""
+    beside = 0 if layout.startswith("of no") else len(samples.DTYPES[library])
+    assert len(envelope.split_attached(message)[0]) == beside
+    assert pair.settled()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_nested_values_arrive_and_are_the_receivers_own(pair, library):
+    if library == "torch":
+        pytest.importorskip("torch")
+    recipe = ("nested", library)
+    assert len(move(pair, pair.a, pair.b, *recipe)) == 3
+    pair.b.call("scribble", "received")
+    assert pair.a.call("is_unchanged", *recipe) == ""
+    assert pair.settled()
+
+
+# -- faults ----------------------------------------------------------------
+
+
+class Witness:
+    """Sees to it that a fault leaves a standing process as it was before."""
+
+    def __init__(self, survivor: Worker) -> None:
+        self.survivor = survivor
+        self.links = survivor.call("statistics")["links"]
+        self.files = survivor.call("files")
+
+    def sees_nothing_left(self) -> bool:
+        self.survivor.call("drop")
+        return eventually(self._clean, SOON_S)
+
+    def _clean(self) -> bool:
+        stats = self.survivor.call("statistics")
+        return (
+            self.survivor.settled()
+            and stats["links"] <= self.links
+            and not self.survivor.call("files") - self.files
+        )
+
+
+@pytest.fixture
+def met(pair: Pair) -> Pair:
+    """A pair whose processes know each other: what they keep open for that is open."""
+    move(pair, pair.a, pair.b, "random", MB, 1)
+    move(pair, pair.b, pair.a, "random", MB, 1)
+    assert pair.settled()
+    return pair
+
+
+@contextlib.contextmanager
+def under_way(
+    pair: Pair, sender: Worker, receiver: Worker, nbytes: int
+) -> Iterator[bytes]:
+    """While this lasts, a part of a value has crossed the cable."""
+    host = "a" if sender is pair.a else "b"
+    with pair.cable.slow(8 if nbytes < 8 * MB else 160):
+        message = sender.call("offer", receiver.id, "random", nbytes, 2)
+        before = pair.cable.sent(host)
+        receiver.tell("take", message)
+        assert eventually(lambda: pair.cable.sent(host) - before > nbytes // 5)
+        assert pair.cable.sent(host) - before < nbytes // 2
+        yield message
+
+
+def fails(receiver: Worker, since: float) -> Exception:
+    """The error that a `take` under way ends with, soon."""
+    with pytest.raises((ActorDied, ActorUnavailable)) as caught:
+        receiver.answer(SOON_S)
+    assert time.monotonic() - since < SOON_S
+    return caught.value
+
+
+FAULT_SIZES = [MB, 64 * MB]
+
+
+@over(*NETWORKS)
+@pytest.mark.parametrize("nbytes", FAULT_SIZES)
+def test_a_sender_killed_in_mid_transfer_is_a_named_error(met, nbytes):
+    witness, victim = Witness(met.a), met.start("b")
+    with under_way(met, victim, met.a, nbytes):
+        killed = time.monotonic()
+        victim.kill()
+        fails(met.a, killed)
+    assert witness.sees_nothing_left()
+    move(met, met.b, met.a, "random", MB, 3)
+
+
+@over(*NETWORKS)
+@pytest.mark.parametrize("nbytes", FAULT_SIZES)
+def test_a_receiver_killed_in_mid_transfer_leaves_nothing(met, nbytes):
+    witness, victim = Witness(met.a), met.start("b")
+    with under_way(met, met.a, victim, nbytes):
+        victim.kill()
+        assert witness.sees_nothing_left()
+    with pytest.raises((ActorDied, ActorUnavailable)):
+        begun = time.monotonic()
+        while time.monotonic() - begun < SOON_S:
+            met.a.call("offer", victim.id, "random", nbytes, 2)
+    assert witness.sees_nothing_left()
+    move(met, met.a, met.b, "random", MB, 3)
+
+
+@over("shm", *NETWORKS)
+@pytest.mark.parametrize("nbytes", FAULT_SIZES)
+def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(met, nbytes):
+    witness, victim = Witness(met.a), met.start("b")
+    move(met, met.a, victim, "random", nbytes, 4)
+    met.a.call("offer_same", victim.id)
+    victim.kill()
+    assert witness.sees_nothing_left()
+    met.a.call("peer_lost", victim.id)
+    with pytest.raises(ActorDied):
+        met.a.call("offer", victim.id, "random", nbytes, 2)
+    assert witness.sees_nothing_left()
+
+
+@over("shm", *NETWORKS)
+@pytest.mark.parametrize("nbytes", FAULT_SIZES)
+def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(met, nbytes):
+    witness, victim = Witness(met.a), met.start("b")
+    move(met, victim, met.a, "random", nbytes, 5)
+    late = victim.call("offer", met.a.id, "random", nbytes, 6)
+    victim.kill()
+    killed = time.monotonic()
+    met.a.call("peer_lost", victim.id)
+    assert met.a.call("check", "random", nbytes, 5) == ""
+    met.a.tell("take", late)
+    try:
+        met.a.answer(SOON_S)  # over shared memory it may still be had
+    except (ActorDied, ActorUnavailable):
+        pass
+    else:
+        assert met.transport == "shm"
+        assert met.a.call("check", "random", nbytes, 6) == ""
+    assert time.monotonic() - killed < SOON_S
+    assert witness.sees_nothing_left()
+
+
+CUTS = [
+    pytest.param("pulled", MB),
+    pytest.param("swallowing", 64 * MB),
+    pytest.param("pulled", 64 * MB, marks=pytest.mark.slow),
+    pytest.param("swallowing", MB, marks=pytest.mark.slow),
+]
+
+
+@over(*NETWORKS)
+@pytest.mark.parametrize(("cut", "nbytes"), CUTS)
+def test_a_cut_link_is_a_named_error_and_is_mended(met, cut, nbytes):
+    here, there = Witness(met.a), Witness(met.b)
+    with under_way(met, met.b, met.a, nbytes):
+        with getattr(met.cable, cut)():
+            began = time.monotonic()
+            fails(met.a, began)
+            assert here.sees_nothing_left() and there.sees_nothing_left()
+            assert time.monotonic() - began < SOON_S
+    moves_again(met, met.a, met.b)
+    moves_again(met, met.b, met.a)
+    assert met.settled()
+
+
+def moves_again(pair: Pair, sender: Worker, receiver: Worker) -> None:
+    """After a failure the next attempts are refused for a moment."""
+
+    def moved() -> bool:
+        try:
+            move(pair, sender, receiver, "random", MB, 7)
+        except (ActorDied, ActorUnavailable):
+            return False
+        return True
+
+    assert eventually(moved, 2 * SOON_S)
+
+
+@over(*NETWORKS)
+def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(met):
+    met.b.call("offer", met.a.id, "random", MB, 8)
+    here, there = met.a, met.b
+    assert there.call("statistics")["leases"] == 1
+    with met.cable.pulled():
+        assert eventually(lambda: not there.call("statistics")["links"], SOON_S)
+        assert eventually(lambda: not here.call("statistics")["links"], SOON_S)
+        assert eventually(there.settled, SOON_S)
+    moves_again(met, there, here)
+
+
+# -- a slow reader ---------------------------------------------------------
+
+
+@over("shm", *NETWORKS)
+@pytest.mark.parametrize("nbytes", [MB, pytest.param(64 * MB, marks=pytest.mark.slow)])
+def test_a_slow_reader_leaves_the_owners_memory_flat(met, nbytes):
+    """The owner goes on until its limit; then there is room as the reader reads."""
+    room, reader = 6, met.b
+    owner = met.start("a", memory_limit=room * nbytes)
+    move(met, owner, reader, "random", nbytes, 1)
+    reader.call("drop")
+    owner.call("drop")
+    assert eventually(owner.settled)
+    reader.freeze()
+    try:
+        messages = owner.call("offer_until_full", reader.id, nbytes)
+    finally:
+        reader.thaw()
+    full = owner.call("statistics")
+    assert len(messages) == room and full["used"] == room * nbytes
+    resident = owner.call("resident")
+    for number in range(4 * room):
+        reader.call("take", messages.pop(0))
+        assert reader.call("first_byte") == number
+        reader.call("drop")
+        assert eventually(lambda: owner.call("statistics")["used"] < full["used"])
+        messages += owner.call("offer_until_full", reader.id, nbytes)
+        assert len(messages) == room
+    after = owner.call("statistics")
+    assert (after["used"], after["reserved"]) == (full["used"], full["reserved"])
+    assert owner.call("resident") - resident < nbytes + 4 * MB
+    owner.close()
+    assert met.settled()

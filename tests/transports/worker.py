@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: MIT
+"""A process that sends and receives values as the runtime does, for the tests.
+
+`Worker` is its handle; it may live in a network namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import tests.tensors.worker as base
+from tests.transports import samples
+
+MB = 1 << 20
+# In seconds: for what hangs. Above what any fault may take.
+PATIENCE_S = 30.0
+
+
+class Role:
+    """What the process can be asked to do.
+
+    A *message* is what would travel through the control plane: the pickle and the
+    descriptors of what is beside it.
+    """
+
+    def __init__(self, directory: str, process_id: int) -> None:
+        from mooactor.tensors import DataPlane
+
+        options = json.loads(os.environ["TEST_PLANE"])
+        self.plane = DataPlane(directory, process_id, base.KEY, **options)
+        self.sent: list[Any] = []
+        self.received: list[Any] = []
+        self.count = 0
+
+    def offer(self, to: int, *recipe: Any) -> bytes:
+        """A message with the value of a recipe, for a process."""
+        self.sent.append(samples.build(*recipe))
+        return self._message(self.sent[-1], to)
+
+    def offer_same(self, to: int) -> bytes:
+        """What was offered last, for another one."""
+        return self._message(self.sent[-1], to)
+
+    def _message(self, value: Any, to: int) -> bytes:
+        from mooactor.control import codec, envelope
+
+        data, buffers = codec.encode(value)
+        descriptors: list[bytes] = []
+        try:
+            for buffer in buffers:
+                descriptors.append(self.plane.export(buffer, to))
+        except BaseException:
+            for descriptor in descriptors:
+                self.plane.revoke(descriptor)
+            raise
+        return envelope.pack_attached(descriptors, data)
+
+    def take(self, message: bytes) -> None:
+        """Receive the value of a message and hold on to it."""
+        from mooactor.control import codec, envelope
+
+        descriptors, data = envelope.split_attached(message)
+        fetches = [self.plane.begin(descriptor) for descriptor in descriptors]
+        buffers = [fetch.result(PATIENCE_S) for fetch in fetches]
+        self.received.append(codec.decode(data, buffers=buffers))
+
+    def check(self, *recipe: Any) -> str:
+        """In what the value received last is not the recipe's."""
+        return samples.difference(self.received[-1], samples.build(*recipe))
+
+    def is_unchanged(self, *recipe: Any) -> str:
+        """The same for what was sent last."""
+        return samples.difference(self.sent[-1], samples.build(*recipe))
+
+    def scribble(self, which: str) -> None:
+        """Overwrite what was "sent" or "received" last."""
+        for leaf in samples.leaves(getattr(self, which)[-1]):
+            leaf[...] = 1
+
+    def drop(self) -> None:
+        self.sent.clear()
+        self.received.clear()
+
+    def offer_until_full(self, to: int, nbytes: int) -> list[bytes]:
+        """Messages of so many private bytes each, the n-th ever of the byte n."""
+        import numpy as np
+
+        from mooactor import OutOfMemory
+
+        messages: list[bytes] = []
+        try:
+            while True:
+                value = np.full(nbytes, self.count, np.uint8)
+                messages.append(self._message(value, to))
+                self.count += 1
+        except OutOfMemory:
+            return messages
+
+    def first_byte(self) -> int:
+        """Of what was received last."""
+        return int(self.received[-1][0])
+
+    def card(self) -> bytes:
+        return self.plane.card()
+
+    def introduce(self, peer: int, card: bytes) -> None:
+        self.plane.introduce(peer, card)
+
+    def route(self, peer: int) -> tuple[str | None, str]:
+        return self.plane.route(peer)
+
+    def statistics(self) -> dict[str, int]:
+        return self.plane.statistics()
+
+    def peer_lost(self, peer: int) -> None:
+        """As the control plane says when a process died."""
+        self.plane.peer_lost(peer)
+
+    def files(self) -> Counter[str]:
+        """What this process has open, by kind; its own memory aside."""
+        kinds: Counter[str] = Counter()
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                target = os.readlink(f"/proc/self/fd/{fd}")
+            except OSError:
+                continue
+            if not target.startswith("/memfd:mooactor-slab"):
+                kinds[target.partition(":[")[0]] += 1
+        return kinds
+
+    def resident(self) -> int:
+        """Bytes of memory that this process has in use, shared ones among them."""
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Worker(base.Worker):
+    """The process, seen from here.
+
+    Args:
+      before: the words before the command, as `Cable.on` has them.
+      options: of its `DataPlane`.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        process_id: int,
+        before: Sequence[str] = (),
+        *,
+        environment: dict[str, str] | None = None,
+        program: str = __file__,
+        **options: Any,
+    ) -> None:
+        self.id = process_id
+        self._process = subprocess.Popen(
+            [*before, sys.executable, program, directory, str(process_id)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "TEST_PLANE": json.dumps(options),
+                **(environment or {}),
+            },
+        )
+        self.pid = self._process.pid
+
+    def call(self, method: str, *args: Any) -> Any:
+        self.tell(method, *args)
+        return self.answer()
+
+    def answer(self, seconds: float = PATIENCE_S + 5) -> Any:
+        """To the oldest question that was only told. Raises what it raised."""
+        out = self._process.stdout
+        assert out is not None
+        assert select.select([out], [], [], seconds)[0], "it hangs"
+        ok, result = pickle.load(out)
+        if not ok:
+            raise result
+        return result
+
+    def freeze(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def settled(self) -> bool:
+        """Whether it holds nothing, lends nothing and waits for nothing."""
+        found = self.call("statistics")
+        return not any(found[x] for x in ("leases", "used", "imports", "fetches"))
+
+
+if __name__ == "__main__":
+    base.serve(Role(sys.argv[1], int(sys.argv[2])))

@@ -8,13 +8,22 @@ from mooactor.cli.bench import (
     arrays,
     calls,
     environments,
+    network,
     startup,
     weights,
 )
 
 GROUPS = {
     module.__name__.rpartition(".")[2]: module
-    for module in (calls, arrays, weights, allreduce, startup, environments)
+    for module in (
+        calls,
+        arrays,
+        weights,
+        allreduce,
+        network,
+        startup,
+        environments,
+    )
 }
 
 

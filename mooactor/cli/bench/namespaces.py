@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""Two network namespaces joined by a veth pair: two hosts on one machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+_ADDRESSES = ("10.213.77.1", "10.213.77.2")
+
+
+class Host(NamedTuple):
+    """A namespace with its address; `command` runs a program there."""
+
+    name: str
+    address: str
+
+    def command(self, *words: str) -> list[str]:
+        return ["ip", "netns", "exec", self.name, *words]
+
+
+def obstacle() -> str | None:
+    """Why namespaces cannot be made here, None if they seem possible."""
+    if shutil.which("ip") is None:
+        return "needs the program ip (Debian: apt-get install iproute2)"
+    if os.geteuid() != 0:
+        return "making network namespaces needs root"
+    return None
+
+
+@contextmanager
+def two_hosts() -> Iterator[tuple[Host, Host]]:
+    """Make the pair; it goes at the end.
+
+    Raises:
+      OSError: the system refused, as it does inside most containers.
+    """
+    names = [f"moo-bench-{os.getpid()}-{side}" for side in "ab"]
+    ends = [f"moo{os.getpid()}{side}" for side in "ab"]
+    hosts = tuple(Host(n, a) for n, a in zip(names, _ADDRESSES, strict=True))
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+        first, second = names
+        pair = ["link", "add", ends[0], "netns", first, "type", "veth"]
+        _ip(*pair, "peer", "name", ends[1], "netns", second)
+        for host, end in zip(hosts, ends, strict=True):
+            _ip("-n", host.name, "address", "add", f"{host.address}/24", "dev", end)
+            _ip("-n", host.name, "link", "set", end, "up")
+            _ip("-n", host.name, "link", "set", "lo", "up")
+        yield hosts[0], hosts[1]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")

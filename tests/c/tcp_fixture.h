@@ -178,6 +178,21 @@ static inline int count_of(struct side *side, const int *counter)
     return count;
 }
 
+/* Machines may be busy with other things. */
+static int patience_s = 15;
+
+/* Sanitizers make everything slow, above all the start of a process. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
 /* Wait until a counter of a side, or a fetch's `done`, is at least `least`. */
 #define await(side, counter, least) await_at(side, counter, least, __LINE__)
 static inline void await_at(struct side *side, const int *counter, int least,
@@ -186,7 +201,7 @@ static inline void await_at(struct side *side, const int *counter, int least,
     struct timespec end;
 
     clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += 15;
+    end.tv_sec += patience_s;
     pthread_mutex_lock(&side->lock);
     while (*counter < least)
         if (pthread_cond_timedwait(&side->changed, &side->lock, &end)) {

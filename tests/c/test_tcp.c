@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "core/crc32c.h"
 #include "tcp_fixture.h"
 #include "transport/handshake.h"
 #include "transport/message.h"
@@ -280,6 +281,46 @@ static void a_new_link_replaces_the_old(void)
     free(into);
 }
 
+static void machines_with_ipv6_alone_are_served(void)
+{
+    struct mooi_tcp_options options = with(2, 0);
+    struct mooi_address address;
+    int listener;
+
+    options.bind = "::1";
+    if (mooi_socket_listen("::1", &listener) != MOO_OK) {
+        printf("skipped: no IPv6 on this machine\n");
+        return;
+    }
+    close(listener);
+    open_pair(&options);
+    CHECK(mooi_tcp_addresses(importer.engine, &address, 1) == 1);
+    CHECK(address.family == 6);
+    close_pair();
+}
+
+static void one_gibibyte_arrives(void)
+{
+    struct mooi_tcp_options options = with(2, 1);
+    size_t bytes = (SANITIZED ? 64 : 1024) * MB + 3;
+    char *memory = calloc(1, bytes), *into = malloc(bytes);
+
+    alarm(100); /* fresh memory is slow */
+    patience_s = 90;
+    CHECK(memory && into);
+    for (size_t i = 0; i < bytes; i += 4093)
+        memory[i] = (char)(i / 4093);
+    open_pair(&options); /* the engine checks every byte */
+    own(&owner, 0, memory, bytes);
+    CHECK(fetch(&importer, 0, 0, bytes, into) == MOO_OK);
+    for (size_t i = 0; i < bytes; i += 4093)
+        CHECK(into[i] == memory[i]);
+    close_pair();
+    patience_s = 15;
+    free(memory);
+    free(into);
+}
+
 /* ---- contacts that fail ---- */
 
 static moo_err fail_to_connect(struct side *side, uint64_t peer,
@@ -456,6 +497,69 @@ static void a_malformed_message_ends_the_link(void)
     }
 }
 
+/* Play the owner by hand, and answer what is asked with these bytes. */
+static void answer_by_hand(int fd, struct mooi_tcp_message answer,
+                           const char *data)
+{
+    uint8_t head[MOOI_TCP_HEAD_BYTES];
+    struct mooi_tcp_message ask;
+    struct pollfd wait = {fd, POLLIN, 0};
+
+    do { /* there may be pings before it */
+        CHECK(poll(&wait, 1, 5000) == 1);
+        CHECK(recv(fd, head, sizeof head, MSG_WAITALL) == sizeof head);
+        CHECK(mooi_tcp_message_parse(head, &ask) == MOO_OK);
+    } while (ask.kind == MOOI_TCP_PING);
+    CHECK(ask.kind == MOOI_TCP_ASK && ask.flags == MOOI_TCP_SUMMED);
+    answer.tag = ask.tag;
+    mooi_tcp_message_pack(&answer, head);
+    CHECK(send(fd, head, sizeof head, MSG_NOSIGNAL) == sizeof head);
+    CHECK(send(fd, data, answer.length, MSG_NOSIGNAL) == answer.length);
+}
+
+static void wrong_bytes_end_the_link(void)
+{
+    static const struct mooi_tcp_message answers[] = {
+        {.kind = MOOI_TCP_DATA, .length = 9, .flags = 1,
+         .checksum = 0xe3069283}, /* that of "123456789" */
+        {.kind = MOOI_TCP_DATA, .length = 9, .flags = 1, .checksum = 1},
+        {.kind = MOOI_TCP_DATA, .length = 9}, /* without any */
+        {.kind = MOOI_TCP_DATA, .length = 8, .flags = 1}};
+    struct mooi_tcp_options options = with(1, 1);
+
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        struct wanted wanted;
+        char into[9];
+        int fd[2];
+        open_side(&importer, 2, &options);
+        for (uint16_t k = 0; k < 2; k++) {
+            fd[k] = knock(&importer);
+            greet_by_hand(fd[k], k, 2);
+        }
+        await(&importer, &importer.ups, 1);
+        CHECK(begin(&importer, &wanted, 0, 0, 9, into) == MOO_OK);
+        answer_by_hand(fd[0], answers[i], "123456789");
+        CHECK(end(&wanted) == (i ? MOO_EPROTO : MOO_OK));
+        CHECK(i || !memcmp(into, "123456789", 9));
+        close(fd[0]);
+        close(fd[1]);
+        await(&importer, &importer.downs, 1);
+        close_side(&importer);
+    }
+}
+
+static void checksums_are_the_same_by_table_and_by_instruction(void)
+{
+    char *memory = filled(5000, 8);
+
+    CHECK(mooi_crc32c(0, "123456789", 9) == 0xe3069283);
+    for (size_t length = 0; length < 5000; length += 1 + length / 7)
+        for (size_t from = 0; from < 9 && from + length < 5000; from++)
+            CHECK(mooi_crc32c(7, memory + from, length) ==
+                  mooi_crc32c_by_table(7, memory + from, length));
+    free(memory);
+}
+
 static void half_a_link_is_given_up(void)
 {
     int fd;
@@ -521,12 +625,16 @@ int main(void)
     RUN(releases_arrive);
     RUN(a_drop_ends_fetches_and_then_the_link);
     RUN(a_new_link_replaces_the_old);
+    RUN(machines_with_ipv6_alone_are_served);
+    RUN(one_gibibyte_arrives);
     RUN(who_cannot_be_reached_is_told_of_with_a_reason);
     RUN(another_key_is_an_error_of_authentication);
     RUN(another_process_at_the_address_is_passed_over);
     RUN(who_says_nothing_is_hung_up_on_in_time);
     RUN(a_flood_of_strangers_keeps_nobody_out);
     RUN(a_malformed_message_ends_the_link);
+    RUN(wrong_bytes_end_the_link);
+    RUN(checksums_are_the_same_by_table_and_by_instruction);
     RUN(half_a_link_is_given_up);
     RUN(a_forked_child_does_not_keep_connections_open);
     CHECK(open_files() == before);

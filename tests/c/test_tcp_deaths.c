@@ -15,17 +15,7 @@
 
 #define MB ((size_t)1 << 20)
 #define BYTES (32 * MB)
-/* Sanitizers make processes slow to start. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define ROUNDS 20
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define ROUNDS 20
-#endif
-#endif
-#ifndef ROUNDS
-#define ROUNDS 100
-#endif
+#define ROUNDS (SANITIZED ? 20 : 100)
 #define FETCHES 6
 
 static struct side me;
@@ -418,7 +408,7 @@ static void a_cut_cable_is_found_by_both_within_three_seconds(void)
 static int play(const char *role, uint64_t id, int socket)
 {
     CHECK(!fcntl(socket, F_SETFD, FD_CLOEXEC));
-    alarm(30);
+    alarm(60);
     if (!strcmp(role, "owner"))
         play_owner(socket, id);
     else if (!strcmp(role, "importer"))

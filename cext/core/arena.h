@@ -48,6 +48,7 @@ struct mooi_slab {
     uint64_t used_pages;
     uint64_t idle_since_ns;     /* when it became wholly free */
     int touched;                /* holds memory, so worth handing back */
+    int pinned;                 /* a device knows its pages: keep them */
 };
 
 struct mooi_arena {

@@ -97,6 +97,7 @@ moo_err mooi_lease_grant(moo_plane *plane, struct mooi_block *block,
     lease->peer = peer;
     mooi_block_hold(block);
     link_to_peer(plane, index);
+    peer->exported += length;
     set_word(plane, index, lease->generation, MOOI_GRANTED);
     *out = (struct mooi_descriptor){.owner = plane->id,
                                     .offset = offset,

@@ -59,6 +59,7 @@ struct mooi_peer {
     uint32_t slabs_sent;
     uint32_t first_lease;
     uint64_t leases, bytes;
+    uint64_t exported, fetched; /* bytes, so far: for it, and from it */
 
     /* in a plane that may use networks: see route.c */
     const struct mooi_transport *transport; /* NULL: not chosen */
@@ -170,7 +171,7 @@ struct moo_plane {
     int finished_fd; /* -1: nobody asked for it */
     uint64_t fetches;
     struct mooi_net *net; /* NULL: shared memory only */
-    char serve_why[160];
+    char serve_why[280]; /* what was allowed but cannot be had; "" */
 
     struct mooi_region *region; /* sorted by address */
     size_t regions, regions_room;

@@ -73,6 +73,21 @@ void moo_plane_statistics(moo_plane *plane, moo_statistics *out)
     pthread_mutex_unlock(&plane->lock);
 }
 
+moo_err moo_plane_traffic(moo_plane *plane, uint64_t id, uint64_t *exported,
+                          uint64_t *fetched)
+{
+    const struct mooi_peer *peer;
+    moo_err err = mooi_plane_enter(plane);
+
+    if (err != MOO_OK)
+        return err;
+    peer = mooi_peer_find(plane, id);
+    *exported = peer ? peer->exported : 0;
+    *fetched = peer ? peer->fetched : 0;
+    pthread_mutex_unlock(&plane->lock);
+    return MOO_OK;
+}
+
 static int larger_first(const void *a, const void *b)
 {
     const moo_holder *x = a, *y = b;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* serve.c: which transports a plane may use, and the cards of processes. */
-#include <stdio.h>
 #include <string.h>
 
 #include "transport/remote.h"
@@ -29,11 +28,6 @@ moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options)
     err = check_unused(plane);
     if (err != MOO_OK || options->transports == MOO_TRANSPORT_SHM)
         return err;
-    if (options->transports == MOO_TRANSPORT_OFI) {
-        snprintf(plane->serve_why, sizeof plane->serve_why,
-                 "no fabric is built in");
-        return MOO_EUNREACHABLE;
-    }
     return mooi_net_open(plane, options);
 }
 

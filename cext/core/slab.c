@@ -84,7 +84,7 @@ uint64_t mooi_arena_trim(struct mooi_arena *arena, uint64_t idle_ns)
     for (uint32_t i = 0; i < arena->slabs; i++) {
         struct mooi_slab *slab = &arena->slab[i];
         uint64_t due = slab->idle_since_ns + idle_ns;
-        if (!slab->touched)
+        if (!slab->touched || slab->pinned)
             continue;
         if (slab->used_pages) { /* look again then */
             soonest = idle_ns < soonest ? idle_ns : soonest;

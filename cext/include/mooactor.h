@@ -184,6 +184,11 @@ moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out);
 moo_err moo_plane_route(moo_plane *plane, uint64_t peer, uint32_t *transport,
                         char *why, size_t room);
 
+/* Bytes so far: described for process `peer` by moo_export, and fetched from
+ * it over a network. */
+moo_err moo_plane_traffic(moo_plane *plane, uint64_t peer, uint64_t *exported,
+                          uint64_t *fetched);
+
 /* 1 if what it stands for must be fetched, and importing it would wait for a
  * network; 0 if not, or if it is no descriptor. */
 int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes);

@@ -33,6 +33,8 @@ size_t mooi_note_pack(const struct mooi_note *note,
         mooi_put64(out + 16, note->u.slab.key);
         mooi_put64(out + 24, note->u.slab.base);
         return 32;
+    case MOOI_NOTE_FAILED:
+        break;
     }
     return HEAD;
 }
@@ -95,6 +97,8 @@ moo_err mooi_note_parse(const void *buf, size_t len, struct mooi_note *out)
         return parse_endpoint(in, len, out);
     case MOOI_NOTE_SLAB:
         return parse_slab(in, len, out);
+    case MOOI_NOTE_FAILED:
+        return len == HEAD ? MOO_OK : MOO_EPROTO;
     default:
         return MOO_EPROTO;
     }

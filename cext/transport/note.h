@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * note.h: what an owner tells an importer over their link, beside the bytes.
+ * note.h: what is said over a link beside the bytes, mostly by the owner.
  *
  * All notes begin with "MN", the version, and a kind; little-endian:
  *
  *  SERVE     4 1 transport (MOO_TRANSPORT_…) by which it serves; the first
- *            note, and sent once
+ *            note; once more, if it goes over to another
  *  ENDPOINT  4 2 length, 6 the name of its endpoint in the fabric
  *  SLAB      4 4 index, 8 8 bytes, 16 8 key, 24 8 remote address of its start
+ *  FAILED    nothing; importer -> owner: a read of the fabric failed
  *
  * A slab is told of before a descriptor of it leaves.
  */
@@ -26,7 +27,8 @@
 enum mooi_note_kind {
     MOOI_NOTE_SERVE = 1,
     MOOI_NOTE_ENDPOINT = 2,
-    MOOI_NOTE_SLAB = 3
+    MOOI_NOTE_SLAB = 3,
+    MOOI_NOTE_FAILED = 4
 };
 
 struct mooi_note {

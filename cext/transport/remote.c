@@ -3,6 +3,7 @@
 #include "transport/remote.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,9 +44,14 @@ static void on_note(void *context, struct mooi_tcp_link *link, uint64_t id,
                     const uint8_t *bytes, size_t length)
 {
     moo_plane *plane = context;
+    struct mooi_peer *peer;
 
     pthread_mutex_lock(&plane->lock);
-    mooi_source_note(plane, link, id, bytes, length);
+    peer = mooi_peer_find(plane, id);
+    if (peer && peer->reach && peer->reach->link == link)
+        mooi_route_note(plane, peer, bytes, length);
+    else
+        mooi_source_note(plane, link, id, bytes, length);
     pthread_mutex_unlock(&plane->lock);
 }
 
@@ -87,6 +93,46 @@ static void fill_card(moo_plane *plane, struct mooi_net *net)
         net->tcp, net->card.address, MOOI_CARD_ADDRESSES);
 }
 
+static moo_err try_fabric(struct mooi_net *net,
+                          const moo_serve_options *options, char *why,
+                          size_t room)
+{
+    struct mooi_fabric_options fabric = {.provider = options->provider,
+                                         .bind = options->bind};
+    moo_err err;
+
+    if (!mooi_transport_by_bit(MOO_TRANSPORT_OFI)) {
+        snprintf(why, room, "not in this version");
+        return MOO_EUNREACHABLE;
+    }
+    err = mooi_fabric_open(&fabric, &net->fabric, why, room);
+    if (err != MOO_OK)
+        return err;
+    snprintf(net->card.provider, sizeof net->card.provider, "%s",
+             mooi_fabric_provider(net->fabric));
+    net->card.endpoint_bytes =
+        (uint32_t)mooi_fabric_name(net->fabric, net->card.endpoint);
+    return MOO_OK;
+}
+
+/* What was allowed but cannot be had is left out, and it is said why; if it
+ * was all that was allowed, that is an error. */
+static moo_err open_fabric(moo_plane *plane, struct mooi_net *net,
+                           const moo_serve_options *options)
+{
+    char why[MOOI_FABRIC_WHY_BYTES] = "";
+    moo_err err;
+
+    if (!(net->transports & MOO_TRANSPORT_OFI))
+        return MOO_OK;
+    err = try_fabric(net, options, why, sizeof why);
+    if (err == MOO_OK)
+        return MOO_OK;
+    snprintf(plane->serve_why, sizeof plane->serve_why, "ofi: %s", why);
+    net->transports &= ~(uint32_t)MOO_TRANSPORT_OFI;
+    return net->transports ? MOO_OK : err;
+}
+
 static struct mooi_net *new_net(void)
 {
     struct mooi_net *net = calloc(1, sizeof *net);
@@ -103,6 +149,8 @@ static struct mooi_net *new_net(void)
 
 static void free_net(struct mooi_net *net)
 {
+    if (net->fabric)
+        mooi_fabric_close(net->fabric);
     pthread_cond_destroy(&net->decided);
     free(net);
 }
@@ -134,8 +182,10 @@ moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options)
     net->transports = options->transports;
     err = mooi_host_identity(plane, net->card.host);
     if (err == MOO_OK)
+        err = open_fabric(plane, net, options);
+    if (err == MOO_OK && net->transports != MOO_TRANSPORT_SHM)
         err = start(plane, net, options);
-    if (err != MOO_OK) {
+    if (err != MOO_OK || net->transports == MOO_TRANSPORT_SHM) {
         free_net(net);
         return err;
     }
@@ -163,8 +213,11 @@ void mooi_net_close(moo_plane *plane)
         return; /* closed before */
     mooi_card_withdraw(plane);
     mooi_tcp_close(tcp);
+    if (net->fabric)
+        mooi_fabric_close(net->fabric);
     pthread_mutex_lock(&plane->lock);
     net->tcp = NULL;
+    net->fabric = NULL;
     mooi_source_fini(plane);
     pthread_mutex_unlock(&plane->lock);
 }

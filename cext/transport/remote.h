@@ -17,14 +17,17 @@
 #define MOOI_REMOTE_H
 
 #include "transport/card.h"
+#include "transport/fabric.h"
 #include "transport/note.h"
 #include "transport/tcp.h"
 #include "transport/transport.h"
 
-#define MOOI_WHY_BYTES 320
+#define MOOI_WHY_BYTES 640
 
 struct mooi_net {
     struct mooi_tcp *tcp;
+    struct mooi_fabric *fabric; /* NULL: none is allowed, or to be had */
+    struct mooi_fabric_region *region[MOOI_MAX_SLABS]; /* of `work`; ofi.c */
     uint32_t transports; /* allowed, and to be had here */
     struct mooi_card card;
     pthread_cond_t decided; /* a call was answered, or came to nothing */
@@ -38,10 +41,13 @@ struct mooi_reach {
     struct mooi_card card;
     uint8_t has_card, introduced;
     uint8_t met;                /* a link to it stood once */
+    uint8_t endpoint_told;      /* over this link */
+    uint8_t fabric_failed;      /* do without it */
     struct mooi_tcp_link *link; /* held; NULL: none */
     uint64_t sought_ns;         /* since when there is no card of it */
     uint64_t failed_ns;
     moo_err err;                   /* of the last attempt */
+    uint8_t silent;                /* it failed for want of an answer */
     char why[MOOI_WHY_BYTES];      /* of the choice, or of the failure */
 };
 
@@ -67,8 +73,10 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer);
  * meanwhile. */
 moo_err mooi_route_await(moo_plane *plane, uint64_t id);
 
-/* The peer's link stands, or is gone. */
+/* The peer's link stands, says something, or is gone. */
 void mooi_route_up(moo_plane *plane, struct mooi_peer *peer);
+void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
+                     const uint8_t *note, size_t length);
 void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
 
 /* The reach of a peer, made if need be. NULL: no memory. */
@@ -120,8 +128,11 @@ struct mooi_source *mooi_source_find(const moo_plane *plane, uint64_t id);
 
 /* ---- remote.c ---- */
 
-/* Listen, and publish the card. Lock not held. If only the card could not be
- * written, the plane is closed. */
+/* Open the fabric if one is allowed, listen, and publish the card. A fabric
+ * that cannot be had is left out, and plane->serve_why says why; if nothing
+ * but shared memory remains there is no net, and if nothing at all does,
+ * MOO_EUNREACHABLE. Lock not held. If only the card could not be written, the
+ * plane is closed. */
 moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options);
 
 /* Around a fork, with the lock held: see mooi_tcp_before_fork. */

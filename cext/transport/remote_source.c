@@ -103,6 +103,10 @@ static void give_back(struct mooi_source *source, const struct moo_fetch *fetch)
 
 static void count(moo_plane *plane, const struct moo_fetch *fetch)
 {
+    struct mooi_peer *peer = mooi_peer_get(plane, fetch->d.owner);
+
+    if (peer)
+        peer->fetched += fetch->d.length;
     if (fetch->by == &mooi_over_tcp)
         plane->net->fetched_tcp += fetch->d.length;
     else
@@ -136,6 +140,8 @@ void mooi_source_ended(struct moo_fetch *fetch, moo_err result)
 
     take_out(fetch);
     give_back(source, fetch);
+    if (fetch->by->pulled)
+        fetch->by->pulled(fetch);
     if (result == MOO_OK)
         count(plane, fetch);
     finish(fetch, result);
@@ -289,6 +295,13 @@ void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
     source->by = NULL;
 }
 
+static void part(moo_plane *plane, struct mooi_source *source)
+{
+    if (source->by)
+        source->by->part(plane, source);
+    source->by = NULL;
+}
+
 static moo_err hear(moo_plane *plane, struct mooi_source *source,
                     const uint8_t *note, size_t length)
 {
@@ -297,15 +310,14 @@ static moo_err hear(moo_plane *plane, struct mooi_source *source,
 
     if (err != MOO_OK)
         return err;
-    if ((parsed.kind == MOOI_NOTE_SERVE) == (source->by != NULL))
-        return MOO_EPROTO; /* it comes first, and once */
-    if (!source->by) {
+    if (parsed.kind == MOOI_NOTE_SERVE) {
         const struct mooi_transport *by = mooi_transport_by_bit(parsed.u.serve);
-        if (!by || !(by->bit & plane->net->transports))
+        if (!by || !(by->bit & plane->net->transports) || by == source->by)
             return MOO_EPROTO;
+        part(plane, source);
         source->by = by;
     }
-    return source->by->hear(plane, source, &parsed);
+    return source->by ? source->by->hear(plane, source, &parsed) : MOO_EPROTO;
 }
 
 void mooi_source_note(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id,
@@ -332,11 +344,9 @@ void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
 
     if (!source || source->link != link)
         return;
-    if (source->by)
-        source->by->part(plane, source);
+    part(plane, source);
     mooi_tcp_rele(source->link);
     source->link = NULL;
-    source->by = NULL;
     end_all(&source->waiting, MOO_EPEER);
     tidy(plane, source);
 }

@@ -134,10 +134,11 @@ static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
     list_names(plane->net->transports, ours);
     list_names(card->transports, theirs);
     say(peer->reach,
-        "no common transport: this process has%s%s%s, the other has%s%s%s, "
-        "on %s host%s",
+        "no common transport: this process has%s%s%s%s%s%s, the other "
+        "has%s%s%s, on %s host%s",
         ours, *plane->net->card.provider ? " by " : "",
-        plane->net->card.provider, theirs, *card->provider ? " by " : "",
+        plane->net->card.provider, *plane->serve_why ? " (" : "",
+        plane->serve_why, *plane->serve_why ? ")" : "", theirs, *card->provider ? " by " : "",
         card->provider,
         memcmp(card->host, plane->net->card.host, MOOI_HOST_BYTES) ? "another"
                                                                    : "this",
@@ -145,16 +146,21 @@ static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
     return fail(plane, peer, MOO_EUNREACHABLE);
 }
 
+/* Contact is by TCP in any case. A fabric that failed is done without, if the
+ * bytes may go by TCP, too. */
 static const struct mooi_transport *
-choose_network(const struct mooi_net *net, const struct mooi_card *card)
+choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
 {
+    const struct mooi_card *card = &reach->card;
     uint32_t common = net->transports & card->transports;
 
     if (!card->addresses)
-        return NULL; /* contact is by TCP in any case */
+        return NULL;
+    if ((common & MOO_TRANSPORT_TCP) && reach->fabric_failed)
+        return &mooi_over_tcp;
     if ((common & MOO_TRANSPORT_OFI) && *card->provider &&
         !strcmp(card->provider, net->card.provider))
-        return mooi_transport_by_bit(MOO_TRANSPORT_OFI);
+        return &mooi_over_ofi;
     return common & MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
 }
 
@@ -163,7 +169,7 @@ static moo_err call(moo_plane *plane, struct mooi_peer *peer)
     struct mooi_reach *reach = peer->reach;
     moo_err err;
 
-    peer->transport = choose_network(plane->net, &reach->card);
+    peer->transport = choose_network(plane->net, reach);
     if (!peer->transport)
         return nothing_common(plane, peer);
     peer->remote = 1;
@@ -245,14 +251,11 @@ static void wait_until_decided(moo_plane *plane, struct mooi_peer *peer)
             return;
 }
 
-moo_err mooi_route_await(moo_plane *plane, uint64_t id)
+/* Call it, and wait. MOO_ETIMEOUT: no answer, but another attempt may help. */
+static moo_err await_once(moo_plane *plane, struct mooi_peer *peer)
 {
-    struct mooi_peer *peer = mooi_peer_get(plane, id);
-    moo_err err;
+    moo_err err = mooi_route_offer(plane, peer);
 
-    if (!peer)
-        return MOO_ENOMEM;
-    err = mooi_route_offer(plane, peer);
     if (err != MOO_OK || peer->state != MOOI_PEER_CALLING)
         return err;
     wait_until_decided(plane, peer);
@@ -261,8 +264,25 @@ moo_err mooi_route_await(moo_plane *plane, uint64_t id)
     if (peer->state == MOOI_PEER_DEAD)
         return MOO_EPEER;
     if (peer->state == MOOI_PEER_PARTED)
-        return peer->reach->err;
+        return peer->reach->silent ? MOO_ETIMEOUT : peer->reach->err;
     return peer->state == MOOI_PEER_LINKED ? MOO_OK : MOO_EUNREACHABLE;
+}
+
+/* A host that is overloaded may take longer than the engine waits, so silence
+ * is given a second chance. */
+moo_err mooi_route_await(moo_plane *plane, uint64_t id)
+{
+    struct mooi_peer *peer = mooi_peer_get(plane, id);
+    moo_err err;
+
+    if (!peer)
+        return MOO_ENOMEM;
+    err = await_once(plane, peer);
+    if (err != MOO_ETIMEOUT)
+        return err;
+    peer->reach->failed_ns = 0;
+    err = await_once(plane, peer);
+    return err == MOO_ETIMEOUT ? peer->reach->err : err;
 }
 
 /* ---- what becomes of a call ---- */
@@ -282,11 +302,28 @@ static moo_err greet(moo_plane *plane, struct mooi_peer *peer)
     note.u.serve = peer->transport->bit;
     err = mooi_note_send(peer, &note);
     peer->slabs_sent = 0;
+    peer->reach->endpoint_told = 0;
     if (err == MOO_OK)
         err = peer->transport->tell(plane, peer);
     if (err == MOO_OK)
         peer->slabs_sent = plane->arena.slabs;
     return err;
+}
+
+static void explain(const struct mooi_net *net, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    const char *host =
+        memcmp(reach->card.host, net->card.host, MOOI_HOST_BYTES) ? "another"
+                                                                  : "this";
+
+    if (peer->transport == &mooi_over_ofi)
+        say(reach, "ofi: it is on %s host and both have %s", host,
+            net->card.provider);
+    else
+        say(reach, "tcp: it is on %s host and %s", host,
+            reach->fabric_failed ? "its fabric failed"
+                                 : "no fabric is common, or allowed");
 }
 
 void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
@@ -299,14 +336,32 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
         return;
     }
     reach->met = 1;
-    say(reach, "%s: it is on %s host and %s", peer->transport->scheme,
-        memcmp(reach->card.host, plane->net->card.host, MOOI_HOST_BYTES)
-            ? "another"
-            : "this",
-        peer->transport == &mooi_over_tcp ? "no fabric is common, or allowed"
-                                          : "both have this fabric");
+    explain(plane->net, peer);
     mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
     pthread_cond_broadcast(&plane->net->decided);
+}
+
+/* The importer could not read from the fabric: go over to TCP if that may be.
+ * What it has not begun to read it will then ask for. */
+void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
+                     const uint8_t *note, size_t length)
+{
+    struct mooi_note parsed;
+
+    if (mooi_note_parse(note, length, &parsed) != MOO_OK ||
+        parsed.kind != MOOI_NOTE_FAILED) {
+        mooi_tcp_drop(plane->net->tcp, peer->id);
+        return;
+    }
+    if (peer->transport != &mooi_over_ofi)
+        return; /* we have gone over already */
+    peer->reach->fabric_failed = 1;
+    if (choose_network(plane->net, peer->reach) != &mooi_over_tcp)
+        return;
+    peer->transport = &mooi_over_tcp;
+    explain(plane->net, peer);
+    if (greet(plane, peer) != MOO_OK)
+        mooi_tcp_drop(plane->net->tcp, peer->id);
 }
 
 /* Where a process was met and nobody listens any more, it is gone. A process
@@ -320,6 +375,7 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
     mooi_tcp_reason(reach->link, story, sizeof story);
     mooi_tcp_rele(reach->link);
     reach->link = NULL;
+    reach->silent = why == MOO_ETIMEOUT;
     if (why == MOO_ECLOSED || (why == MOO_EPEER && reach->met))
         err = why;
     if (peer->state != MOOI_PEER_DEAD) {

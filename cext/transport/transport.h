@@ -69,15 +69,23 @@ struct mooi_transport {
     moo_err (*cancel)(moo_plane *plane, struct mooi_source *source,
                       struct moo_fetch *fetch);
 
-    /* Importer: the link is down. Pulls that are under way must end soon. */
+    /* Importer: a pull of it has ended, in whatever way: free what it had. May
+     * be NULL. */
+    void (*pulled)(struct moo_fetch *fetch);
+
+    /* Importer: the link is down, or another transport takes over. Pulls that
+     * are under way must end soon. */
     void (*part)(moo_plane *plane, struct mooi_source *source);
 };
 
-extern const struct mooi_transport mooi_inproc, mooi_shm, mooi_over_tcp;
+extern const struct mooi_transport mooi_inproc, mooi_shm;
+extern const struct mooi_transport mooi_over_tcp, mooi_over_ofi;
 
 /* The network of one MOO_TRANSPORT_… bit; NULL: there is none. */
 static inline const struct mooi_transport *mooi_transport_by_bit(uint32_t bit)
 {
+    if (bit == MOO_TRANSPORT_OFI)
+        return &mooi_over_ofi;
     return bit == MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
 }
 

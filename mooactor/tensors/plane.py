@@ -32,6 +32,7 @@ CONTACT_TIMEOUT_MS = 5_000
 GRACE_MS = 200
 _HOLDERS_NAMED = 3
 _TICKETS = 256
+_WHY_BYTES = 640
 
 
 # Finalizers of buffers, one for each plane that ever was: never collected themselves.
@@ -264,14 +265,22 @@ class DataPlane:
 
     def route(self, peer: int) -> tuple[str | None, str]:
         """What data for `peer` goes by, None if nothing yet, and why."""
-        transport, why = ffi.new("uint32_t *"), ffi.new("char[]", 512)
-        err = lib.moo_plane_route(self._plane, peer, transport, why, 512)
+        transport, why = ffi.new("uint32_t *"), ffi.new("char[]", _WHY_BYTES)
+        err = lib.moo_plane_route(self._plane, peer, transport, why, _WHY_BYTES)
         if err:
             raise error_for(err, "no route")
         return (
             transport_names.name_of(transport[0]),
             ffi.string(why).decode(errors="replace"),
         )
+
+    def traffic(self, peer: int) -> tuple[int, int]:
+        """Bytes so far: exported for `peer`, and fetched from it over a network."""
+        out = ffi.new("uint64_t[2]")
+        err = lib.moo_plane_traffic(self._plane, peer, out, out + 1)
+        if err:
+            raise error_for(err, "no traffic to tell of")
+        return out[0], out[1]
 
     def discard(self, descriptor: bytes) -> None:
         """End the lease of a received descriptor without looking at the data."""

@@ -106,14 +106,14 @@ static void mutants_are_taken_whole_or_not_at_all(void)
 
 static size_t some_note(uint8_t *out)
 {
-    struct mooi_note note = {.kind = 1 + random() % 3};
+    struct mooi_note note = {.kind = 1 + random() % 4};
 
     if (note.kind == MOOI_NOTE_SERVE) {
         note.u.serve = MOO_TRANSPORT_OFI;
     } else if (note.kind == MOOI_NOTE_ENDPOINT) {
         note.u.endpoint.bytes = 1 + (uint32_t)random() % 256;
         note.u.endpoint.name[0] = 'e';
-    } else {
+    } else if (note.kind == MOOI_NOTE_SLAB) {
         note.u.slab.index = 3;
         note.u.slab.bytes = 1 << 20;
         note.u.slab.key = (uint64_t)random();

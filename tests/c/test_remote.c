@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Planes that fetch from each other over TCP: values, many threads, sudden
- * ends on either side, and processes that hold the key but misbehave.
+ * Planes that fetch from each other over TCP, and over a fabric where there is
+ * one: values, many threads, sudden ends on either side, and processes that
+ * hold the key but misbehave.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,11 +18,11 @@
 static char directory[] = "/tmp/mooactor-test-XXXXXX";
 static const uint8_t key[MOO_KEY_BYTES] = "the session key";
 static uint64_t last_id = 0x10000;
+static uint32_t transport = MOO_TRANSPORT_TCP;
 
 static moo_plane *open_plane(void)
 {
-    moo_serve_options options = {.transports = MOO_TRANSPORT_TCP,
-                                 .checksum = 1};
+    moo_serve_options options = {.transports = transport, .checksum = 1};
     moo_plane *plane;
 
     CHECK(moo_plane_open(directory, last_id += 0x10000, key, 256 * MB,
@@ -271,12 +272,18 @@ static void kill_it(pid_t pid, int socket)
     close(socket);
 }
 
+/* A process that opens a fabric takes its time. */
+static int rounds(void)
+{
+    return transport == MOO_TRANSPORT_OFI ? 5 : 20;
+}
+
 static void a_killed_receiver_leaves_no_lease(void)
 {
     char *data = pattern(4 * MB, 1);
     unsigned chance = 5;
 
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < rounds(); round++) {
         uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
         uint64_t id;
         int socket;
@@ -303,7 +310,7 @@ static void a_killed_senders_fetches_end(void)
 {
     unsigned chance = 6;
 
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < rounds(); round++) {
         moo_fetch *fetches[10];
         int socket, count = 1 + rand_r(&chance) % 10, begun = 0;
         pid_t pid;
@@ -538,6 +545,106 @@ static void an_importer_gets_what_it_was_granted_and_nothing_else(void)
     moo_plane_free(friend);
 }
 
+/* ---- a fabric that fails ---- */
+
+static moo_plane *open_both(void)
+{
+    uint32_t before = transport;
+    moo_plane *plane;
+
+    transport = MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP;
+    plane = open_plane();
+    transport = before;
+    return plane;
+}
+
+static uint32_t route(moo_plane *from, moo_plane *to)
+{
+    uint32_t by;
+    char why[MOOI_WHY_BYTES];
+
+    CHECK(moo_plane_route(from, to->id, &by, why, sizeof why) == MOO_OK);
+    return by;
+}
+
+static void import_one(moo_plane *to, const uint8_t *descriptor,
+                       const char *sent)
+{
+    size_t bytes;
+    void *at;
+
+    CHECK(moo_import(to, descriptor, MOO_DESCRIPTOR_BYTES, END_MS, &at,
+                     &bytes) == MOO_OK);
+    CHECK(bytes == MB && memcmp(at, sent, MB) == 0);
+    moo_drop(to, at);
+}
+
+/* A wrong key: the provider refuses, and the owner is told of it. */
+static void spoil_the_keys(moo_plane *to, const moo_plane *from)
+{
+    struct mooi_note serve = {.kind = MOOI_NOTE_SERVE};
+    struct mooi_note note = {.kind = MOOI_NOTE_ENDPOINT};
+    struct mooi_source *source;
+
+    pthread_mutex_lock(&to->lock);
+    source = mooi_source_find(to, from->id);
+    source->by->part(to, source);
+    CHECK(source->by->hear(to, source, &serve) == MOO_OK);
+    note.u.endpoint.bytes = from->net->card.endpoint_bytes;
+    memcpy(note.u.endpoint.name, from->net->card.endpoint,
+           from->net->card.endpoint_bytes);
+    CHECK(source->by->hear(to, source, &note) == MOO_OK);
+    note = (struct mooi_note){.kind = MOOI_NOTE_SLAB};
+    note.u.slab.bytes = 64 * MB;
+    note.u.slab.key = 0x1234567;
+    CHECK(source->by->hear(to, source, &note) == MOO_OK);
+    pthread_mutex_unlock(&to->lock);
+}
+
+static void where_a_fabric_fails_tcp_takes_over(void)
+{
+    moo_plane *from = open_both(), *to = open_both();
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES], later[MOO_DESCRIPTOR_BYTES];
+    char *sent = pattern(MB, 9);
+    size_t bytes;
+    void *at;
+
+    export_to(from, to, sent, MB, descriptor);
+    import_one(to, descriptor, sent);
+    CHECK(route(from, to) == MOO_TRANSPORT_OFI);
+    export_to(from, to, sent, MB, descriptor);
+    export_to(from, to, sent, MB, later);
+    spoil_the_keys(to, from);
+    CHECK(moo_import(to, descriptor, sizeof descriptor, END_MS, &at,
+                     &bytes) != MOO_OK);
+    CHECK_SOON(route(from, to) == MOO_TRANSPORT_TCP);
+    export_to(from, to, sent, MB, descriptor);
+    CHECK_SOON(mooi_source_find(to, from->id)->by == &mooi_over_tcp);
+    import_one(to, later, sent);
+    import_one(to, descriptor, sent);
+    CHECK(look(to).fetched_tcp == 2 * MB && look(to).fetched_ofi == MB);
+    CHECK_SOON(is_idle(from) && is_idle(to));
+    free(sent);
+    moo_plane_free(from);
+    moo_plane_free(to);
+}
+
+static int has_fabric(void)
+{
+    moo_serve_options options = {.transports = MOO_TRANSPORT_OFI};
+    moo_plane *plane;
+    moo_err err;
+
+    setenv("MOOACTOR_FABRIC", "tcp;ofi_rxm", 0);
+    CHECK(moo_plane_open(directory, last_id += 0x10000, key, MB, &plane) ==
+          MOO_OK);
+    err = moo_plane_serve(plane, &options);
+    if (err != MOO_OK)
+        printf("no fabric: %s\n", plane->serve_why);
+    moo_plane_free(plane);
+    return err == MOO_OK;
+}
+
 static void remove_directory(void)
 {
     char command[64];
@@ -547,17 +654,27 @@ static void remove_directory(void)
         perror(command);
 }
 
-int main(void)
+static void run_all(void)
 {
-    CHECK(mkdtemp(directory));
     RUN(a_killed_receiver_leaves_no_lease);
     RUN(a_killed_senders_fetches_end);
     RUN(bytes_of_every_length_arrive);
     RUN(threads_fetch_and_cancel_as_they_like);
     RUN(an_end_in_mid_work_ends_every_fetch);
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(directory));
+    run_all();
     RUN(an_owners_nonsense_ends_its_link_and_nothing_else);
     RUN(made_up_descriptors_do_no_harm);
     RUN(an_importer_gets_what_it_was_granted_and_nothing_else);
+    if (has_fabric()) {
+        transport = MOO_TRANSPORT_OFI;
+        run_all();
+        RUN(where_a_fabric_fails_tcp_takes_over);
+    }
     remove_directory();
     return 0;
 }

@@ -18,13 +18,13 @@ class Card:
     process: int
     host: bytes
     addresses: tuple[tuple[str, int], ...]
-    rest: bytes = b""
+    fabric: tuple[int, int, bytes] = (0, 0, b"")  # lengths of two names, and both
 
     @classmethod
     def read(cls, card: bytes) -> Card:
         head = _HEAD.unpack_from(card)
         magic, version, transports, count, provider, process, host, endpoint = head
-        assert (magic, version, provider, endpoint) == (b"MCRD", 1, 0, 0)
+        assert (magic, version) == (b"MCRD", 1)
         addresses = []
         for n in range(count):
             family, port, ip = _ADDRESS.unpack_from(
@@ -32,7 +32,9 @@ class Card:
             )
             text = ipaddress.ip_address(ip[:4] if family == 4 else ip)
             addresses.append((str(text), port))
-        return cls(transports, process, host, tuple(addresses))
+        names = card[_HEAD.size + count * _ADDRESS.size :]
+        fabric = (provider, endpoint, names)
+        return cls(transports, process, host, tuple(addresses), fabric)
 
     def changed(self, **changes: object) -> bytes:
         """The bytes of a card that differs in this."""
@@ -42,12 +44,12 @@ class Card:
             1,
             card.transports,
             len(card.addresses),
-            0,
+            card.fabric[0],
             card.process,
             card.host,
-            0,
+            card.fabric[1],
         )
         for text, port in card.addresses:
             ip = ipaddress.ip_address(text)
             out += _ADDRESS.pack(ip.version, port, ip.packed.ljust(16, b"\0"))
-        return out
+        return out + card.fabric[2]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -12,10 +13,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from mooactor import ActorUnavailable
 from mooactor.tensors import DataPlane
 from tests.tensors.worker import KEY, Worker
 
 Test = TypeVar("Test", bound=Callable[..., object])
+
+#: A stand-in for hardware, if the environment names none.
+FABRIC = os.environ.get("MOOACTOR_FABRIC", "tcp;ofi_rxm")
 
 _ids = itertools.count(1 << 20)
 
@@ -51,13 +56,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "transport" in metafunc.fixturenames:
         module = getattr(metafunc.module, "TRANSPORTS", ("shm",))
         names = getattr(metafunc.function, "transports", module)
-        metafunc.parametrize("transport", names)
+        metafunc.parametrize("transport", names, indirect=True)
 
 
 @pytest.fixture
-def transport() -> str:
+def transport(request: pytest.FixtureRequest) -> str:
     """What planes and workers of the test may use, separated by commas."""
-    raise AssertionError("pytest_generate_tests gives it")
+    if "ofi" in request.param:
+        request.getfixturevalue("fabric")
+    return str(request.param)
+
+
+@pytest.fixture
+def fabric(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The provider of libfabric that this test uses, by name."""
+    if why := why_no_fabric():
+        pytest.skip(why)
+    monkeypatch.setenv("MOOACTOR_FABRIC", FABRIC)
+    return FABRIC
+
+
+@functools.cache
+def why_no_fabric() -> str:
+    """Empty where libfabric and that provider work."""
+    with tempfile.TemporaryDirectory(prefix="moo-plane-") as path:
+        try:
+            options = {"transports": ["ofi"], "provider": FABRIC}
+            DataPlane(path, 1 << 60, KEY, **options).close()
+        except ActorUnavailable as error:
+            return str(error)
+    return ""
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.tensors.conftest import eventually, only_shm
 from tests.tensors.worker import Worker
 
 MB = 1 << 20
-TRANSPORTS = ("shm", "tcp")
+TRANSPORTS = ("shm", "tcp", "ofi")
 Planes = Callable[..., DataPlane]
 
 

@@ -15,7 +15,7 @@ from mooactor.tensors import plane as plane_module
 from tests.tensors.conftest import eventually, only_shm, slab_mappings
 
 MB = 1 << 20
-TRANSPORTS = ("shm", "tcp")
+TRANSPORTS = ("shm", "tcp", "ofi")
 
 
 def open_files() -> int:

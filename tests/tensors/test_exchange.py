@@ -17,6 +17,8 @@ KB = 1 << 10
 MIXES = {
     "tcp": ["tcp"] * 4,
     "mixed": ["shm,tcp", "tcp", "tcp", "shm,tcp"],
+    "ofi": ["ofi"] * 4,
+    "all": ["shm,ofi,tcp", "ofi,tcp", "ofi", "shm,ofi,tcp"],
     "shm": ["shm"] * 4,
 }
 
@@ -41,8 +43,10 @@ def run(workers: list[Worker], seconds: float, seed: int) -> int:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_what_is_passed_round_stays_what_it_was(
-    new_worker: Callable[..., Worker], mix: str
+    new_worker: Callable[..., Worker], mix: str, request: pytest.FixtureRequest
 ) -> None:
+    if any("ofi" in transports for transports in MIXES[mix]):
+        request.getfixturevalue("fabric")
     workers = [new_worker(transports) for transports in MIXES[mix]]
     assert run(workers, 2, seed=1) > 10
     for worker in workers:
@@ -53,8 +57,10 @@ def test_what_is_passed_round_stays_what_it_was(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mix", MIXES)
 def test_so_it_does_for_minutes_in_the_same_memory(
-    new_worker: Callable[..., Worker], mix: str
+    new_worker: Callable[..., Worker], mix: str, request: pytest.FixtureRequest
 ) -> None:
+    if any("ofi" in transports for transports in MIXES[mix]):
+        request.getfixturevalue("fabric")
     workers = [new_worker(transports) for transports in MIXES[mix]]
     run(workers, 5, seed=2)
     before = [worker.call("statistics")["reserved"] for worker in workers]

@@ -12,7 +12,7 @@ import pytest
 from mooactor import Cancelled, InternalError
 
 MB = 1 << 20
-TRANSPORTS = ("shm", "tcp")
+TRANSPORTS = ("shm", "tcp", "ofi")
 
 
 def test_a_fetch_gives_the_bytes_again_and_again(plane, worker):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,9 @@ def elsewhere(new_id: Callable[[], int]) -> Iterator[Planes]:
     planes: list[DataPlane] = []
     directories: list[tempfile.TemporaryDirectory[str]] = []
 
-    def make(transports: tuple[str, ...] = ALL, **options: object) -> DataPlane:
+    def make(
+        transports: Sequence[str] = ("shm", "tcp"), **options: object
+    ) -> DataPlane:
         directories.append(tempfile.TemporaryDirectory(prefix="moo-plane-"))
         planes.append(
             DataPlane(
@@ -94,13 +96,47 @@ def test_between_hosts_it_is_tcp(elsewhere):
     assert here.host(there.process_id) == there.host(there.process_id)
     assert here.host(there.process_id) != here.host(here.process_id)
     assert there.statistics()["fetched_tcp"] == MB
+    assert here.traffic(there.process_id) == (MB, 0)
+    assert there.traffic(here.process_id) == (0, MB)
+
+
+def test_with_a_common_fabric_it_is_that(elsewhere, fabric):
+    here, there = elsewhere(ALL), elsewhere(["tcp", "ofi"])
+    assert introduced(here, there)
+    transport, why = here.route(there.process_id)
+    assert transport == "ofi"
+    assert f"both have {fabric}" in why
+    assert there.statistics()["fetched_ofi"] == MB
+    assert there.statistics()["fetched_tcp"] == 0
+
+
+def test_fabrics_of_different_names_are_not_common(elsewhere, fabric):
+    here, there = elsewhere(ALL), elsewhere(ALL)
+    card = Card.read(there.card())
+    assert card.fabric[2].startswith(fabric.encode())
+    other = (card.fabric[0], card.fabric[1], b"x" + card.fabric[2][1:])
+    here.introduce(there.process_id, card.changed(fabric=other))
+    assert arrives(here, there)
+    assert here.route(there.process_id)[0] == "tcp"
+
+
+def test_a_fabric_that_is_not_to_be_had_is_done_without(elsewhere):
+    here, there = elsewhere(ALL, provider="none"), elsewhere(ALL)
+    assert introduced(here, there)
+    assert here.route(there.process_id)[0] == "tcp"
+    assert here.route(here.process_id)[1].startswith("ofi: ")
+
+
+def test_if_nothing_else_is_allowed_that_is_an_error(elsewhere):
+    with pytest.raises(ActorUnavailable, match="no allowed transport can be had here"):
+        elsewhere(["ofi"], provider="none")
 
 
 def test_hosts_can_be_named_apart(new_plane, monkeypatch):
     monkeypatch.setenv("MOOACTOR_HOST_ID", "one")
-    here = new_plane(transports=ALL)
+    here = new_plane(transports=["shm", "tcp"])
     monkeypatch.setenv("MOOACTOR_HOST_ID", "another")
-    there = new_plane(transports=ALL)
+    there = new_plane(transports=["shm", "tcp"])
     assert arrives(here, there)
     assert here.route(there.process_id)[0] == "tcp"
 

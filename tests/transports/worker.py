@@ -137,6 +137,12 @@ class Role:
                 kinds[target.partition(":[")[0]] += 1
         return kinds
 
+    def private(self) -> int:
+        """Bytes of memory that only this process has."""
+        with open("/proc/self/status") as status:
+            line = next(line for line in status if line.startswith("RssAnon"))
+        return int(line.split()[1]) * 1024
+
     def resident(self) -> int:
         """Bytes of memory that this process has in use, shared ones among them."""
         with open("/proc/self/statm") as statm:

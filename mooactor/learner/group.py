@@ -324,10 +324,12 @@ def _join(
             timeout,
             host=host,
             transports=transports,
+            bind=os.environ.get("MOOACTOR_BIND"),
         )
     except ValueError:
         raise ValueError(
-            f"learner group {name!r} exists with another min_size than {min_size}"
+            f"learner group {name!r} exists with another min_size than {min_size}, or "
+            "MOOACTOR_BIND is no numeric address"
         ) from None
     except OSError as error:
         raise InternalError(f"cannot map learner group {name!r}: {error}") from error

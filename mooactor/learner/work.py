@@ -116,9 +116,10 @@ class Work(Generic[T]):
         if status == collective.EMISMATCH:
             return ValueError(f"the members disagree in {what}: {outcome.text}")
         if status == collective.EUNREACHABLE:
+            why = outcome.text or "no transport between hosts is allowed to all"
             return ActorUnavailable(
-                f"{what}: its members are on several hosts, and no transport "
-                "between hosts is allowed to all of them and available"
+                f"{what}, whose members are on several hosts: {why}; see "
+                "`mooactor doctor` and MOOACTOR_TRANSPORT"
             )
         if status == collective.ECLOSED:
             return RuntimeError(f"this process left during {what}")

@@ -63,7 +63,8 @@ struct mooi_tcp_events {
      * or for as long as it is held. mooi_tcp_reason has the story.
      * MOO_EPEER: hung up, refused, silent for too long, or dropped.
      * MOO_ETIMEOUT: connecting took too long. MOO_EAUTH, MOO_EVERSION,
-     * MOO_EPROTO, MOO_ESYS: as in mooactor.h. MOO_ECLOSED: by close. */
+     * MOO_EPROTO, MOO_ESYS: as in mooactor.h. MOO_ENOMEM: none here, or 4 MiB
+     * of releases and notes that nobody reads. MOO_ECLOSED: by close. */
     void (*down)(void *context, struct mooi_tcp_link *link, uint64_t peer,
                  moo_err why);
 

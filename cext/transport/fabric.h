@@ -117,6 +117,8 @@ struct mooi_fabric_want {
     const struct mooi_fabric_region *region; /* that contains `into`; NULL if
                                                 that is not wanted */
     uint32_t patience_ms; /* it fails if no byte came for so long; not 0 */
+    uint32_t contact_ms;  /* the same for the first contact, which takes long
+                             where one of its messages is lost; 0: as above */
     mooi_fabric_done *done;
     void *cookie; /* unique among those under way */
 };

@@ -49,17 +49,28 @@ static void drop_waiting(struct mooi_fabric *fabric,
     }
 }
 
-static void judge(struct mooi_fabric_read *read, uint64_t now, int closing)
+/* When it will have waited for too long. */
+static uint64_t limit_of(const struct mooi_fabric *fabric,
+                         const struct mooi_fabric_read *read)
 {
-    uint64_t patience_ns = (uint64_t)read->want.patience_ms * 1000000u;
+    uint32_t ms = read->want.patience_ms;
 
+    if (!read->flying && read->peer->met != fabric->port &&
+        read->want.contact_ms)
+        ms = read->want.contact_ms;
+    return read->heard_ns + (uint64_t)ms * 1000000u;
+}
+
+static void judge(const struct mooi_fabric *fabric,
+                  struct mooi_fabric_read *read, uint64_t now, int closing)
+{
     if (closing) {
         mooi_fabric_doom(read, MOO_ECLOSED, 0);
     } else if (read->stop) {
         mooi_fabric_doom(read, MOO_ECLOSED, MOOI_FABRIC_GRACE_NS);
     } else if (read->peer->gone) {
         mooi_fabric_doom(read, MOO_EPEER, MOOI_FABRIC_GRACE_NS);
-    } else if (now >= read->heard_ns + patience_ns && !read->doomed) {
+    } else if (now >= limit_of(fabric, read) && !read->doomed) {
         mooi_fabric_explain(read->peer, "reading its memory",
                             read->flying ? "no answer"
                                          : "it could not be connected to");
@@ -75,10 +86,8 @@ static uint64_t judge_all(struct mooi_fabric *fabric, uint64_t now, int closing)
 
     for (; read != &fabric->ring; read = read->next) {
         uint64_t due;
-        judge(read, now, closing);
-        due = read->doomed ? read->patient_until_ns
-                           : read->heard_ns +
-                                 (uint64_t)read->want.patience_ms * 1000000u;
+        judge(fabric, read, now, closing);
+        due = read->doomed ? read->patient_until_ns : limit_of(fabric, read);
         if (read->doomed && !read->flying)
             due = now;
         if (due < soonest)

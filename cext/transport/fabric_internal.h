@@ -139,6 +139,7 @@ struct mooi_fabric_peer {
     uint64_t not_before_ns; /* it is left alone until then */
     uint64_t port; /* of which `address` is; 0: none */
     fi_addr_t address;
+    uint64_t met;  /* the port by which it answered last; 0: none */
     size_t name_bytes;
     uint8_t name[MOOI_FABRIC_NAME_BYTES];
     char why[MOOI_FABRIC_WHY_BYTES]; /* guarded by the lock */

@@ -241,6 +241,7 @@ void mooi_fabric_landed(struct mooi_fabric *fabric,
     fabric->idle = piece;
     if (result == MOO_OK) {
         read->heard_ns = mooi_now_ns();
+        read->peer->met = fabric->port;
         read->here += piece->bytes;
         fabric->asked -= piece->bytes;
         fabric->received += piece->bytes;

@@ -29,6 +29,8 @@
 /* A queue says that it must not be slept on at most so often in a row. */
 #define UNREADY_MAX 1000
 #define LOOK_MS 1
+/* Should a provider forget to tell, it is not for ever. */
+#define GUARD_MS 500
 #define ENTRIES 16
 
 /* ---- completions ---- */
@@ -129,12 +131,10 @@ static int may_sleep_long(const struct mooi_fabric *fabric)
 /* Sleep until something happens, or for `due` nanoseconds. */
 static void rest(struct mooi_fabric *fabric, uint64_t due, int stuck)
 {
-    int timeout_ms = due > (uint64_t)1000000u * 1000000u
-                         ? -1
-                         : (int)((due + 999999u) / 1000000u);
+    int timeout_ms = stuck ? RETRY_MS : GUARD_MS;
 
-    if (stuck && (timeout_ms < 0 || timeout_ms > RETRY_MS))
-        timeout_ms = RETRY_MS;
+    if (due < (uint64_t)timeout_ms * 1000000u)
+        timeout_ms = (int)((due + 999999u) / 1000000u);
     if (!may_sleep_long(fabric)) {
         timeout_ms = LOOK_MS;
     } else if (!is_ready(fabric)) {

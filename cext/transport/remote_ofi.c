@@ -21,6 +21,9 @@
 
 /* Silence. A dead owner is noticed before, by its link. */
 #define PATIENCE_MS 4000
+/* The first contact may lose a message, which a fabric sends again after four
+ * seconds. */
+#define CONTACT_MS 9000
 
 struct slab_key {
     uint64_t bytes; /* 0: not told yet */
@@ -225,6 +228,7 @@ static moo_err begin_read(moo_plane *plane, struct ofi_source *state,
                                     .key = slab->key,
                                     .bytes = fetch->d.length,
                                     .patience_ms = PATIENCE_MS,
+                                    .contact_ms = CONTACT_MS,
                                     .done = on_read,
                                     .cookie = fetch};
     moo_err err = place(plane, fetch, &want);

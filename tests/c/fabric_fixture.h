@@ -22,6 +22,8 @@
 
 #define MB ((size_t)1 << 20)
 #define PATIENCE_MS 3000
+/* Emulated networks lose messages, which are sent again after four seconds. */
+#define CONTACT_MS (getenv("TEST_FABRIC_SLOW") ? 15000 : 3000)
 
 /* What an owner says of itself. */
 struct offer {
@@ -236,6 +238,7 @@ static inline void begin_read(struct mooi_fabric_peer *peer, uint64_t from,
                                     .bytes = bytes,
                                     .region = place->region,
                                     .patience_ms = PATIENCE_MS,
+                                    .contact_ms = CONTACT_MS,
                                     .done = on_read,
                                     .cookie = reading};
 

@@ -77,7 +77,7 @@ static moo_err exchange(moo_group *group, moo_work *work, uint32_t link,
         if (moved)
             continue;
         moo_err err = mooi_links_wait(group, work, out ? (int)link : -1,
-                                      in ? (int)link : -1);
+                                      in ? (int)link : -1, false);
         if (err)
             return err;
     }

@@ -33,6 +33,7 @@
 
 #include "core/mac.h"
 #include "mooactor.h"
+#include "transport/fabric.h"
 #include "transport/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
@@ -56,7 +57,8 @@ enum mooi_reason {
     FATE_LEFT,
     FATE_SHORT,
     FATE_LATE,
-    FATE_CUT /* a connection broke, or could not be made; nobody died */
+    FATE_CUT,  /* a connection broke, or could not be made; nobody died */
+    FATE_NO_WAY /* two members have no transport in common */
 };
 
 /* The counters of a member. Each holds seq << STEP_BITS | step, or (ACKED,
@@ -94,6 +96,11 @@ struct mooi_member {
 struct mooi_post {
     uint32_t count;
     struct mooi_address addresses[MOOI_POST_ADDRESSES];
+    /* its registered memory, see bulk.h */
+    char provider[MOOI_FABRIC_PROVIDER_BYTES];
+    uint32_t name_bytes; /* 0: none */
+    uint8_t name[MOOI_FABRIC_NAME_BYTES];
+    uint64_t key, base;
 };
 
 /* What a member says it is about to do; all must say the same. */

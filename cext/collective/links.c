@@ -1,52 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * links.c: the connections between the leaders of one epoch.
+ * links.c: the connections of one epoch, once they stand.
  *
- * A leader listens while an epoch's connections are made, on a port of that
- * epoch, and posts the addresses in its cell. Whoever sends connects, so each
- * connection has one direction. Both ends prove the key that lies in the
- * segment, and name their slots and the epoch. What belongs to an epoch that
- * is over finds nobody listening.
+ * Whoever waits for bytes looks for trouble first: for deaths and fates like
+ * everybody, and for what was sent and not acknowledged by the other end's
+ * machine, as happens when a cable is cut.
  */
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "ring.h"
-#include "transport/dial.h"
-#include "transport/handshake.h"
 
-#define CONNECT_S 2.5  /* for all connections, from the first look */
 #define SILENCE_S 0.25 /* how often to look for it */
-#define STRANGERS 16   /* accepted connections that have proved nothing yet */
-
-/* A connection that is being made. */
-struct proof {
-    int fd; /* -1: none */
-    struct mooi_handshake handshake;
-    double since;
-};
-
-struct call {
-    bool dialled;
-    struct mooi_dial dial;
-    size_t which; /* of the addresses */
-    struct proof proof;
-};
-
-struct mooi_contact {
-    int listener;
-    double deadline;
-    struct call calls[MOOI_LINKS];
-    struct proof strangers[STRANGERS];
-};
-
-static uint32_t slot_of(const moo_group *group, uint32_t rank)
-{
-    return group->view.slots[rank];
-}
 
 uint32_t mooi_link_target(const moo_group *group, uint32_t i)
 {
@@ -63,36 +28,17 @@ uint32_t mooi_link_origin(const moo_group *group, uint32_t i)
 
 /* ---- the end ---- */
 
-static void drop(struct proof *proof)
-{
-    if (proof->fd >= 0)
-        close(proof->fd);
-    proof->fd = -1;
-}
-
-static void end_contact(struct mooi_links *links)
-{
-    struct mooi_contact *contact = links->contact;
-    if (!contact)
-        return;
-    for (int i = 0; i < MOOI_LINKS; i++) {
-        if (contact->calls[i].dialled)
-            mooi_dial_end(&contact->calls[i].dial);
-        drop(&contact->calls[i].proof);
-    }
-    for (int i = 0; i < STRANGERS; i++)
-        drop(&contact->strangers[i]);
-    close(contact->listener);
-    free(contact);
-    links->contact = NULL;
-}
-
 void mooi_ring_hang_up(moo_group *group)
 {
     if (!group->ring)
         return;
     struct mooi_links *links = &group->ring->links;
-    end_contact(links);
+    mooi_contact_end(links);
+    if (links->bulk_to)
+        mooi_bulk_close(links->bulk_to);
+    if (links->bulk_from)
+        mooi_bulk_close(links->bulk_from);
+    links->bulk_to = links->bulk_from = NULL;
     for (uint32_t i = 0; i < links->count; i++) {
         mooi_pipe_close(&links->to[i]);
         mooi_pipe_close(&links->from[i]);
@@ -101,265 +47,13 @@ void mooi_ring_hang_up(moo_group *group)
     links->epoch = 0;
 }
 
-/* ---- the beginning ---- */
-
-/* "*" only if somebody may live elsewhere. */
-static const char *bind_of(const moo_group *group)
+void mooi_ring_disown(moo_group *group)
 {
-    if (*group->bind)
-        return group->bind;
-    return group->hosts.apart ? "*" : NULL;
-}
-
-static struct mooi_contact *new_contact(void)
-{
-    struct mooi_contact *contact = calloc(1, sizeof *contact);
-    if (!contact)
-        return NULL;
-    contact->deadline = mooi_now() + CONNECT_S;
-    for (int i = 0; i < MOOI_LINKS; i++)
-        contact->calls[i].proof.fd = -1;
-    for (int i = 0; i < STRANGERS; i++)
-        contact->strangers[i].fd = -1;
-    return contact;
-}
-
-/* Listen, and say where. */
-static moo_err begin(moo_group *group, struct mooi_links *links)
-{
-    struct mooi_post *post = &group->segment->cells[group->slot].post;
-    struct mooi_contact *contact = new_contact();
-    if (!contact)
-        return MOO_ENOMEM;
-    moo_err err = mooi_socket_listen(bind_of(group), &contact->listener);
-    if (err) {
-        free(contact);
-        return err;
+    struct mooi_links *links = group->ring ? &group->ring->links : NULL;
+    for (uint32_t i = 0; links && i < links->count; i++) {
+        mooi_pipe_close(&links->to[i]);
+        mooi_pipe_close(&links->from[i]);
     }
-    links->contact = contact;
-    links->epoch = group->view.epoch;
-    for (links->count = 0; 1u << links->count < group->hosts.count;
-         links->count++)
-        links->to[links->count].fd = links->from[links->count].fd = -1;
-    post->count = (uint32_t)mooi_socket_addresses(
-        contact->listener, post->addresses, MOOI_POST_ADDRESSES);
-    mooi_publish(group, POSTED, group->view.epoch);
-    return MOO_OK;
-}
-
-/* ---- calling ---- */
-
-static moo_err dial(moo_group *group, moo_work *work, uint32_t i)
-{
-    struct call *call = &group->ring->links.contact->calls[i];
-    uint32_t rank = mooi_link_target(group, i);
-    struct mooi_post post;
-    moo_err err = mooi_await_rank(group, work, rank, POSTED, group->view.epoch);
-    if (err)
-        return err;
-    post = group->segment->cells[slot_of(group, rank)].post;
-    if (post.count > MOOI_POST_ADDRESSES ||
-        mooi_dial_begin(&call->dial, post.addresses, post.count))
-        return mooi_lost(group, work, rank);
-    call->dialled = true;
-    return MOO_OK;
-}
-
-static moo_err greet(moo_group *group, uint32_t i, int fd)
-{
-    struct proof *proof = &group->ring->links.contact->calls[i].proof;
-    struct mooi_hello hello = {
-        .from = group->slot, .to = slot_of(group, mooi_link_target(group, i)),
-        .purpose = MOOI_PURPOSE_RING, .index = (uint16_t)i,
-        .count = (uint16_t)group->ring->links.count,
-        .token = group->view.epoch};
-    memcpy(hello.host, group->host, sizeof hello.host);
-    proof->fd = fd;
-    return mooi_handshake_connect(&proof->handshake, group->segment->key,
-                                  &hello);
-}
-
-/* MOO_ETIMEOUT: not yet. Any other error: in no way. */
-static moo_err step_call(moo_group *group, uint32_t i)
-{
-    struct mooi_links *links = &group->ring->links;
-    struct call *call = &links->contact->calls[i];
-    moo_err err;
-    int fd;
-    if (links->to[i].fd >= 0)
-        return MOO_OK;
-    if (call->proof.fd < 0) {
-        err = mooi_dial_step(&call->dial, &fd, &call->which);
-        if (!err)
-            err = greet(group, i, fd);
-        if (err)
-            return err;
-    }
-    err = mooi_handshake_step(&call->proof.handshake, call->proof.fd);
-    if (!err) {
-        mooi_pipe_open(&links->to[i], call->proof.fd, false);
-        call->proof.fd = -1;
-        mooi_dial_end(&call->dial);
-    } else if (err != MOO_ETIMEOUT) { /* somebody else answered there */
-        mooi_dial_blame(&call->dial, call->which, err);
-        drop(&call->proof);
-        err = MOO_ETIMEOUT;
-    }
-    return err;
-}
-
-/* ---- answering ---- */
-
-static void take_strangers(moo_group *group)
-{
-    struct mooi_contact *contact = group->ring->links.contact;
-    for (int i = 0; i < STRANGERS; i++) {
-        struct proof *proof = &contact->strangers[i];
-        if (proof->fd >= 0)
-            continue;
-        if (mooi_socket_accept(contact->listener, &proof->fd)) {
-            proof->fd = -1;
-            return;
-        }
-        proof->since = mooi_now();
-        if (mooi_handshake_accept(&proof->handshake, group->segment->key,
-                                  group->slot, group->host,
-                                  MOOI_PURPOSE_RING))
-            drop(proof);
-    }
-}
-
-/* Whoever proved the key is a member; is it one that we expect? */
-static void welcome(moo_group *group, struct proof *proof)
-{
-    struct mooi_links *links = &group->ring->links;
-    const struct mooi_hello *hello = &proof->handshake.hello;
-    if (hello->index >= links->count || links->from[hello->index].fd >= 0 ||
-        hello->token != links->epoch ||
-        hello->from != slot_of(group, mooi_link_origin(group, hello->index))) {
-        drop(proof);
-        return;
-    }
-    mooi_pipe_open(&links->from[hello->index], proof->fd, true);
-    proof->fd = -1;
-}
-
-static void hear_strangers(moo_group *group)
-{
-    struct mooi_contact *contact = group->ring->links.contact;
-    double now = mooi_now();
-    for (int i = 0; i < STRANGERS; i++) {
-        struct proof *proof = &contact->strangers[i];
-        if (proof->fd < 0)
-            continue;
-        moo_err err = mooi_handshake_step(&proof->handshake, proof->fd);
-        if (!err)
-            welcome(group, proof);
-        else if (err != MOO_ETIMEOUT ||
-                 now - proof->since > MOOI_HANDSHAKE_MS * 1e-3)
-            drop(proof);
-    }
-}
-
-/* ---- both, until all stand ---- */
-
-static void watch_for(struct pollfd *entries, nfds_t *count, int fd,
-                      short events)
-{
-    entries[(*count)++] = (struct pollfd){.fd = fd, .events = events};
-}
-
-/* Sleep until something happens to a contact, or for a moment. */
-static moo_err wait_for_contact(moo_group *group)
-{
-    const struct mooi_links *links = &group->ring->links;
-    const struct mooi_contact *contact = links->contact;
-    struct pollfd entries[1 + MOOI_LINKS + STRANGERS];
-    double left = mooi_lesser((uint64_t)(POLL_S * 1e3), UINT64_MAX) * 1e-3;
-    nfds_t count = 0;
-    int wait_ms;
-    if (group->slice_end - mooi_now() < left)
-        left = group->slice_end - mooi_now();
-    if (left <= 0 || group->closing)
-        return MOOI_PENDING;
-    wait_ms = (int)(left * 1e3) + 1;
-    watch_for(entries, &count, contact->listener, POLLIN);
-    for (uint32_t i = 0; i < links->count; i++) {
-        const struct call *call = &contact->calls[i];
-        int at_most = mooi_dial_wait_ms(&call->dial);
-        if (links->to[i].fd >= 0)
-            continue;
-        if (call->proof.fd >= 0)
-            watch_for(entries, &count, call->proof.fd,
-                      mooi_handshake_wants(&call->proof.handshake));
-        else
-            watch_for(entries, &count, call->dial.poll, POLLIN);
-        if (at_most >= 0 && at_most < wait_ms)
-            wait_ms = at_most;
-    }
-    for (int i = 0; i < STRANGERS; i++)
-        if (contact->strangers[i].fd >= 0)
-            watch_for(entries, &count, contact->strangers[i].fd,
-                      mooi_handshake_wants(&contact->strangers[i].handshake));
-    return poll(entries, count, wait_ms) < 0 && errno == EINTR ? MOOI_PENDING
-                                                               : MOO_OK;
-}
-
-/* MOO_ETIMEOUT: some connections are still missing, of which *rank has one. */
-static moo_err step_all(moo_group *group, moo_work *work, uint32_t *rank)
-{
-    struct mooi_links *links = &group->ring->links;
-    moo_err missing = MOO_OK;
-    take_strangers(group);
-    hear_strangers(group);
-    for (uint32_t i = 0; i < links->count; i++) {
-        if (links->from[i].fd < 0) {
-            missing = MOO_ETIMEOUT;
-            *rank = mooi_link_origin(group, i);
-        }
-        moo_err err = step_call(group, i);
-        if (err && err != MOO_ETIMEOUT)
-            return mooi_lost(group, work, mooi_link_target(group, i));
-        if (err) {
-            missing = err;
-            *rank = mooi_link_target(group, i);
-        }
-    }
-    return missing;
-}
-
-static moo_err make(moo_group *group, moo_work *work)
-{
-    struct mooi_links *links = &group->ring->links;
-    uint32_t rank = 0;
-    moo_err err;
-    for (uint32_t i = 0; i < links->count; i++)
-        if (!links->contact->calls[i].dialled && (err = dial(group, work, i)))
-            return err;
-    while ((err = step_all(group, work, &rank)) == MOO_ETIMEOUT) {
-        double now = mooi_now();
-        if (now > links->contact->deadline)
-            return mooi_lost(group, work, rank);
-        if ((err = mooi_inspect(group, work, rank, now)) ||
-            (err = wait_for_contact(group)))
-            return err;
-    }
-    if (!err)
-        end_contact(links);
-    return err;
-}
-
-moo_err mooi_links_make(moo_group *group, moo_work *work)
-{
-    struct mooi_links *links = &group->ring->links;
-    if (links->epoch == group->view.epoch && !links->contact)
-        return MOO_OK;
-    if (links->epoch != group->view.epoch) {
-        mooi_ring_hang_up(group);
-        if (begin(group, links))
-            return mooi_lost(group, work, group->rank);
-    }
-    return make(group, work);
 }
 
 /* ---- waiting for bytes ---- */
@@ -374,16 +68,89 @@ static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
     for (uint32_t i = 0; i < links->count; i++)
         if (mooi_pipe_silent(&links->to[i]))
             return mooi_lost(group, work, mooi_link_target(group, i));
+    if (links->bulk_from && mooi_pipe_silent(&links->from[0]))
+        return mooi_lost(group, work, mooi_link_origin(group, 0));
     return MOO_OK;
 }
 
-moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in)
+moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
+                         enum mooi_counter which, uint64_t target)
+{
+    double slice_end = group->slice_end;
+    for (;;) {
+        double now = mooi_now();
+        moo_err err = look_for_silence(group, work, now);
+        if (err)
+            return err;
+        if (now + SILENCE_S < slice_end)
+            group->slice_end = now + SILENCE_S;
+        err = mooi_await_rank(group, work, rank, which, target);
+        group->slice_end = slice_end;
+        if (err != MOOI_PENDING || group->closing || mooi_now() >= slice_end ||
+            mooi_now() < now + SILENCE_S) /* a signal came */
+            return err;
+    }
+}
+
+/* ---- the ring's bytes ---- */
+
+moo_err mooi_links_send(struct mooi_links *links, const struct iovec *parts,
+                        int count, size_t *moved)
+{
+    return links->bulk_to
+               ? mooi_bulk_send(links->bulk_to, &links->to[0], parts, count,
+                                moved)
+               : mooi_pipe_send(&links->to[0], parts, count, moved);
+}
+
+bool mooi_links_flushed(struct mooi_links *links, moo_err *err)
+{
+    *err = MOO_OK;
+    return !links->bulk_to ||
+           mooi_bulk_flushed(links->bulk_to, &links->to[0], err);
+}
+
+moo_err mooi_links_receive(struct mooi_links *links,
+                           const struct iovec *parts, int count,
+                           uint64_t rest, size_t *moved)
+{
+    if (links->bulk_from)
+        return mooi_bulk_receive(links->bulk_from, &links->from[0], parts,
+                                 count, moved);
+    moo_err err = mooi_pipe_receive(&links->from[0], parts, count, moved);
+    if (!err && !*moved)
+        mooi_pipe_expect(&links->from[0], rest);
+    return err;
+}
+
+static void watch_for(struct pollfd *entries, nfds_t *count, int fd,
+                      short events)
+{
+    entries[(*count)++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+static void watch_ends(const struct mooi_links *links, int out, int in,
+                       bool bulk, struct pollfd *entries, nfds_t *count)
+{
+    if (out >= 0 && bulk && links->bulk_to)
+        *count += mooi_bulk_watch(links->bulk_to, &links->to[0], entries);
+    else if (out >= 0)
+        watch_for(entries, count, links->to[out].fd, POLLOUT);
+    if (in >= 0 && bulk && links->bulk_from)
+        *count += mooi_bulk_watch(links->bulk_from, &links->from[0],
+                                  entries + *count);
+    else if (in >= 0)
+        watch_for(entries, count, links->from[in].fd, POLLIN);
+}
+
+moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,
+                        bool bulk)
 {
     struct mooi_links *links = &group->ring->links;
     uint32_t rank = in >= 0 || out < 0
                         ? mooi_link_origin(group, in < 0 ? 0 : (uint32_t)in)
                         : mooi_link_target(group, (uint32_t)out);
-    struct pollfd entries[2];
+    struct pollfd entries[4];
     double now = mooi_now(), left = group->slice_end - now;
     nfds_t count = 0;
     moo_err err = mooi_inspect(group, work, rank, now);
@@ -393,10 +160,7 @@ moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in)
         return err;
     if (left <= 0 || group->closing)
         return MOOI_PENDING;
-    if (out >= 0)
-        watch_for(entries, &count, links->to[out].fd, POLLOUT);
-    if (in >= 0)
-        watch_for(entries, &count, links->from[in].fd, POLLIN);
+    watch_ends(links, out, in, bulk, entries, &count);
     int rc = poll(entries, count,
                   (int)((left < POLL_S ? left : POLL_S) * 1e3) + 1);
     group->waited += mooi_now() - now;

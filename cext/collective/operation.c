@@ -156,7 +156,9 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
 {
     enum mooi_reason why = mooi_reason_of(word);
     struct mooi_fate *fate = &group->segment->fates[work->seq % FATES];
-    work->outcome.status = why == FATE_LATE ? MOO_ETIMEOUT : MOO_EPEER;
+    work->outcome.status = why == FATE_LATE     ? MOO_ETIMEOUT
+                           : why == FATE_NO_WAY ? MOO_EUNREACHABLE
+                                                : MOO_EPEER;
     work->outcome.left = why == FATE_LEFT || why == FATE_SHORT;
     work->outcome.rank = word & 0xffff;
     work->outcome.epoch = fate->epoch;
@@ -166,6 +168,10 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
                  fate->witness == work->outcome.rank
                      ? "rank %u lacked memory or sockets"
                      : "the connection between rank %u and rank %u failed",
+                 (unsigned)fate->witness, (unsigned)work->outcome.rank);
+    if (why == FATE_NO_WAY)
+        snprintf(work->outcome.text, sizeof work->outcome.text,
+                 "no transport that is allowed leads from rank %u to rank %u",
                  (unsigned)fate->witness, (unsigned)work->outcome.rank);
 }
 

@@ -16,16 +16,14 @@
 /* In seconds: nothing came, ask; ask so often; give up after so many. */
 #define IDLE_S 1
 #define ASK_S 1
-#define ASK_TIMES 1
+#define ASK_TIMES 2 /* one may get lost */
 #define SILENT_MS 2000
 #define EXPECT_MOST (256 << 10)
 
-void mooi_pipe_open(struct mooi_pipe *pipe, int fd, bool receives)
+void mooi_pipe_open(struct mooi_pipe *pipe, int fd)
 {
     static const int on = 1, idle = IDLE_S, ask = ASK_S, times = ASK_TIMES;
     *pipe = (struct mooi_pipe){.fd = fd, .expected = 1};
-    if (!receives)
-        return;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &ask, sizeof ask);

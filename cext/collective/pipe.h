@@ -18,8 +18,8 @@ struct mooi_pipe {
     struct mooi_silence silence;
 };
 
-/* Take over a connected socket. `receives`: which end this is. */
-void mooi_pipe_open(struct mooi_pipe *pipe, int fd, bool receives);
+/* Take over a connected socket. */
+void mooi_pipe_open(struct mooi_pipe *pipe, int fd);
 void mooi_pipe_close(struct mooi_pipe *pipe);
 
 /* Send, or receive, what goes at once; *moved bytes. MOO_OK also if that is
@@ -33,9 +33,9 @@ moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
  * on their way whatever this end does; a poll then wakes less often. */
 void mooi_pipe_expect(struct mooi_pipe *pipe, uint64_t bytes);
 
-/* Whether the other end's machine has not answered for too long. To be looked
- * at a few times a second at the sending end; the receiving end's own error
- * tells. */
+/* Whether the other end's machine has not acknowledged for too long what was
+ * sent. To be looked at a few times a second; where nothing was sent, an error
+ * of its own tells. */
 bool mooi_pipe_silent(struct mooi_pipe *pipe);
 
 #endif

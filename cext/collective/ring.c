@@ -59,7 +59,9 @@ static moo_err conclude(moo_group *group, moo_work *work)
         uint32_t host = (hosts->mine + i) % hosts->count;
         uint32_t leader = mooi_leader(hosts, host);
         if (leader != group->rank)
-            err = mooi_await_rank(group, work, leader, RINGED, target);
+            err = mooi_leads(group)
+                      ? mooi_links_await(group, work, leader, RINGED, target)
+                      : mooi_await_rank(group, work, leader, RINGED, target);
     }
     return err ? err : mooi_conclude(group, work);
 }
@@ -73,7 +75,7 @@ static moo_err agree(moo_group *group, moo_work *work)
         return err;
     if (!group->ring && !(group->ring = calloc(1, sizeof *group->ring)))
         return mooi_lost(group, work, group->rank);
-    if (group->hosts.transports & MOO_TRANSPORT_TCP &&
+    if (group->hosts.transports & (MOO_TRANSPORT_TCP | MOO_TRANSPORT_OFI) &&
         mooi_possible(group, work)) {
         work->stage = CONNECT;
         return MOO_OK;
@@ -344,6 +346,8 @@ void mooi_ring_free(moo_group *group)
     if (!group->ring)
         return;
     mooi_ring_hang_up(group);
+    if (group->ring->shelf)
+        mooi_shelf_close(group->ring->shelf);
     free(group->ring->stream.memory);
     free(group->ring);
     group->ring = NULL;

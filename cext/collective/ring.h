@@ -7,8 +7,10 @@
  *   stream.c  reduce-scatter and all-gather, as one stream of bytes
  *   gossip.c  everybody's few bytes to everybody, in log2(hosts) steps
  *   fold.c    the arithmetic of one hop
- *   links.c   the connections of one epoch
- *   pipe.c    bytes from one host's leader to another's
+ *   meet.c    how the connections of one epoch are made
+ *   links.c   and watched
+ *   pipe.c    bytes from one host's leader to another's, over TCP
+ *   bulk.c    and through a fabric
  *
  * Each host takes part through its leader. If it has other members, they put
  * their tensors into the segment, reduce them there together, each its share,
@@ -23,17 +25,19 @@
 #define MOOI_RING_H
 
 #include "internal.h"
+#include "bulk.h"
 #include "pipe.h"
 
 #define MOOI_LINKS 6 /* 1 << 6 == MOO_GROUP_MAX */
 
-/* ---- links.c ---- */
+/* ---- meet.c, links.c ---- */
 
 struct mooi_links {
     uint32_t epoch; /* which these belong to; 0: none */
     uint32_t count; /* of each direction */
     struct mooi_pipe to[MOOI_LINKS];   /* host mine + (1 << i) */
     struct mooi_pipe from[MOOI_LINKS]; /* host mine - (1 << i) */
+    struct mooi_bulk *bulk_to, *bulk_from; /* of the first; NULL: by TCP */
     double looked; /* for silence, last time */
     struct mooi_contact *contact; /* while connecting */
 };
@@ -45,15 +49,36 @@ struct mooi_links {
  * to the same conclusion. */
 moo_err mooi_links_make(moo_group *group, moo_work *work);
 
+/* Give up what is being connected. Harmless if nothing is. */
+void mooi_contact_end(struct mooi_links *links);
+
 /* The leader at the other end of to[i], or of from[i]. */
 uint32_t mooi_link_target(const moo_group *group, uint32_t i);
 uint32_t mooi_link_origin(const moo_group *group, uint32_t i);
 
+/* As mooi_pipe_send and mooi_pipe_receive, by the ring. `rest`: how much of
+ * what is asked for must be on its way, whatever this host does. */
+moo_err mooi_links_send(struct mooi_links *links, const struct iovec *parts,
+                        int count, size_t *moved);
+moo_err mooi_links_receive(struct mooi_links *links,
+                           const struct iovec *parts, int count,
+                           uint64_t rest, size_t *moved);
+
+/* Whether all that was sent has left, as far as it is up to us. *err: not
+ * MOO_OK if the connection is gone. */
+bool mooi_links_flushed(struct mooi_links *links, moo_err *err);
+
+/* As mooi_await_rank, with an eye on the connections. */
+moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
+                         enum mooi_counter which, uint64_t target);
+
 /* Sleep until one of to[out] and from[in] is ready, an index of -1 meaning
- * neither is waited for; or for a moment. Look for trouble before.
+ * neither is waited for; or for a moment. `bulk`: they are the ring's, which
+ * may be a fabric. Look for trouble before.
  * MOOI_PENDING: the slice is over, or a signal came. MOO_EPEER: `work` was
  * aborted. */
-moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in);
+moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,
+                        bool bulk);
 
 /* ---- stream.c ---- */
 
@@ -155,6 +180,8 @@ void mooi_round_get(moo_group *group, moo_work *work, uint64_t round);
 
 struct mooi_ring {
     struct mooi_links links;
+    struct mooi_shelf *shelf; /* NULL: no fabric */
+    bool looked_for_shelf;
     struct mooi_stream stream;
     struct mooi_gossip gossip;
     struct mooi_cut cut;
@@ -175,6 +202,8 @@ static inline bool mooi_shares(const moo_group *group)
  * and look for the fate. Harmless if there are none. */
 void mooi_ring_hang_up(moo_group *group);
 void mooi_ring_free(moo_group *group);
+/* In a forked child, whose parent goes on: let go of the connections. */
+void mooi_ring_disown(moo_group *group);
 
 /* ---- fold.c ---- */
 

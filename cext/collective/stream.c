@@ -168,7 +168,7 @@ static moo_err push(moo_group *group, moo_work *work, bool *moved,
     }
     if (!count)
         return MOO_OK;
-    moo_err err = mooi_pipe_send(&group->ring->links.to[0], parts, count, &sent);
+    moo_err err = mooi_links_send(&group->ring->links, parts, count, &sent);
     stream->out.at += sent;
     advance(group, work, &stream->out, 0);
     *moved |= sent > 0;
@@ -247,12 +247,11 @@ static moo_err pull(moo_group *group, moo_work *work, bool *moved,
         return MOO_OK;
     uint64_t rest = step_bytes(group, work, in, 1) - in->at;
     int count = in_parts(group, work, rest, parts);
-    moo_err err =
-        mooi_pipe_receive(&group->ring->links.from[0], parts, count, &got);
+    /* The left neighbour needs nothing of ours to complete this step. */
+    moo_err err = mooi_links_receive(&group->ring->links, parts, count,
+                                     rest - stream->landed, &got);
     *moved |= got > 0;
     *blocked = got == 0;
-    if (*blocked) /* left needs nothing of ours to complete this step */
-        mooi_pipe_expect(&group->ring->links.from[0], rest - stream->landed);
     if (in->step >= plan->reduce) {
         in->at += got;
     } else {
@@ -311,15 +310,21 @@ bool mooi_stream_done(const struct mooi_stream *stream, uint64_t rounds)
 moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds)
 {
     struct mooi_stream *stream = stream_of(group);
-    while (!mooi_stream_done(stream, rounds)) {
+    struct mooi_links *links = &group->ring->links;
+    moo_err err;
+    while (!mooi_stream_done(stream, rounds) ||
+           !mooi_links_flushed(links, &err)) {
         bool moved = false, out = false, in = false;
         if (push(group, work, &moved, &out))
             return mooi_lost(group, work, mooi_link_target(group, 0));
         if (pull(group, work, &moved, &in))
             return mooi_lost(group, work, mooi_link_origin(group, 0));
+        out |= !mooi_links_flushed(links, &err);
+        if (err)
+            return mooi_lost(group, work, mooi_link_target(group, 0));
         if (moved && mooi_now() < group->slice_end && !group->closing)
             continue;
-        moo_err err = mooi_links_wait(group, work, out ? 0 : -1, in ? 0 : -1);
+        err = mooi_links_wait(group, work, out ? 0 : -1, in ? 0 : -1, true);
         if (err)
             return err;
     }

@@ -432,7 +432,7 @@ static void fail_queued(moo_group *group)
 void moo_group_leave(moo_group *group)
 {
     if (getpid() != group->pid) {
-        mooi_ring_free(group);
+        mooi_ring_disown(group);
         mooi_unwatch(group);
         if (group->mapped)
             unmap_segment(group->segment);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Hosts for the tests of learner groups: network namespaces joined by a cable.
+"""Members of learner groups on several hosts, for the tests.
 
-`Cable` is two hosts and the link between them. `Ranks` are processes on these hosts
-which are members of one group and do what they are told; this module is also the
-program that they run. They know nothing of sessions: a group needs its segment only.
+`Ranks` are processes in network namespaces which are members of one group and do what
+they are told; this module is also the program that they run. They know nothing of
+sessions: a group needs its segment only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -22,75 +21,6 @@ import numpy as np
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Outcome, SharedGroup, SharedWork
 
-HOSTS = "ab"
-_numbers = itertools.count()
-
-
-def why_not() -> str | None:
-    """Why there can be no namespaces here, or None."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "network namespaces need `ip` (package iproute2)"
-    name = f"moo-probe-{os.getpid()}"
-    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
-        return "this machine allows no network namespaces"
-    subprocess.run(["ip", "netns", "delete", name], check=True)
-    return None
-
-
-def ip(*arguments: str) -> str:
-    """Run `ip`, and return what it prints."""
-    return subprocess.run(
-        ["ip", *arguments], check=True, capture_output=True, text=True
-    ).stdout
-
-
-class Cable:
-    """Two namespaces, "a" and "b", with a link between them.
-
-    Args:
-      families: 4, 6 or both: which addresses the ends have.
-    """
-
-    def __init__(self, families: tuple[int, ...] = (4,)) -> None:
-        number = f"{os.getpid() % 10000}-{next(_numbers)}"
-        self.namespace = {host: f"moo-{host}-{number}" for host in HOSTS}
-        for name in self.namespace.values():
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        self.add_link("up0", 1, families)
-
-    def add_link(
-        self, name: str, subnet: int, families: tuple[int, ...] = (4,)
-    ) -> None:
-        """Another link: an interface `name` at both ends."""
-        a, b = self.namespace.values()
-        ip(*f"link add {name} netns {a} type veth peer name {name} netns {b}".split())
-        for index, space in enumerate((a, b), 1):
-            if 4 in families:
-                address = f"10.99.{subnet}.{index}/24"
-                ip("-n", space, "addr", "add", address, "dev", name)
-            if 6 in families:
-                address = f"fd99:{subnet}::{index}/64"
-                ip("-n", space, "addr", "add", address, "dev", name, "nodad")
-            ip("-n", space, "link", "set", name, "up")
-
-    def set(self, state: str, name: str = "up0") -> None:
-        """Pull the cable ("down"), or plug it in ("up")."""
-        ip("-n", self.namespace["a"], "link", "set", name, state)
-
-    def sent(self, host: str, name: str = "up0") -> int:
-        """Bytes that `host` has sent over the link."""
-        found = json.loads(
-            ip("-j", "-s", "-n", self.namespace[host], "link", "show", name)
-        )
-        return int(found[0]["stats64"]["tx"]["bytes"])
-
-    def close(self) -> None:
-        for name in self.namespace.values():
-            ip("netns", "delete", name)
-
 
 class Ranks:
     """Processes in one group, in rank order.
@@ -98,27 +28,37 @@ class Ranks:
     Args:
       where: each one's namespace.
       hosts: each one's host identity.
+      binds: each one's address to listen on; by default all.
+      env: environment variables on top of the test's.
     """
 
     def __init__(
-        self, where: list[str], hosts: list[str], *, timeout: float = 30.0
+        self,
+        where: list[str],
+        hosts: list[str],
+        *,
+        timeout: float = 30.0,
+        binds: list[str] | None = None,
+        env: dict[str, str] | None = None,
     ) -> None:
         self._segment = os.memfd_create("group")
         os.ftruncate(self._segment, collective.segment_bytes())
         self.processes: list[subprocess.Popen[str]] = []
-        for namespace, host in zip(where, hosts, strict=True):
+        binds = binds or [""] * len(where)
+        for namespace, host, bind in zip(where, hosts, binds, strict=True):
             numbers = (self._segment, len(self.processes), len(where), timeout)
             self.processes.append(
                 subprocess.Popen(
                     [
                         *("ip", "netns", "exec", namespace),
-                        *(sys.executable, "-m", __name__, host),
+                        *(sys.executable, "-m", __name__, host, bind),
                         *map(str, numbers),
                     ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
                     pass_fds=[self._segment],
+                    env={**os.environ, **(env or {})},
                 )
             )
             # Ranks are given in the order of joining.
@@ -219,18 +159,23 @@ def do_sockets(group: SharedGroup) -> int:
     return sum(os.path.exists(x) and "socket" in os.readlink(x) for x in links)
 
 
-def main(host: str, segment: int, rank: int, size: int, timeout: float) -> None:
+def main(
+    host: str, bind: str, segment: int, rank: int, size: int, timeout: float
+) -> None:
     """Join, and do as the lines on the standard input say."""
     names = os.environ.get("MOOACTOR_TRANSPORT", "auto")
     mask = collective.transport_mask(names)
-    group = SharedGroup(segment, rank, 1, timeout, host=host, transports=mask)
+    group = SharedGroup(
+        segment, rank, 1, timeout, host=host, transports=mask, bind=bind
+    )
     print(json.dumps("joined"), flush=True)
     seen = 0
     while seen < size:
         while not group.ready(0.1):
             pass
         seen = group.describe().size
-        assert barrier(group).status == collective.OK
+        outcome = barrier(group)
+        assert outcome.status in (collective.OK, collective.EUNREACHABLE), outcome
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         print(json.dumps(globals()[f"do_{name}"](group, *arguments)), flush=True)
@@ -238,10 +183,6 @@ def main(host: str, segment: int, rank: int, size: int, timeout: float) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        sys.argv[1],
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        int(sys.argv[4]),
-        float(sys.argv[5]),
-    )
+    _, its_host, its_bind, *numbers = sys.argv
+    segment, rank, size = map(int, numbers[:3])
+    main(its_host, its_bind, segment, rank, size, float(numbers[3]))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mooactor.tensors import collective
-from tests.learner.hosts import Cable, Ranks, ip, why_not
+from tests.learner.hosts import Ranks
+from tests.networks import Cable, ip, why_not
 
 _reason = why_not()
 pytestmark = pytest.mark.skipif(_reason is not None, reason=str(_reason))
@@ -61,6 +62,36 @@ def test_a_sum_crosses_the_link_once_each_way(
     if elements == 3_000_000:
         for host, had in zip("ab", before, strict=True):
             assert cable.sent(host) - had < elements * 4 * OVERHEAD
+
+
+def _fabric(cable: Cable, ranks: Any, hosts: str) -> Ranks:
+    """Ranks that reach each other through what stands in for RDMA hardware."""
+    binds = ["10.99.1.1" if host == "a" else "10.99.1.2" for host in hosts]
+    env = {"MOOACTOR_TRANSPORT": "ofi,shm", "MOOACTOR_FABRIC": "tcp;ofi_rxm"}
+    group: Ranks = ranks(cable, hosts, binds=binds, env=env)
+    first = group.do("status")
+    if first[0][0] == collective.EUNREACHABLE:
+        assert {tuple(answer[:2]) for answer in first} == {tuple(first[0][:2])}
+        pytest.skip(f"libfabric is needed: {first[0][1]}")
+    return group
+
+
+@pytest.mark.parametrize("hosts", ["ab", "abab"])
+def test_a_sum_through_a_fabric(cable: Cable, ranks: Any, hosts: str) -> None:
+    group = _fabric(cable, ranks, hosts)
+    for elements in (9, 30_000, 3_000_000):
+        assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
+
+
+def test_where_nothing_leads_to_the_other_host_all_are_told(
+    cable: Cable, ranks: Any
+) -> None:
+    group = ranks(cable, "ab", env={"MOOACTOR_TRANSPORT": "shm"})
+    assert [answer[0] for answer in group.do("status")] == [collective.EUNREACHABLE] * 2
+    env = {"MOOACTOR_TRANSPORT": "ofi", "MOOACTOR_LIBFABRIC": "/nowhere"}
+    seen = ranks(cable, "ab", env=env).do("status")
+    assert [answer[0] for answer in seen] == [collective.EUNREACHABLE] * 2
+    assert "no transport that is allowed" in seen[0][1] == seen[1][1]
 
 
 def test_where_all_share_a_host_nobody_has_a_socket(cable: Cable, ranks: Any) -> None:

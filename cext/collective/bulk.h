@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * bulk.h: the bytes of a pipe, through a fabric.
+ *
+ * The sender copies into a registered buffer and tells, over the connection of
+ * the pipe, how far it has filled it. The receiver reads that from there into
+ * a registered buffer of its own, and tells how far it has read. So nobody may
+ * write to another's memory, and the connection still shows deaths and cuts.
+ * Both tell by 8 bytes, little-endian: the count since the beginning.
+ *
+ * A *shelf* is what one member has registered, in whatever epoch. One thread
+ * at a time, as of a pipe.
+ */
+#ifndef MOOI_BULK_H
+#define MOOI_BULK_H
+
+#include <poll.h>
+
+#include "internal.h"
+#include "pipe.h"
+
+struct mooi_shelf;
+struct mooi_bulk;
+
+/* Open a fabric, on the interface of `bind` if not NULL or empty, and describe
+ * it in *post. MOO_EUNREACHABLE: there is none here, and why says the reason.
+ * MOO_ENOMEM. */
+moo_err mooi_shelf_open(const char *bind, struct mooi_shelf **out, char *why,
+                        size_t room);
+void mooi_shelf_close(struct mooi_shelf *shelf);
+void mooi_shelf_describe(const struct mooi_shelf *shelf,
+                         struct mooi_post *post);
+/* Whether those who posted this can be reached through it. */
+bool mooi_shelf_reaches(const struct mooi_shelf *shelf,
+                        const struct mooi_post *post);
+
+/* Begin anew, to send or to receive from who posted `from`, next to an open
+ * pipe, which stays the caller's and carries nothing else meanwhile. */
+moo_err mooi_bulk_send_open(struct mooi_shelf *shelf, struct mooi_bulk **out);
+moo_err mooi_bulk_receive_open(struct mooi_shelf *shelf,
+                               const struct mooi_post *from,
+                               struct mooi_bulk **out);
+/* Waits less than a second, for reads under way. */
+void mooi_bulk_close(struct mooi_bulk *bulk);
+
+/* As mooi_pipe_send and mooi_pipe_receive. MOO_EPROTO: a count that cannot
+ * be. MOO_EPEER, MOO_ETIMEOUT, MOO_ESYS: a read failed. */
+moo_err mooi_bulk_send(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
+                       const struct iovec *parts, int count, size_t *moved);
+moo_err mooi_bulk_receive(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
+                          const struct iovec *parts, int count, size_t *moved);
+
+/* Whether the receiver has been told of all bytes. *err as above. */
+bool mooi_bulk_flushed(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
+                       moo_err *err);
+
+/* What to poll for when one of these moved nothing: at most 2 entries. */
+nfds_t mooi_bulk_watch(const struct mooi_bulk *bulk,
+                       const struct mooi_pipe *pipe, struct pollfd *entries);
+
+#endif

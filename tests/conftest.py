@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -88,11 +89,11 @@ def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not rest, f"left behind: {rest}"
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    """A session for all tests of a module; nothing of it is left afterwards."""
+@contextmanager
+def running_session(**options: Any) -> Iterator[Any]:
+    """A session, warm; nothing of it is left afterwards."""
     before = resources()
-    with moo.init() as running:
+    with moo.init(**options) as running:
 
         @moo.actor
         class Warm:
@@ -105,6 +106,13 @@ def session() -> Iterator[Any]:
         yield running
     rest = leaked(before)
     assert not rest, f"the session left behind: {rest}"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    """A session for all tests of a module."""
+    with running_session() as running:
+        yield running
 
 
 @pytest.fixture

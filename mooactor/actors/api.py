@@ -184,6 +184,11 @@ def hosts() -> list[dict[str, Any]]:
 
 
 def stats() -> dict[str, Any]:
-    """Counts of this process's part in the session: calls under way, objects held,
-    shared memory in use."""
+    """This process's part in the session.
+
+    Counts of calls under way, of objects held and of data that is arriving; `memory`:
+    shared memory in use, and bytes moved over networks; `peers`: for each process that
+    was sent something, what data for it goes by (`transport`, None if none went yet),
+    why, and the bytes.
+    """
     return ensure_runtime().statistics()

@@ -138,6 +138,11 @@ class Messenger:
                 self._peers[process_id] = Peer(process_id, socket, self._prefix)
             return self._peers[process_id]
 
+    def known(self) -> list[int]:
+        """The processes to which there is a way."""
+        with self._lock:
+            return list(self._peers)
+
     def forget(self, process_id: int) -> None:
         """Drop the connection to a process that is gone."""
         with self._lock:

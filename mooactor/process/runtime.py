@@ -416,14 +416,36 @@ class Runtime:
         self.arrivals = None
 
     def statistics(self) -> dict[str, Any]:
-        """Counts that should come back to rest; see `moo.stats()`."""
+        """Counts that should come back to rest, and who is reached how; see
+        `moo.stats()`."""
         return {
             "calls_pending": len(self.caller),
             "values_pending": len(self.values),
+            "arriving": 0 if self.arrivals is None else len(self.arrivals),
             "objects": len(self.objects),
             "links": len(self._links),
+            "transport": str(self.network),
             "memory": {} if self.closed else self.plane.statistics(),
+            "peers": [] if self.closed else self._peers(),
         }
+
+    def _peers(self) -> list[dict[str, Any]]:
+        labels = {link.process_id: link.label for link in self._links.values()}
+        rows = []
+        for process_id in self.messenger.known():
+            transport, why = self.plane.route(process_id)
+            sent, fetched = self.plane.traffic(process_id)
+            rows.append(
+                {
+                    "process": f"{process_id:016x}",
+                    "actor": labels.get(process_id),
+                    "transport": transport,
+                    "why": why,
+                    "bytes_sent": sent,
+                    "bytes_fetched": fetched,
+                }
+            )
+        return rows
 
 
 _current: Runtime | None = None

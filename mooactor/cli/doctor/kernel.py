@@ -152,7 +152,7 @@ def cores() -> Finding:
 
 
 def ipv6() -> Finding:
-    """Not needed on one machine; says whether it is there."""
+    """Not needed: IPv4 will do, or IPv6 alone."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::1", 0))

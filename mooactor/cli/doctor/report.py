@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from mooactor.cli.doctor import kernel, software, trial
+from mooactor.cli.doctor import kernel, software, transports, trial
 from mooactor.cli.doctor.finding import Finding
 
-CHECKS = kernel.CHECKS + software.CHECKS + trial.CHECKS
+CHECKS = kernel.CHECKS + software.CHECKS + transports.CHECKS + trial.CHECKS
 VERDICTS = {
     "ok": "Everything works here.",
     "note": "Everything works here; what is absent is optional.",

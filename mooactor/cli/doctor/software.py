@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What is installed: Python, the extension, torch, CUDA, RDMA, the Atari ROMs."""
+"""What is installed: Python, the extension, torch, CUDA, the Atari ROMs."""
 
 from __future__ import annotations
 
-import ctypes.util
 import importlib.metadata
 import importlib.util
 import platform
@@ -15,7 +14,6 @@ from pathlib import Path
 from mooactor import __version__
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
 
-INFINIBAND = Path("/sys/class/infiniband")
 EXTENSION = "mooactor.tensors._cext"
 
 
@@ -85,17 +83,6 @@ def cuda() -> Finding:
     return slow("CUDA", f"driver found, torch built for CUDA {built_for}", remedy)
 
 
-def rdma() -> Finding:
-    """This version moves tensors within one machine, which needs no RDMA."""
-    devices = sorted(p.name for p in INFINIBAND.glob("*"))
-    library = ctypes.util.find_library("fabric")
-    parts = [
-        f"devices: {', '.join(devices)}" if devices else "no RDMA device",
-        f"libfabric: {library}" if library else "no libfabric",
-    ]
-    return note("RDMA", "; ".join(parts) + "; not used on one machine")
-
-
 def atari() -> Finding:
     """The emulator and its game images."""
     if importlib.util.find_spec("ale_py") is None:
@@ -117,4 +104,4 @@ def _output(*command: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-CHECKS = (python, dependencies, extension, compiler, torch, cuda, rdma, atari)
+CHECKS = (python, dependencies, extension, compiler, torch, cuda, atari)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""What arrays and tensors can travel by here, tried; and what would be chosen."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from mooactor.cli.doctor.finding import Finding, broken, note, ok
+from mooactor.errors import MooError
+from mooactor.process.network import VARIABLE, choose
+from mooactor.tensors import fabrics
+from mooactor.tensors.plane import DataPlane
+
+INFINIBAND = Path("/sys/class/infiniband")
+_BYTES = 4 << 20
+_INSTALL = "apt-get install libfabric1 libfabric-bin rdma-core, or your system's like"
+
+
+def shared_memory() -> Finding:
+    """The way on one host, by a descriptor that is really passed."""
+    name = "shm"
+    try:
+        spent = _cross("shm")
+    except (MooError, OSError, RuntimeError) as error:
+        return broken(name, str(error), "see memfd, descriptors and directory above")
+    return ok(name, f"4 MiB crossed without the network in {1e3 * spent:.1f} ms")
+
+
+def tcp() -> Finding:
+    """The way between hosts that is always there."""
+    name = "tcp"
+    try:
+        spent = _cross("tcp")
+    except (MooError, OSError, RuntimeError) as error:
+        remedy = "bring the loopback interface up: ip link set lo up"
+        return note(name, f"not on this machine: {error}", remedy)
+    return ok(name, f"4 MiB there over the loopback in {1e3 * spent:.1f} ms")
+
+
+def rdma() -> Finding:
+    """InfiniBand, RoCE, EFA and the like, by way of libfabric."""
+    name = "ofi"
+    devices = sorted(path.name for path in INFINIBAND.glob("*"))
+    found, lines = fabrics.probe()
+    if not found:
+        return note(name, "; ".join(lines), _remedy(devices))
+    fabric = ", ".join(lines[:2])
+    try:
+        spent = _cross("ofi")
+    except (MooError, OSError, RuntimeError) as error:
+        return note(name, f"{fabric}: {error}", _remedy(devices))
+    return ok(name, f"{fabric}: 4 MiB crossed in {1e3 * spent:.1f} ms")
+
+
+def _remedy(devices: list[str]) -> str:
+    if not devices:
+        return ""  # nothing to be installed would make a device
+    return f"{', '.join(devices)} could be used: {_INSTALL}; raise ulimit -l"
+
+
+def chosen() -> Finding:
+    """What a session that is started now would use."""
+    name = "transport"
+    try:
+        network = choose(None)
+    except ValueError as error:
+        return broken(name, str(error), f"unset {VARIABLE}, or correct it")
+    if network.transports is None:
+        return ok(name, "auto: shared memory, as a session is on one host")
+    try:
+        used = _route(network.transports)
+    except (MooError, OSError, RuntimeError) as error:
+        return broken(name, f"{VARIABLE}={network}: {error}", f"unset {VARIABLE}")
+    return ok(name, f"{VARIABLE}={network}: on one host {used}")
+
+
+def _cross(*transports: str) -> float:
+    """Seconds for some data from one plane to another, with nothing set up before."""
+    began = time.perf_counter()
+    _route(transports)
+    return time.perf_counter() - began
+
+
+def _route(transports: tuple[str, ...]) -> str | None:
+    """Send some data by the best of `transports`; which that was.
+
+    Raises:
+      MooError, OSError, RuntimeError: it did not get there.
+    """
+    with tempfile.TemporaryDirectory(prefix="moo-doctor-") as directory:
+        key = os.urandom(16)
+        planes = [
+            DataPlane(directory, number << 16, key, transports=transports)
+            for number in (1, 2)
+        ]
+        here, there = planes
+        try:
+            sent = os.urandom(_BYTES)
+            received = there.import_(here.export(sent, there.process_id))
+            if received != sent:
+                raise RuntimeError("other bytes arrived than were sent")
+            return here.route(there.process_id)[0]
+        finally:
+            for plane in planes:
+                plane.close()
+
+
+CHECKS = (shared_memory, tcp, rdma, chosen)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Sessions whose data travels by a transport that is named, on one host."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor.tensors import DataPlane
+from tests.actors.counter import Counter
+from tests.conftest import running_session
+
+for module in ("test_tensors", "test_refs", "test_streams", "test_groups"):
+    pytest.register_assert_rewrite(f"tests.actors.{module}")
+
+NETWORKS = ("tcp", "ofi")
+_STAND_IN = "tcp;ofi_rxm"
+
+
+def obstacle(transport: str) -> str | None:
+    """Why a transport cannot be tested here."""
+    with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
+        try:
+            DataPlane(directory, 1 << 16, b"key", transports=[transport]).close()
+        except moo.ActorUnavailable as error:
+            return str(error)
+    return None
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def transport(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each network in turn; where there is no RDMA, what stands in for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "MOOACTOR_FABRIC" not in os.environ:
+            patch.setenv("MOOACTOR_FABRIC", _STAND_IN)
+        why = obstacle(request.param)
+        if why is not None:
+            pytest.skip(why)
+        yield request.param
+
+
+@pytest.fixture(scope="module")
+def session(transport: str) -> Iterator[Any]:
+    with running_session(transport=transport) as running:
+        counter = moo.spawn(Counter)
+        counter.echo(np.zeros(1 << 20, np.uint8))  # endpoints are opened when needed
+        moo.kill(counter)
+        yield running

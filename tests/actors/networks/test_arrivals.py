@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: MIT
+"""Data that is under way for long: what goes on meanwhile, and how it ends.
+
+A process that is stopped in mid transfer (SIGSTOP) stands for a slow network: what it
+was sending stays under way until it goes on, or is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from tests.conftest import eventually
+
+BIG = 256 << 20
+SOME = 1 << 20
+PATIENCE_S = 30.0
+
+
+@moo.actor
+class Peer:
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def echo(self, value: Any = None) -> Any:
+        return value
+
+    def make(self, nbytes: int, value: int = 1) -> Any:
+        made = moo.empty(nbytes, "uint8")
+        made[...] = value
+        return made
+
+    def take(self, data: Any) -> int:
+        self.seen.append(len(data))
+        return int(data[0])
+
+    def sizes(self) -> list[int]:
+        return self.seen
+
+    def give(self, other: Any, nbytes: int) -> None:
+        other.take.tell(self.make(nbytes))
+
+    def mixed(self, n: int) -> Iterator[Any]:
+        for i in range(n):
+            yield np.full(SOME if i % 2 else 4, i, np.uint8)
+
+    def endless(self) -> Iterator[Any]:
+        while True:
+            yield self.make(BIG)
+
+    def arriving(self) -> int:
+        return int(moo.stats()["arriving"])
+
+    def fetches(self) -> int:
+        return int(moo.stats()["memory"]["fetches"])
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+@contextmanager
+def under_way(
+    pid: int, start: Callable[[], Any], arriving: Callable[[], int]
+) -> Iterator[Any]:
+    """Within it, what `start` has begun is under way, from the process `pid`, which is
+    stopped."""
+    for _ in range(10):
+        started = start()
+        assert eventually(arriving, PATIENCE_S)
+        with stopped(pid):
+            if arriving():  # it had not just come
+                yield started
+                return
+    pytest.fail("every transfer was over at once")
+
+
+def arriving() -> int:
+    runtime().pump.try_drain()
+    return int(moo.stats()["arriving"])
+
+
+def runtime() -> Any:
+    from mooactor.process.runtime import current_runtime
+
+    return current_runtime()
+
+
+def nothing_left() -> bool:
+    runtime().pump.try_drain()
+    stats = moo.stats()
+    busy = stats["arriving"] or stats["calls_pending"] or stats["memory"]["fetches"]
+    return not busy
+
+
+@pytest.fixture
+def source(spawn: Callable[..., Any]) -> Any:
+    return spawn(Peer)
+
+
+@pytest.fixture
+def pid(source: Any) -> int:
+    return int(source.pid())
+
+
+@pytest.fixture
+def big_result(source: Any, pid: int) -> Iterator[Any]:
+    """A Ref whose data is under way; its producer is stopped."""
+    with under_way(pid, lambda: source.make.remote(BIG, 7), arriving) as ref:
+        assert not ref.done()
+        yield ref
+
+
+# -- what goes on meanwhile ------------------------------------------------
+
+
+def test_calls_to_others_go_on_while_a_result_is_under_way(big_result, spawn, pid):
+    other = spawn(Peer)
+    assert [other.echo(i) for i in range(20)] == list(range(20))
+    assert other.take(np.ones(SOME, np.uint8)) == 1
+    assert other.make(SOME)[0] == 1
+    assert not big_result.done()
+    os.kill(pid, signal.SIGCONT)
+    assert big_result.get(PATIENCE_S).max() == 7
+
+
+def test_small_calls_to_the_same_actor_overtake_a_large_result(source):
+    ref = source.make.remote(BIG)
+    overtook = 0
+    while not ref.done():
+        assert source.echo(overtook) == overtook
+        overtook += 1
+    assert overtook > 5
+    assert ref.get().nbytes == BIG
+
+
+def test_calls_start_in_the_order_sent_whatever_they_carry(source):
+    sizes = [SOME, 1, 64 * SOME, 2, SOME, 3]
+    refs = [source.take.remote(np.ones(size, np.uint8)) for size in sizes]
+    assert moo.get(refs) == [1] * len(sizes)
+    assert source.sizes() == sizes
+
+
+def test_other_callers_do_not_wait_for_arguments_under_way(spawn, source, pid):
+    target = spawn(Peer)
+    start = lambda: source.give(target, BIG)  # noqa: E731
+    with under_way(pid, start, target.arriving):
+        assert target.take(np.ones(SOME, np.uint8)) == 1
+        assert target.echo(5) == 5
+        assert BIG not in target.sizes()
+        os.kill(pid, signal.SIGCONT)
+        assert eventually(lambda: BIG in target.sizes(), PATIENCE_S)
+
+
+def test_streams_keep_their_order(source):
+    got = [(len(item), int(item[0])) for item in source.mixed(40)]
+    assert got == [(SOME if i % 2 else 4, i) for i in range(40)]
+
+
+def test_many_are_received_at_once_and_awaited(source):
+    async def main() -> list[int]:
+        refs = [source.make.remote(SOME + i, i) for i in range(30)]
+        return [int(part[0]) for part in await asyncio.gather(*refs)]
+
+    assert asyncio.run(main()) == list(range(30))
+    assert eventually(nothing_left)
+
+
+def test_a_callback_is_called_though_nobody_waits(source):
+    called = threading.Event()
+    ref = source.make.remote(64 * SOME)
+    ref.add_done_callback(lambda _: called.set())
+    assert called.wait(PATIENCE_S)
+    assert ref.get()[0] == 1
+
+
+# -- how it ends -----------------------------------------------------------
+
+
+def test_a_cancelled_call_ends_its_transfer(big_result):
+    assert big_result.cancel()
+    assert eventually(nothing_left)
+
+
+def test_a_deadline_ends_its_transfer(source, pid):
+    hasty = source.make.options(timeout=4.0)
+    with under_way(pid, lambda: hasty.remote(BIG), arriving) as ref:
+        with pytest.raises(moo.CallTimeout):
+            ref.get()
+        assert eventually(nothing_left)
+
+
+def test_a_closed_stream_ends_its_transfer(source, pid):
+    with under_way(pid, source.endless, arriving) as stream:
+        stream.close()
+        assert eventually(lambda: moo.stats()["arriving"] == 0)
+
+
+def test_a_killed_producer_fails_the_call_with_its_cause(big_result, source, pid):
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(moo.ActorDied) as caught:
+        big_result.get(PATIENCE_S)
+    assert caught.value.delivered is True
+    assert caught.value.cause is not None and caught.value.cause.signal == 9
+    assert eventually(nothing_left)
+
+
+def test_a_killed_callers_job_is_dropped(spawn, source, pid):
+    target = spawn(Peer)
+    with under_way(pid, lambda: source.give(target, BIG), target.arriving):
+        before = target.sizes()
+        moo.kill(source)
+        assert eventually(lambda: not target.arriving() and not target.fetches())
+        assert target.sizes() == before
+        assert target.take(np.ones(SOME, np.uint8)) == 1
+
+
+def test_a_value_whose_producer_dies_fails_the_call_that_needs_it(spawn, source, pid):
+    target = spawn(Peer)
+    start = lambda: target.take.remote(source.make.remote(BIG))  # noqa: E731
+    ahead = target.arriving.options(priority=1)  # of what waits for its value
+    with under_way(pid, start, ahead) as ref:
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(moo.ActorDied):
+            ref.get(PATIENCE_S)
+        assert eventually(lambda: not target.arriving() and not target.fetches())
+
+
+# -- what is told of it ----------------------------------------------------
+
+
+def test_stats_say_what_goes_by_what(source, transport):
+    before = {row["process"]: row for row in moo.stats()["peers"]}
+    source.echo(np.ones(SOME, np.uint8))
+    rows = {row["process"]: row for row in moo.stats()["peers"]}
+    (row,) = [r for r in rows.values() if r != before.get(r["process"])]
+    assert (row["actor"], row["transport"]) == ("Peer", transport)
+    assert transport in row["why"]
+    assert row["bytes_sent"] >= SOME
+    assert row["bytes_fetched"] >= SOME
+    assert moo.stats()["transport"] == transport

@@ -189,6 +189,14 @@ moo_err moo_plane_route(moo_plane *plane, uint64_t peer, uint32_t *transport,
 moo_err moo_plane_traffic(moo_plane *plane, uint64_t peer, uint64_t *exported,
                           uint64_t *fetched);
 
+/* Which libfabric and which fabrics are to be had here, one a line: first the
+ * library with its version, then the fabric that would be chosen, then all of
+ * those with hardware; or, where there is none, one sentence that says why. Cut
+ * at `room`, always terminated. Loads libfabric and asks all its providers,
+ * which takes some tenths of a second. MOO_EUNREACHABLE: none would be
+ * chosen. */
+moo_err moo_fabric_probe(char *text, size_t room);
+
 /* 1 if what it stands for must be fetched, and importing it would wait for a
  * network; 0 if not, or if it is no descriptor. */
 int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes);

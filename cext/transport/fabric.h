@@ -152,12 +152,4 @@ struct mooi_fabric_statistics {
 void mooi_fabric_statistics(struct mooi_fabric *fabric,
                             struct mooi_fabric_statistics *out);
 
-/* ---- what is there ---- */
-
-/* Which libfabric and which fabrics are to be had here, one a line, the one
- * that would be chosen first; or one sentence that says why there is none.
- * Loads libfabric and asks all its providers, which takes some 10 ms.
- * MOO_EUNREACHABLE: none would be chosen. */
-moo_err mooi_fabric_probe(char *text, size_t room);
-
 #endif

@@ -223,7 +223,7 @@ static void add_entry(char *text, size_t room, const struct fi_info *info)
         *ip ? ", " : "", ip);
 }
 
-moo_err mooi_fabric_probe(char *text, size_t room)
+moo_err moo_fabric_probe(char *text, size_t room)
 {
     const struct mooi_fabric_options any = {.bind = "*"};
     const struct mooi_libfabric *library;

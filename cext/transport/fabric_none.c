@@ -24,7 +24,7 @@ moo_err mooi_fabric_open(const struct mooi_fabric_options *options,
     return refuse(why, room);
 }
 
-moo_err mooi_fabric_probe(char *text, size_t room)
+moo_err moo_fabric_probe(char *text, size_t room)
 {
     return refuse(text, room);
 }

@@ -499,19 +499,19 @@ static void a_missing_library_is_said_in_one_sentence(void)
     CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) ==
           MOO_EUNREACHABLE);
     CHECK(strstr(why, "install") && !strchr(why, '\n'));
-    CHECK(mooi_fabric_probe(text, sizeof text) == MOO_EUNREACHABLE);
+    CHECK(moo_fabric_probe(text, sizeof text) == MOO_EUNREACHABLE);
     CHECK(strstr(text, "install"));
 }
 
 static void the_probe_tells_what_is_there(void)
 {
     char text[2048];
-    moo_err err = mooi_fabric_probe(text, sizeof text);
+    moo_err err = moo_fabric_probe(text, sizeof text);
 
     printf("%s\n", text);
     CHECK(!strncmp(text, "libfabric ", 10));
     CHECK(err == MOO_OK || strstr(text, "\nlibfabric"));
-    CHECK(mooi_fabric_probe(text, 20) == err && strlen(text) < 20);
+    CHECK(moo_fabric_probe(text, 20) == err && strlen(text) < 20);
 }
 
 /* ---- */

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.networks import Cable, why_not
-from tests.transports.pairs import ALL, NETWORKS, Hosts, Pair, why_no_fabric
+from tests.transports.pairs import ALL, Hosts, Pair, why_no_fabric
+from tests.transports.worker import Process
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -20,14 +21,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def pair(request: Any) -> Iterator[Pair]:
+def standing() -> Iterator[tuple[Hosts, tuple[Process, Process]]]:
+    """A process on each of two hosts, for all transports."""
+    hosts = Hosts(Cable() if why_not() is None else None)
+    yield hosts, (hosts.process("a"), hosts.process("b"))
+    hosts.close()
+
+
+@pytest.fixture(scope="module")
+def pair(request: Any, standing: Any) -> Iterator[Pair]:
     """The same two for all tests of a module."""
     if request.param == "ofi" and (why := why_no_fabric()):
         pytest.skip(why)
-    networked = request.param in NETWORKS and why_not() is None
-    hosts = Hosts(Cable() if networked else None)
-    yield Pair(request.param, hosts)
-    hosts.close()
+    made = Pair(request.param, *standing)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Processes with data planes, joined by each of the transports.
 
-Where namespaces can be made, two processes that are to use a network are on two
-hosts with a cable between them; otherwise both are on this one.
+Where namespaces can be made, the two of a pair are on two hosts with a cable between
+them, which share their files and unix sockets; otherwise both are on this one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from mooactor import ActorUnavailable
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
 from tests.networks import Cable, why_not
-from tests.transports.worker import Worker
+from tests.transports.worker import Process, Worker
 
 ALL = ("inproc", "shm", "tcp", "ofi")
 NETWORKS = ("tcp", "ofi")
@@ -43,7 +43,7 @@ def why_no_fabric() -> str:
 
 
 class Hosts:
-    """Where the processes of a test run: each gets a data plane of its own.
+    """Where the processes of a test run, and the processes.
 
     Args:
       cable: closed with this; None: all of them are on this host.
@@ -52,27 +52,44 @@ class Hosts:
     def __init__(self, cable: Cable | None) -> None:
         self.cable = cable
         self.directory = tempfile.mkdtemp(prefix="moo-matrix-")
-        self.workers: list[Worker] = []
+        self.processes: list[Process] = []
 
-    def start(self, host: str, *transports: str, **options: Any) -> Worker:
-        """A process on host "a" or "b"; see `Worker`, and `DataPlane`."""
+    def process(
+        self,
+        host: str,
+        before: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+    ) -> Process:
+        """A new one on host "a" or "b"; `before`: words before its command."""
+        on = self.cable.on(host) if self.cable else []
+        self.processes.append(Process([*on, *before], environment))
+        return self.processes[-1]
+
+    def start(
+        self,
+        where: str | Process,
+        *transports: str,
+        directory: str | None = None,
+        **options: Any,
+    ) -> Worker:
+        """One with a data plane, in a process or in a new one on a host.
+
+        Options are those of `Worker`, and of `DataPlane`.
+        """
         options.setdefault("bind", "*" if self.cable else None)
         if "ofi" in transports:
             options.setdefault("provider", FABRIC)
-        self.workers.append(
-            Worker(
-                options.pop("directory", self.directory),
-                next(_ids) << 16,
-                self.cable.on(host) if self.cable else (),
-                transports=transports,
-                **options,
-            )
+        return Worker(
+            self.process(where) if isinstance(where, str) else where,
+            directory or self.directory,
+            next(_ids) << 16,
+            transports=transports,
+            **options,
         )
-        return self.workers[-1]
 
     def close(self) -> None:
-        for worker in self.workers:
-            worker.close()
+        for process in self.processes:
+            process.close()
         if self.cable:
             self.cable.close()
         shutil.rmtree(self.directory)
@@ -81,33 +98,41 @@ class Hosts:
 class Pair:
     """Two processes that stand through all tests of a module.
 
-    `a` and `b` are one process for the transport "inproc".
+    `a` and `b` are one for the transport "inproc".
     """
 
-    def __init__(self, transport: str, hosts: Hosts) -> None:
+    def __init__(
+        self, transport: str, hosts: Hosts, processes: tuple[Process, Process]
+    ) -> None:
         self.transport = transport
-        self.hosts = hosts
-        self.names = ("shm",) if transport == "inproc" else (transport,)
-        self.a = self.start("a")
-        self.b = self.a if transport == "inproc" else self.start("b")
+        self._hosts = hosts
+        self._names = ("shm",) if transport == "inproc" else (transport,)
+        self.a = hosts.start(processes[0], *self._names)
+        self.b = self.a
+        if transport != "inproc":
+            self.b = hosts.start(processes[1], *self._names)
         self.both = {self.a.id: self.a, self.b.id: self.b}.values()
 
     def start(self, host: str, **options: Any) -> Worker:
         """Another process that uses the same transport."""
-        return self.hosts.start(host, *self.names, **options)
+        return self._hosts.start(host, *self._names, **options)
 
     @property
     def cable(self) -> Cable:
         """The link between them; skips the test where there is none."""
-        if self.hosts.cable is None:
+        if self._hosts.cable is None:
             pytest.skip(str(why_not()))
-        return self.hosts.cable
+        return self._hosts.cable
 
     def settled(self) -> bool:
         """Whether within five seconds neither holds anything of the other's."""
         for worker in self.both:
             worker.call("drop")
         return all(eventually(worker.settled) for worker in self.both)
+
+    def close(self) -> None:
+        for worker in self.both:
+            worker.stop()
 
 
 def over(*transports: str) -> Callable[[Any], Any]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-import sys
 from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import tests.tensors.worker as base
 from mooactor.tensors.fetches import Fetch
-from tests.transports.worker import PATIENCE_S, Role
+from tests.transports import worker
 
 MB = 1 << 20
 LARGEST = 16 * MB
@@ -28,11 +26,11 @@ class Parcel(NamedTuple):
     digest: bytes
 
 
-class Soaker(Role):
+class Role(worker.Role):
     """Its `step` is one round: begin to receive, send, see what has come."""
 
-    def __init__(self, directory: str, process_id: int) -> None:
-        super().__init__(directory, process_id)
+    def __init__(self, directory: str, process_id: int, **options: Any) -> None:
+        super().__init__(directory, process_id, **options)
         self._chance = random.Random(process_id)
         self._pool = np.random.default_rng(process_id).bytes(2 * LARGEST)
         self._into = bytearray(LARGEST)
@@ -78,7 +76,7 @@ class Soaker(Role):
             fetch.cancel()
             self._count["cancelled"] += 1
             return
-        got = fetch.result(PATIENCE_S)
+        got = fetch.result(worker.PATIENCE_S)
         if _digest(got) != parcel.digest:
             raise AssertionError(f"{parcel.nbytes} bytes came as others")
         self._count["arrived"] += 1
@@ -109,9 +107,3 @@ class Soaker(Role):
 
 def _digest(data: memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-if __name__ == "__main__":
-    from tests.transports import soaker  # what is pickled needs this name
-
-    base.serve(soaker.Soaker(sys.argv[1], int(sys.argv[2])))

@@ -76,10 +76,9 @@ def test_containers_that_share_only_the_kernel_use_the_network(hosts, directorie
 def test_so_do_containers_whose_directories_have_the_same_name(hosts):
     a = hosts.start("a", "shm", "tcp")
     hide = 'mount -t tmpfs -o mode=700 none "$0" && exec "$@"'
-    on = hosts.cable.on
-    hosts.cable.on = lambda host: [*on(host), "sh", "-c", hide, hosts.directory]
-    b = hosts.start("b", "shm", "tcp")
-    b.call("statistics")
+    b = hosts.start(
+        hosts.process("b", ["sh", "-c", hide, hosts.directory]), "shm", "tcp"
+    )
     assert len(list(Path(hosts.directory).glob("*.card"))) == 1  # b's is not here
     introduce(a, b)
     assert arrives(a, b) and arrives(b, a)
@@ -112,12 +111,10 @@ def test_any_family_of_addresses_will_do(hosts):
 
 
 def test_so_does_a_kernel_without_ipv6(hosts):
-    off = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"
-    on = hosts.cable.on
-    hosts.cable.on = lambda host: [
-        *(*on(host), "sh", "-c", f'{off}; exec "$0" "$@"'),
-    ]
-    a, b = (hosts.start(host, "tcp") for host in HOSTS)
+    off = 'echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; exec "$0" "$@"'
+    a, b = (
+        hosts.start(hosts.process(host, ["sh", "-c", off]), "tcp") for host in HOSTS
+    )
     assert arrives(a, b) and arrives(b, a)
 
 
@@ -151,7 +148,6 @@ def test_one_address_can_be_named(hosts):
 def test_an_interface_that_is_dead_is_passed_over(hosts):
     hosts.cable.add_link("up1", 2)
     a, b = (hosts.start(host, "tcp") for host in HOSTS)
-    a.call("statistics"), b.call("statistics")  # their cards name both
     with hosts.cable.swallowing("up0", 1):
         assert arrives(a, b) and arrives(b, a)
 
@@ -179,7 +175,6 @@ def arrives_again(sender: Worker, receiver: Worker) -> bool:
 
 def test_where_no_interface_answers_there_is_one_clear_error_until_one_does(hosts):
     a, b = (hosts.start(host, "tcp") for host in HOSTS)
-    a.call("statistics"), b.call("statistics")
     with hosts.cable.swallowing():
         assert "10.99.1.2" in refusal(a, b)
     assert eventually(lambda: arrives_again(a, b), SOON_S)

@@ -42,9 +42,10 @@ def move(pair: Pair, sender: Worker, receiver: Worker, *recipe: Any) -> list[byt
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
-def test_any_size_arrives_both_ways(pair, nbytes):
+def test_any_size_arrives(pair, nbytes):
     fetched = f"fetched_{pair.transport}"
-    for sender, receiver in ((pair.a, pair.b), (pair.b, pair.a)):
+    ways = ((pair.a, pair.b), (pair.b, pair.a))
+    for sender, receiver in ways[: 2 if nbytes <= MB else 1]:
         before = receiver.call("statistics").get(fetched, 0)
         beside = move(pair, sender, receiver, "random", nbytes, nbytes)
         assert len(beside) == (nbytes >= THRESHOLD)
@@ -144,6 +145,7 @@ def fails(receiver: Worker, since: float) -> Exception:
 
 
 FAULT_SIZES = [MB, 64 * MB]
+ONE_SIZE = [MB, pytest.param(64 * MB, marks=pytest.mark.slow)]
 
 
 @over(*NETWORKS)
@@ -174,7 +176,7 @@ def test_a_receiver_killed_in_mid_transfer_leaves_nothing(met, nbytes):
 
 
 @over("shm", *NETWORKS)
-@pytest.mark.parametrize("nbytes", FAULT_SIZES)
+@pytest.mark.parametrize("nbytes", ONE_SIZE)
 def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(met, nbytes):
     witness, victim = Witness(met.a), met.start("b")
     move(met, met.a, victim, "random", nbytes, 4)
@@ -188,7 +190,7 @@ def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(met, 
 
 
 @over("shm", *NETWORKS)
-@pytest.mark.parametrize("nbytes", FAULT_SIZES)
+@pytest.mark.parametrize("nbytes", ONE_SIZE)
 def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(met, nbytes):
     witness, victim = Witness(met.a), met.start("b")
     move(met, victim, met.a, "random", nbytes, 5)
@@ -261,7 +263,7 @@ def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(met):
 
 
 @over("shm", *NETWORKS)
-@pytest.mark.parametrize("nbytes", [MB, pytest.param(64 * MB, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nbytes", ONE_SIZE)
 def test_a_slow_reader_leaves_the_owners_memory_flat(met, nbytes):
     """The owner goes on until its limit; then there is room as the reader reads."""
     room, reader = 6, met.b
@@ -288,5 +290,5 @@ def test_a_slow_reader_leaves_the_owners_memory_flat(met, nbytes):
     after = owner.call("statistics")
     assert (after["used"], after["reserved"]) == (full["used"], full["reserved"])
     assert owner.call("resident") - resident < nbytes + 4 * MB
-    owner.close()
+    owner.process.close()
     assert met.settled()

@@ -91,16 +91,11 @@ def pass_round(workers: list[Worker], seconds: float) -> list[list[State]]:
 def test_nothing_is_lost_or_wrong_and_memory_is_flat(hosts: Hosts, network: str):
     if network == "ofi" and (why := why_no_fabric()):
         pytest.skip(why)
-    workers = [
-        hosts.start(
-            host,
-            "shm",
-            network,
-            program=soaker.__file__,
-            environment={"MOOACTOR_HOST_ID": host},
-        )
-        for host in "aabb"
-    ]
+    workers = []
+    for host in "aabb":
+        process = hosts.process(host, environment={"MOOACTOR_HOST_ID": host})
+        name = soaker.__name__
+        workers.append(hosts.start(process, "shm", network, module=name))
     states = pass_round(workers, SECONDS)
     counts = [worker.call("counts") for worker in workers]
     report(network, workers, counts, states)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A process that sends and receives values as the runtime does, for the tests.
+"""Processes that send and receive values as the runtime does, for the tests.
 
-`Worker` is its handle; it may live in a network namespace.
+A `Process` may live in a network namespace, and may have several data planes; a
+`Worker` is the handle of one of them.
 """
 
 from __future__ import annotations
 
-import json
+import importlib
 import os
 import pickle
 import select
@@ -32,10 +33,9 @@ class Role:
     descriptors of what is beside it.
     """
 
-    def __init__(self, directory: str, process_id: int) -> None:
+    def __init__(self, directory: str, process_id: int, **options: Any) -> None:
         from mooactor.tensors import DataPlane
 
-        options = json.loads(os.environ["TEST_PLANE"])
         self.plane = DataPlane(directory, process_id, base.KEY, **options)
         self.sent: list[Any] = []
         self.received: list[Any] = []
@@ -149,41 +149,48 @@ class Role:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-class Worker(base.Worker):
-    """The process, seen from here.
+class Roles:
+    """The roles of one process, each with a data plane of its own."""
+
+    def __init__(self) -> None:
+        self._roles: dict[int, Role] = {}
+
+    def start(
+        self, module: str, directory: str, process_id: int, options: dict[str, Any]
+    ) -> None:
+        """One more; `module` has the class `Role` that it is of."""
+        role = importlib.import_module(module).Role
+        self._roles[process_id] = role(directory, process_id, **options)
+
+    def stop(self, process_id: int) -> None:
+        self._roles.pop(process_id).plane.close()
+
+    def ask(self, process_id: int, method: str, args: tuple[Any, ...]) -> Any:
+        return getattr(self._roles[process_id], method)(*args)
+
+
+class Process(base.Worker):
+    """A process, seen from here, with no plane yet.
 
     Args:
       before: the words before the command, as `Cable.on` has them.
-      options: of its `DataPlane`.
+      environment: on top of this process's.
     """
 
     def __init__(
-        self,
-        directory: str,
-        process_id: int,
-        before: Sequence[str] = (),
-        *,
-        environment: dict[str, str] | None = None,
-        program: str = __file__,
-        **options: Any,
+        self, before: Sequence[str] = (), environment: dict[str, str] | None = None
     ) -> None:
-        self.id = process_id
         self._process = subprocess.Popen(
-            [*before, sys.executable, program, directory, str(process_id)],
+            [*before, sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(sys.path),
-                "TEST_PLANE": json.dumps(options),
                 **(environment or {}),
             },
         )
         self.pid = self._process.pid
-
-    def call(self, method: str, *args: Any) -> Any:
-        self.tell(method, *args)
-        return self.answer()
 
     def answer(self, seconds: float = PATIENCE_S + 5) -> Any:
         """To the oldest question that was only told. Raises what it raised."""
@@ -195,17 +202,66 @@ class Worker(base.Worker):
             raise result
         return result
 
-    def freeze(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+    def call(self, method: str, *args: Any) -> Any:
+        self.tell(method, *args)
+        return self.answer()
 
-    def thaw(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+
+class Worker:
+    """A `Role` in a process, seen from here.
+
+    Args:
+      module: has the class `Role`.
+      options: of its `DataPlane`.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        directory: str,
+        process_id: int,
+        *,
+        module: str = __name__,
+        **options: Any,
+    ) -> None:
+        self.id = process_id
+        self.process = process
+        process.call("start", module, directory, process_id, options)
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Ask and wait for the answer."""
+        self.tell(method, *args)
+        return self.answer()
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Ask; `answer` gives the answer."""
+        self.process.tell("ask", self.id, method, args)
+
+    def answer(self, seconds: float = PATIENCE_S + 5) -> Any:
+        """To the oldest question that was only told. Raises what it raised."""
+        return self.process.answer(seconds)
 
     def settled(self) -> bool:
         """Whether it holds nothing, lends nothing and waits for nothing."""
         found = self.call("statistics")
         return not any(found[x] for x in ("leases", "used", "imports", "fetches"))
 
+    def stop(self) -> None:
+        """Close its plane. The process may go on."""
+        self.process.call("stop", self.id)
+
+    def kill(self) -> None:
+        """SIGKILL the process."""
+        self.process.kill()
+
+    def freeze(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
 
 if __name__ == "__main__":
-    base.serve(Role(sys.argv[1], int(sys.argv[2])))
+    from tests.transports import worker  # what is pickled needs this name
+
+    base.serve(worker.Roles())

@@ -3,6 +3,7 @@
 #
 #   make run ARGS="--env CartPole-v1"   IMPALA, by default on Atari Breakout
 #   make test                           the tests (ARGS are pytest's)
+#   make test-rdma                      the tests over RDMA verbs, in a virtual machine
 #   make check                          format, lint, types, tests: what CI runs
 #   make bench                          this machine's table of speeds
 #   make doctor                         what works here, what does not, and the remedy
@@ -10,7 +11,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check lint types bench doctor setup clean
+.PHONY: help run test test-rdma check lint types bench doctor setup clean
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -33,6 +34,10 @@ run: setup
 
 test: setup
 	$(BIN)/python -m pytest $(ARGS)
+
+# Says what it does, and skips, with the reason, where QEMU is not to be had.
+test-rdma: setup
+	PYTHON=$(CURDIR)/$(BIN)/python tests/rdma_vm/run.sh $(ARGS)
 
 check: lint types test
 

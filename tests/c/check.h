@@ -14,6 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef ALARM_S
+#define ALARM_S 20 /* for one test */
+#endif
+
 #define CHECK(condition)                                                       \
     do {                                                                       \
         if (!(condition)) {                                                    \
@@ -25,7 +29,7 @@
 
 #define RUN(test)                                                              \
     do {                                                                       \
-        alarm(20); /* a hang is a failure, too */                              \
+        alarm(ALARM_S); /* a hang is a failure */                              \
         test();                                                                \
         alarm(0);                                                              \
         printf("ok %s\n", #test);                                              \

@@ -51,6 +51,12 @@ moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
     return err == MOO_ETIMEOUT ? MOO_OK : err;
 }
 
+void mooi_pipe_prepare(struct mooi_pipe *pipe)
+{
+    if (!pipe->short_queue)
+        pipe->short_queue = mooi_socket_keep_short(pipe->fd);
+}
+
 void mooi_pipe_expect(struct mooi_pipe *pipe, uint64_t bytes)
 {
     int expected = bytes < EXPECT_MOST ? (int)bytes : EXPECT_MOST;

@@ -14,6 +14,7 @@
 
 struct mooi_pipe {
     int fd; /* -1: none */
+    bool short_queue;
     int expected; /* bytes that make it ready to receive */
     struct mooi_silence silence;
 };
@@ -28,6 +29,9 @@ moo_err mooi_pipe_send(struct mooi_pipe *pipe, const struct iovec *parts,
                        int count, size_t *moved);
 moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
                           int count, size_t *moved);
+
+/* Many bytes are about to be sent. */
+void mooi_pipe_prepare(struct mooi_pipe *pipe);
 
 /* From now on it counts as ready to receive only with `bytes`, which must be
  * on their way whatever this end does; a poll then wakes less often. */

@@ -17,7 +17,7 @@
 
 #include "ring.h"
 
-#define CHUNK_BYTES ((uint64_t)4 << 20) /* of all but one host together */
+#define CHUNK_BYTES ((uint64_t)512 << 10)
 #define ROUND_BYTES ((uint64_t)384 << 10) /* where hosts are shared */
 #define STAGE_BYTES (4 * ROUND_BYTES)
 
@@ -50,8 +50,7 @@ void mooi_cut_find(moo_group *group, moo_work *work, struct mooi_cut *cut)
     uint64_t parts = work->kind == MOO_GROUP_BROADCAST   ? 1
                      : work->kind == MOO_GROUP_ALLREDUCE ? hosts->count
                                                          : group->view.size;
-    uint64_t most = CHUNK_BYTES / (hosts->count - 1) & ~(uint64_t)63;
-    uint64_t bytes = work->spans.bytes, each;
+    uint64_t most = CHUNK_BYTES, bytes = work->spans.bytes, each;
     if (group->view.size > hosts->count) /* some share a host */
         most = mooi_lesser(most, ROUND_BYTES / parts) & ~(uint64_t)63;
     if (work->kind == MOO_GROUP_REDUCE_SCATTER)

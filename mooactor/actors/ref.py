@@ -201,6 +201,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
             return
         if home.owner == self._runtime.process_id:
             self._runtime.objects.drop_local(home.object_id)
+            self._runtime.pump.arm_if_helped()
         else:
             self._runtime.post_later(home.owner, envelope.RELEASE, home.object_id)
 

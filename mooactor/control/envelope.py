@@ -46,7 +46,13 @@ BORROW = 8  # holder -> owner: a third process now holds this object as well
 RELEASE = 9  # borrower -> owner: no longer held here
 PROBE = 10  # deadlock detection: "the sender waits for you"
 VALUE = 11  # producer -> consumer: the value of a Ref that a queued call waits for
-_KINDS = frozenset(range(CALL, VALUE + 1))
+# A value that goes to several processes of another host crosses once; see `spread`.
+REDIRECT = 12  # owner -> receiver: take a value from a third process
+ASK = 13  # receiver -> holder: send the value that you were given to keep
+TAKEN = 14  # receiver -> owner: it has come
+RETRY = 15  # receiver -> owner: it does not come from there
+DROP = 16  # owner -> holder: nobody will ask for it any more
+_KINDS = frozenset(range(CALL, DROP + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors
@@ -55,9 +61,11 @@ KWARGS = 4  # CALL: the payload is (args, kwargs), not args
 STREAM = 8  # CALL: a generator; REPLY: one item of it
 ONE_WAY = 16  # CALL: errors are logged by the actor, the caller does not wait
 REFS = 32  # CALL: some arguments are placeholders, filled by FORWARDed values
+WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)
 ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
-GONE = 32  # REPLY to FORWARD: the result was sent already; ask the caller
+GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from here
+KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 
 _PREFIX = struct.Struct("<2sBB16sQ")
 _unpack_prefix = _PREFIX.unpack_from
@@ -167,6 +175,34 @@ def _call_body(
     if not hops:
         return name, (), offset
     return name, struct.unpack_from(f"<{hops}Q", message, offset), offset + 8 * hops
+
+
+def pack_numbers(*numbers: int) -> bytes:
+    """A payload of 64-bit numbers."""
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def numbers(payload: memoryview | bytes, count: int) -> tuple[int, ...]:
+    """The reverse of it.
+
+    Raises:
+      MalformedMessage: they are not so many.
+    """
+    if len(payload) != 8 * count:
+        raise MalformedMessage("a control record of the wrong size")
+    return struct.unpack(f"<{count}Q", payload)
+
+
+def split_number(payload: memoryview | bytes) -> tuple[int, memoryview]:
+    """A number, and what follows it.
+
+    Raises:
+      MalformedMessage: there is no number.
+    """
+    view = memoryview(payload)
+    if len(view) < 8:
+        raise MalformedMessage("a number is cut short")
+    return int.from_bytes(view[:8], "little"), view[8:]
 
 
 def pack_attached(descriptors: Sequence[bytes], pickled: bytes) -> bytes:

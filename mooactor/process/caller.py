@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -69,9 +70,8 @@ class Caller:
             payload = b""
             flags |= envelope.EMPTY
         elif prepared is not None:
-            payload, attached = prepared.payload_for(link.process_id)
-            flags |= envelope.ATTACHED if attached else 0
-            flags |= envelope.KWARGS
+            payload, more = self._prepared(prepared, link)
+            flags |= more
         else:
             payload, flags = self._encode_arguments(link, args, kwargs, flags)
         call_id = next(self._ids)
@@ -170,6 +170,16 @@ class Caller:
             data = pack_tokens(tokens, data)
             flags |= envelope.REFS
         return data, flags
+
+    def _prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
+        spread, target = self._runtime.spread, link.process_id
+        if prepared.is_large and spread.host_of(target) is not None:
+            token = secrets.randbits(63)
+            spread.send(prepared, target, token)
+            tokens = pack_tokens([(token, self._runtime.process_id)], b"")
+            return tokens, envelope.REFS | envelope.WHOLE
+        payload, attached = prepared.payload_for(target)
+        return payload, envelope.KWARGS | (envelope.ATTACHED if attached else 0)
 
     def prepare(
         self, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]

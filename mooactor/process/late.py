@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mooactor import errors
 from mooactor.control import codec, envelope
-from mooactor.process.outcome import Reply
+from mooactor.process.outcome import Reply, taken_over
 
 if TYPE_CHECKING:
     from mooactor.process.arrivals import Arrival
@@ -117,7 +117,7 @@ class LateReplies:
                 delivered=True,
             )
         if reply is not None and error is None:
-            error = _taken_over(reply)
+            error = taken_over(reply)
         if late.flags & envelope.STREAM:
             if isinstance(error, errors.Cancelled):
                 return
@@ -125,11 +125,3 @@ class LateReplies:
                 reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
                 error = None
         self._deliver(call_id, late.flags, reply, error)
-
-
-def _taken_over(reply: Reply) -> BaseException | None:
-    try:
-        reply.take_over()
-    except Exception as error:
-        return error
-    return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from mooactor import errors
@@ -19,16 +20,23 @@ from mooactor.control.envelope import pack_attached
 from mooactor.process.outcome import Outcome
 from mooactor.tensors.plane import DataPlane
 
+LARGE = 1 << 18  # bytes
 PINNED = 0  # the "borrower" of a Ref that was pickled for nobody in particular
 
 
 class Stored:
     """A value encoded once; each receiver gets the same memory, not a copy."""
 
-    def __init__(self, data: bytes, buffers: codec.Buffers, plane: DataPlane) -> None:
+    def __init__(self, data: bytes, buffers: Sequence[Any], plane: DataPlane) -> None:
         self._data = data
         self._plane: DataPlane | None = plane
         self._buffers = [plane.share(buffer) for buffer in buffers]
+        self.plan: Any = None  # of how it is spread; see `spread`
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a second crossing of a network costs more than being told of it."""
+        return sum(map(len, self._buffers)) >= LARGE
 
     def payload_for(self, process_id: int) -> tuple[bytes, bool]:
         """(payload, whether it has attachments) for one receiver."""

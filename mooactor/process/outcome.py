@@ -195,6 +195,15 @@ class Reply:
                 pass  # nonsense from a broken peer: it holds no memory
 
 
+def taken_over(reply: Reply) -> Exception | None:
+    """Map what is attached to a reply; the error if that failed."""
+    try:
+        reply.take_over()
+    except Exception as error:
+        return error
+    return None
+
+
 # One lock for all outcomes: it is held for a few instructions only, and a lock per
 # outcome would cost more than all the contention there is.
 _set_lock = threading.Lock()

@@ -37,8 +37,10 @@ from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.links import Link
 from mooactor.process.network import Network
 from mooactor.process.objects import ObjectTable, Stored
-from mooactor.process.outcome import Outcome, Reply, Waiter
+from mooactor.process.outcome import Outcome, Reply, Waiter, taken_over
 from mooactor.process.pump import Pump
+from mooactor.process.relay import Relay
+from mooactor.process.spread import Spread
 from mooactor.process.supervised import cause_of
 from mooactor.process.values import Values, number_of, pair_of
 from mooactor.tensors.plane import DataPlane
@@ -98,6 +100,8 @@ class Runtime:
         self.caller = Caller(self)
         self.values = Values(self)
         self.objects = ObjectTable()
+        self.spread = Spread(self)
+        self.relay = Relay(self)
         self.deadlocks = DeadlockDetector(self)
         set_current(self.plane)
         self.server: Server | None = None
@@ -130,9 +134,8 @@ class Runtime:
     def result_of(self, record: envelope.Record) -> Reply:
         """The payload of a REPLY or VALUE, its attached memory taken over."""
         reply = self.reply_of(record)
-        try:
-            reply.take_over()
-        except Exception as error:
+        error = taken_over(reply)
+        if error is not None:
             return reply.replaced_by(codec.encode_error(error, "the receiver"))
         return reply
 
@@ -336,7 +339,7 @@ class Runtime:
     def _on_control(self, sender: int, record: envelope.Record) -> None:
         kind, number, server = record.kind, record.call_id, self.server
         if kind == envelope.VALUE:
-            self.values.on_value(number, record)
+            self.values.on_value(sender, record)
         elif kind == envelope.FORWARD:
             self.values.on_forward(sender, record)
         elif kind == envelope.FETCH:
@@ -345,6 +348,8 @@ class Runtime:
             self.objects.borrow(number, number_of(record.payload), 1)
         elif kind == envelope.RELEASE:
             self.objects.borrow(number, sender, -1)
+        elif kind >= envelope.REDIRECT:
+            self._on_spread(sender, record)
         elif kind == envelope.PROBE:
             self.deadlocks.on_probe(sender, number, bytes(record.payload))
         elif server is not None:
@@ -354,6 +359,22 @@ class Runtime:
                 server.on_credit(sender, number, int(record.value))
             elif kind == envelope.STOP:
                 server.on_stop(sender)
+
+    def _on_spread(self, sender: int, record: envelope.Record) -> None:
+        kind, number = record.kind, record.call_id
+        if kind == envelope.REDIRECT:
+            self.relay.on_redirect(sender, record)
+        elif kind == envelope.ASK:
+            self.relay.on_ask(sender, record)
+        elif kind == envelope.DROP:
+            self.relay.on_drop(sender, number)
+        elif kind == envelope.TAKEN:
+            self.spread.on_taken(number)
+        else:
+            try:
+                self.spread.on_retry(number)
+            except errors.MooError as error:
+                self.values.send_error(sender, number, error)
 
     # -- deaths ------------------------------------------------------------
 
@@ -379,6 +400,8 @@ class Runtime:
             self.caller.retry_or_fail(link, cause)
         self.messenger.forget(old)
         self.objects.process_lost(old)
+        self.spread.process_lost(old)
+        self.relay.process_lost(old)
         self.plane.peer_lost(old)
         if self.server is not None:
             self.server.on_process_lost(old)
@@ -404,6 +427,8 @@ class Runtime:
         self.caller.close()
         self.values.close()
         self.objects.close()
+        self.spread.close()
+        self.relay.close()
         if self.arrivals is not None:
             self.arrivals.close()
         self.pump.close()
@@ -423,6 +448,7 @@ class Runtime:
             "values_pending": len(self.values),
             "arriving": 0 if self.arrivals is None else len(self.arrivals),
             "objects": len(self.objects),
+            "relayed": len(self.spread) + len(self.relay),
             "links": len(self._links),
             "transport": str(self.network),
             "memory": {} if self.closed else self.plane.statistics(),

@@ -21,7 +21,8 @@ from mooactor.control.keys import actor_of
 from mooactor.process.calls import PAIR, Placeholder
 from mooactor.process.lending import lending
 from mooactor.process.links import Link
-from mooactor.process.outcome import Outcome, Reply
+from mooactor.process.outcome import Outcome, Reply, taken_over
+from mooactor.process.relay import Key
 
 if TYPE_CHECKING:
     from mooactor.process.arrivals import Arrival
@@ -68,7 +69,7 @@ class Values:
         if home is not None and home.owner == self._runtime.process_id:
             stored = self._runtime.objects.stored(home.object_id)
             if stored is not None:
-                self._send_payload(target, token, *stored.payload_for(target))
+                self._runtime.spread.send(stored, target, token)
                 return self._runtime.process_id
         link = ref.link
         if not ref.state and link is not None and link.cause is None:
@@ -93,7 +94,7 @@ class Values:
             if buffers:
                 data = self._runtime.attach(data, buffers, target)
         except BaseException as error:
-            self._send_error(target, token, error)
+            self.send_error(target, token, error)
             return
         self._send_payload(target, token, data, bool(buffers))
 
@@ -103,7 +104,8 @@ class Values:
         flags = envelope.ATTACHED if attached else 0
         self._runtime.post(target, envelope.VALUE, token, payload, flags)
 
-    def _send_error(self, target: int, token: int, error: BaseException) -> None:
+    def send_error(self, target: int, token: int, error: BaseException) -> None:
+        """Send why there is no value."""
         payload = codec.encode_error(error, f"process {os.getpid()}")
         self._runtime.post(target, envelope.VALUE, token, payload, envelope.ERROR)
 
@@ -149,19 +151,45 @@ class Values:
         else:
             self._runtime.post(owner, envelope.BORROW, object_id, _U64.pack(borrower))
 
-    def on_value(self, token: int, record: envelope.Record) -> None:
+    def abandon(self, token: int) -> None:
+        """Nobody waits for it any more, though it may still come."""
+        outcome = self._expected.get(token)
+        if outcome is None:
+            return
+        outcome.listen(lambda: self.forget(token))
+        if not self._runtime.relay.knows(token):
+            self._runtime.cancel_arrival(self._arriving.get(token))
+
+    def on_value(self, sender: int, record: envelope.Record) -> None:
+        token, relay = record.call_id, self._runtime.relay
+        if record.flags & envelope.GONE:
+            relay.retry(token)
+            return
+        if record.flags & envelope.KEEP:
+            number, payload = envelope.split_number(record.payload)
+            record = record._replace(payload=payload)
+            relay.expect(token, Key(sender, number))
         outcome = self._expected.get(token)
         if outcome is None:
             outcome = self._expected[token] = Outcome()
-        if self._runtime.arrivals is not None and record.flags & envelope.ATTACHED:
-            reply = self._runtime.reply_of(record)
-            arrival = self._runtime.receive(reply, partial(self._arrived, token, False))
-            if arrival is not None:
-                self._arriving[token] = arrival
-                return
-        self._settle(outcome, self._runtime.result_of(record))
+        reply = self._runtime.reply_of(record)
+        arrival = self._runtime.receive(reply, partial(self._arrived, token, False))
+        if arrival is None:
+            self._came(token, outcome, reply, taken_over(reply))
+        else:
+            self._arriving[token] = arrival
 
-    def _settle(self, outcome: Outcome, reply: Reply) -> None:
+    def _came(
+        self, token: int, outcome: Outcome, reply: Reply, error: BaseException | None
+    ) -> None:
+        relay = self._runtime.relay
+        if error is not None or reply.failed:
+            if relay.retry(token):
+                return
+        else:
+            relay.arrived(token, reply)
+        if error is not None:
+            reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
         outcome.set_raw(reply)
         outcome.link = None
         self._runtime.pump.wake()
@@ -172,7 +200,7 @@ class Values:
         if arrival is None or outcome is None:
             return
         error = arrival.error
-        if isinstance(error, errors.ActorDied):
+        if isinstance(error, errors.ActorDied) and not self._runtime.relay.knows(token):
             if not settled:  # if it died, news of that is coming
                 self._runtime.soon(partial(self._arrived, token, True))
                 return
@@ -180,10 +208,7 @@ class Values:
                 f"the connection broke while a value was under way ({error})"
             )
         del self._arriving[token]
-        reply = arrival.reply
-        if error is not None:
-            reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
-        self._settle(outcome, reply)
+        self._came(token, outcome, arrival.reply, error)
 
     def on_forward(self, sender: int, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: whether it will."""
@@ -214,17 +239,15 @@ class Values:
         outcome = self._runtime.objects.outcome(object_id)
         if stored is not None:
             try:
-                payload, attached = stored.payload_for(target)
+                self._runtime.spread.send(stored, target, token)
             except errors.MooError as error:
-                self._send_error(target, token, error)
-                return
-            self._send_payload(target, token, payload, attached)
+                self.send_error(target, token, error)
         elif outcome is not None:
             found = outcome
             found.listen(lambda: self._send_result(found, target, token))
         else:
             gone = errors.ActorUnavailable("the value of this Ref is gone")
-            self._send_error(target, token, gone)
+            self.send_error(target, token, gone)
 
     def expected_of(self, link: Link) -> list[Outcome]:
         """The values that an actor was to send."""

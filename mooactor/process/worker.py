@@ -105,7 +105,7 @@ class Worker(abc.ABC):
     def on_cancel(self, sender: int, call_id: int) -> None:
         job = self.mailbox.remove(sender, call_id)
         if job is not None and job.iterator is None:
-            self.runtime.cancel_arrival(job.arrival)
+            self._let_go(job)
             self.reply_error(job, errors.Cancelled("cancelled before it ran"))
             return
         if job is not None:
@@ -136,7 +136,7 @@ class Worker(abc.ABC):
         """The session is over: what waits is refused, what runs may finish."""
         self.stopping = True
         for job in self.mailbox.drain():
-            self.runtime.cancel_arrival(job.arrival)
+            self._let_go(job)
             self.reply_error(job, self._unavailable())
         self.wake()
 
@@ -148,6 +148,12 @@ class Worker(abc.ABC):
             self._forwards.setdefault((sender, call_id), []).append(pair)
         return known
 
+    def _let_go(self, job: Job) -> None:
+        """It will not run: what is under way for it is not wanted."""
+        self.runtime.cancel_arrival(job.arrival)
+        for token, _ in job.needs:
+            self.runtime.values.abandon(token)
+
     def has_ready(self) -> bool:
         """Whether some call could be run at once."""
         return self.mailbox.has_ready()
@@ -156,7 +162,7 @@ class Worker(abc.ABC):
         for job in self.mailbox.of_sender(process_id):
             if job.iterator is None:
                 self.mailbox.remove(job.sender, job.call_id)
-                self.runtime.cancel_arrival(job.arrival)
+                self._let_go(job)
         for key, job in list(self.running.items()):
             if key[0] == process_id:
                 job.cancelled = True
@@ -214,11 +220,14 @@ class Worker(abc.ABC):
             )
         args: tuple[Any, ...] = ()
         kwargs: dict[str, Any] = {}
-        if job.arguments is not None:
+        if job.flags & envelope.WHOLE:
+            job.arguments = None
+            args, kwargs = self._whole(job)
+        elif job.arguments is not None:
             decoded = job.arguments.value()
             job.arguments = None
             args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
-        if job.needs:
+        if job.needs and not job.flags & envelope.WHOLE:
             args, kwargs = self._fill(job, args, kwargs)
         job.context = CallContext(
             self.runtime.actor_id,
@@ -247,6 +256,13 @@ class Worker(abc.ABC):
             error.delivered = False
         if error is not None:
             raise error
+
+    def _whole(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All arguments, which came as one value."""
+        ((token, outcome),) = job.needs
+        self.runtime.values.forget(token)
+        args, kwargs = outcome.unwrap()
+        return args, kwargs
 
     def _fill(
         self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]

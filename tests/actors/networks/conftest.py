@@ -48,7 +48,13 @@ def transport(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def session(transport: str) -> Iterator[Any]:
     with running_session(transport=transport) as running:
-        counter = moo.spawn(Counter)
-        counter.echo(np.zeros(1 << 20, np.uint8))  # endpoints are opened when needed
-        moo.kill(counter)
+        warm_up(moo.on(Counter))
         yield running
+
+
+def warm_up(place: Any) -> None:
+    """Send data both ways: what that needs is opened when it is needed first."""
+    counter = place.spawn()
+    counter.pid()
+    counter.echo(np.zeros(1 << 20, np.uint8))
+    moo.kill(counter)

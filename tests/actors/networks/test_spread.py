@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: MIT
+"""A value for many actors crosses the way to each other host once.
+
+Hosts are told apart by MOOACTOR_HOST_ID; their processes share memory among
+themselves, and reach the others over TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from tests.actors.counter import Counter
+from tests.actors.networks.conftest import warm_up
+from tests.conftest import eventually, running_session
+
+SIZE = 8 << 20
+SMALL = 100_000
+
+
+@moo.actor
+class Member:
+    def __init__(self) -> None:
+        self.kept: Any = None
+        self.start: dict[str, int] = {}
+
+    def begin(self, contact: Any) -> None:
+        """Count from here on; something was received already."""
+        self.start = moo.stats()["memory"]
+
+    def take(self, data: Any, *, scribble: bool = False) -> int:
+        self.kept = data
+        first = int(data[0])
+        if scribble:
+            data[...] = 99
+        return first
+
+    def take_inside(self, box: list[Any]) -> int:
+        return self.take(box[0].get())
+
+    def total(self) -> int:
+        return int(self.kept.sum(dtype=np.int64))
+
+    def forget(self) -> None:
+        self.kept = None
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def fetched(self) -> int:
+        return int(moo.stats()["memory"]["fetched_tcp"] - self.start["fetched_tcp"])
+
+    def served(self) -> int:
+        return int(moo.stats()["memory"]["served_tcp"] - self.start["served_tcp"])
+
+    def at_rest(self) -> bool:
+        stats = moo.stats()
+        return not (stats["relayed"] or stats["memory"]["used"] or stats["arriving"])
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    with running_session(transport="shm,tcp") as running:
+        warm_up(moo.on(Counter, env={"MOOACTOR_HOST_ID": "some host"}))
+        yield running
+
+
+Hosts = Callable[..., list[list[Any]]]
+
+
+@pytest.fixture
+def hosts(session: Any) -> Iterator[Hosts]:
+    """Members on so many other hosts, so many on each."""
+    made: list[Any] = []
+
+    def make(count: int, members: int) -> list[list[Any]]:
+        rows = []
+        for n in range(count):
+            place = moo.on(Member, env={"MOOACTOR_HOST_ID": f"host {n}"})
+            rows.append(list(place.group(members)))
+            made.extend(rows[-1])
+        for member in made:
+            member.pid()  # it is there, and so is its card
+            member.begin(data()[:SMALL])
+        return rows
+
+    yield make
+    for member in made:
+        moo.kill(member)
+
+
+def at_rest(members: list[Any]) -> bool:
+    runtime_at_rest = not moo.stats()["relayed"] and not moo.stats()["memory"]["used"]
+    return runtime_at_rest and all(member.at_rest() for member in members)
+
+
+def forgotten(members: list[Any]) -> bool:
+    for member in members:
+        member.forget()
+    return eventually(lambda: at_rest(members), 20)
+
+
+def fetched(members: list[Any]) -> list[int]:
+    return [member.fetched() for member in members]
+
+
+def data() -> Any:
+    return np.full(SIZE, 3, np.uint8)
+
+
+def test_what_was_put_crosses_once_to_each_host(hosts):
+    rows = hosts(2, 3)
+    members = [member for row in rows for member in row]
+    served = moo.stats()["memory"]["served_tcp"]
+    ref = moo.put(data())
+    assert moo.get([member.take.remote(ref) for member in members]) == [3] * 6
+    assert [sum(fetched(row)) for row in rows] == [SIZE, SIZE]
+    assert moo.stats()["memory"]["served_tcp"] - served == 2 * SIZE
+    assert [member.total() for member in members] == [3 * SIZE] * 6
+    del ref
+    assert forgotten(members)
+
+
+def test_whoever_comes_later_gets_it_on_its_own_host(hosts):
+    ((first, second, third),) = hosts(1, 3)
+    ref = moo.put(data())
+    assert first.take(ref, scribble=True) == 3
+    first.forget()
+    assert second.take(ref) == third.take(ref) == 3
+    assert second.total() == 3 * SIZE
+    assert sum(fetched([first, second, third])) == SIZE
+
+
+def test_refs_inside_other_values_take_the_same_way(hosts):
+    ((first, second),) = hosts(1, 2)
+    ref = moo.put(data())
+    assert moo.get([m.take_inside.remote([ref]) for m in (first, second)]) == [3, 3]
+    assert sum(fetched([first, second])) == SIZE
+    del ref
+    assert forgotten([first, second])
+
+
+def test_a_call_to_a_group_crosses_once_to_each_host(hosts):
+    rows = hosts(2, 2)
+    members = [member for row in rows for member in row]
+    group = moo.Group(members)
+    assert group.call(Member.take, data(), scribble=False).get() == [3] * 4
+    assert [sum(fetched(row)) for row in rows] == [SIZE, SIZE]
+    assert forgotten(members)
+
+
+def test_between_hosts_it_is_a_binary_tree(hosts):
+    rows = hosts(5, 1)
+    members = [row[0] for row in rows]
+    served = moo.stats()["memory"]["served_tcp"]
+    ref = moo.put(data())
+    assert moo.get([member.take.remote(ref) for member in members]) == [3] * 5
+    assert fetched(members) == [SIZE] * 5
+    assert moo.stats()["memory"]["served_tcp"] - served == 2 * SIZE
+    assert [member.served() // SIZE for member in members] == [2, 1, 0, 0, 0]
+    del ref
+    assert forgotten(members)
+
+
+def test_small_values_are_sent_to_everybody(hosts):
+    members = hosts(1, 2)[0]
+    ref = moo.put(data()[:SMALL])
+    assert moo.get([member.take.remote(ref) for member in members]) == [3, 3]
+    assert fetched(members) == [SMALL, SMALL]
+
+
+def test_one_that_died_before_it_handed_on_is_replaced(hosts):
+    ((first, second, third),) = hosts(1, 3)
+    pid = first.pid()
+    os.kill(pid, signal.SIGSTOP)
+    ref = moo.put(data())
+    calls = [member.take.remote(ref) for member in (first, second, third)]
+    assert not moo.wait(calls, timeout=0.2)[0]
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(moo.ActorDied):
+        calls[0].get()
+    assert [call.get(timeout=20) for call in calls[1:]] == [3, 3]
+    assert sum(fetched([second, third])) == SIZE
+    del ref, calls
+    assert forgotten([second, third])
+
+
+def test_so_is_one_that_died_afterwards(hosts):
+    ((first, second),) = hosts(1, 2)
+    ref = moo.put(data())
+    assert first.take(ref) == 3
+    moo.kill(first)
+    assert second.take(ref) == 3
+    assert second.fetched() == SIZE
+    del ref
+    assert forgotten([second])
+
+
+def test_the_death_of_one_who_waits_leaves_nothing(hosts):
+    ((first, second, third),) = hosts(1, 3)
+    pids = [first.pid(), second.pid()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    ref = moo.put(data())
+    calls = [member.take.remote(ref) for member in (first, second, third)]
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(moo.ActorDied):
+        calls[1].get()
+    os.kill(pids[0], signal.SIGCONT)
+    assert calls[0].get() == calls[2].get() == 3
+    del ref, calls
+    assert forgotten([first, third])
+
+
+def test_a_cancelled_call_gets_its_value_and_forgets_it(hosts):
+    ((first, second),) = hosts(1, 2)
+    pid = first.pid()
+    os.kill(pid, signal.SIGSTOP)
+    ref = moo.put(data())
+    calls = [member.take.remote(ref) for member in (first, second)]
+    assert calls[1].cancel()
+    os.kill(pid, signal.SIGCONT)
+    assert calls[0].get() == 3
+    del ref, calls
+    assert forgotten([first, second])

@@ -115,13 +115,21 @@ static unsigned char *gathered(moo_group *group, moo_work *work)
     return mooi_small_buffer(group, work, leader) + GATHERED;
 }
 
-/* Leader: begin with what the team has put. */
+/* Leader: begin with what the team has put; or, of a broadcast, its root. */
 static void start_gossip(moo_group *group, moo_work *work, uint32_t each)
 {
     const struct mooi_hosts *hosts = &group->hosts;
     struct mooi_gossip *gossip = &group->ring->gossip;
+    uint32_t root = work->signature.root;
     gossip->data = gathered(group, work);
     gossip->step = gossip->sent = gossip->received = 0;
+    if (work->kind == MOO_GROUP_BROADCAST) {
+        for (uint32_t host = 0; host <= hosts->count; host++)
+            gossip->start[host] = host > hosts->of[root] ? each : 0;
+        if (hosts->of[root] == hosts->mine)
+            memcpy(gossip->data, mooi_small_buffer(group, work, root), each);
+        return;
+    }
     for (uint32_t host = 0; host <= hosts->count; host++)
         gossip->start[host] = hosts->start[host] * each;
     for (uint32_t i = hosts->start[hosts->mine];
@@ -130,7 +138,16 @@ static void start_gossip(moo_group *group, moo_work *work, uint32_t each)
                mooi_small_buffer(group, work, hosts->order[i]), each);
 }
 
-/* `each` bytes of every member to all members. */
+static moo_err run_gossip(moo_group *group, moo_work *work)
+{
+    struct mooi_gossip *gossip = &group->ring->gossip;
+    if (work->kind != MOO_GROUP_BROADCAST)
+        return mooi_gossip(group, work, gossip);
+    return mooi_gossip_spread(group, work, gossip,
+                              group->hosts.of[work->signature.root]);
+}
+
+/* `each` bytes of every member, or of a broadcast's root, to all members. */
 static moo_err gather_small(moo_group *group, moo_work *work, uint32_t each)
 {
     moo_err err;
@@ -151,7 +168,7 @@ static moo_err gather_small(moo_group *group, moo_work *work, uint32_t each)
             work->stage = RING_STEP;
         }
         if (work->stage == RING_STEP &&
-            (err = mooi_gossip(group, work, &group->ring->gossip)))
+            (err = run_gossip(group, work)))
             return err;
     }
     work->stage = END;
@@ -329,6 +346,17 @@ static moo_err allreduce(moo_group *group, moo_work *work)
     return err;
 }
 
+static moo_err broadcast(moo_group *group, moo_work *work)
+{
+    uint64_t bytes = work->spans.bytes;
+    if (!is_small(group, work))
+        return run_rounds(group, work);
+    moo_err err = gather_small(group, work, (uint32_t)bytes);
+    if (!err && group->rank != work->signature.root)
+        mooi_spans_write(&work->spans, 0, gathered(group, work), bytes);
+    return err;
+}
+
 static moo_err all_gather(moo_group *group, moo_work *work)
 {
     uint64_t each = work->spans.bytes;
@@ -357,7 +385,7 @@ const struct mooi_collective mooi_ring_collective = {
     .scheme = "ring",
     .run = {[MOO_GROUP_BARRIER] = barrier,
             [MOO_GROUP_ALLREDUCE] = allreduce,
-            [MOO_GROUP_BROADCAST] = run_rounds,
+            [MOO_GROUP_BROADCAST] = broadcast,
             [MOO_GROUP_ALL_GATHER] = all_gather,
             [MOO_GROUP_REDUCE_SCATTER] = run_rounds},
 };

@@ -9,6 +9,7 @@ from mooactor.cli.bench import (
     calls,
     environments,
     network,
+    rings,
     startup,
     weights,
 )
@@ -21,6 +22,7 @@ GROUPS = {
         weights,
         allreduce,
         network,
+        rings,
         startup,
         environments,
     )

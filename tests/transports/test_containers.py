@@ -152,6 +152,7 @@ def test_an_interface_that_is_dead_is_passed_over(hosts):
         assert arrives(a, b) and arrives(b, a)
 
 
+@pytest.mark.slow
 def test_of_two_interfaces_the_other_is_taken_when_one_breaks(hosts):
     hosts.cable.add_link("up1", 2)
     a, b = (hosts.start(host, "tcp") for host in HOSTS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from mooactor import ActorDied, ActorUnavailable
 from mooactor.control import envelope
 from mooactor.tensors import THRESHOLD
 from tests.conftest import eventually
+from tests.networks import Cable
 from tests.transports import samples
 from tests.transports.pairs import NETWORKS, Pair, over
 from tests.transports.worker import Worker
@@ -121,6 +122,26 @@ def met(pair: Pair) -> Pair:
     return pair
 
 
+@pytest.fixture
+def cable(pair: Pair) -> Cable:
+    """The link between the two; skips the test where there is none."""
+    return pair.cable
+
+
+@pytest.fixture
+def start(pair: Pair) -> Iterator[Callable[..., Worker]]:
+    """``start("b")``: another process, gone when the test is over."""
+    started: list[Worker] = []
+
+    def new(host: str, **options: Any) -> Worker:
+        started.append(pair.start(host, **options))
+        return started[-1]
+
+    yield new
+    for worker in started:
+        worker.process.close()
+
+
 @contextlib.contextmanager
 def under_way(
     pair: Pair, sender: Worker, receiver: Worker, nbytes: int
@@ -150,8 +171,8 @@ ONE_SIZE = [MB, pytest.param(64 * MB, marks=pytest.mark.slow)]
 
 @over(*NETWORKS)
 @pytest.mark.parametrize("nbytes", FAULT_SIZES)
-def test_a_sender_killed_in_mid_transfer_is_a_named_error(met, nbytes):
-    witness, victim = Witness(met.a), met.start("b")
+def test_a_sender_killed_in_mid_transfer_is_a_named_error(cable, met, start, nbytes):
+    witness, victim = Witness(met.a), start("b")
     with under_way(met, victim, met.a, nbytes):
         killed = time.monotonic()
         victim.kill()
@@ -162,8 +183,8 @@ def test_a_sender_killed_in_mid_transfer_is_a_named_error(met, nbytes):
 
 @over(*NETWORKS)
 @pytest.mark.parametrize("nbytes", FAULT_SIZES)
-def test_a_receiver_killed_in_mid_transfer_leaves_nothing(met, nbytes):
-    witness, victim = Witness(met.a), met.start("b")
+def test_a_receiver_killed_in_mid_transfer_leaves_nothing(cable, met, start, nbytes):
+    witness, victim = Witness(met.a), start("b")
     with under_way(met, met.a, victim, nbytes):
         victim.kill()
         assert witness.sees_nothing_left()
@@ -177,8 +198,10 @@ def test_a_receiver_killed_in_mid_transfer_leaves_nothing(met, nbytes):
 
 @over("shm", *NETWORKS)
 @pytest.mark.parametrize("nbytes", ONE_SIZE)
-def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(met, nbytes):
-    witness, victim = Witness(met.a), met.start("b")
+def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(
+    met, start, nbytes
+):
+    witness, victim = Witness(met.a), start("b")
     move(met, met.a, victim, "random", nbytes, 4)
     met.a.call("offer_same", victim.id)
     victim.kill()
@@ -191,8 +214,10 @@ def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(met, 
 
 @over("shm", *NETWORKS)
 @pytest.mark.parametrize("nbytes", ONE_SIZE)
-def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(met, nbytes):
-    witness, victim = Witness(met.a), met.start("b")
+def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(
+    met, start, nbytes
+):
+    witness, victim = Witness(met.a), start("b")
     move(met, victim, met.a, "random", nbytes, 5)
     late = victim.call("offer", met.a.id, "random", nbytes, 6)
     victim.kill()
@@ -221,10 +246,10 @@ CUTS = [
 
 @over(*NETWORKS)
 @pytest.mark.parametrize(("cut", "nbytes"), CUTS)
-def test_a_cut_link_is_a_named_error_and_is_mended(met, cut, nbytes):
+def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut, nbytes):
     here, there = Witness(met.a), Witness(met.b)
     with under_way(met, met.b, met.a, nbytes):
-        with getattr(met.cable, cut)():
+        with getattr(cable, cut)():
             began = time.monotonic()
             fails(met.a, began)
             assert here.sees_nothing_left() and there.sees_nothing_left()
@@ -248,15 +273,16 @@ def moves_again(pair: Pair, sender: Worker, receiver: Worker) -> None:
 
 
 @over(*NETWORKS)
-def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(met):
+def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(cable, met):
     met.b.call("offer", met.a.id, "random", MB, 8)
     here, there = met.a, met.b
     assert there.call("statistics")["leases"] == 1
-    with met.cable.pulled():
+    with cable.pulled():
         assert eventually(lambda: not there.call("statistics")["links"], SOON_S)
         assert eventually(lambda: not here.call("statistics")["links"], SOON_S)
         assert eventually(there.settled, SOON_S)
     moves_again(met, there, here)
+    moves_again(met, here, there)
 
 
 # -- a slow reader ---------------------------------------------------------
@@ -264,10 +290,10 @@ def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(met):
 
 @over("shm", *NETWORKS)
 @pytest.mark.parametrize("nbytes", ONE_SIZE)
-def test_a_slow_reader_leaves_the_owners_memory_flat(met, nbytes):
+def test_a_slow_reader_leaves_the_owners_memory_flat(met, start, nbytes):
     """The owner goes on until its limit; then there is room as the reader reads."""
     room, reader = 6, met.b
-    owner = met.start("a", memory_limit=room * nbytes)
+    owner = start("a", memory_limit=room * nbytes)
     move(met, owner, reader, "random", nbytes, 1)
     reader.call("drop")
     owner.call("drop")
@@ -290,5 +316,4 @@ def test_a_slow_reader_leaves_the_owners_memory_flat(met, nbytes):
     after = owner.call("statistics")
     assert (after["used"], after["reserved"]) == (full["used"], full["reserved"])
     assert owner.call("resident") - resident < nbytes + 4 * MB
-    owner.process.close()
     assert met.settled()

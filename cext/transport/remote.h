@@ -73,6 +73,18 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer);
  * meanwhile. */
 moo_err mooi_route_await(moo_plane *plane, uint64_t id);
 
+/* ---- route_call.c: as owner ---- */
+
+/* Connect to a peer whose card is known, by what is common. */
+moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer);
+
+/* Why it is as it is, for the user. */
+__attribute__((format(printf, 2, 3)))
+void mooi_route_say(struct mooi_reach *reach, const char *format, ...);
+
+/* It is not reached, for that reason: its leases end. Returns `err`. */
+moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err);
+
 /* The peer's link stands, says something, or is gone. */
 void mooi_route_up(moo_plane *plane, struct mooi_peer *peer);
 void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
@@ -95,7 +107,7 @@ void mooi_owner_sourced(void *plane, uint64_t peer,
 void mooi_owner_released(void *plane, uint64_t peer,
                          const struct mooi_lease_name *name);
 
-/* ---- remote_source.c: as importer ---- */
+/* ---- remote_fetch.c: as importer ---- */
 
 /* Start a fetch, or let it wait up to `timeout_ms` for its owner's call. It
  * has its memory. On any error it was not begun. */
@@ -106,6 +118,22 @@ void mooi_source_cancel(struct moo_fetch *fetch);
 
 /* A fetch that `pull` began has ended. */
 void mooi_source_ended(struct moo_fetch *fetch, moo_err result);
+
+/* Start all that waits, now that it is known how. The source is pinned. */
+void mooi_remote_start(struct mooi_source *source);
+
+/* Nothing will come of a fetch that is in a list of its source. */
+void mooi_remote_fail(struct moo_fetch *fetch, moo_err why);
+
+/* ---- remote_source.c: as importer ---- */
+
+struct mooi_source *mooi_source_find(const moo_plane *plane, uint64_t id);
+
+/* The same, made if need be. NULL: no memory. */
+struct mooi_source *mooi_source_get(moo_plane *plane, uint64_t id);
+
+/* Free it if it is of no use any more. */
+void mooi_source_tidy(moo_plane *plane, struct mooi_source *source);
 
 /* A link from that process stands; says something; is down. */
 void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id);
@@ -123,8 +151,6 @@ uint64_t mooi_source_expire(moo_plane *plane);
 
 /* The engine is closed, the plane closes: end what waits, free all. */
 void mooi_source_fini(moo_plane *plane);
-
-struct mooi_source *mooi_source_find(const moo_plane *plane, uint64_t id);
 
 /* ---- remote.c ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * route.c: an owner chooses how a peer gets its bytes, and calls it.
+ * route.c: an owner chooses how a peer gets its bytes.
  *
  * In this order, among what both sides allow: shared memory, proven by a
  * descriptor that the peer's socket took; a fabric that both can open; TCP.
@@ -16,11 +16,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* After a failure the next attempt is not made before this: until then the
@@ -36,26 +34,6 @@ struct mooi_reach *mooi_reach_get(struct mooi_peer *peer)
     if (!peer->reach)
         peer->reach = calloc(1, sizeof *peer->reach);
     return peer->reach;
-}
-
-__attribute__((format(printf, 2, 3)))
-static void say(struct mooi_reach *reach, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(reach->why, sizeof reach->why, format, arguments);
-    va_end(arguments);
-}
-
-static moo_err fail(moo_plane *plane, struct mooi_peer *peer, moo_err err)
-{
-    peer->reach->err = err;
-    peer->reach->failed_ns = mooi_now_ns();
-    peer->transport = NULL;
-    mooi_peer_set_state(plane, peer, MOOI_PEER_PARTED);
-    mooi_lease_revoke_all(plane, peer);
-    return err;
 }
 
 /* ---- shared memory ---- */
@@ -83,12 +61,13 @@ static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
     if (err == MOO_OK || (err == MOO_ETIMEOUT && peer->fd >= 0)) {
         peer->transport = &mooi_shm;
         peer->remote = 0;
-        say(peer->reach, "shm: it is on this host and took our memory");
+        mooi_route_say(peer->reach,
+                       "shm: it is on this host and took our memory");
     }
     return mooi_peer_tried(plane, peer, err);
 }
 
-/* ---- networks ---- */
+/* ---- no card yet ---- */
 
 static int has_socket(moo_plane *plane, uint64_t id)
 {
@@ -112,77 +91,12 @@ static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
     else if (!peer->reach->sought_ns)
         peer->reach->sought_ns = now;
     else if (now - peer->reach->sought_ns > CARD_NS) {
-        say(peer->reach, "it allows no transport but shared memory, which "
-                         "this process does not allow");
-        return fail(plane, peer, MOO_EUNREACHABLE);
+        mooi_route_say(peer->reach, "it allows no transport but shared "
+                                    "memory, which this process does not "
+                                    "allow");
+        return mooi_route_fail(plane, peer, MOO_EUNREACHABLE);
     }
     return mooi_peer_tried(plane, peer, MOO_ETIMEOUT);
-}
-
-static void list_names(uint32_t transports, char out[24])
-{
-    snprintf(out, 24, "%s%s%s", transports & MOO_TRANSPORT_SHM ? " shm" : "",
-             transports & MOO_TRANSPORT_OFI ? " ofi" : "",
-             transports & MOO_TRANSPORT_TCP ? " tcp" : "");
-}
-
-static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
-{
-    char ours[24], theirs[24];
-    const struct mooi_card *card = &peer->reach->card;
-
-    list_names(plane->net->transports, ours);
-    list_names(card->transports, theirs);
-    say(peer->reach,
-        "no common transport: this process has%s%s%s%s%s%s, the other "
-        "has%s%s%s, on %s host%s",
-        ours, *plane->net->card.provider ? " by " : "",
-        plane->net->card.provider, *plane->serve_why ? " (" : "",
-        plane->serve_why, *plane->serve_why ? ")" : "", theirs, *card->provider ? " by " : "",
-        card->provider,
-        memcmp(card->host, plane->net->card.host, MOOI_HOST_BYTES) ? "another"
-                                                                   : "this",
-        card->addresses ? "" : ", and says no address");
-    return fail(plane, peer, MOO_EUNREACHABLE);
-}
-
-/* Contact is by TCP in any case. A fabric that failed is done without, if the
- * bytes may go by TCP, too. */
-static const struct mooi_transport *
-choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
-{
-    const struct mooi_card *card = &reach->card;
-    uint32_t common = net->transports & card->transports;
-
-    if (!card->addresses)
-        return NULL;
-    if ((common & MOO_TRANSPORT_TCP) && reach->fabric_failed)
-        return &mooi_over_tcp;
-    if ((common & MOO_TRANSPORT_OFI) && *card->provider &&
-        !strcmp(card->provider, net->card.provider))
-        return &mooi_over_ofi;
-    return common & MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
-}
-
-static moo_err call(moo_plane *plane, struct mooi_peer *peer)
-{
-    struct mooi_reach *reach = peer->reach;
-    moo_err err;
-
-    peer->transport = choose_network(plane->net, reach);
-    if (!peer->transport)
-        return nothing_common(plane, peer);
-    peer->remote = 1;
-    err = mooi_tcp_connect(plane->net->tcp, peer->id, reach->card.address,
-                           reach->card.addresses, &reach->link);
-    if (err != MOO_OK) {
-        say(reach, "%s: cannot connect: %s", peer->transport->scheme,
-            moo_strerror(err));
-        return fail(plane, peer, err);
-    }
-    mooi_tcp_hold(reach->link);
-    mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
-    return MOO_OK;
 }
 
 /* ---- the choice ---- */
@@ -206,7 +120,7 @@ static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
         err = try_sharing(plane, peer);
     if (err != MOO_EUNREACHABLE)
         return err;
-    return peer->reach->has_card ? call(plane, peer)
+    return peer->reach->has_card ? mooi_route_call(plane, peer)
                                  : wait_for_card(plane, peer);
 }
 
@@ -283,107 +197,6 @@ moo_err mooi_route_await(moo_plane *plane, uint64_t id)
     peer->reach->failed_ns = 0;
     err = await_once(plane, peer);
     return err == MOO_ETIMEOUT ? peer->reach->err : err;
-}
-
-/* ---- what becomes of a call ---- */
-
-moo_err mooi_note_send(struct mooi_peer *peer, const struct mooi_note *note)
-{
-    uint8_t bytes[MOOI_NOTE_BYTES];
-
-    return mooi_tcp_note(peer->reach->link, bytes, mooi_note_pack(note, bytes));
-}
-
-static moo_err greet(moo_plane *plane, struct mooi_peer *peer)
-{
-    struct mooi_note note = {.kind = MOOI_NOTE_SERVE};
-    moo_err err;
-
-    note.u.serve = peer->transport->bit;
-    err = mooi_note_send(peer, &note);
-    peer->slabs_sent = 0;
-    peer->reach->endpoint_told = 0;
-    if (err == MOO_OK)
-        err = peer->transport->tell(plane, peer);
-    if (err == MOO_OK)
-        peer->slabs_sent = plane->arena.slabs;
-    return err;
-}
-
-static void explain(const struct mooi_net *net, struct mooi_peer *peer)
-{
-    struct mooi_reach *reach = peer->reach;
-    const char *host =
-        memcmp(reach->card.host, net->card.host, MOOI_HOST_BYTES) ? "another"
-                                                                  : "this";
-
-    if (peer->transport == &mooi_over_ofi)
-        say(reach, "ofi: it is on %s host and both have %s", host,
-            net->card.provider);
-    else
-        say(reach, "tcp: it is on %s host and %s", host,
-            reach->fabric_failed ? "its fabric failed"
-                                 : "no fabric is common, or allowed");
-}
-
-void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
-{
-    struct mooi_reach *reach = peer->reach;
-    moo_err err = greet(plane, peer);
-
-    if (err != MOO_OK) { /* `down` follows, and settles it */
-        mooi_tcp_drop(plane->net->tcp, peer->id);
-        return;
-    }
-    reach->met = 1;
-    explain(plane->net, peer);
-    mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
-    pthread_cond_broadcast(&plane->net->decided);
-}
-
-/* The importer could not read from the fabric: go over to TCP if that may be.
- * What it has not begun to read it will then ask for. */
-void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
-                     const uint8_t *note, size_t length)
-{
-    struct mooi_note parsed;
-
-    if (mooi_note_parse(note, length, &parsed) != MOO_OK ||
-        parsed.kind != MOOI_NOTE_FAILED) {
-        mooi_tcp_drop(plane->net->tcp, peer->id);
-        return;
-    }
-    if (peer->transport != &mooi_over_ofi)
-        return; /* we have gone over already */
-    peer->reach->fabric_failed = 1;
-    if (choose_network(plane->net, peer->reach) != &mooi_over_tcp)
-        return;
-    peer->transport = &mooi_over_tcp;
-    explain(plane->net, peer);
-    if (greet(plane, peer) != MOO_OK)
-        mooi_tcp_drop(plane->net->tcp, peer->id);
-}
-
-/* Where a process was met and nobody listens any more, it is gone. A process
- * that was never met may well live behind a wall. */
-void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
-{
-    struct mooi_reach *reach = peer->reach;
-    char story[MOOI_WHY_BYTES - 64];
-    moo_err err = MOO_EUNREACHABLE;
-
-    mooi_tcp_reason(reach->link, story, sizeof story);
-    mooi_tcp_rele(reach->link);
-    reach->link = NULL;
-    reach->silent = why == MOO_ETIMEOUT;
-    if (why == MOO_ECLOSED || (why == MOO_EPEER && reach->met))
-        err = why;
-    if (peer->state != MOOI_PEER_DEAD) {
-        say(reach, "%s: %s", peer->transport ? peer->transport->scheme : "tcp",
-            story);
-        fail(plane, peer, err);
-    }
-    pthread_cond_broadcast(&plane->net->decided);
 }
 
 moo_err moo_plane_route(moo_plane *plane, uint64_t id, uint32_t *transport,

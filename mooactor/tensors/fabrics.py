@@ -16,8 +16,6 @@ def probe() -> tuple[bool, list[str]]:
     """
     if missing is not None:
         return False, [why_missing()]
-    if not hasattr(lib, "moo_fabric_probe"):
-        return False, ["this build cannot say what libfabric offers"]
     text = ffi.new("char[]", _TEXT_BYTES)
     err = lib.moo_fabric_probe(text, _TEXT_BYTES)
     return not err, ffi.string(text).decode(errors="replace").splitlines()

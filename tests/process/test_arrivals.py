@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT
+"""How much is fetched at a time, and in which order."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mooactor.errors import ActorDied, Cancelled, OutOfMemory
+from mooactor.process.arrivals import Arrival, Arrivals
+from mooactor.process.outcome import Reply
+from mooactor.tensors import DataPlane
+from tests.conftest import eventually
+
+MB = 1 << 20
+KEY = b"a key for these tests"
+# Lanes of 16 MiB for large data, and of 4 for small, of results and arguments each.
+LIMIT = 128 * MB
+
+
+class Desk:
+    """A process that sends, one that receives, and what has come so far."""
+
+    def __init__(self, directory: str) -> None:
+        self.sender = DataPlane(directory, 1 << 16, KEY, transports=["tcp"])
+        self.receiver = DataPlane(
+            directory, 2 << 16, KEY, transports=["tcp"], memory_limit=LIMIT
+        )
+        self.stuck = False
+        self.arrivals = Arrivals(self.receiver, lambda: self.stuck)
+        self.came: list[int] = []
+
+    def send(self, *sizes: int, **options: Any) -> Arrival:
+        to = self.receiver.process_id
+        descriptors = [self.sender.export(bytes(size), to) for size in sizes]
+        reply = Reply(b"", descriptors, False, self.receiver)
+        return self.arrivals.begin(
+            reply, lambda: self.came.append(sum(sizes)), **options
+        )
+
+    def wait(self, count: int) -> list[int]:
+        """Look until so many have come, or failed."""
+
+        def enough() -> bool:
+            self.arrivals.look()
+            return len(self.came) >= count
+
+        assert eventually(enough, 20)
+        return self.came
+
+    def under_way(self) -> int:
+        return sum(lane.flying for lane in self.arrivals._lanes)
+
+    def waiting(self) -> int:
+        return len(self.arrivals) - self.under_way()
+
+    def is_empty(self) -> bool:
+        self.arrivals.look()
+        lanes = self.arrivals._lanes
+        return not (len(self.arrivals) or any(lane.taken for lane in lanes))
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
+        desk = Desk(directory)
+        yield desk
+        desk.arrivals.close()
+        desk.sender.close()
+        desk.receiver.close()
+
+
+def test_what_exceeds_the_bound_waits_and_comes_in_order(desk: Desk) -> None:
+    sizes = [6 * MB, 5 * MB, 4 * MB, 3 * MB, 2 * MB]
+    arrivals = [desk.send(size) for size in sizes]
+    assert (desk.under_way(), desk.waiting()) == (3, 2)
+    assert desk.arrivals.restless
+    desk.wait(5)
+    assert sorted(desk.came) == sorted(sizes)
+    assert [len(a.reply.buffers[0]) for a in arrivals] == sizes
+    assert desk.is_empty()
+    assert not desk.arrivals.busy
+
+
+def test_beside_the_largest_there_is_room_for_another(desk: Desk) -> None:
+    desk.send(60 * MB)
+    desk.send(8 * MB)
+    desk.send(2 * MB)
+    assert (desk.under_way(), desk.waiting()) == (2, 1)
+    desk.wait(3)
+    assert desk.is_empty()
+
+
+def test_small_data_does_not_wait_behind_large(desk: Desk) -> None:
+    for _ in range(4):
+        desk.send(8 * MB)
+    assert desk.waiting() == 2
+    desk.send(1000)
+    assert desk.waiting() == 2
+    desk.wait(5)
+
+
+def test_a_record_with_many_parts_is_whole_or_not_there(desk: Desk) -> None:
+    sizes = [1000, 3 * MB, 7, 2 * MB]
+    arrival = desk.send(*sizes)
+    assert not arrival.done
+    assert desk.wait(1) == [sum(sizes)]
+    assert [len(part) for part in arrival.reply.buffers] == sizes
+
+
+def test_arguments_count_until_they_are_released(desk: Desk) -> None:
+    held = [desk.send(8 * MB, argument=True) for _ in range(3)]
+    desk.wait(2)
+    assert (desk.under_way(), desk.waiting()) == (0, 1)
+    desk.send(8 * MB)  # a result has a lane of its own
+    desk.wait(3)
+    assert desk.waiting() == 1
+    desk.arrivals.release(held[0])
+    desk.wait(4)
+    for arrival in held[1:]:
+        desk.arrivals.release(arrival)
+    assert desk.is_empty()
+
+
+def test_if_nothing_can_run_one_more_argument_is_let_in(desk: Desk) -> None:
+    held = [desk.send(8 * MB, argument=True) for _ in range(3)]
+    desk.wait(2)
+    desk.stuck = True
+    desk.wait(3)
+    for arrival in held:
+        desk.arrivals.release(arrival)
+    assert desk.is_empty()
+
+
+@pytest.mark.parametrize("which", [0, 3])
+def test_what_is_cancelled_ends_whether_under_way_or_waiting(
+    desk: Desk, which: int
+) -> None:
+    arrivals = [desk.send(8 * MB) for _ in range(4)]
+    desk.arrivals.cancel(arrivals[which])
+    assert isinstance(arrivals[which].error, Cancelled)
+    desk.arrivals.cancel(arrivals[which])
+    desk.wait(4)
+    assert [a.error is None for a in arrivals].count(False) == 1
+    assert desk.is_empty()
+    arrivals.clear()
+    assert eventually(lambda: not desk.sender.statistics()["leases"])
+
+
+def test_without_room_one_fails_and_the_others_come(desk: Desk) -> None:
+    kept = desk.receiver.empty_buffer(LIMIT - 16 * MB)
+    too_large, other = desk.send(40 * MB), desk.send(2 * MB)
+    desk.wait(2)
+    assert isinstance(too_large.error, OutOfMemory)
+    assert other.error is None
+    assert desk.is_empty()
+    del kept
+
+
+def test_room_that_others_give_back_in_time_is_used(desk: Desk) -> None:
+    kept = desk.receiver.empty_buffer(LIMIT - 16 * MB)
+    first = desk.send(8 * MB, argument=True)
+    desk.wait(1)
+    second = desk.send(24 * MB)
+    assert not desk.arrivals.look() and not second.done
+    del kept
+    desk.wait(2)
+    assert second.error is None
+    desk.arrivals.release(first)
+    assert desk.is_empty()
+
+
+def test_a_lost_sender_fails_what_is_under_way_and_what_waits(desk: Desk) -> None:
+    arrivals = [desk.send(8 * MB) for _ in range(4)]
+    desk.sender.close()
+    desk.wait(4)
+    lost = [a for a in arrivals if isinstance(a.error, ActorDied)]
+    assert len(lost) >= 2
+    assert desk.is_empty()
+
+
+def test_what_is_to_be_done_soon_is_done_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooactor.process.arrivals.NEWS_S", 0.0)
+    done: list[int] = []
+    act: Callable[[], None] = lambda: done.append(1)  # noqa: E731
+    desk.arrivals.soon(act)
+    assert desk.arrivals.restless
+    assert desk.arrivals.look()
+    assert done == [1]
+    assert not desk.arrivals.restless

@@ -446,6 +446,7 @@ def main(fd: int) -> None:
         agent.handle(line, backlog)
         agent.run()
     finally:
+        line.close()
         shutil.rmtree(config["directory"], ignore_errors=True)
 
 

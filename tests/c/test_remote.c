@@ -6,6 +6,7 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 
 #define ALARM_S 120 /* many processes, and perhaps a sanitizer */
@@ -236,6 +237,7 @@ static pid_t start(void (*play)(int socket), int *socket)
     pid = fork();
     CHECK(pid >= 0);
     if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* it outlives no failed test */
         close(ends[0]);
         last_id += (uint64_t)1 << 40;
         play(ends[1]);

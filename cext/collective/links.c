@@ -58,6 +58,13 @@ void mooi_ring_disown(moo_group *group)
 
 /* ---- waiting for bytes ---- */
 
+/* Unlike with mooi_lost, a death would have shown by now. */
+static moo_err cut(moo_group *group, moo_work *work, uint32_t rank)
+{
+    mooi_abort(group, work->seq, FATE_CUT, rank);
+    return MOO_EPEER;
+}
+
 /* Bytes that were sent, and that nobody has acknowledged for too long. */
 static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
 {
@@ -67,9 +74,9 @@ static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
     links->looked = now;
     for (uint32_t i = 0; i < links->count; i++)
         if (mooi_pipe_silent(&links->to[i]))
-            return mooi_lost(group, work, mooi_link_target(group, i));
+            return cut(group, work, mooi_link_target(group, i));
     if (links->bulk_from && mooi_pipe_silent(&links->from[0]))
-        return mooi_lost(group, work, mooi_link_origin(group, 0));
+        return cut(group, work, mooi_link_origin(group, 0));
     return MOO_OK;
 }
 

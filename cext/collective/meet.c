@@ -18,7 +18,7 @@
 #include "transport/dial.h"
 #include "transport/handshake.h"
 
-#define CONNECT_S 2.5 /* for all connections, once everybody listens */
+#define CONNECT_S 2.2 /* for all connections, once everybody listens */
 #define STRANGERS 16  /* accepted connections that have proved nothing yet */
 
 /* A connection that is being made. */

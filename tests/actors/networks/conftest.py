@@ -19,7 +19,8 @@ from tests.conftest import running_session
 for module in ("test_tensors", "test_refs", "test_streams", "test_groups"):
     pytest.register_assert_rewrite(f"tests.actors.{module}")
 
-NETWORKS = ("tcp", "ofi")
+# The quick run keeps to TCP: above the plane both go the same ways.
+NETWORKS = ("tcp", pytest.param("ofi", marks=pytest.mark.slow))
 _STAND_IN = "tcp;ofi_rxm"
 
 

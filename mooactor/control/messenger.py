@@ -116,6 +116,7 @@ class Messenger:
         self._inbox_only = [(self._inbox, _POLLIN)]
         self.inbox_fd = int(self._inbox.getsockopt(zmq.FD))
         self._peers: dict[int, Peer] = {}
+        self._gone: set[int] = set()  # ids are not used twice
         self._lock = threading.Lock()
 
     def _address(self, process_id: int) -> str:
@@ -128,6 +129,8 @@ class Messenger:
 
     def _connect(self, process_id: int) -> Peer:
         with self._lock:
+            if process_id in self._gone:
+                return self._nowhere(process_id)
             if process_id not in self._peers:
                 socket = self._context.socket(zmq.DEALER)
                 socket.setsockopt(zmq.SNDHWM, 0)
@@ -138,14 +141,21 @@ class Messenger:
                 self._peers[process_id] = Peer(process_id, socket, self._prefix)
             return self._peers[process_id]
 
+    def _nowhere(self, process_id: int) -> Peer:
+        """What is sent to who is gone is dropped; a socket would wait for ever."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.close(linger=0)
+        return Peer(process_id, socket, self._prefix)
+
     def known(self) -> list[int]:
         """The processes to which there is a way."""
         with self._lock:
             return list(self._peers)
 
     def forget(self, process_id: int) -> None:
-        """Drop the connection to a process that is gone."""
+        """Drop the connection to a process that is gone, now and for ever."""
         with self._lock:
+            self._gone.add(process_id)
             peer = self._peers.pop(process_id, None)
         if peer is not None:
             peer.close(linger_ms=0)

@@ -17,8 +17,10 @@ import psutil
 import pytest
 
 import mooactor as moo
+from mooactor.control import envelope
+from mooactor.process.runtime import current_runtime
 from tests.actors.counter import Counter
-from tests.conftest import eventually
+from tests.conftest import descriptors, eventually
 from tests.process import programs
 
 pytestmark = pytest.mark.usefixtures("no_session")
@@ -324,3 +326,17 @@ def test_an_idle_session_uses_no_processor_time() -> None:
         time.sleep(1.0)
         after = sum(sum(p.cpu_times()[:2]) for p in everybody)
     assert after - before < 0.05
+
+
+def test_what_is_sent_to_a_dead_process_opens_nothing(no_session: None) -> None:
+    with moo.init():
+        counter = moo.spawn(Counter)
+        counter.add()
+        link = counter._where()[1]
+        moo.kill(counter)
+        runtime = current_runtime()
+        assert eventually(lambda: link.process_id not in runtime.messenger.known())
+        before = descriptors()
+        for _ in range(3):
+            runtime.post(link.process_id, envelope.CANCEL, 1)
+        assert not descriptors() - before

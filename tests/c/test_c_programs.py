@@ -33,8 +33,8 @@ def test_program(program: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.soak  # CI calls make for these
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("sanitizer", ["address", "undefined", "thread"])
 def test_under_sanitizer(sanitizer: str) -> None:
     make("check", f"SANITIZER={sanitizer}")
@@ -43,6 +43,6 @@ def test_under_sanitizer(sanitizer: str) -> None:
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang") is None, reason="libFuzzer needs clang")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_fuzzing_the_parsers() -> None:
-    make("fuzz", "SECONDS=20")
+    make("fuzz", "SECONDS=15")

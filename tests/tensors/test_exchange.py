@@ -53,7 +53,7 @@ def test_what_is_passed_round_stays_what_it_was(
         assert eventually(lambda w=worker: w.call("statistics")["used"] == 0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mix", MIXES)
 def test_so_it_does_for_minutes_in_the_same_memory(

@@ -268,7 +268,7 @@ def test_a_forked_child_ends_nothing(plane, worker):
     assert fetch.result(5)[0] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("victim", ["sender", "receiver"])
 def test_a_hundred_kills_at_any_point_leave_nothing(plane, new_worker, victim):

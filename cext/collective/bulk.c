@@ -16,7 +16,7 @@
 #define READ_BYTES ((uint64_t)1 << 20) /* of one read, at most */
 #define READS 4u
 #define TELL_BYTES (BUFFER_BYTES / 8) /* read so far, if not all */
-#define PATIENCE_MS 2000
+#define PATIENCE_MS 10000 /* silence on the connection shows sooner */
 #define NOTE_BYTES 8
 
 struct mooi_shelf {

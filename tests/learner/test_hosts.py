@@ -83,6 +83,20 @@ def test_a_sum_through_a_fabric(cable: Cable, ranks: Any, hosts: str) -> None:
         assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
 
 
+def test_a_pulled_cable_ends_what_goes_through_a_fabric(
+    cable: Cable, ranks: Any
+) -> None:
+    group = _fabric(cable, ranks, "ab")
+    group.tell("sum_until_failure", 2_000_000)
+    _wait_until_busy(cable)
+    cable.set("down")
+    seen = group.answers()
+    cable.set("up")
+    assert max(answer[-1] for answer in seen) < 3.0
+    assert seen[0][:4] == seen[1][:4] and seen[0][1] == collective.EPEER
+    assert group.do("sum", 300_000) == [sums(300_000, 2)] * 2
+
+
 def test_where_nothing_leads_to_the_other_host_all_are_told(
     cable: Cable, ranks: Any
 ) -> None:

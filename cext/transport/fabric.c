@@ -22,6 +22,12 @@ static void fill_pieces(struct mooi_fabric *fabric)
     }
 }
 
+static int is_over_sockets(const char *provider)
+{
+    return !strncmp(provider, "tcp", 3) || !strcmp(provider, "net") ||
+           !strncmp(provider, "udp", 3);
+}
+
 static struct mooi_fabric *new_fabric(const struct mooi_libfabric *library,
                                       struct fi_info *info, int devices)
 {
@@ -32,6 +38,7 @@ static struct mooi_fabric *new_fabric(const struct mooi_libfabric *library,
     fabric->library = library;
     fabric->info = info;
     fabric->devices = devices;
+    fabric->over_sockets = is_over_sockets(info->fabric_attr->prov_name);
     fabric->mr_mode = (uint64_t)info->domain_attr->mr_mode;
     fabric->reading.fd = fabric->serving.fd = -1;
     mooi_fabric_reads_init(&fabric->ring);

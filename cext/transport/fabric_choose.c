@@ -6,7 +6,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,26 +200,24 @@ moo_err mooi_fabric_choose(const struct mooi_libfabric *library,
 
 /* ---- the probe ---- */
 
-/* Like snprintf at the end of `text`, cut at `room`. */
-__attribute__((format(printf, 3, 4)))
-static void add(char *text, size_t room, const char *format, ...)
+/* At the end of `text`, cut at `room`. */
+static void add(char *text, size_t room, const char *more)
 {
     size_t used = strlen(text);
-    va_list arguments;
 
-    va_start(arguments, format);
-    vsnprintf(text + used, room - used, format, arguments);
-    va_end(arguments);
+    snprintf(text + used, room - used, "%s", more);
 }
 
 static void add_entry(char *text, size_t room, const struct fi_info *info)
 {
-    char ip[INET6_ADDRSTRLEN];
+    char ip[INET6_ADDRSTRLEN], line[256];
 
     address_of(info, ip);
-    add(text, room, "\n%s: %s%s%s", info->fabric_attr->prov_name,
-        info->domain_attr->name ? info->domain_attr->name : "",
-        *ip ? ", " : "", ip);
+    snprintf(line, sizeof line, "\n%s: %s%s%s", info->fabric_attr->prov_name,
+             info->domain_attr->name ? info->domain_attr->name : "",
+             *ip ? ", " : "", ip);
+    if (!strstr(text, line))
+        add(text, room, line);
 }
 
 moo_err moo_fabric_probe(char *text, size_t room)
@@ -237,7 +234,8 @@ moo_err moo_fabric_probe(char *text, size_t room)
              FI_MINOR(library->version()), library->path);
     err = mooi_fabric_choose(library, &any, &best, why, sizeof why);
     if (err != MOO_OK) {
-        add(text, room, "\n%s", why);
+        add(text, room, "\n");
+        add(text, room, why);
         return err;
     }
     add_entry(text, room, best);

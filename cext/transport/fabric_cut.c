@@ -82,7 +82,7 @@ static void close_port(struct mooi_fabric *fabric)
 void mooi_fabric_cut(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer)
 {
     fabric->cuts++;
-    if (!peer->cut && hang_up(peer))
+    if (!peer->cut && fabric->over_sockets && hang_up(peer))
         peer->cut = 1;
     else
         close_port(fabric);

@@ -78,6 +78,17 @@ static void judge(const struct mooi_fabric *fabric,
     }
 }
 
+/* 1 if nothing gets through to a peer since something failed there: after a
+ * refused key verbs' connection is broken, and ofi_rxm goes on using it. */
+static int is_wedged(const struct mooi_fabric *fabric,
+                     const struct mooi_fabric_read *read, uint64_t now)
+{
+    return !fabric->over_sockets && !read->doomed && !read->flying &&
+           read->peer->suspect &&
+           (read->waiting || read->peer->full == fabric->turn) &&
+           now >= read->heard_ns + MOOI_FABRIC_GRACE_NS;
+}
+
 /* Doom what must end. Returns when the next thing is due. */
 static uint64_t judge_all(struct mooi_fabric *fabric, uint64_t now, int closing)
 {
@@ -88,7 +99,7 @@ static uint64_t judge_all(struct mooi_fabric *fabric, uint64_t now, int closing)
         uint64_t due;
         judge(fabric, read, now, closing);
         due = read->doomed ? read->patient_until_ns : limit_of(fabric, read);
-        if (read->doomed && !read->flying)
+        if ((read->doomed && !read->flying) || is_wedged(fabric, read, now))
             due = now;
         if (due < soonest)
             soonest = due;
@@ -103,6 +114,11 @@ static void cut_doomed(struct mooi_fabric *fabric, uint64_t now)
     struct mooi_fabric_read *read = fabric->ring.next;
 
     for (; read != &fabric->ring; read = read->next) {
+        if (is_wedged(fabric, read, now)) {
+            mooi_fabric_cut(fabric, read->peer);
+            read->peer->suspect = read->suspect = 0;
+            continue;
+        }
         if (!read->doomed || !read->flying || now < read->patient_until_ns)
             continue;
         mooi_fabric_cut(fabric, read->peer);

@@ -163,6 +163,7 @@ struct mooi_fabric {
     size_t name_bytes;
     uint64_t mr_mode;
     int devices;
+    int over_sockets; /* so connections are ours to break: see fabric_cut.c */
 
     /* the thread's */
     struct mooi_fabric_port reading; /* `ep` NULL: to be opened */

@@ -72,6 +72,9 @@ static moo_err load(char *why, size_t room)
     /* Providers size their queues by it, and the default of 256 is more than
      * small devices have. What we have under way is bounded otherwise. */
     setenv("FI_UNIVERSE_SIZE", "16", 0);
+    /* Otherwise memory stays readable after it was given back, and library
+     * functions are patched to see what becomes of it. */
+    setenv("FI_MR_CACHE_MONITOR", "disabled", 0);
     /* The psm providers would write a file at a crash, in the user's folder. */
     setenv("IPATH_NO_BACKTRACE", "1", 0);
     setenv("HFI_NO_BACKTRACE", "1", 0);

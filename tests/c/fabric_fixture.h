@@ -94,8 +94,9 @@ static inline unsigned char *new_memory(size_t bytes)
 
 /* ---- owners ---- */
 
-/* Its own life: offer `bytes`, or so many bytes that nobody may read, until the
- * other end of the socket is closed or 'f' asks it to fall silent. */
+/* Its own life: offer `bytes`, and the same as private memory, until the other
+ * end of the socket is closed. 'f' asks it to fall silent, 'w' to withdraw the
+ * offer. */
 static inline void be_owner(int socket, size_t bytes, unsigned seed)
 {
     struct offer offer = {.name_bytes = 0};
@@ -116,10 +117,16 @@ static inline void be_owner(int socket, size_t bytes, unsigned seed)
     offer.base = mooi_fabric_base(open);
     CHECK(send(socket, &offer, sizeof offer, 0) == sizeof offer);
     while (recv(socket, &order, 1, 0) > 0)
-        if (order == 'f')
+        if (order == 'f') {
             raise(SIGSTOP);
+        } else {
+            mooi_fabric_unregister(open);
+            open = NULL;
+            CHECK(send(socket, "", 1, 0) == 1);
+        }
     mooi_fabric_unregister(closed);
-    mooi_fabric_unregister(open);
+    if (open)
+        mooi_fabric_unregister(open);
     mooi_fabric_close(fabric);
     munmap(memory, bytes);
     exit(0);

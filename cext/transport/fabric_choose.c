@@ -35,6 +35,10 @@ static struct fi_info *make_hints(const struct mooi_libfabric *library,
     hints->caps = FI_RMA | FI_READ | FI_REMOTE_READ;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
+    /* Providers fill queues of the sizes asked for with buffers. We receive
+     * nothing, and ask for few things at a time. */
+    hints->tx_attr->size = MOOI_FABRIC_PIECES;
+    hints->rx_attr->size = 16;
     hints->domain_attr->threading = FI_THREAD_SAFE;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR |
                                   FI_MR_ALLOCATED | FI_MR_PROV_KEY |

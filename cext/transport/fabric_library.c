@@ -51,12 +51,32 @@ static void remember_path(const char *fallback)
                                                         : fallback);
 }
 
+/* What only the environment can tell libfabric, before it is loaded. The user's
+ * word counts more. */
+static void set_parameters(void)
+{
+    /* Providers size their queues by it, and the default of 256 is more than
+     * small devices have. What we have under way is bounded otherwise. */
+    setenv("FI_UNIVERSE_SIZE", "16", 0);
+    /* Otherwise memory stays readable after it was given back, and library
+     * functions are patched to see what becomes of it. */
+    setenv("FI_MR_CACHE_MONITOR", "disabled", 0);
+    /* Buffers for messages, of which we send none: 60 MB less for an endpoint,
+     * which then opens in 2 ms instead of 30. */
+    setenv("FI_OFI_RXM_BUFFER_SIZE", "1024", 0);
+    /* The psm providers would write a file at a crash, in the user's folder. */
+    setenv("IPATH_NO_BACKTRACE", "1", 0);
+    setenv("HFI_NO_BACKTRACE", "1", 0);
+}
+
 static moo_err load(char *why, size_t room)
 {
     const char *named = getenv("MOOACTOR_LIBFABRIC");
     const char *path = named && *named ? named : LIBRARY;
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *handle;
 
+    set_parameters();
+    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         snprintf(why, room, "cannot load libfabric: %s; install libfabric1 "
                             "(Debian) or libfabric (others), or name it in "
@@ -69,15 +89,6 @@ static moo_err load(char *why, size_t room)
         return MOO_EUNREACHABLE;
     }
     remember_path(path);
-    /* Providers size their queues by it, and the default of 256 is more than
-     * small devices have. What we have under way is bounded otherwise. */
-    setenv("FI_UNIVERSE_SIZE", "16", 0);
-    /* Otherwise memory stays readable after it was given back, and library
-     * functions are patched to see what becomes of it. */
-    setenv("FI_MR_CACHE_MONITOR", "disabled", 0);
-    /* The psm providers would write a file at a crash, in the user's folder. */
-    setenv("IPATH_NO_BACKTRACE", "1", 0);
-    setenv("HFI_NO_BACKTRACE", "1", 0);
     return MOO_OK;
 }
 

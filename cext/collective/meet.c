@@ -95,13 +95,15 @@ static struct mooi_contact *new_contact(void)
     return contact;
 }
 
-/* Whatever fabric there is, if all may use one. Once: loading takes time. */
+/* Whatever fabric there is, if all may use one. Where there is none, TCP will
+ * do, and it is not looked for again; where nothing else is allowed, it is. */
 static void look_for_shelf(moo_group *group)
 {
     struct mooi_ring *ring = group->ring;
     char why[MOOI_FABRIC_WHY_BYTES];
-    if (ring->looked_for_shelf ||
-        !(group->hosts.transports & MOO_TRANSPORT_OFI))
+    uint32_t allowed = group->hosts.transports;
+    if (ring->shelf || !(allowed & MOO_TRANSPORT_OFI) ||
+        (ring->looked_for_shelf && allowed & MOO_TRANSPORT_TCP))
         return;
     ring->looked_for_shelf = true;
     if (mooi_shelf_open(group->bind, &ring->shelf, why, sizeof why))

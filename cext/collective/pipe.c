@@ -17,7 +17,7 @@
 #define IDLE_S 1
 #define ASK_S 1
 #define ASK_TIMES 2 /* one may get lost */
-#define SILENT_MS 2000
+#define SILENT_MS 1500
 #define EXPECT_MOST (256 << 10)
 
 void mooi_pipe_open(struct mooi_pipe *pipe, int fd)

@@ -66,6 +66,11 @@ def test_a_sum_crosses_the_link_once_each_way(
 
 def _fabric(cable: Cable, ranks: Any, hosts: str) -> Ranks:
     """Ranks that reach each other through what stands in for RDMA hardware."""
+    until = time.monotonic() + 10
+    for space in cable.namespace.values():  # libfabric wants the interface running
+        while '"UP"' not in ip("-j", "-n", space, "link", "show", "up0"):
+            assert time.monotonic() < until
+            time.sleep(0.001)
     binds = ["10.99.1.1" if host == "a" else "10.99.1.2" for host in hosts]
     env = {"MOOACTOR_TRANSPORT": "ofi,shm", "MOOACTOR_FABRIC": "tcp;ofi_rxm"}
     group: Ranks = ranks(cable, hosts, binds=binds, env=env)

@@ -164,6 +164,7 @@ struct mooi_fabric {
     uint64_t mr_mode;
     int devices;
     int over_sockets; /* so connections are ours to break: see fabric_cut.c */
+    int rough; /* tests set it: close the endpoint at once, as the last resort */
 
     /* the thread's */
     struct mooi_fabric_port reading; /* `ep` NULL: to be opened */

@@ -82,6 +82,8 @@ static void finish(struct moo_fetch *fetch, moo_err result)
         mooi_fetch_unref(fetch);
         return;
     }
+    if (result != MOO_OK && plane->closed)
+        result = MOO_ECLOSED; /* links and engines end one after the other */
     if (fetch->block && result == MOO_OK && !fetch->freed) {
         fetch->at = fetch->target;
         mooi_plane_hold(plane);

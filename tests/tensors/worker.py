@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -140,6 +141,7 @@ class Worker:
                 pipe.close()
             except BrokenPipeError:
                 pass
+        self._process.send_signal(signal.SIGCONT)  # a test may have stopped it
         self._process.wait()
 
 

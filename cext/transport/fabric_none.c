@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fabric_none.c: stands in for the fabric where libfabric's headers were not
- * found. None can be opened, so nothing but the first two can be called.
+ * found. None can be opened, so nothing but the first three can be called.
  */
 #include "transport/fabric_internal.h"
 
@@ -27,6 +27,44 @@ moo_err mooi_fabric_open(const struct mooi_fabric_options *options,
 moo_err moo_fabric_probe(char *text, size_t room)
 {
     return refuse(text, room);
+}
+
+moo_err moo_bare_open(const char *provider, size_t bytes, moo_bare **out,
+                      char *why, size_t room)
+{
+    (void)provider;
+    (void)bytes;
+    (void)out;
+    return refuse(why, room);
+}
+
+moo_err moo_bare_offer(moo_bare *bare, uint8_t *out)
+{
+    (void)bare;
+    (void)out;
+    return MOO_EUNREACHABLE;
+}
+
+moo_err moo_bare_serve(moo_bare *bare, int fd)
+{
+    (void)bare;
+    (void)fd;
+    return MOO_EUNREACHABLE;
+}
+
+moo_err moo_bare_read(moo_bare *bare, const uint8_t *offer, size_t piece,
+                      int timeout_ms)
+{
+    (void)bare;
+    (void)offer;
+    (void)piece;
+    (void)timeout_ms;
+    return MOO_EUNREACHABLE;
+}
+
+void moo_bare_close(moo_bare *bare)
+{
+    (void)bare;
 }
 
 void mooi_fabric_close(struct mooi_fabric *fabric)

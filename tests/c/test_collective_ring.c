@@ -6,19 +6,23 @@
 #include "collective_cases.h"
 #include "collective/bulk.h"
 
-/* Through a fabric that stands in for one with hardware; false: there is
- * none here. */
-static bool run_over_fabric(void)
+/* Through a fabric, by default one that stands in for those with hardware; as
+ * many ranks, or 0: several numbers of them. False: there is none here. */
+static bool run_over_fabric(uint32_t ranks)
 {
     struct mooi_shelf *shelf;
     char why[MOOI_FABRIC_WHY_BYTES];
-    setenv("MOOACTOR_FABRIC", "tcp;ofi_rxm", 1);
+    setenv("MOOACTOR_FABRIC", "tcp;ofi_rxm", 0);
     if (mooi_shelf_open("", &shelf, why, sizeof why)) {
         printf("no fabric: %s\n", why);
         return false;
     }
     mooi_shelf_close(shelf);
     transports_used = MOO_TRANSPORT_OFI;
+    if (ranks) {
+        run_all_cases(ranks);
+        return true;
+    }
     run_all_cases(2);
     run_all_cases(3);
     hosts_used = 2;
@@ -30,7 +34,7 @@ static bool run_over_fabric(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "fabric"))
-        return !run_over_fabric();
+        return !run_over_fabric(argc > 2 ? (uint32_t)atoi(argv[2]) : 0);
     /* ranks, hosts: every rank alone, pairs, hosts of different sizes */
     static const uint32_t shapes[][2] = {{2, 2}, {3, 3}, {4, 4}, {8, 8},
                                          {4, 2}, {5, 2}, {8, 3}};

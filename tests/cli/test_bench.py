@@ -111,3 +111,17 @@ def test_calls_are_really_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert 1 < row["ours"] < 100_000
     assert 1 < row["peers"]["raw pyzmq"] < 100_000
     assert row["ratios"]["raw pyzmq"] == row["ours"] / row["peers"]["raw pyzmq"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_reads_over_a_fabric_are_measured_or_said_to_be_impossible(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["bench", "--only", "net.fabric", "--quick", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    if reason := found["skipped"].get("net.fabric"):
+        pytest.skip(reason)
+    (row,) = (row for row in found["rows"] if row["name"] == "net.fabric")
+    assert 0.01 < row["ours"] < 1000
+    assert 0.01 < row["peers"]["libfabric"] < 1000

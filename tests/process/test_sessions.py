@@ -339,4 +339,5 @@ def test_what_is_sent_to_a_dead_process_opens_nothing(no_session: None) -> None:
         before = descriptors()
         for _ in range(3):
             runtime.post(link.process_id, envelope.CANCEL, 1)
-        assert not descriptors() - before
+        # ZeroMQ's own thread closes what was opened for them.
+        assert eventually(lambda: not descriptors() - before)

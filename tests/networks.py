@@ -2,7 +2,8 @@
 """Hosts for tests: network namespaces joined by cables that can be pulled.
 
 `Cable` is two hosts and the links between them. Processes are put there with the
-words of `Cable.on`; files and unix sockets are the same for all of them.
+words of `Cable.on`, actors by MOOACTOR_NETNS; files and unix sockets are the same for
+all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+
+from mooactor.process.namespaces import enter
 
 HOSTS = "ab"
 _numbers = itertools.count()
@@ -50,6 +53,18 @@ def remove_orphans() -> None:
         owner = path.split("-")[2]
         if not os.path.exists(f"/proc/{owner}"):
             subprocess.run(["ip", "netns", "delete", os.path.basename(path)])
+
+
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """This thread, and whatever it starts, is in a namespace meanwhile."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        enter(namespace)
+        yield
+    finally:
+        enter(f"/proc/self/fd/{home}")
+        os.close(home)
 
 
 class Cable:

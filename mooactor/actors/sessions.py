@@ -77,8 +77,9 @@ def init(
 
     Raises:
       MooError: a session runs already, or this platform cannot start one.
-      ValueError: there is no such transport.
+      ValueError: there is no such transport, or a variable makes no sense.
       ActorUnavailable: the one transport that is allowed cannot be had here.
+      OSError: ``MOOACTOR_BIND`` is no address of this host.
     """
     if address is not None:
         raise errors.PlacementError(

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from mooactor.control import codec
+from mooactor.process import namespaces
 from mooactor.process.calls import CallContext, context
 from mooactor.process.concurrent import ConcurrentWorker
 from mooactor.process.interface import interface_of
@@ -22,26 +23,34 @@ def live(life: Message, lifeline_socket: socket.socket) -> None:
     """The whole life of an actor's process; returns when it has ended well."""
     os.environ.update(life["env"])
     lifeline = Lifeline(lifeline_socket)
+    try:
+        runtime = _make_runtime(lifeline, life)
+        worker = _make_worker(runtime, life)
+    except BaseException as error:
+        where = f"{life['label']}, process {os.getpid()}"
+        lifeline.send({"op": "failed", "error": codec.encode_error(error, where)})
+        raise SystemExit(1) from None
+    runtime.agent.tell(op="ready")
+    worker.run()
+    _end(worker)
+    runtime.close()
+
+
+def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
+    namespace = os.environ.get(namespaces.VARIABLE)
+    if namespace:
+        namespaces.enter(namespace)  # before anything has a socket or a thread
     runtime = Runtime(
         life["directory"],
         life["key"],
         life["actor_id"] + life["incarnation"],
         lifeline,
         memory_limit=life["memory_limit"],
-        network=life["network"],
+        network=life["network"].with_environment(life["env"]),
     )
     set_current_runtime(runtime)
     runtime.agent.on_agent_lost = lambda: os._exit(1)
-    try:
-        worker = _make_worker(runtime, life)
-    except BaseException as error:
-        where = f"{life['label']}, process {os.getpid()}"
-        runtime.agent.tell(op="failed", error=codec.encode_error(error, where))
-        raise SystemExit(1) from None
-    runtime.agent.tell(op="ready")
-    worker.run()
-    _end(worker)
-    runtime.close()
+    return runtime
 
 
 def _make_worker(runtime: Runtime, life: Message) -> Worker:

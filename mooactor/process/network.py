@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""What a session may send data by: `moo.init(transport=…)` and the environment."""
+"""What processes may send data by: `moo.init(transport=…)` and the environment.
+
+The driver decides for all processes of its session. An actor that was given variables
+of its own (``moo.on(…, env=…)``) has what these say, as a host of its own would.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from mooactor.tensors.transports import NAMES
+from mooactor.tensors.transports import MOST_STRIPES, NAMES
 
 VARIABLE = "MOOACTOR_TRANSPORT"
+BIND = "MOOACTOR_BIND"
+STRIPES = "MOOACTOR_STRIPES"
+CHECKSUM = "MOOACTOR_CHECKSUM"
 
 
 @dataclass(frozen=True)
 class Network:
-    """One choice for all processes of a session.
+    """One choice for a process.
 
     ``transports`` are those allowed. None leaves the choice to mooactor: a session on
     one host needs nothing but shared memory, and listens nowhere.
@@ -29,24 +38,43 @@ class Network:
         """As `VARIABLE` has it."""
         return ",".join(self.transports) if self.transports else "auto"
 
+    def with_environment(self, variables: Mapping[str, str]) -> Network:
+        """The same, but for what the variables say; an empty one says the default.
+
+        Raises:
+          ValueError: one makes no sense.
+        """
+        return replace(self, **_said(variables))
+
 
 def choose(transport: str | Iterable[str] | None) -> Network:
     """What `moo.init` was given, or what the environment says if that is None.
 
     Raises:
+      TypeError: it is neither names nor None.
       ValueError: there is no such transport, or a variable makes no sense.
     """
-    said = os.environ.get(VARIABLE) or "auto" if transport is None else transport
-    where = VARIABLE if transport is None else "transport"
-    return Network(
-        _names(said, where),
-        os.environ.get("MOOACTOR_BIND") or None,
-        _number("MOOACTOR_STRIPES"),
-        bool(_number("MOOACTOR_CHECKSUM")),
-    )
+    said = _said(os.environ)
+    if transport is not None:
+        said["transports"] = _names(transport, "transport")
+    return Network(**said)
+
+
+def _said(variables: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of `Network` that variables speak of."""
+    readers: dict[str, tuple[str, Callable[[str], Any]]] = {
+        VARIABLE: ("transports", lambda text: _names(text or "auto", VARIABLE)),
+        BIND: ("bind", _address),
+        STRIPES: ("stripes", _stripes),
+        CHECKSUM: ("checksum", _switch),
+    }
+    found = readers.keys() & variables.keys()
+    return {readers[name][0]: readers[name][1](variables[name]) for name in found}
 
 
 def _names(said: str | Iterable[str], where: str) -> tuple[str, ...] | None:
+    if not isinstance(said, Iterable):
+        raise TypeError(f"{where}={said!r}: a name, or a list of names, please")
     names = said.replace(",", " ").split() if isinstance(said, str) else list(said)
     if names == ["auto"]:
         return None
@@ -59,10 +87,37 @@ def _names(said: str | Iterable[str], where: str) -> tuple[str, ...] | None:
     return tuple(name for name in NAMES if name in names)
 
 
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable)
+def _address(text: str) -> str | None:
+    if text and text != "*" and not _is_numeric(text):
+        raise ValueError(
+            f"{BIND}={text!r}: give a numeric address of this host, such as 10.0.0.5, "
+            "or * for all that it has"
+        )
+    return text or None
+
+
+def _is_numeric(text: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, text)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _stripes(text: str) -> int | None:
     if not text:
         return None
-    if not text.isdecimal():
-        raise ValueError(f"{variable}={text!r}: a whole number, please")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_STRIPES:
+        raise ValueError(
+            f"{STRIPES}={text!r}: give a whole number from 1 to {MOST_STRIPES}, or "
+            "unset it for the default"
+        )
     return int(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("", "0", "1"):
+        raise ValueError(f"{CHECKSUM}={text!r}: give 1 for checksums, 0 for none")
+    return text == "1"

@@ -7,6 +7,7 @@ buffers. The work is done in C (see cext/include/mooactor.h), without the GIL.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -33,6 +34,7 @@ GRACE_MS = 200
 _HOLDERS_NAMED = 3
 _TICKETS = 256
 _WHY_BYTES = 640
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 # Finalizers of buffers, one for each plane that ever was: never collected themselves.
@@ -388,10 +390,18 @@ class DataPlane:
         return error_for(err, f"cannot export {nbytes} bytes")
 
     def _serve_error(self, err: int, bind: str | None) -> Exception:
+        code = ffi.errno
         if err == lib.MOO_EUNREACHABLE:
             return ActorUnavailable(
                 "no allowed transport can be had here: "
-                f"{self.route(self.process_id)[1]}"
+                f"{self.route(self.process_id)[1]}; allow tcp as well, or see "
+                "`mooactor doctor`"
+            )
+        if err == lib.MOO_ESYS and code in _NO_SUCH_ADDRESS:
+            return OSError(
+                code,
+                f"cannot listen on {bind}: {os.strerror(code)}; MOOACTOR_BIND takes an "
+                "address of this host (`ip address` shows them), or * for all",
             )
         where = f" on {bind}" if bind else ""
         return error_for(err, f"cannot listen for other hosts{where}")

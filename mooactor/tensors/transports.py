@@ -9,6 +9,8 @@ from mooactor.tensors.extension import ffi, lib, missing
 
 #: In the order in which they are chosen where several are possible.
 NAMES = ("shm", "ofi", "tcp")
+#: TCP connections for each pair and direction, at most; see cext/transport/tcp.h.
+MOST_STRIPES = 16
 
 _BITS = (
     {}

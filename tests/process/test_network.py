@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mooactor as moo
-from mooactor.process.network import choose
+from mooactor.process.network import Network, choose
+from mooactor.tensors import DataPlane
+from mooactor.tensors.transports import MOST_STRIPES
+from tests.process import programs
 
 
 @pytest.mark.parametrize(
@@ -55,9 +59,80 @@ def test_tcp_is_tuned_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     network = choose("tcp")
     assert (network.stripes, network.checksum) == (4, True)
     assert network.bind == "127.0.0.1"
-    monkeypatch.setenv("MOOACTOR_STRIPES", "many")
-    with pytest.raises(ValueError, match="MOOACTOR_STRIPES='many'"):
-        choose("tcp")
+
+
+def test_an_empty_variable_says_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TRANSPORT", "BIND", "STRIPES", "CHECKSUM"):
+        monkeypatch.setenv(f"MOOACTOR_{name}", "")
+    assert choose(None) == Network()
+
+
+@pytest.mark.parametrize("stripes", [1, MOST_STRIPES])
+def test_so_many_stripes_there_may_be(stripes: int, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    DataPlane(
+        str(tmp_path), 1 << 16, b"key", transports=["tcp"], stripes=stripes
+    ).close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("STRIPES", "0", "give a whole number from 1 to 16, or unset it"),
+        ("STRIPES", "17", "from 1 to 16"),
+        ("STRIPES", "-1", "from 1 to 16"),
+        ("STRIPES", "many", "from 1 to 16"),
+        ("CHECKSUM", "yes", "give 1 for checksums, 0 for none"),
+        ("BIND", "eth0", "give a numeric address of this host, such as 10.0.0.5, or *"),
+        ("BIND", "10.0.0.5:4000", "numeric address"),
+        (
+            "TRANSPORT",
+            "tpc",
+            "no transport 'tpc'; use \"auto\", or some of shm, ofi, tcp",
+        ),
+    ],
+)
+def test_a_variable_that_makes_no_sense_is_refused_before_anything_is_started(
+    no_session: None,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv(f"MOOACTOR_{variable}", value)
+    with pytest.raises(ValueError, match=f"MOOACTOR_{variable}='{value}': ") as caught:
+        moo.init()
+    assert words in str(caught.value)
+
+
+def test_something_else_than_names_is_refused(no_session: None) -> None:
+    with pytest.raises(TypeError, match="transport=5: a name, or a list of names"):
+        moo.init(transport=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "2001:db8::7"])
+def test_an_address_of_another_host_is_refused(
+    no_session: None, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("MOOACTOR_BIND", address)
+    with pytest.raises(OSError, match="MOOACTOR_BIND takes an address of this host"):
+        moo.init(transport="tcp")
+
+
+def test_a_fabric_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    program = """
+        import os
+        os.environ["MOOACTOR_LIBFABRIC"] = "/nowhere/libfabric.so.1"
+        import mooactor as moo
+        try:
+            moo.init(transport="ofi")
+        except moo.ActorUnavailable as error:
+            print(error)
+        """
+    said = programs.run(programs.write(tmp_path / "program.py", program)).stdout
+    assert said.startswith("no allowed transport can be had here: ofi: ")
+    assert "install libfabric" in said
+    assert said.endswith("allow tcp as well, or see `mooactor doctor`\n")
 
 
 def test_a_transport_that_cannot_be_had_leaves_no_session_behind(

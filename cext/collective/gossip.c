@@ -55,6 +55,9 @@ static moo_err move(moo_group *group, struct range range, bool sends,
     moo_err err =
         sends ? mooi_pipe_send(&ring->links.to[link], parts, count, &n)
               : mooi_pipe_receive(&ring->links.from[link], parts, count, &n);
+    if (!err)
+        mooi_pipe_sum(sends ? &ring->links.to[link] : &ring->links.from[link],
+                      parts, n);
     *done += (uint32_t)n;
     *moved |= n > 0;
     if (!sends && !n)

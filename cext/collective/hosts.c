@@ -45,6 +45,7 @@ void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,
         const struct mooi_member *member = &members[view->slots[r]];
         hosts->of[r] = (uint8_t)host_of(hosts, view, r, members);
         hosts->transports &= member->transports;
+        hosts->checks |= member->checks;
         hosts->apart |= !same_name(first, member);
     }
     for (uint32_t host = 0; host < hosts->count; host++) {

@@ -37,8 +37,9 @@
 #include "transport/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
-#define SEGMENT_VERSION 2u
+#define SEGMENT_VERSION 3u
 #define FATES 256 /* more than members: each abort but a timeout removes one */
+#define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
 #define STEP_BITS 24
 #define STEP_LAST ((1ull << STEP_BITS) - 1)
 #define SMALL_BYTES ((size_t)256 << 10) /* one member's bytes, single step */
@@ -88,6 +89,7 @@ struct mooi_member {
     uint64_t id;      /* the runtime's process id */
     uint64_t join_no; /* 1, 2, …; rank order */
     uint32_t transports;           /* that it allows */
+    bool checks;                   /* it wants checksums, see pipe.h */
     uint8_t host[MOOI_HOST_BYTES]; /* equal: shared memory, if both allow */
 };
 
@@ -117,6 +119,8 @@ struct mooi_cell {
     _Atomic uint32_t bell;                 /* futex */
     _Alignas(64) struct mooi_signature signature[2]; /* by seq parity */
     struct mooi_post post;
+    _Atomic uint64_t carrier; /* a leader's, once connected: see links.c */
+    _Atomic uint32_t sums[MOOI_LINKS]; /* a leader's: of what it has sent */
 };
 
 struct mooi_segment {
@@ -184,6 +188,7 @@ struct mooi_hosts {
     uint32_t count, mine;
     uint32_t transports;              /* that all members allow */
     bool apart; /* some have other names: it is not one machine by force */
+    bool checks; /* some want checksums, so all make them */
     uint8_t of[MOO_GROUP_MAX];        /* by rank */
     uint8_t order[MOO_GROUP_MAX];     /* ranks, by host, then rank */
     uint8_t start[MOO_GROUP_MAX + 1]; /* by host: its first place in order */
@@ -199,6 +204,7 @@ struct moo_group {
     uint64_t id;
     double timeout;
     uint32_t transports;
+    bool checks;
     uint8_t host[MOOI_HOST_BYTES];
     char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
     /* the runner's: one thread at a time, see work.c */
@@ -276,6 +282,12 @@ static inline unsigned char *mooi_small_buffer(moo_group *group,
     return mooi_bulk_buffer(group, rank) - 2 * SMALL_BYTES +
            (work->seq & 1) * SMALL_BYTES;
 }
+
+/* ---- links.c ---- */
+
+/* What this member's host sends large tensors by, a MOO_TRANSPORT_… bit; 0: it
+ * is not connected in this epoch. Mutex held. */
+uint32_t mooi_carrier(const moo_group *group);
 
 /* ---- shm.c ---- */
 

@@ -26,6 +26,31 @@ uint32_t mooi_link_origin(const moo_group *group, uint32_t i)
     return mooi_leader(hosts, before % hosts->count);
 }
 
+/* ---- what carries the bytes, for those who ask ---- */
+
+/* The epoch, and one MOO_TRANSPORT_… bit. */
+#define CARRIER_BITS 8
+
+void mooi_carrier_tell(moo_group *group)
+{
+    const struct mooi_links *links = &group->ring->links;
+    uint64_t bit = links->bulk_to ? MOO_TRANSPORT_OFI : MOO_TRANSPORT_TCP;
+    atomic_store(&group->segment->cells[group->slot].carrier,
+                 (uint64_t)links->epoch << CARRIER_BITS | bit);
+}
+
+uint32_t mooi_carrier(const moo_group *group)
+{
+    const struct mooi_hosts *hosts = &group->hosts;
+    if (hosts->count < 2)
+        return hosts->count ? MOO_TRANSPORT_SHM : 0;
+    uint32_t slot = group->view.slots[mooi_leader(hosts, hosts->mine)];
+    uint64_t word = atomic_load(&group->segment->cells[slot].carrier);
+    return word >> CARRIER_BITS == group->view.epoch
+               ? (uint32_t)(word & ((1u << CARRIER_BITS) - 1))
+               : 0;
+}
+
 /* ---- the end ---- */
 
 void mooi_ring_hang_up(moo_group *group)
@@ -99,15 +124,43 @@ moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
     }
 }
 
+/* ---- checksums ---- */
+
+/* They go through the segment, like the fate that depends on them. */
+moo_err mooi_links_check(moo_group *group, moo_work *work)
+{
+    struct mooi_cell *cells = group->segment->cells;
+    const struct mooi_links *links = &group->ring->links;
+    uint64_t target = mooi_base_of(work) + STEP_LAST - 1;
+    if (!group->hosts.checks)
+        return MOO_OK;
+    for (uint32_t i = 0; i < links->count; i++)
+        atomic_store(&cells[group->slot].sums[i], links->to[i].sum);
+    mooi_publish(group, RINGED, target);
+    for (uint32_t i = 0; i < links->count; i++) {
+        uint32_t rank = mooi_link_origin(group, i);
+        uint32_t slot = group->view.slots[rank];
+        moo_err err = mooi_links_await(group, work, rank, RINGED, target);
+        if (err)
+            return err;
+        if (atomic_load(&cells[slot].sums[i]) != links->from[i].sum)
+            return cut(group, work, rank);
+    }
+    return MOO_OK;
+}
+
 /* ---- the ring's bytes ---- */
 
 moo_err mooi_links_send(struct mooi_links *links, const struct iovec *parts,
                         int count, size_t *moved)
 {
-    return links->bulk_to
-               ? mooi_bulk_send(links->bulk_to, &links->to[0], parts, count,
-                                moved)
-               : mooi_pipe_send(&links->to[0], parts, count, moved);
+    if (links->bulk_to)
+        return mooi_bulk_send(links->bulk_to, &links->to[0], parts, count,
+                              moved);
+    moo_err err = mooi_pipe_send(&links->to[0], parts, count, moved);
+    if (!err)
+        mooi_pipe_sum(&links->to[0], parts, *moved);
+    return err;
 }
 
 bool mooi_links_flushed(struct mooi_links *links, moo_err *err)
@@ -127,6 +180,8 @@ moo_err mooi_links_receive(struct mooi_links *links,
     moo_err err = mooi_pipe_receive(&links->from[0], parts, count, moved);
     if (!err && !*moved)
         mooi_pipe_expect(&links->from[0], rest);
+    else if (!err)
+        mooi_pipe_sum(&links->from[0], parts, *moved);
     return err;
 }
 

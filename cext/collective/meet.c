@@ -187,7 +187,7 @@ static moo_err step_call(moo_group *group, uint32_t i)
     }
     err = mooi_handshake_step(&call->proof.handshake, call->proof.fd);
     if (!err) {
-        mooi_pipe_open(&links->to[i], call->proof.fd);
+        mooi_pipe_open(&links->to[i], call->proof.fd, group->hosts.checks);
         call->proof.fd = -1;
         mooi_dial_end(&call->dial);
     } else if (err != MOO_ETIMEOUT) { /* somebody else answered there */
@@ -230,7 +230,8 @@ static void welcome(moo_group *group, struct proof *proof)
         drop(proof);
         return;
     }
-    mooi_pipe_open(&links->from[hello->index], proof->fd);
+    mooi_pipe_open(&links->from[hello->index], proof->fd,
+                   group->hosts.checks);
     proof->fd = -1;
 }
 
@@ -384,6 +385,7 @@ static moo_err make(moo_group *group, moo_work *work)
     if (err || (err = open_bulk(group, work)))
         return err;
     mooi_contact_end(links);
+    mooi_carrier_tell(group);
     return MOO_OK;
 }
 

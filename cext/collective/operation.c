@@ -166,7 +166,8 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
     if (why == FATE_CUT)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  fate->witness == work->outcome.rank
-                     ? "rank %u lacked memory or sockets"
+                     ? "rank %u lacked memory or sockets, or cannot listen "
+                       "where it was told to"
                      : "the connection between rank %u and rank %u failed",
                  (unsigned)fate->witness, (unsigned)work->outcome.rank);
     if (why == FATE_NO_WAY)

@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/crc32c.h"
+
 /* In seconds: nothing came, ask; ask so often; give up after so many. */
 #define IDLE_S 1
 #define ASK_S 1
@@ -20,10 +22,11 @@
 #define SILENT_MS 1500
 #define EXPECT_MOST (256 << 10)
 
-void mooi_pipe_open(struct mooi_pipe *pipe, int fd)
+void mooi_pipe_open(struct mooi_pipe *pipe, int fd, bool checks)
 {
     static const int on = 1, idle = IDLE_S, ask = ASK_S, times = ASK_TIMES;
-    *pipe = (struct mooi_pipe){.fd = fd, .expected = 1};
+    *pipe = (struct mooi_pipe){
+        .fd = fd, .expected = 1, .checks = checks};
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &ask, sizeof ask);
@@ -49,6 +52,18 @@ moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
 {
     moo_err err = mooi_socket_receive(pipe->fd, parts, count, moved);
     return err == MOO_ETIMEOUT ? MOO_OK : err;
+}
+
+void mooi_pipe_sum(struct mooi_pipe *pipe, const struct iovec *parts,
+                   size_t moved)
+{
+    if (!pipe->checks)
+        return;
+    for (; moved; parts++) {
+        size_t part = moved < parts->iov_len ? moved : parts->iov_len;
+        pipe->sum = mooi_crc32c(pipe->sum, parts->iov_base, part);
+        moved -= part;
+    }
 }
 
 void mooi_pipe_prepare(struct mooi_pipe *pipe)

@@ -16,11 +16,13 @@ struct mooi_pipe {
     int fd; /* -1: none */
     bool short_queue;
     int expected; /* bytes that make it ready to receive */
+    bool checks;  /* keep `sum`, a CRC32C */
+    uint32_t sum; /* of all tensor bytes that it has moved so far */
     struct mooi_silence silence;
 };
 
 /* Take over a connected socket. */
-void mooi_pipe_open(struct mooi_pipe *pipe, int fd);
+void mooi_pipe_open(struct mooi_pipe *pipe, int fd, bool checks);
 void mooi_pipe_close(struct mooi_pipe *pipe);
 
 /* Send, or receive, what goes at once; *moved bytes. MOO_OK also if that is
@@ -29,6 +31,10 @@ moo_err mooi_pipe_send(struct mooi_pipe *pipe, const struct iovec *parts,
                        int count, size_t *moved);
 moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
                           int count, size_t *moved);
+
+/* The first `moved` bytes of `parts` were tensors': count them in the sum. */
+void mooi_pipe_sum(struct mooi_pipe *pipe, const struct iovec *parts,
+                   size_t moved);
 
 /* Many bytes are about to be sent. */
 void mooi_pipe_prepare(struct mooi_pipe *pipe);

@@ -52,8 +52,8 @@ static moo_err conclude(moo_group *group, moo_work *work)
 {
     const struct mooi_hosts *hosts = &group->hosts;
     uint64_t target = mooi_base_of(work) + STEP_LAST;
-    moo_err err = MOO_OK;
-    if (mooi_leads(group))
+    moo_err err = mooi_leads(group) ? mooi_links_check(group, work) : MOO_OK;
+    if (!err && mooi_leads(group))
         mooi_publish(group, RINGED, target);
     for (uint32_t i = 0; !err && i < hosts->count; i++) {
         uint32_t host = (hosts->mine + i) % hosts->count;

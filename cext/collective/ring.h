@@ -28,8 +28,6 @@
 #include "bulk.h"
 #include "pipe.h"
 
-#define MOOI_LINKS 6 /* 1 << 6 == MOO_GROUP_MAX */
-
 /* ---- meet.c, links.c ---- */
 
 struct mooi_links {
@@ -49,6 +47,10 @@ struct mooi_links {
  * to the same conclusion. */
 moo_err mooi_links_make(moo_group *group, moo_work *work);
 
+/* The connections of this epoch stand: let the members of this host know what
+ * its large tensors go by. */
+void mooi_carrier_tell(moo_group *group);
+
 /* Give up what is being connected. Harmless if nothing is. */
 void mooi_contact_end(struct mooi_links *links);
 
@@ -67,6 +69,11 @@ moo_err mooi_links_receive(struct mooi_links *links,
 /* Whether all that was sent has left, as far as it is up to us. *err: not
  * MOO_OK if the connection is gone. */
 bool mooi_links_flushed(struct mooi_links *links, moo_err *err);
+
+/* Leader, whose bytes have all been sent and received: if anybody wants
+ * checksums, wait for those of the others, and see that they are ours.
+ * MOO_EPEER: one is not, and `work` was aborted. As mooi_links_await. */
+moo_err mooi_links_check(moo_group *group, moo_work *work);
 
 /* As mooi_await_rank, with an eye on the connections. */
 moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,

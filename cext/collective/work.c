@@ -69,6 +69,7 @@ static moo_err take_options(moo_group *group, const moo_group_options *options)
     const char *bind = options && options->bind ? options->bind : "";
     group->transports = options && options->transports ? options->transports
                                                        : ALL_TRANSPORTS;
+    group->checks = options && options->checksum;
     mooi_host_name(options && options->host ? options->host : "", group->host);
     if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
         strlen(bind) >= sizeof group->bind ||
@@ -391,6 +392,8 @@ void moo_group_describe(moo_group *group, moo_group_info *info)
 {
     pthread_mutex_lock(&group->mutex);
     *info = group->info;
+    info->hosts = group->hosts.count;
+    info->transport = mooi_carrier(group);
     pthread_mutex_unlock(&group->mutex);
 }
 

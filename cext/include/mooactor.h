@@ -391,6 +391,9 @@ typedef struct {
     uint32_t pending; /* operations of this member not finished yet */
     uint64_t operations, bytes, failures;
     double waited_s; /* time asleep, waiting for other members */
+    uint32_t hosts;     /* that the members are on, as the group sees it */
+    uint32_t transport; /* MOO_TRANSPORT_…: what this member's host sends large
+                           tensors by in this epoch; 0: not connected yet */
 } moo_group_info;
 
 /* The size that the shared segment of a group must have. Sparse: only what
@@ -404,6 +407,9 @@ typedef struct {
                             shares memory with nobody. */
     const char *bind;    /* a numeric address, "*" for all, NULL: all, but this
                             machine's own if all members have one name */
+    int checksum;        /* CRC32C of what members send over TCP: nothing that
+                            arrived otherwise than it was sent succeeds. One
+                            member that wants it is enough. */
 } moo_group_options;
 
 /* Join the group that lives in the segment `fd`, which stays the caller's.

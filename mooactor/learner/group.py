@@ -21,6 +21,7 @@ from mooactor.learner.work import Work
 from mooactor.process.runtime import current_runtime
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Info, SharedGroup, SharedWork
+from mooactor.tensors.transports import name_of
 
 T = TypeVar("T")
 Reduction = Literal["sum", "mean", "min", "max", "product"]
@@ -135,9 +136,18 @@ class LearnerGroup:
         found = enumerate(self._member().members())
         return [Member(rank, pid, process_id) for rank, (pid, process_id) in found]
 
-    def statistics(self) -> dict[str, float]:
-        """Counts since joining: operations, bytes, failures, and seconds asleep."""
-        return dict(self._info()._asdict())
+    @property
+    def transport(self) -> str | None:
+        """What this host's large tensors go by: ``"shm"`` if all members share
+        memory, else ``"ofi"`` or ``"tcp"``. None until the first operation of an epoch
+        has made the connections."""
+        return name_of(self._info().transport)
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts since joining: operations, bytes, failures, and seconds asleep; how
+        many hosts the members are on, and the `transport`."""
+        info = self._info()
+        return {**info._asdict(), "transport": name_of(info.transport)}
 
     # -- what they do together ---------------------------------------------
 
@@ -243,7 +253,7 @@ class LearnerGroup:
         info = self._info()
         return (
             f"<LearnerGroup {self.name!r}, rank {info.rank} of {info.size}, "
-            f"epoch {info.epoch}>"
+            f"epoch {info.epoch}, {_way(info)}>"
         )
 
     def __reduce__(self) -> Any:
@@ -307,6 +317,12 @@ class LearnerGroup:
         return Work(self.name, label, works, result, finish, self._member().start)
 
 
+def _way(info: Info) -> str:
+    """How the members reach each other, for a reader."""
+    transport = name_of(info.transport) or "not connected yet"
+    return transport if info.hosts < 2 else f"{info.hosts} hosts, {transport}"
+
+
 def _join(
     fd: int, name: str, process_id: int, min_size: int, timeout: float
 ) -> SharedGroup:
@@ -314,7 +330,7 @@ def _join(
         raise ValueError(
             f"min_size is 1 to 64 and timeout positive, not {min_size} and {timeout}"
         )
-    transports = collective.transport_mask(str(current_runtime().network))
+    network = current_runtime().network
     host = os.environ.get("MOOACTOR_HOST_ID", "")
     try:
         return SharedGroup(
@@ -323,13 +339,13 @@ def _join(
             min_size,
             timeout,
             host=host,
-            transports=transports,
-            bind=os.environ.get("MOOACTOR_BIND"),
+            transports=collective.transport_mask(str(network)),
+            bind=network.bind,
+            checksum=network.checksum,
         )
     except ValueError:
         raise ValueError(
-            f"learner group {name!r} exists with another min_size than {min_size}, or "
-            "MOOACTOR_BIND is no numeric address"
+            f"learner group {name!r} exists with another min_size than {min_size}"
         ) from None
     except OSError as error:
         raise InternalError(f"cannot map learner group {name!r}: {error}") from error

@@ -64,6 +64,8 @@ class Info(NamedTuple):
     bytes: int
     failures: int
     waited_s: float
+    hosts: int
+    transport: int
 
 
 class Outcome(NamedTuple):
@@ -122,6 +124,7 @@ class SharedGroup:
         host: str = "",
         transports: int = 0,
         bind: str | None = None,
+        checksum: bool = False,
     ) -> None:
         """Join, without waiting for others. `fd` stays the caller's.
 
@@ -131,6 +134,7 @@ class SharedGroup:
           bind: a numeric address to listen on when members are on several hosts,
             "*" for all; by default all, but only this machine's own if all
             members are on one host that may not use shared memory.
+          checksum: see that what goes over TCP arrives as it was sent.
 
         Raises:
           ValueError: the group has another `min_size`, or `bind` is no address.
@@ -147,6 +151,7 @@ class SharedGroup:
         )
         options.host, options.bind = kept
         options.transports = transports
+        options.checksum = checksum
         err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, out)
         if err:
             raise _error(err)

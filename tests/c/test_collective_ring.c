@@ -3,8 +3,92 @@
  * Learner groups on several hosts: the same cases as on one, over connections
  * of this machine.
  */
+#include <fcntl.h>
+#include <sys/socket.h>
+
 #include "collective_cases.h"
 #include "collective/bulk.h"
+#include "collective/ring.h"
+
+/* ---- checksums ---- */
+
+#define SPOILED 100000 /* which byte */
+
+struct detour {
+    int from, to;
+    pthread_t thread; /* ends with the connection */
+};
+
+/* Pass on what comes, with one bit changed, until the end. */
+static void *pass_on(void *argument)
+{
+    struct detour *detour = argument;
+    unsigned char bytes[4096];
+    size_t passed = 0;
+    ssize_t n;
+    while ((n = read(detour->from, bytes, sizeof bytes)) > 0) {
+        if (passed <= SPOILED && passed + (size_t)n > SPOILED)
+            bytes[SPOILED - passed] ^= 4;
+        passed += (size_t)n;
+        for (ssize_t done = 0, more; done < n; done += more)
+            if ((more = send(detour->to, bytes + done, (size_t)(n - done),
+                             MSG_NOSIGNAL)) < 0)
+                goto end;
+    }
+end:
+    close(detour->from);
+    close(detour->to);
+    return NULL;
+}
+
+/* Have what rank 0 sends from now on, in this epoch, take a way that spoils
+ * a byte. */
+static void spoil(moo_group *group, struct detour *detour)
+{
+    struct mooi_pipe *pipe = &group->ring->links.to[0];
+    int ends[2], flags = fcntl(pipe->fd, F_GETFL);
+    CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
+    CHECK(!fcntl(ends[0], F_SETFL, O_NONBLOCK));
+    CHECK(!fcntl(pipe->fd, F_SETFL, flags & ~O_NONBLOCK));
+    detour->from = ends[1];
+    detour->to = pipe->fd;
+    pipe->fd = ends[0];
+    CHECK(!pthread_create(&detour->thread, NULL, pass_on, detour));
+}
+
+static void a_changed_byte_fails_the_operation_for_all(moo_group *group,
+                                                       void *unused)
+{
+    const size_t elements[] = {200000};
+    struct list list = list_new(1, elements, sizeof(float));
+    bool spoils = info_of(group).rank == 0;
+    struct detour detour = {.from = -1};
+    (void)unused;
+    if (spoils)
+        spoil(group, &detour);
+    moo_outcome outcome = run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32,
+                              MOO_OP_SUM, 0, &list);
+    CHECK(outcome.status == MOO_EPEER && !outcome.left);
+    CHECK(strstr(outcome.text, "the connection between rank "));
+    CHECK_OK(run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_SUM, 0,
+                 &list)); /* in the next epoch, over another connection */
+    if (spoils)
+        CHECK(!pthread_join(detour.thread, NULL));
+    list_free(&list);
+}
+
+static void run_with_checksums(void)
+{
+    checksums_used = true;
+    hosts_used = 3;
+    run_all_cases(3);
+    run_all_cases(5);
+    hosts_used = 2;
+    with_ranks(2, 2, 60, a_changed_byte_fails_the_operation_for_all);
+    checksums_used = false;
+}
+
+/* ---- the same cases as on one host ---- */
 
 /* Through a fabric, by default one that stands in for those with hardware; as
  * many ranks, or 0: several numbers of them. False: there is none here. */
@@ -46,6 +130,7 @@ int main(int argc, char **argv)
         run_all_cases(shapes[s][0]);
     }
     run_odd_cases();
+    run_with_checksums();
     hosts_used = 0;
     transports_used = MOO_TRANSPORT_TCP; /* one host, no shared memory */
     run_all_cases(3);

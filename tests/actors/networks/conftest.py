@@ -21,7 +21,7 @@ for module in ("test_tensors", "test_refs", "test_streams", "test_groups"):
 
 # The quick run keeps to TCP: above the plane both go the same ways.
 NETWORKS = ("tcp", pytest.param("ofi", marks=pytest.mark.slow))
-_STAND_IN = "tcp;ofi_rxm"
+STAND_IN = "tcp;ofi_rxm"
 
 
 def obstacle(transport: str) -> str | None:
@@ -39,7 +39,7 @@ def transport(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each network in turn; where there is no RDMA, what stands in for it."""
     with pytest.MonkeyPatch.context() as patch:
         if "MOOACTOR_FABRIC" not in os.environ:
-            patch.setenv("MOOACTOR_FABRIC", _STAND_IN)
+            patch.setenv("MOOACTOR_FABRIC", STAND_IN)
         why = obstacle(request.param)
         if why is not None:
             pytest.skip(why)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from typing import Any
 
@@ -13,6 +14,11 @@ from tests.learner.member import Member, input_of
 # Nothing, one element, a few, more than one block, both sides of the threshold
 # between one step and the pipeline, and several segments with an odd end.
 ELEMENTS = [0, 1, 7, 2049, 4096, 16384, 16385, 300_007]
+
+# The members import it, not the test.
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
@@ -72,6 +78,7 @@ def _halves(group: Any, dtype_name: str) -> Any:
     return torch.equal(tensor[~nan].view(torch.int16), expected[~nan].view(torch.int16))
 
 
+@needs_torch
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_summed_in_float_and_rounded_once(
     members: Any, dtype: str
@@ -92,6 +99,7 @@ def _structures(group: Any) -> Any:
     return array.tolist()
 
 
+@needs_torch
 def test_views_dicts_and_mixed_types_are_reduced_in_place(members: Any) -> None:
     # The strided view and the whole array overlap: both see one of the two sums.
     for result in members(2).run.call(_structures).get():
@@ -122,6 +130,7 @@ def _module(group: Any) -> Any:
         )
 
 
+@needs_torch
 def test_models_are_the_same_after_a_broadcast_and_an_average(members: Any) -> None:
     results = members(4).run.call(_module).get()
     assert len(set(results)) == 1

@@ -187,7 +187,9 @@ def stats() -> dict[str, Any]:
     """This process's part in the session.
 
     Counts of calls under way, of objects held and of data that is arriving; `memory`:
-    shared memory in use, and bytes moved over networks; `peers`: for each process that
+    shared memory in use, and bytes moved over networks; `cuda`: how many CUDA tensors
+    were sent and got within the GPU (`…_shared`) and through main memory (`…_staged`),
+    and what is lent and open, empty if there were none; `peers`: for each process that
     was sent something, what data for it goes by (`transport`, None if none went yet),
     why, and the bytes.
     """

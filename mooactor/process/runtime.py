@@ -44,7 +44,7 @@ from mooactor.process.spread import Spread
 from mooactor.process.supervised import cause_of
 from mooactor.process.values import Values, number_of, pair_of
 from mooactor.tensors.plane import DataPlane
-from mooactor.tensors.public import set_current
+from mooactor.tensors.public import cuda_statistics, set_current
 
 _DEATH_GRACE_S = 0.008
 
@@ -452,6 +452,7 @@ class Runtime:
             "links": len(self._links),
             "transport": str(self.network),
             "memory": {} if self.closed else self.plane.statistics(),
+            "cuda": cuda_statistics(),
             "peers": [] if self.closed else self._peers(),
         }
 

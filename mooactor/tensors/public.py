@@ -39,6 +39,13 @@ def current() -> DataPlane | None:
     return _current
 
 
+def cuda_statistics() -> dict[str, int]:
+    """What went which way of this process's CUDA tensors; empty if none came by."""
+    cuda = sys.modules.get("mooactor.tensors.cuda")  # imported with the first of them
+    count = getattr(cuda, "statistics", None)
+    return {} if count is None else count()
+
+
 @overload
 def empty(
     shape: int | Sequence[int],

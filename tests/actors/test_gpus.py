@@ -29,6 +29,13 @@ class Sees:
         with open(f"/proc/{os.getppid()}/maps") as maps:
             return maps.read()
 
+    def cuda_counts(self, *, used: bool) -> dict[str, int]:
+        """What `moo.stats` says of CUDA tensors, before and after the first."""
+        if used:
+            import mooactor.tensors.cuda  # noqa: F401
+        found: dict[str, int] = moo.stats()["cuda"]
+        return found
+
     def in_its_place(self) -> str | None:
         """What an actor that this one starts gets."""
         other: Any = moo.on(Sees, num_gpus=1).spawn()
@@ -105,3 +112,10 @@ def test_the_process_that_forks_actors_never_loads_the_driver(two_gpus: None) ->
     maps = moo.spawn(Sees).parents_maps()
     assert "libtorch" in maps
     assert "libcuda.so" not in maps
+
+
+def test_what_went_which_way_is_counted_where_cuda_is_used(spawn: Any) -> None:
+    assert spawn(Sees).cuda_counts(used=False) == {}
+    pytest.importorskip("torch")
+    ways = ("sent_shared", "sent_staged", "got_shared", "got_staged")
+    assert spawn(Sees).cuda_counts(used=True) == dict.fromkeys(ways, 0)

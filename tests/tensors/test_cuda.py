@@ -69,9 +69,7 @@ class Mirror:
         return int(torch.cuda.device_count())
 
     def counts(self) -> dict[str, int]:
-        from mooactor.tensors import cuda
-
-        return cuda.statistics()
+        return counts()
 
     def average(self, name: str, value: float) -> Any:
         """With one other: in place, into `out`, and stacked."""
@@ -83,9 +81,7 @@ class Mirror:
 
 
 def counts() -> dict[str, int]:
-    from mooactor.tensors import cuda
-
-    return cuda.statistics()
+    return dict(moo.stats()["cuda"])
 
 
 @pytest.fixture(scope="module", autouse=True)

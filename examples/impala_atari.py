@@ -549,7 +549,8 @@ class Learner:
         self.gradients.zero_()
         loss, facts = impala_loss(self.network, batch.to(self.device), self.plan.config)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._sum_gradients()
+        if self.group is not None:
+            self.group.allreduce([self.gradients], op="sum").wait()
         norm = self.gradients.norm().item()
         if norm > self.plan.config.clip_norm:
             self.gradients.mul_(self.plan.config.clip_norm / norm)
@@ -575,16 +576,6 @@ class Learner:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.version = state["version"]
-
-    def _sum_gradients(self) -> None:
-        if self.group is None:
-            return
-        if self.device.type == "cpu":
-            self.group.allreduce([self.gradients], op="sum").wait()
-            return
-        staged = self.gradients.cpu()
-        self.group.allreduce([staged], op="sum").wait()
-        self.gradients.copy_(staged)
 
     def _next_batch(self) -> Unroll:
         wanted = self.plan.local_batch

@@ -164,12 +164,20 @@ class Caller:
             except Exception as error:
                 raise _unpicklable(link.label, args, kwargs, error) from error
         if buffers:
-            data = self._runtime.attach(data, buffers, link.process_id)
+            data = self._attached(link, data, buffers)
             flags |= envelope.ATTACHED
         if tokens:
             data = pack_tokens(tokens, data)
             flags |= envelope.REFS
         return data, flags
+
+    def _attached(self, link: Link, data: bytes, buffers: codec.Buffers) -> bytes:
+        try:
+            return self._runtime.attach(data, buffers, link.process_id)
+        except errors.ActorUnavailable as error:
+            raise errors.ActorUnavailable(
+                f"the call to {link.label} was not made: {error}", delivered=False
+            ) from None
 
     def _prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
         spread, target = self._runtime.spread, link.process_id

@@ -291,6 +291,7 @@ class Worker(abc.ABC):
                 payload = self.runtime.attach(data, buffers, job.sender)
                 flags = envelope.ATTACHED
         except errors.MooError as error:
+            error.delivered = True  # it was only the result that could not be sent
             self.reply_error(job, error)
             return
         except Exception as error:

@@ -12,105 +12,22 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mooactor as moo
+from tests.actors.networks.peers import (
+    BIG,
+    PATIENCE_S,
+    SOME,
+    Peer,
+    arriving,
+    nothing_left,
+    under_way,
+)
 from tests.conftest import eventually
-
-BIG = 256 << 20
-SOME = 1 << 20
-PATIENCE_S = 30.0
-
-
-@moo.actor
-class Peer:
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def pid(self) -> int:
-        return os.getpid()
-
-    def echo(self, value: Any = None) -> Any:
-        return value
-
-    def make(self, nbytes: int, value: int = 1) -> Any:
-        made = moo.empty(nbytes, "uint8")
-        made[...] = value
-        return made
-
-    def take(self, data: Any) -> int:
-        self.seen.append(len(data))
-        return int(data[0])
-
-    def sizes(self) -> list[int]:
-        return self.seen
-
-    def give(self, other: Any, nbytes: int) -> None:
-        other.take.tell(self.make(nbytes))
-
-    def mixed(self, n: int) -> Iterator[Any]:
-        for i in range(n):
-            yield np.full(SOME if i % 2 else 4, i, np.uint8)
-
-    def endless(self) -> Iterator[Any]:
-        while True:
-            yield self.make(BIG)
-
-    def arriving(self) -> int:
-        return int(moo.stats()["arriving"])
-
-    def fetches(self) -> int:
-        return int(moo.stats()["memory"]["fetches"])
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        try:
-            os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
-
-
-@contextmanager
-def under_way(
-    pid: int, start: Callable[[], Any], arriving: Callable[[], int]
-) -> Iterator[Any]:
-    """Within it, what `start` has begun is under way, from the process `pid`, which is
-    stopped."""
-    for _ in range(10):
-        started = start()
-        assert eventually(arriving, PATIENCE_S)
-        with stopped(pid):
-            if arriving():  # it had not just come
-                yield started
-                return
-    pytest.fail("every transfer was over at once")
-
-
-def arriving() -> int:
-    runtime().pump.try_drain()
-    return int(moo.stats()["arriving"])
-
-
-def runtime() -> Any:
-    from mooactor.process.runtime import current_runtime
-
-    return current_runtime()
-
-
-def nothing_left() -> bool:
-    runtime().pump.try_drain()
-    stats = moo.stats()
-    busy = stats["arriving"] or stats["calls_pending"] or stats["memory"]["fetches"]
-    return not busy
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@
  *   cells                how far each member has come    progress.c
  *   regions              the bytes on their way          shm.c, ring.c
  *
+ * A process joins in group.c, keeps its own copy of the view in view.c, and
+ * queues and runs operations in work.c, each by operation.c.
+ *
  * Between the members of one host the bytes go through the segment; between
  * hosts they go over connections, see ring.h.
  *
@@ -294,12 +297,23 @@ uint32_t mooi_carrier(const moo_group *group);
 /* Whether what all agree on can be done in a group of this size. */
 bool mooi_possible(moo_group *group, moo_work *work);
 
-/* ---- work.c ---- */
+/* ---- group.c ---- */
 
 /* moo_group_join with a segment that the caller has mapped, and keeps so. */
 moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
                      uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **group);
+/* The group's mutex held; lets go of it, and of the group if this was its
+ * last hold. */
+void mooi_group_rele(moo_group *group);
+
+/* ---- work.c; the group's mutex held ---- */
+
+/* Return when no thread is inside an operation, nor will be: the group's own
+ * has ended. */
+void mooi_group_stop(moo_group *group);
+/* All that is queued ends as MOO_ECLOSED. */
+void mooi_group_fail_queued(moo_group *group);
 
 /* ---- clock.c: time, processes, futexes ---- */
 
@@ -318,22 +332,25 @@ bool mooi_watch_wait(int pidfd, int timeout_ms);
 
 /* ---- membership.c ---- */
 
+/* The lock of the segment; taken over, and the segment repaired, if its holder
+ * was killed. Short: nobody blocks while holding it. */
+void mooi_segment_lock(moo_group *group);
+void mooi_segment_unlock(moo_group *group);
 struct mooi_view *mooi_current_view(struct mooi_segment *segment);
+/* The rank of a slot, or -1. */
+int mooi_rank_in(const struct mooi_view *view, uint32_t slot);
+/* Segment locked. Whether the process that took the slot lives. */
+bool mooi_slot_alive(struct mooi_segment *segment, uint32_t slot);
+/* Segment locked. The next epoch: who is left, in the old order, then
+ * newcomers if they are to be let in or nothing can run without them. */
+void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
+                     bool admit);
 /* Take a slot. Fails without a trace. */
 moo_err mooi_enter(moo_group *group);
-/* Take over the current view, if it is another than the group's. ECLOSED:
- * this member is not in it. */
-moo_err mooi_adopt(moo_group *group);
-/* Wait, within the slice, until this member is in a view of enough members.
- * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here. */
-moo_err mooi_wait_formed(moo_group *group, uint64_t seq);
 /* Give the slot back. `midway`: in the middle of an operation. */
 void mooi_exit(moo_group *group, bool midway);
-void mooi_unwatch(moo_group *group);
 /* After a barrier that lets newcomers in. */
 void mooi_admit(moo_group *group, uint64_t seq);
-/* The rank of a member whose process is dead, or -1. */
-int mooi_find_dead(moo_group *group);
 /* Decide the fate of operation `seq`, if it is open. */
 void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank);
@@ -348,6 +365,19 @@ static inline enum mooi_reason mooi_reason_of(uint64_t word)
 {
     return (enum mooi_reason)((word >> 16) & 0xff);
 }
+
+/* ---- view.c ---- */
+
+/* Take over the current view, if it is another than the group's. ECLOSED:
+ * this member is not in it. */
+moo_err mooi_adopt(moo_group *group);
+/* Wait, within the slice, until this member is in a view of enough members.
+ * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here. */
+moo_err mooi_wait_formed(moo_group *group, uint64_t seq);
+/* The rank of a member whose process is dead, or -1. */
+int mooi_find_dead(moo_group *group);
+/* Let go of what mooi_adopt opened to watch the members. */
+void mooi_unwatch(moo_group *group);
 
 /* ---- hosts.c ---- */
 

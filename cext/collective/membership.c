@@ -21,7 +21,6 @@
  */
 #include <sched.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
 #include "transport/handshake.h"
@@ -38,7 +37,7 @@ static bool owner_dead(uint64_t word)
 
 static void repair(moo_group *group);
 
-static void lock(moo_group *group)
+void mooi_segment_lock(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
     for (int tries = 0;; tries++) {
@@ -61,7 +60,7 @@ static void lock(moo_group *group)
     }
 }
 
-static void unlock(moo_group *group)
+void mooi_segment_unlock(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
     atomic_store(&segment->lock, 0);
@@ -74,7 +73,7 @@ struct mooi_view *mooi_current_view(struct mooi_segment *segment)
     return &segment->views[atomic_load(&segment->epoch) & 1];
 }
 
-static int rank_in(const struct mooi_view *view, uint32_t slot)
+int mooi_rank_in(const struct mooi_view *view, uint32_t slot)
 {
     for (uint32_t rank = 0; rank < view->size; rank++)
         if (view->slots[rank] == slot)
@@ -82,8 +81,7 @@ static int rank_in(const struct mooi_view *view, uint32_t slot)
     return -1;
 }
 
-/* Lock held. */
-static bool slot_alive(struct mooi_segment *segment, uint32_t slot)
+bool mooi_slot_alive(struct mooi_segment *segment, uint32_t slot)
 {
     struct mooi_member *member = &segment->members[slot];
     return atomic_load(&member->state) == MEMBER_TAKEN &&
@@ -98,7 +96,7 @@ static int next_newcomer(struct mooi_segment *segment, uint64_t after)
         struct mooi_member *member = &segment->members[slot];
         if (atomic_load(&member->state) != MEMBER_TAKEN ||
             member->join_no <= after ||
-            rank_in(mooi_current_view(segment), slot) >= 0)
+            mooi_rank_in(mooi_current_view(segment), slot) >= 0)
             continue;
         if (next < 0 || member->join_no < segment->members[next].join_no)
             next = (int)slot;
@@ -109,15 +107,13 @@ static int next_newcomer(struct mooi_segment *segment, uint64_t after)
 static void append_alive(struct mooi_segment *segment, struct mooi_view *view,
                          uint32_t slot)
 {
-    if (slot_alive(segment, slot))
+    if (mooi_slot_alive(segment, slot))
         view->slots[view->size++] = (uint16_t)slot;
     else
         atomic_store(&segment->members[slot].state, MEMBER_FREE);
 }
 
-/* Lock held. The next epoch: who is left, in the old order, then newcomers
- * if they are to be let in or nothing can run without them. */
-static void transition(struct mooi_segment *segment, uint64_t first_seq,
+void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
                        bool admit)
 {
     struct mooi_view *old = mooi_current_view(segment);
@@ -153,7 +149,7 @@ static void repair(moo_group *group)
             last = word >> 24;
     }
     if (last && last >= mooi_current_view(segment)->first_seq)
-        transition(segment, last + 1, false);
+        mooi_transition(segment, last + 1, false);
 }
 
 /* ---- fates ---- */
@@ -199,32 +195,32 @@ static bool abort_locked(struct mooi_segment *segment, uint64_t seq,
     fate->witness = witness;
     if (!decide(segment, seq, why, rank))
         return false;
-    transition(segment, seq + 1, false);
+    mooi_transition(segment, seq + 1, false);
     return true;
 }
 
 void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank)
 {
-    lock(group);
+    mooi_segment_lock(group);
     abort_locked(group->segment, seq, why, rank, group->rank);
-    unlock(group);
+    mooi_segment_unlock(group);
     mooi_ring_all(group->segment);
 }
 
 void mooi_admit(moo_group *group, uint64_t seq)
 {
-    lock(group);
+    mooi_segment_lock(group);
     if (mooi_current_view(group->segment)->first_seq <= seq)
-        transition(group->segment, seq + 1, true);
-    unlock(group);
+        mooi_transition(group->segment, seq + 1, true);
+    mooi_segment_unlock(group);
     mooi_ring_all(group->segment);
 }
 
 void mooi_settle(moo_group *group)
 {
-    lock(group);
-    unlock(group);
+    mooi_segment_lock(group);
+    mooi_segment_unlock(group);
 }
 
 /* ---- coming and going ---- */
@@ -246,7 +242,7 @@ static moo_err check_segment(moo_group *group)
     if (segment->min_size == group->min_size)
         return MOO_OK;
     for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (slot_alive(segment, slot))
+        if (mooi_slot_alive(segment, slot))
             return MOO_EINVAL;
     segment->min_size = group->min_size; /* nobody is here: a new group */
     return MOO_OK;
@@ -257,8 +253,8 @@ static int find_slot(struct mooi_segment *segment)
 {
     struct mooi_view *view = mooi_current_view(segment);
     for (int slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (rank_in(view, (uint32_t)slot) < 0 &&
-            !slot_alive(segment, (uint32_t)slot))
+        if (mooi_rank_in(view, (uint32_t)slot) < 0 &&
+            !mooi_slot_alive(segment, (uint32_t)slot))
             return slot;
     return -1;
 }
@@ -284,7 +280,7 @@ static moo_err take_slot(moo_group *group)
     atomic_store(&member->state, MEMBER_TAKEN);
     group->slot = (uint32_t)slot;
     if (view->size < segment->min_size)
-        transition(segment, view->first_seq ? view->first_seq : 1, true);
+        mooi_transition(segment, view->first_seq ? view->first_seq : 1, true);
     else
         atomic_fetch_add(&segment->joining, 1);
     return MOO_OK;
@@ -292,11 +288,11 @@ static moo_err take_slot(moo_group *group)
 
 moo_err mooi_enter(moo_group *group)
 {
-    lock(group);
+    mooi_segment_lock(group);
     moo_err err = check_segment(group);
     if (!err)
         err = take_slot(group);
-    unlock(group);
+    mooi_segment_unlock(group);
     mooi_ring_all(group->segment);
     return err;
 }
@@ -322,137 +318,16 @@ static void exit_running(moo_group *group, uint32_t rank, bool midway)
 void mooi_exit(moo_group *group, bool midway)
 {
     struct mooi_segment *segment = group->segment;
-    lock(group);
+    mooi_segment_lock(group);
     struct mooi_view *view = mooi_current_view(segment);
-    int rank = rank_in(view, group->slot);
+    int rank = mooi_rank_in(view, group->slot);
     atomic_store(&segment->members[group->slot].state, MEMBER_FREE);
     if (rank < 0)
         atomic_fetch_sub(&segment->joining, 1);
     else if (view->size < segment->min_size)
-        transition(segment, view->first_seq, true);
+        mooi_transition(segment, view->first_seq, true);
     else
         exit_running(group, (uint32_t)rank, midway);
-    unlock(group);
+    mooi_segment_unlock(group);
     mooi_ring_all(segment);
-}
-
-/* ---- the group's own copy of the view ---- */
-
-static void watch_close(struct mooi_watch *watch)
-{
-    if (watch->join_no && watch->pidfd >= 0)
-        close(watch->pidfd);
-    watch->join_no = 0;
-}
-
-static void watch_members(moo_group *group,
-                          const struct mooi_member members[MOO_GROUP_MAX])
-{
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++) {
-        struct mooi_watch *watch = &group->watch[slot];
-        const struct mooi_member *member = &members[slot];
-        bool wanted = slot != group->slot && rank_in(&group->view, slot) >= 0;
-        if (!wanted || watch->join_no != member->join_no)
-            watch_close(watch);
-        if (!wanted || watch->join_no)
-            continue;
-        watch->pidfd = mooi_watch_open(member->pid, member->start);
-        watch->join_no = member->join_no;
-    }
-}
-
-void mooi_unwatch(moo_group *group)
-{
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        watch_close(&group->watch[slot]);
-}
-
-moo_err mooi_adopt(moo_group *group)
-{
-    struct mooi_segment *segment = group->segment;
-    struct mooi_member members[MOO_GROUP_MAX];
-    if (atomic_load(&segment->epoch) == group->view.epoch)
-        return MOO_OK;
-    lock(group);
-    struct mooi_view view = *mooi_current_view(segment);
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        members[slot] = segment->members[slot];
-    unlock(group);
-    int rank = rank_in(&view, group->slot);
-    if (rank < 0)
-        return MOOI_PENDING;
-
-    if (!group->view.epoch) /* a newcomer: all before is not its business */
-        group->seq = view.first_seq - 1;
-    pthread_mutex_lock(&group->mutex);
-    group->view = view;
-    group->rank = (uint32_t)rank;
-    mooi_hosts_find(&group->hosts, &view, group->rank, members);
-    group->algorithms = group->hosts.count > 1 ? &mooi_ring_collective
-                                               : &mooi_shm_collective;
-    group->info.rank = group->rank;
-    group->info.size = view.size;
-    group->info.epoch = view.epoch;
-    for (uint32_t i = 0; i < view.size; i++) {
-        group->pids[i] = members[view.slots[i]].pid;
-        group->ids[i] = members[view.slots[i]].id;
-    }
-    pthread_mutex_unlock(&group->mutex);
-    watch_members(group, members);
-    mooi_tune(group);
-    return MOO_OK;
-}
-
-int mooi_find_dead(moo_group *group)
-{
-    for (uint32_t rank = 0; rank < group->view.size; rank++) {
-        struct mooi_watch *watch = &group->watch[group->view.slots[rank]];
-        if (rank == group->rank || watch->pidfd == -2)
-            continue;
-        if (watch->pidfd < 0 || mooi_watch_dead(watch->pidfd))
-            return (int)rank;
-    }
-    return -1;
-}
-
-/* Nothing runs: let the dead go and newcomers in. Or nobody of the current
- * view lives any more: the newcomers are the group from now on. */
-static void reform_idle(moo_group *group)
-{
-    struct mooi_segment *segment = group->segment;
-    lock(group);
-    struct mooi_view *view = mooi_current_view(segment);
-    uint64_t first = view->first_seq;
-    uint32_t alive = 0;
-    for (uint32_t rank = 0; rank < view->size; rank++)
-        alive += slot_alive(segment, view->slots[rank]);
-    for (uint32_t i = 0; alive == 0 && i < MOO_GROUP_MAX; i++) {
-        uint64_t seq = atomic_load(&segment->cells[i].counter[PUT]);
-        first = (seq >> STEP_BITS) + 2 > first ? (seq >> STEP_BITS) + 2 : first;
-    }
-    bool change = view->size < segment->min_size && alive < view->size;
-    if (change || alive == 0)
-        transition(segment, first, true);
-    unlock(group);
-    if (change || alive == 0)
-        mooi_ring_all(segment);
-}
-
-moo_err mooi_wait_formed(moo_group *group, uint64_t seq)
-{
-    struct mooi_cell *cell = &group->segment->cells[group->slot];
-    uint64_t word;
-    for (;;) {
-        uint32_t bell = atomic_load(&cell->bell);
-        moo_err err = mooi_adopt(group);
-        if (seq && mooi_fate(group, seq, &word)) /* before the size: a view */
-            return MOO_EPEER; /* too small may be what followed from it */
-        if (!err && group->view.size >= group->min_size)
-            return MOO_OK;
-        double left = group->slice_end - mooi_now();
-        if (left <= 0 || group->closing ||
-            !mooi_futex_wait(&cell->bell, bell, left < POLL_S ? left : POLL_S))
-            return MOOI_PENDING;
-        reform_idle(group);
-    }
 }

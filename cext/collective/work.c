@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * work.c: the public face of a group: its queue, and who runs it.
+ * work.c: the queue of a group, and who runs it.
  *
  * Operations run in the order queued, one at a time. The *runner* is whoever
  * runs the first of them: a thread that waits for a work, which costs no
@@ -10,119 +10,12 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
-#include "ring.h"
 
 #define THREAD_SLICE_S 3600.0
-
-uint64_t moo_group_segment_bytes(void)
-{
-    return HEADER_BYTES + (uint64_t)MOO_GROUP_MAX * REGION_BYTES;
-}
-
-/* ---- joining ---- */
-
-static moo_err map_segment(int fd, struct mooi_segment **out)
-{
-    size_t bytes = moo_group_segment_bytes();
-    struct stat status;
-    void *start;
-    if (fstat(fd, &status))
-        return MOO_ESYS;
-    if ((uint64_t)status.st_size < bytes)
-        return MOO_EINVAL;
-    start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (start == MAP_FAILED)
-        return MOO_ESYS;
-    *out = start;
-    return MOO_OK;
-}
-
-static void unmap_segment(struct mooi_segment *segment)
-{
-    munmap(segment, moo_group_segment_bytes());
-}
-
-static void init_locks(moo_group *group)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&group->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    pthread_mutex_init(&group->mutex, NULL);
-}
-
-#define ALL_TRANSPORTS \
-    (MOO_TRANSPORT_SHM | MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP)
-
-static moo_err take_options(moo_group *group, const moo_group_options *options)
-{
-    struct mooi_address address;
-    const char *bind = options && options->bind ? options->bind : "";
-    group->transports = options && options->transports ? options->transports
-                                                       : ALL_TRANSPORTS;
-    group->checks = options && options->checksum;
-    mooi_host_name(options && options->host ? options->host : "", group->host);
-    if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
-        strlen(bind) >= sizeof group->bind ||
-        (*bind && strcmp(bind, "*") && mooi_address_parse(bind, 0, &address)))
-        return MOO_EINVAL;
-    strcpy(group->bind, bind);
-    return MOO_OK;
-}
-
-moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
-                     uint32_t min_size, double timeout_s,
-                     const moo_group_options *options, moo_group **out)
-{
-    if (min_size < 1 || min_size > MOO_GROUP_MAX || !(timeout_s > 0))
-        return MOO_EINVAL;
-    moo_group *group = calloc(1, sizeof *group);
-    if (!group)
-        return MOO_ENOMEM;
-    group->segment = segment;
-    group->algorithms = &mooi_shm_collective;
-    group->min_size = group->info.min_size = min_size;
-    group->pid = getpid();
-    group->start = mooi_start_time(group->pid);
-    group->id = process_id;
-    group->timeout = timeout_s;
-    group->holds = 1;
-    moo_err err = take_options(group, options);
-    if (!err)
-        err = mooi_enter(group);
-    if (err) {
-        free(group);
-        return err;
-    }
-    init_locks(group);
-    *out = group;
-    return MOO_OK;
-}
-
-moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
-                       double timeout_s, const moo_group_options *options,
-                       moo_group **out)
-{
-    struct mooi_segment *segment;
-    moo_err err = map_segment(fd, &segment);
-    if (err)
-        return err;
-    err = mooi_join_at(segment, process_id, min_size, timeout_s, options, out);
-    if (err)
-        unmap_segment(segment);
-    else
-        (*out)->mapped = true;
-    return err;
-}
 
 /* ---- the runner ---- */
 
@@ -359,18 +252,6 @@ int moo_work_done(moo_work *work)
     return done;
 }
 
-/* Mutex held; lets go of it, and of the group if this was its last hold. */
-static void rele_group(moo_group *group)
-{
-    bool last = --group->holds == 0;
-    pthread_mutex_unlock(&group->mutex);
-    if (!last)
-        return;
-    pthread_mutex_destroy(&group->mutex);
-    pthread_cond_destroy(&group->changed);
-    free(group);
-}
-
 void moo_work_free(moo_work *work)
 {
     moo_group *group = work->group;
@@ -383,32 +264,13 @@ void moo_work_free(moo_work *work)
         return;
     }
     free_work(work);
-    rele_group(group);
+    mooi_group_rele(group);
 }
 
-/* ---- looking and leaving ---- */
-
-void moo_group_describe(moo_group *group, moo_group_info *info)
-{
-    pthread_mutex_lock(&group->mutex);
-    *info = group->info;
-    info->hosts = group->hosts.count;
-    info->transport = mooi_carrier(group);
-    pthread_mutex_unlock(&group->mutex);
-}
-
-uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids)
-{
-    pthread_mutex_lock(&group->mutex);
-    uint32_t size = group->info.size;
-    memcpy(pids, group->pids, size * sizeof *pids);
-    memcpy(ids, group->ids, size * sizeof *ids);
-    pthread_mutex_unlock(&group->mutex);
-    return size;
-}
+/* ---- the end ---- */
 
 /* Mutex held. Until no thread is inside an operation any more. */
-static void stop_running(moo_group *group)
+void mooi_group_stop(moo_group *group)
 {
     group->closing = true;
     mooi_ring(&group->segment->cells[group->slot]);
@@ -424,33 +286,10 @@ static void stop_running(moo_group *group)
 }
 
 /* Mutex held. */
-static void fail_queued(moo_group *group)
+void mooi_group_fail_queued(moo_group *group)
 {
     while (group->head) {
         group->head->outcome.status = MOO_ECLOSED;
         complete(group, group->head);
     }
-}
-
-void moo_group_leave(moo_group *group)
-{
-    if (getpid() != group->pid) {
-        mooi_ring_disown(group);
-        mooi_unwatch(group);
-        if (group->mapped)
-            unmap_segment(group->segment);
-        return; /* the rest is a copy of what another process uses */
-    }
-    pthread_mutex_lock(&group->mutex);
-    stop_running(group);
-    bool midway = group->head && group->head->entered;
-    fail_queued(group);
-    pthread_mutex_unlock(&group->mutex);
-    mooi_exit(group, midway);
-    mooi_ring_free(group); /* after the fate: others will ask for it */
-    mooi_unwatch(group);
-    if (group->mapped)
-        unmap_segment(group->segment);
-    pthread_mutex_lock(&group->mutex);
-    rele_group(group);
 }

@@ -14,8 +14,8 @@ from mooactor.actors.handle import RemoteMethod, handle_of
 from mooactor.actors.ref import Home, Ref, refuse_on_loop
 from mooactor.actors.spawn import ensure_runtime
 from mooactor.control import codec, envelope
+from mooactor.process.current import current_runtime
 from mooactor.process.outcome import Waiter
-from mooactor.process.runtime import current_runtime
 
 P = ParamSpec("P")
 R = TypeVar("R")

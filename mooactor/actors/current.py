@@ -10,7 +10,8 @@ from typing import Any
 from mooactor import errors
 from mooactor.actors.handle import Handle
 from mooactor.process.calls import CallContext, context
-from mooactor.process.runtime import Runtime, current_runtime
+from mooactor.process.current import current_runtime
+from mooactor.process.runtime import Runtime
 from mooactor.process.worker import Worker
 
 

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 from mooactor.actors.handle import RemoteMethod
 from mooactor.actors.ref import Ref
 from mooactor.control import envelope
-from mooactor.process.runtime import current_runtime
+from mooactor.process.current import current_runtime
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,10 +11,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from mooactor import errors
 from mooactor.control import envelope
 from mooactor.process.calls import context
+from mooactor.process.current import current_runtime
 from mooactor.process.lending import lent_to
 from mooactor.process.objects import PINNED
 from mooactor.process.outcome import Outcome
-from mooactor.process.runtime import Runtime, current_runtime
+from mooactor.process.runtime import Runtime
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -17,8 +17,9 @@ from mooactor.actors.handle import Handle
 from mooactor.control import codec
 from mooactor.control.keys import new_process_id
 from mooactor.process import session as _session
+from mooactor.process.current import current_runtime
 from mooactor.process.interface import interface_of
-from mooactor.process.runtime import Runtime, current_runtime
+from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
 
 P = ParamSpec("P")

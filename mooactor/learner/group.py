@@ -18,7 +18,7 @@ from mooactor.learner.buffers import (
     listed,
 )
 from mooactor.learner.work import Work
-from mooactor.process.runtime import current_runtime
+from mooactor.process.current import current_runtime
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Info, SharedGroup, SharedWork
 from mooactor.tensors.transports import name_of

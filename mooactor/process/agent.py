@@ -19,17 +19,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from mooactor.control.keys import actor_of
 from mooactor.process import zygote
 from mooactor.process.devices import Devices, visible
 from mooactor.process.life import live
-from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.output import LineReader, Terminal
 from mooactor.process.supervised import ExitRecord, Supervised, SupervisedState
+from mooactor.process.switchboard import Switchboard
 
 _STOP_GRACE_S = 3.0
 
@@ -40,44 +39,38 @@ class Agent:
     def __init__(self, driver: Lifeline, config: Message) -> None:
         self._config = config
         self._driver = driver
-        self._selector = selectors.DefaultSelector()
         self._actors: dict[int, Supervised] = {}
         self._by_lifeline: dict[Lifeline, Supervised] = {}
         self._names: dict[str, int] = {}
         self._lookups: list[tuple[float, str, Lifeline, int]] = []
-        self._timers: list[tuple[float, Callable[[], None]]] = []
         self._segments: dict[str, int] = {}
         self._devices = Devices(visible())
         self._terminals = {1: Terminal(1), 2: Terminal(2)}
         self._forward_logs = bool(config["forward_logs"])
         self._oom_kills = _oom_kill_count()
         self._ending = False
-        self._watch_line(driver)
+        self._board = Switchboard(self)
+        self._post, self._reply = self._board.post, self._board.reply
+        self._board.watch_line(driver)
 
     # -- the loop ----------------------------------------------------------
 
     def run(self) -> None:
         """Serve until the driver is gone or says so."""
         while not (self._ending and not self._alive()):
-            for key, _ in self._selector.select(self._timeout()):
-                if key.fileobj in self._selector.get_map():
-                    key.data()
-            self._run_timers()
+            self._board.serve(self._latest())
+            self._expire_lookups()
             for terminal in self._terminals.values():
                 terminal.flush()
 
-    def _timeout(self) -> float | None:
-        due = [when for when, _ in self._timers] + [entry[0] for entry in self._lookups]
+    def _latest(self) -> float | None:
+        due = [entry[0] for entry in self._lookups]
         if any(terminal.waiting for terminal in self._terminals.values()):
             due.append(time.monotonic() + 0.02)
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        return min(due, default=None)
 
-    def _run_timers(self) -> None:
+    def _expire_lookups(self) -> None:
         now = time.monotonic()
-        due = [action for when, action in self._timers if when <= now]
-        self._timers = [entry for entry in self._timers if entry[0] > now]
-        for action in due:
-            action()
         for entry in [entry for entry in self._lookups if entry[0] <= now]:
             self._lookups.remove(entry)
             self._reply(entry[2], entry[3], None)
@@ -85,53 +78,18 @@ class Agent:
     def _alive(self) -> list[Supervised]:
         return [actor for actor in self._actors.values() if actor.child]
 
-    def _watch_line(self, line: Lifeline) -> None:
-        self._selector.register(
-            line, selectors.EVENT_READ, partial(self._read_line, line)
-        )
-
-    def _read_line(self, line: Lifeline) -> None:
-        try:
-            self.handle(line, [message for message, _ in line.receive_nowait()])
-            if line in self._selector.get_map() and not line.flush():
-                self._selector.modify(
-                    line, selectors.EVENT_READ, partial(self._read_line, line)
-                )
-        except LifelineClosed:
-            self._line_closed(line)
-
     def handle(self, line: Lifeline, messages: list[Message]) -> None:
         """Serve what came over one lifeline."""
         for message in messages:
             getattr(self, f"_op_{message['op']}")(line, message)
 
-    def _line_closed(self, line: Lifeline) -> None:
-        if line not in self._selector.get_map():
-            return
-        self._selector.unregister(line)
+    def line_closed(self, line: Lifeline) -> None:
+        """An actor's process has closed its end, or the driver has: that is the end."""
         for actor in self._actors.values():
             actor.forget(line)
         if line is self._driver:
             self._kill_all()
             self._ending = True
-
-    def _post(self, line: Lifeline, message: Message, fd: int | None = None) -> None:
-        """Send without ever blocking; what does not fit goes out later."""
-        if line not in self._selector.get_map():
-            return
-        try:
-            if line.post(message, fd):
-                self._selector.modify(
-                    line,
-                    selectors.EVENT_READ | selectors.EVENT_WRITE,
-                    partial(self._read_line, line),
-                )
-        except LifelineClosed:
-            self._line_closed(line)
-
-    def _reply(self, line: Lifeline, rid: int | None, value: Any, **more: Any) -> None:
-        if rid is not None:
-            self._post(line, {"ev": "reply", "rid": rid, "value": value, **more})
 
     # -- spawning ----------------------------------------------------------
 
@@ -187,15 +145,11 @@ class Agent:
         for number, fd in ((1, child.stdout), (2, child.stderr)):
             reader = LineReader(fd, partial(self._emit, number, prefix))
             actor.readers[number] = reader
-            self._selector.register(
-                fd, selectors.EVENT_READ, partial(self._read_output, reader)
-            )
-        self._selector.register(
-            child.pidfd, selectors.EVENT_READ, partial(self._exited, actor)
-        )
+            self._board.watch(fd, partial(self._read_output, reader))
+        self._board.watch(child.pidfd, partial(self._exited, actor))
         assert actor.lifeline is not None
         self._by_lifeline[actor.lifeline] = actor
-        self._watch_line(actor.lifeline)
+        self._board.watch_line(actor.lifeline)
 
     def _emit(self, number: int, prefix: bytes, line: bytes) -> None:
         if not self._forward_logs:
@@ -210,22 +164,22 @@ class Agent:
         if self._terminals[1].full or self._terminals[2].full:
             return
         if not reader.read():
-            self._selector.unregister(reader.fd)
+            self._board.unwatch(reader.fd)
 
     # -- death -------------------------------------------------------------
 
     def _exited(self, actor: Supervised) -> None:
         child = actor.child
         assert child is not None and actor.lifeline is not None
-        if actor.lifeline in self._selector.get_map():
-            self._read_line(actor.lifeline)  # its last words: ready, failed, stopping
+        if self._board.is_open(actor.lifeline):
+            self._board.read_line(
+                actor.lifeline
+            )  # its last words: ready, failed, stopping
         for reader in actor.readers.values():
-            if reader.fd in self._selector.get_map():
-                self._selector.unregister(reader.fd)
+            self._board.unwatch(reader.fd)
             reader.finish()
-        self._selector.unregister(child.pidfd)
-        if actor.lifeline in self._selector.get_map():
-            self._line_closed(actor.lifeline)
+        self._board.unwatch(child.pidfd)
+        self._board.close_line(actor.lifeline)
         _, status = os.waitpid(child.pid, 0)
         _kill_group(child.pid)  # what it started dies with it
         self._ended(actor, self._exit_record(actor, status))
@@ -260,7 +214,7 @@ class Agent:
             return
         actor.incarnation += 1
         actor.state = SupervisedState.WAITING
-        self._later(delay, partial(self._start, actor))
+        self._board.later(delay, partial(self._start, actor))
 
     def _tell_watchers(
         self, actor: Supervised, record: ExitRecord, following: int | None
@@ -280,12 +234,6 @@ class Agent:
         actor.last_event = event
         for line, monitor in list(actor.monitors):
             self._post(line, {**event, "monitor": monitor})
-
-    def _later(self, delay: float, action: Callable[[], None]) -> None:
-        if delay <= 0:
-            action()
-        else:
-            self._timers.append((time.monotonic() + delay, action))
 
     # -- what actors say of themselves -------------------------------------
 
@@ -396,7 +344,7 @@ class Agent:
             actor.unwanted = actor.unwanted or "stopped"
             if actor.lifeline is not None:
                 self._post(actor.lifeline, {"ev": "stop"})
-        self._timers.append((time.monotonic() + grace, self._kill_all))
+        self._board.later(grace, self._kill_all)
 
     def _kill_all(self) -> None:
         for actor in self._alive():

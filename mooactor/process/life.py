@@ -11,10 +11,11 @@ from mooactor.control import codec
 from mooactor.process import namespaces
 from mooactor.process.calls import CallContext, context
 from mooactor.process.concurrent import ConcurrentWorker
+from mooactor.process.current import set_current_runtime
 from mooactor.process.interface import interface_of
 from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.outcome import Outcome
-from mooactor.process.runtime import Runtime, set_current_runtime
+from mooactor.process.runtime import Runtime
 from mooactor.process.serial import SerialWorker
 from mooactor.process.worker import Worker
 

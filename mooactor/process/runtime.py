@@ -3,28 +3,22 @@
 
 The driver has one and every actor's process has one:
 
-* `messenger` and `pump` move messages, `dispatch` hands each record to a part;
+* `messenger` and `pump` move messages, `dispatch` hands each record on;
 * `caller` has the calls that this process made, `server` (in an actor's process; see
   `worker`) those that it takes;
 * `values` and `objects` have what Refs stand for, `plane` the memory of tensors;
 * `agent` is the lifeline to the host's agent, which tells of deaths.
-
-Messages are dispatched by whichever thread leads the pump, so the methods named
-``on_…`` run one at a time.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
-from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.messenger import Messenger, Peer
@@ -33,6 +27,7 @@ from mooactor.process.arrivals import Arrival, Arrivals
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
 from mooactor.process.deadlock import DeadlockDetector
+from mooactor.process.dispatch import Dispatch, Server
 from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.links import Link
 from mooactor.process.network import Network
@@ -42,24 +37,11 @@ from mooactor.process.pump import Pump
 from mooactor.process.relay import Relay
 from mooactor.process.spread import Spread
 from mooactor.process.supervised import cause_of
-from mooactor.process.values import Values, number_of, pair_of
+from mooactor.process.values import Values
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import cuda_statistics, set_current
 
 _DEATH_GRACE_S = 0.008
-
-
-class Server(Protocol):
-    """The callee's side, in processes that hold an actor."""
-
-    def on_call(self, sender: int, record: envelope.Record) -> None: ...
-    def on_cancel(self, sender: int, call_id: int) -> None: ...
-    def on_credit(self, sender: int, call_id: int, items: int) -> None: ...
-    def on_stop(self, sender: int) -> None: ...
-    def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool: ...
-    def on_process_lost(self, process_id: int) -> None: ...
-    def has_ready(self) -> bool: ...
-    def awaited_by(self, sender: int, call_id: int) -> list[tuple[str, Outcome]]: ...
 
 
 class Runtime:
@@ -95,6 +77,7 @@ class Runtime:
         self.arrivals: Arrivals | None = None  # None: all is on this host
         if self.network.transports not in (None, ("shm",)):
             self.arrivals = Arrivals(self.plane, self._nothing_ready)
+        self.dispatch = Dispatch(self).message
         self.pump = Pump(self.messenger, self, self.arrivals)
         self.agent = Agency(self, lifeline)
         self.caller = Caller(self)
@@ -110,8 +93,6 @@ class Runtime:
         self._afterwards: deque[tuple[int, int, int]] = deque()
         self._links: dict[int, Link] = {}
         self._link_lock = threading.Lock()
-        self._dropped = 0
-        self._dropped_said = -1.0
 
     # -- payloads ----------------------------------------------------------
 
@@ -297,85 +278,6 @@ class Runtime:
         self._afterwards.append((process_id, kind, number))
         self.pump.arm_if_helped()
 
-    # -- messages in -------------------------------------------------------
-
-    def dispatch(self, message: bytes) -> None:
-        """Act on one message; a malformed one is reported and dropped."""
-        try:
-            sender = envelope.open_envelope(message, self.key)
-            for record in envelope.records(message):
-                self._on_record(sender, record)
-        except (
-            envelope.MalformedMessage,
-            errors.AuthError,
-            errors.VersionMismatch,
-        ) as error:
-            self.messenger.resynchronize()
-            self._report_dropped(error)
-        except Exception:
-            # From a peer with the key, so a bug in it or in us: say so and live on.
-            print("mooactor: a message could not be handled:", file=sys.stderr)
-            traceback.print_exc()
-
-    def _report_dropped(self, error: errors.MooError) -> None:
-        """Say so, but once a second at most: a stranger may send a flood."""
-        self._dropped += 1
-        now = perf_counter()
-        if now - self._dropped_said > 1.0:
-            self._dropped_said = now
-            count = f"{self._dropped} messages" if self._dropped > 1 else "a message"
-            print(f"mooactor: dropped {count}: {error}", file=sys.stderr)
-            self._dropped = 0
-
-    def _on_record(self, sender: int, record: envelope.Record) -> None:
-        kind = record.kind
-        if kind == envelope.REPLY:
-            self.caller.on_reply(record)
-        elif kind == envelope.CALL and self.server is not None:
-            self.server.on_call(sender, record)
-        else:
-            self._on_control(sender, record)
-
-    def _on_control(self, sender: int, record: envelope.Record) -> None:
-        kind, number, server = record.kind, record.call_id, self.server
-        if kind == envelope.VALUE:
-            self.values.on_value(sender, record)
-        elif kind == envelope.FORWARD:
-            self.values.on_forward(sender, record)
-        elif kind == envelope.FETCH:
-            self.values.on_fetch(number, *pair_of(record.payload))
-        elif kind == envelope.BORROW:
-            self.objects.borrow(number, number_of(record.payload), 1)
-        elif kind == envelope.RELEASE:
-            self.objects.borrow(number, sender, -1)
-        elif kind >= envelope.REDIRECT:
-            self._on_spread(sender, record)
-        elif kind == envelope.PROBE:
-            self.deadlocks.on_probe(sender, number, bytes(record.payload))
-        elif server is not None:
-            if kind == envelope.CANCEL:
-                server.on_cancel(sender, number)
-            elif kind == envelope.CREDIT:
-                server.on_credit(sender, number, int(record.value))
-            elif kind == envelope.STOP:
-                server.on_stop(sender)
-
-    def _on_spread(self, sender: int, record: envelope.Record) -> None:
-        kind, number = record.kind, record.call_id
-        if kind == envelope.REDIRECT:
-            self.relay.on_redirect(sender, record)
-        elif kind == envelope.ASK:
-            self.relay.on_ask(sender, record)
-        elif kind == envelope.DROP:
-            self.relay.on_drop(sender, number)
-        elif kind == envelope.TAKEN:
-            self.spread.on_taken(number)
-        else:
-            try:
-                self.spread.on_retry(number)
-            except errors.MooError as error:
-                self.values.send_error(sender, number, error)
-
     # -- deaths ------------------------------------------------------------
 
     def on_death(self, message: Message) -> None:
@@ -473,38 +375,3 @@ class Runtime:
                 }
             )
         return rows
-
-
-_current: Runtime | None = None
-_forked = False
-
-
-def current_runtime() -> Runtime:
-    """This process's runtime.
-
-    Raises:
-      ActorUnavailable: there is none.
-    """
-    if _forked:
-        raise errors.MooError(
-            "this process was forked from one that uses mooactor; start it with "
-            "moo.spawn, or with the multiprocessing method 'spawn'"
-        )
-    if _current is None:
-        raise errors.ActorUnavailable("no session runs in this process: moo.init()")
-    return _current
-
-
-def set_current_runtime(runtime: Runtime | None) -> None:
-    global _current
-    _current = runtime
-
-
-def _after_fork() -> None:
-    # Sockets and threads are the parent's: nothing here may touch them.
-    global _current, _forked
-    _forked = _current is not None
-    _current = None
-
-
-os.register_at_fork(after_in_child=_after_fork)

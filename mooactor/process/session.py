@@ -16,9 +16,10 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key
+from mooactor.process.current import set_current_runtime
 from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.network import Network
-from mooactor.process.runtime import Runtime, set_current_runtime
+from mooactor.process.runtime import Runtime
 
 _PREFIX = "mooactor-"
 PRELOADABLE = ("numpy", "torch")

@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import TYPE_CHECKING
 
-from mooactor.errors import ActorDied, InternalError
+from mooactor.errors import ActorDied, ActorUnavailable, InternalError, OutOfMemory
 from mooactor.tensors.extension import ffi, lib
+
+if TYPE_CHECKING:
+    from mooactor.tensors.plane import DataPlane
+
+_HOLDERS_NAMED = 3
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def error_for(err: int, what: str) -> Exception:
@@ -22,6 +30,56 @@ def error_for(err: int, what: str) -> Exception:
     if err in (lib.MOO_EINVAL, lib.MOO_EPROTO, lib.MOO_EVERSION, lib.MOO_ESTALE):
         return ValueError(phrase)
     return RuntimeError(phrase)
+
+
+def serve_error(err: int, plane: DataPlane, bind: str | None) -> Exception:
+    """The exception for a plane that cannot listen for other hosts."""
+    code = ffi.errno
+    if err == lib.MOO_EUNREACHABLE:
+        return ActorUnavailable(
+            "no allowed transport can be had here: "
+            f"{plane.route(plane.process_id)[1]}; allow tcp as well, or see "
+            "`mooactor doctor`"
+        )
+    if err == lib.MOO_ESYS and code in _NO_SUCH_ADDRESS:
+        return OSError(
+            code,
+            f"cannot listen on {bind}: {os.strerror(code)}; MOOACTOR_BIND takes an "
+            "address of this host (`ip address` shows them), or * for all",
+        )
+    where = f" on {bind}" if bind else ""
+    return error_for(err, f"cannot listen for other hosts{where}")
+
+
+def export_error(err: int, plane: DataPlane, nbytes: int, peer: int) -> Exception:
+    """The exception for what a sender may meet."""
+    if err == lib.MOO_ENOMEM:
+        return out_of_memory(plane, nbytes)
+    if err == lib.MOO_EPEER:
+        return ActorDied(f"process {peer:016x} is gone", delivered=False)
+    if err == lib.MOO_EUNREACHABLE:
+        return ActorUnavailable(
+            f"no data can be sent to process {peer:016x}: {plane.route(peer)[1]}"
+        )
+    if err == lib.MOO_ESTALE:
+        return ValueError("this memory was moved to another process before")
+    return error_for(err, f"cannot export {nbytes} bytes")
+
+
+def out_of_memory(plane: DataPlane, nbytes: int) -> OutOfMemory:
+    """Names sizes and holders."""
+    used = size_text(plane.statistics()["used"])
+    holders = "; ".join(
+        f"process {owner:016x} holds {size_text(held)} by {leases} leases"
+        if owner != plane.process_id
+        else f"this process itself uses {size_text(held)}"
+        for owner, held, leases in plane.holders(_HOLDERS_NAMED)
+    )
+    return OutOfMemory(
+        f"no room for {size_text(nbytes)} of shared memory: {used} of "
+        f"{size_text(plane.memory_limit)} are in use ({holders or 'by nobody'}). "
+        "Drop received data sooner, or raise the memory limit"
+    )
 
 
 def import_error(err: int) -> Exception:

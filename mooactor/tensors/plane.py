@@ -7,7 +7,6 @@ buffers. The work is done in C (see cext/include/mooactor.h), without the GIL.
 
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
 import os
@@ -16,11 +15,17 @@ from collections.abc import Callable, Iterable
 from pickle import PickleBuffer
 from typing import Any
 
-from mooactor.errors import ActorDied, ActorUnavailable, OutOfMemory
 from mooactor.tensors import fetches
 from mooactor.tensors import transports as transport_names
 from mooactor.tensors.extension import ffi, lib, missing, why_missing
-from mooactor.tensors.failures import error_for, import_error, size_text
+from mooactor.tensors.failures import (
+    error_for,
+    export_error,
+    import_error,
+    out_of_memory,
+    serve_error,
+    size_text,
+)
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.limits import memory_in_reach
 
@@ -31,10 +36,8 @@ Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 CONTACT_TIMEOUT_MS = 5_000
 # How long what a dead process has sent can still be imported.
 GRACE_MS = 200
-_HOLDERS_NAMED = 3
 _TICKETS = 256
 _WHY_BYTES = 640
-_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 # Finalizers of buffers, one for each plane that ever was: never collected themselves.
@@ -121,7 +124,7 @@ class DataPlane:
                 provider=provider,
             )
             if err:
-                raise self._serve_error(err, bind)
+                raise serve_error(err, self, bind)
 
     def close(self) -> None:
         """Stop serving other processes. Buffers stay valid. May be called twice."""
@@ -151,7 +154,7 @@ class DataPlane:
             self._plane, data, len(data), peer, lib.MOO_MOVED if moved else 0, out
         )
         if err:
-            raise self._export_error(err, len(data), peer)
+            raise export_error(err, self, len(data), peer)
         return bytes(ffi.buffer(out))
 
     def revoke(self, descriptor: bytes) -> None:
@@ -206,7 +209,7 @@ class DataPlane:
             self._plane, descriptor, len(descriptor), into, size, ticket, fetch
         )
         if err == lib.MOO_ENOMEM:
-            raise OutOfMemory(self._memory_report(_length_of(descriptor)))
+            raise out_of_memory(self, _length_of(descriptor))
         if err:
             raise error_for(err, "cannot fetch")
         if out is not None:
@@ -370,55 +373,11 @@ class DataPlane:
         out = _new_pointer()
         err = function(*args, out)
         if err:
-            raise self._export_error(err, nbytes, self.process_id)
+            raise export_error(err, self, nbytes, self.process_id)
         return self._view(out[0], nbytes)
 
     def _view(self, pointer: Any, nbytes: int) -> memoryview:
         return memoryview(ffi.buffer(ffi.gc(pointer, self._drop), nbytes))
-
-    def _export_error(self, err: int, nbytes: int, peer: int) -> Exception:
-        if err == lib.MOO_ENOMEM:
-            return OutOfMemory(self._memory_report(nbytes))
-        if err == lib.MOO_EPEER:
-            return ActorDied(f"process {peer:016x} is gone", delivered=False)
-        if err == lib.MOO_EUNREACHABLE:
-            return ActorUnavailable(
-                f"no data can be sent to process {peer:016x}: {self.route(peer)[1]}"
-            )
-        if err == lib.MOO_ESTALE:
-            return ValueError("this memory was moved to another process before")
-        return error_for(err, f"cannot export {nbytes} bytes")
-
-    def _serve_error(self, err: int, bind: str | None) -> Exception:
-        code = ffi.errno
-        if err == lib.MOO_EUNREACHABLE:
-            return ActorUnavailable(
-                "no allowed transport can be had here: "
-                f"{self.route(self.process_id)[1]}; allow tcp as well, or see "
-                "`mooactor doctor`"
-            )
-        if err == lib.MOO_ESYS and code in _NO_SUCH_ADDRESS:
-            return OSError(
-                code,
-                f"cannot listen on {bind}: {os.strerror(code)}; MOOACTOR_BIND takes an "
-                "address of this host (`ip address` shows them), or * for all",
-            )
-        where = f" on {bind}" if bind else ""
-        return error_for(err, f"cannot listen for other hosts{where}")
-
-    def _memory_report(self, nbytes: int) -> str:
-        used = size_text(self.statistics()["used"])
-        holders = "; ".join(
-            f"process {owner:016x} holds {size_text(held)} by {leases} leases"
-            if owner != self.process_id
-            else f"this process itself uses {size_text(held)}"
-            for owner, held, leases in self.holders(_HOLDERS_NAMED)
-        )
-        return (
-            f"no room for {size_text(nbytes)} of shared memory: {used} of "
-            f"{size_text(self.memory_limit)} are in use ({holders or 'by nobody'}). "
-            "Drop received data sooner, or raise the memory limit"
-        )
 
 
 if missing is None:

@@ -11,7 +11,7 @@ import pytest
 import mooactor as moo
 from mooactor.control import envelope
 from mooactor.errors import AuthError, VersionMismatch
-from mooactor.process.runtime import current_runtime
+from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
 from tests.control.test_envelope import KEY, call
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.process.runtime import current_runtime
+from mooactor.process.current import current_runtime
 from tests.conftest import eventually, running_session
 from tests.networks import Cable, inside, why_not
 

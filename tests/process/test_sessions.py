@@ -18,7 +18,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.control import envelope
-from mooactor.process.runtime import current_runtime
+from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
 from tests.conftest import descriptors, eventually
 from tests.process import programs

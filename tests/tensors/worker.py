@@ -15,6 +15,8 @@ import subprocess
 import sys
 from typing import Any
 
+PATIENCE_S = 20  # seconds
+
 KEY = b"the key of this test session"
 
 
@@ -135,6 +137,7 @@ class Worker:
         self.close()
 
     def close(self) -> None:
+        """It ends by itself when nobody asks any more."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             try:
@@ -142,7 +145,12 @@ class Worker:
             except BrokenPipeError:
                 pass
         self._process.send_signal(signal.SIGCONT)  # a test may have stopped it
-        self._process.wait()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:  # a test that failed may have stopped it
+            self._process.kill()
+            self._process.wait()
+            raise
 
 
 def serve(role: Any) -> None:

@@ -107,7 +107,7 @@ def arriving() -> int:
 
 
 def runtime() -> Any:
-    from mooactor.process.runtime import current_runtime
+    from mooactor.process.current import current_runtime
 
     return current_runtime()
 

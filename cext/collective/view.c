@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * view.c: a member's own copy of the view, and its watch over the others.
+ *
+ * Between two operations a member takes over the current view; within one it
+ * looks only at its copy, so that what others change cannot pull it away.
+ */
+#include <unistd.h>
+
+#include "internal.h"
+
+static void watch_close(struct mooi_watch *watch)
+{
+    if (watch->join_no && watch->pidfd >= 0)
+        close(watch->pidfd);
+    watch->join_no = 0;
+}
+
+static void watch_members(moo_group *group,
+                          const struct mooi_member members[MOO_GROUP_MAX])
+{
+    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++) {
+        struct mooi_watch *watch = &group->watch[slot];
+        const struct mooi_member *member = &members[slot];
+        bool wanted = slot != group->slot &&
+                      mooi_rank_in(&group->view, slot) >= 0;
+        if (!wanted || watch->join_no != member->join_no)
+            watch_close(watch);
+        if (!wanted || watch->join_no)
+            continue;
+        watch->pidfd = mooi_watch_open(member->pid, member->start);
+        watch->join_no = member->join_no;
+    }
+}
+
+void mooi_unwatch(moo_group *group)
+{
+    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
+        watch_close(&group->watch[slot]);
+}
+
+moo_err mooi_adopt(moo_group *group)
+{
+    struct mooi_segment *segment = group->segment;
+    struct mooi_member members[MOO_GROUP_MAX];
+    if (atomic_load(&segment->epoch) == group->view.epoch)
+        return MOO_OK;
+    mooi_segment_lock(group);
+    struct mooi_view view = *mooi_current_view(segment);
+    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
+        members[slot] = segment->members[slot];
+    mooi_segment_unlock(group);
+    int rank = mooi_rank_in(&view, group->slot);
+    if (rank < 0)
+        return MOOI_PENDING;
+
+    if (!group->view.epoch) /* a newcomer: all before is not its business */
+        group->seq = view.first_seq - 1;
+    pthread_mutex_lock(&group->mutex);
+    group->view = view;
+    group->rank = (uint32_t)rank;
+    mooi_hosts_find(&group->hosts, &view, group->rank, members);
+    group->algorithms = group->hosts.count > 1 ? &mooi_ring_collective
+                                               : &mooi_shm_collective;
+    group->info.rank = group->rank;
+    group->info.size = view.size;
+    group->info.epoch = view.epoch;
+    for (uint32_t i = 0; i < view.size; i++) {
+        group->pids[i] = members[view.slots[i]].pid;
+        group->ids[i] = members[view.slots[i]].id;
+    }
+    pthread_mutex_unlock(&group->mutex);
+    watch_members(group, members);
+    mooi_tune(group);
+    return MOO_OK;
+}
+
+int mooi_find_dead(moo_group *group)
+{
+    for (uint32_t rank = 0; rank < group->view.size; rank++) {
+        struct mooi_watch *watch = &group->watch[group->view.slots[rank]];
+        if (rank == group->rank || watch->pidfd == -2)
+            continue;
+        if (watch->pidfd < 0 || mooi_watch_dead(watch->pidfd))
+            return (int)rank;
+    }
+    return -1;
+}
+
+/* Nothing runs: let the dead go and newcomers in. Or nobody of the current
+ * view lives any more: the newcomers are the group from now on. */
+static void reform_idle(moo_group *group)
+{
+    struct mooi_segment *segment = group->segment;
+    mooi_segment_lock(group);
+    struct mooi_view *view = mooi_current_view(segment);
+    uint64_t first = view->first_seq;
+    uint32_t alive = 0;
+    for (uint32_t rank = 0; rank < view->size; rank++)
+        alive += mooi_slot_alive(segment, view->slots[rank]);
+    for (uint32_t i = 0; alive == 0 && i < MOO_GROUP_MAX; i++) {
+        uint64_t seq = atomic_load(&segment->cells[i].counter[PUT]);
+        first = (seq >> STEP_BITS) + 2 > first ? (seq >> STEP_BITS) + 2 : first;
+    }
+    bool change = view->size < segment->min_size && alive < view->size;
+    if (change || alive == 0)
+        mooi_transition(segment, first, true);
+    mooi_segment_unlock(group);
+    if (change || alive == 0)
+        mooi_ring_all(segment);
+}
+
+moo_err mooi_wait_formed(moo_group *group, uint64_t seq)
+{
+    struct mooi_cell *cell = &group->segment->cells[group->slot];
+    uint64_t word;
+    for (;;) {
+        uint32_t bell = atomic_load(&cell->bell);
+        moo_err err = mooi_adopt(group);
+        if (seq && mooi_fate(group, seq, &word)) /* before the size: a view */
+            return MOO_EPEER; /* too small may be what followed from it */
+        if (!err && group->view.size >= group->min_size)
+            return MOO_OK;
+        double left = group->slice_end - mooi_now();
+        if (left <= 0 || group->closing ||
+            !mooi_futex_wait(&cell->bell, bell, left < POLL_S ? left : POLL_S))
+            return MOOI_PENDING;
+        reform_idle(group);
+    }
+}

@@ -91,7 +91,9 @@ static void finish(struct moo_fetch *fetch, moo_err result)
         mooi_block_rele(&plane->arena, fetch->block);
     }
     fetch->block = NULL;
-    mooi_fetch_end(fetch, result);
+    /* Links and fabrics that we close ourselves look like an owner's end. */
+    mooi_fetch_end(fetch, result == MOO_EPEER && plane->closed ? MOO_ECLOSED
+                                                               : result);
     mooi_fetch_unref(fetch);
 }
 

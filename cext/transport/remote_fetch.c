@@ -91,9 +91,7 @@ static void finish(struct moo_fetch *fetch, moo_err result)
         mooi_block_rele(&plane->arena, fetch->block);
     }
     fetch->block = NULL;
-    /* Links and fabrics that we close ourselves look like an owner's end. */
-    mooi_fetch_end(fetch, result == MOO_EPEER && plane->closed ? MOO_ECLOSED
-                                                               : result);
+    mooi_fetch_end(fetch, result);
     mooi_fetch_unref(fetch);
 }
 

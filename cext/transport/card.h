@@ -49,9 +49,18 @@ moo_err mooi_card_parse(const void *buf, size_t len, struct mooi_card *out);
 /* card_file.c: in the plane's directory. They may wait for a disk, but not for
  * other processes. */
 
-/* Put our card there, whole or not at all. MOO_ESYS: see errno. */
+/* Say that our card is to come. MOO_ESYS: see errno. */
+moo_err mooi_card_announce(moo_plane *plane);
+
+/* Put our card there, which was announced, whole or not at all. MOO_ESYS: see
+ * errno. */
 moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card);
+
+/* Take the card away, or what announced it. Harmless if there is neither. */
 void mooi_card_withdraw(moo_plane *plane);
+
+/* Whether that process has announced a card which is not there yet. */
+int mooi_card_is_coming(moo_plane *plane, uint64_t id);
 
 /* MOO_ETIMEOUT: there is none (yet). MOO_EPROTO, MOO_EVERSION: no good one. */
 moo_err mooi_card_find(moo_plane *plane, uint64_t id, struct mooi_card *out);

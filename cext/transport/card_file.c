@@ -40,6 +40,34 @@ static moo_err write_all(int fd, const uint8_t *bytes, size_t length)
     return MOO_ESYS;
 }
 
+/* To be written, under the name that a card has before it is whole. */
+static int open_early(moo_plane *plane, int flags)
+{
+    char early[NAME];
+
+    card_name(plane, plane->id, ".new", early);
+    return openat(plane->directory, early,
+                  O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
+}
+
+moo_err mooi_card_announce(moo_plane *plane)
+{
+    int fd = open_early(plane, O_CREAT | O_EXCL);
+
+    if (fd < 0)
+        return MOO_ESYS;
+    close(fd);
+    return MOO_OK;
+}
+
+int mooi_card_is_coming(moo_plane *plane, uint64_t id)
+{
+    char early[NAME];
+
+    card_name(plane, id, ".new", early);
+    return faccessat(plane->directory, early, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 /* Written under another name first: whoever finds a card finds all of it. */
 moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card)
 {
@@ -47,25 +75,18 @@ moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card)
     size_t length = mooi_card_pack(card, bytes);
     char name[NAME], early[NAME];
     moo_err err;
-    int fd, reason;
+    int fd = open_early(plane, 0);
 
-    card_name(plane, plane->id, ".card", name);
-    card_name(plane, plane->id, ".new", early);
-    fd = openat(plane->directory, early,
-                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return MOO_ESYS;
     err = write_all(fd, bytes, length);
     if (close(fd) < 0 && err == MOO_OK)
         err = MOO_ESYS;
+    card_name(plane, plane->id, ".card", name);
+    card_name(plane, plane->id, ".new", early);
     if (err == MOO_OK &&
         renameat(plane->directory, early, plane->directory, name) < 0)
         err = MOO_ESYS;
-    if (err == MOO_OK)
-        return MOO_OK;
-    reason = errno;
-    unlinkat(plane->directory, early, 0);
-    errno = reason;
     return err;
 }
 
@@ -74,6 +95,8 @@ void mooi_card_withdraw(moo_plane *plane)
     char name[NAME];
 
     card_name(plane, plane->id, ".card", name);
+    unlinkat(plane->directory, name, 0);
+    card_name(plane, plane->id, ".new", name);
     unlinkat(plane->directory, name, 0);
 }
 

@@ -171,6 +171,28 @@ static moo_err start(moo_plane *plane, struct mooi_net *net,
     return err;
 }
 
+static int needs_net(const struct mooi_net *net)
+{
+    return net->transports != MOO_TRANSPORT_SHM;
+}
+
+/* The card is announced first: to open a fabric takes long on a busy machine,
+ * and meanwhile it shows that there will be one. */
+static moo_err open_net(moo_plane *plane, struct mooi_net *net,
+                        const moo_serve_options *options)
+{
+    moo_err err = mooi_host_identity(plane, net->card.host);
+
+    net->transports = options->transports;
+    if (err == MOO_OK && needs_net(net))
+        err = mooi_card_announce(plane);
+    if (err == MOO_OK)
+        err = open_fabric(plane, net, options);
+    if (err == MOO_OK && needs_net(net))
+        err = start(plane, net, options);
+    return err;
+}
+
 moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options)
 {
     struct mooi_net *net = new_net();
@@ -179,14 +201,12 @@ moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options)
 
     if (!net)
         return MOO_ENOMEM;
-    net->transports = options->transports;
-    err = mooi_host_identity(plane, net->card.host);
-    if (err == MOO_OK)
-        err = open_fabric(plane, net, options);
-    if (err == MOO_OK && net->transports != MOO_TRANSPORT_SHM)
-        err = start(plane, net, options);
-    if (err != MOO_OK || net->transports == MOO_TRANSPORT_SHM) {
+    err = open_net(plane, net, options);
+    if (err != MOO_OK || !needs_net(net)) {
+        reason = errno;
+        mooi_card_withdraw(plane);
         free_net(net);
+        errno = reason;
         return err;
     }
     err = mooi_card_publish(plane, &net->card);

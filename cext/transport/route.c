@@ -24,7 +24,8 @@
 /* After a failure the next attempt is not made before this: until then the
  * same error is given at once. */
 #define PAUSE_NS ((uint64_t)1000 * 1000000u)
-/* A process that has its socket has its card, too, if it will ever have one. */
+/* A process that has its socket has announced its card, too, if it will ever
+ * have one; when that is there is its own affair. */
 #define CARD_NS ((uint64_t)2000 * 1000000u)
 /* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
 #define AWAIT_NS ((uint64_t)(2 * MOOI_TCP_CONNECT_MS) * 1000000u)
@@ -86,7 +87,7 @@ static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
     if (err != MOO_OK)
         return err;
     peer->remote = 1;
-    if (!has_socket(plane, peer->id))
+    if (!has_socket(plane, peer->id) || mooi_card_is_coming(plane, peer->id))
         peer->reach->sought_ns = 0;
     else if (!peer->reach->sought_ns)
         peer->reach->sought_ns = now;

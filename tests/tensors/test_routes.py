@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mooactor import ActorDied, ActorUnavailable
-from mooactor.tensors import DataPlane
+from mooactor.tensors import DataPlane, fabrics
 from tests.tensors.cards import OFI, SHM, Card
 from tests.tensors.conftest import eventually
-from tests.tensors.worker import KEY
+from tests.tensors.worker import KEY, Worker
 
 MB = 1 << 20
 ALL = ("shm", "ofi", "tcp")
@@ -175,6 +175,23 @@ def test_a_process_that_is_yet_to_come_is_waited_for(directory, new_plane, new_i
     there = DataPlane(directory, later, KEY, transports=["tcp"])
     assert bytes(there.import_(descriptor)) == b"first"
     there.close()
+
+
+@pytest.mark.slow
+def test_a_process_that_is_long_in_opening_its_fabric_is_waited_for(
+    directory, new_plane, new_id, tmp_path
+):
+    if any("headers" in line for line in fabrics.probe()[1]):
+        pytest.skip("built without libfabric")
+    library = tmp_path / "libfabric.so"
+    os.mkfifo(library)  # to load it takes as long as we like
+    here, settings = new_plane(transports=["tcp"]), {"TEST_TRANSPORTS": "ofi,tcp"}
+    later = Worker(directory, new_id(), MOOACTOR_LIBFABRIC=str(library), **settings)
+    descriptor = here.export(b"first", later.id)
+    with open(library, "wb"):  # it has begun; given up after two seconds?
+        assert not eventually(lambda: here.statistics()["used"] == 0)
+    assert later.call("keep", descriptor) == b"first"
+    later.close()
 
 
 def test_of_two_addresses_one_may_be_dead(elsewhere):

@@ -64,7 +64,8 @@ REFS = 32  # CALL: some arguments are placeholders, filled by FORWARDed values
 WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)
 ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
-GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from here
+GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from here,
+#            with ERROR: nor from its owner
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 
 _PREFIX = struct.Struct("<2sBB16sQ")

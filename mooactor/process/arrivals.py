@@ -226,6 +226,10 @@ class Arrivals:
             return
         try:
             arrival.reply.buffers = [fetch.result(0) for fetch in arrival.fetches]
+        except errors.InternalError:
+            # Fetched or revoked before. It is fetched here only, so its owner took it
+            # back: the connection broke before we could ask for it.
+            self._fail(arrival, errors.ActorDied("its sender was cut off before"))
         except Exception as error:
             self._fail(arrival, error)
         else:

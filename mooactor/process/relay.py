@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor import errors
-from mooactor.control import envelope
+from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.process.objects import Stored
 from mooactor.process.outcome import Reply
@@ -74,6 +75,7 @@ class Relay:
     def expect(self, token: int, key: Key) -> None:
         """What comes as `token` is to be kept."""
         self._keys[token] = key
+        self._dropped.pop(key, None)
         self._kept.setdefault(key, Kept())
 
     def arrived(self, token: int, reply: Reply) -> None:
@@ -95,16 +97,32 @@ class Relay:
         """Whether it comes from a holder, or is to be kept for others."""
         return token in self._asked or token in self._keys
 
-    def retry(self, token: int) -> bool:
-        """It was lost. True if its owner was asked to send it; else that was it."""
-        asked = self._asked.pop(token, None)
-        if asked is not None:
-            self._runtime.post(asked.owner, envelope.RETRY, token)
+    def retry(self, token: int, error: BaseException | None) -> bool:
+        """It was lost. True if its owner was asked to send it; else that was it, and
+        those who wait for it here ask the owner, unless `error` says that nothing
+        comes from there."""
+        if self.ask_owner(token):
             return True
         key = self._keys.pop(token, None)
         if key is not None:
-            self._forget(key)
+            self._forget(key, error)
         return False
+
+    def ask_owner(self, token: int) -> bool:
+        """A holder did not give it. False if it was to come from its owner."""
+        asked = self._asked.pop(token, None)
+        if asked is not None:
+            self._runtime.post(asked.owner, envelope.RETRY, token)
+        return asked is not None
+
+    def give_up(self, token: int, error: BaseException) -> None:
+        """It cannot be had: its owner need not wait, and others must not."""
+        asked = self._asked.pop(token, None)
+        if asked is not None:
+            self._runtime.post(asked.owner, envelope.TAKEN, token)
+        key = self._keys.pop(token, None)
+        if key is not None:
+            self._forget(key, error)
 
     # -- values for others -------------------------------------------------
 
@@ -130,25 +148,35 @@ class Relay:
         flags = envelope.ATTACHED if attached else 0
         self._runtime.post(target, envelope.VALUE, token, payload, flags)
 
-    def _refuse(self, target: int, token: int) -> None:
-        self._runtime.post(target, envelope.VALUE, token, b"", envelope.GONE)
+    def _refuse(
+        self, target: int, token: int, error: BaseException | None = None
+    ) -> None:
+        """With an error: its owner cannot be reached, so that it is not asked for what
+        would take the same way again."""
+        if error is None:
+            self._runtime.post(target, envelope.VALUE, token, b"", envelope.GONE)
+            return
+        payload = codec.encode_error(error, f"process {os.getpid()}")
+        flags = envelope.GONE | envelope.ERROR
+        self._runtime.post(target, envelope.VALUE, token, payload, flags)
 
     def on_drop(self, owner: int, number: int) -> None:
         """Nobody will ask for it any more."""
         self._forget(Key(owner, number))
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: Key, error: BaseException | None = None) -> None:
         self._dropped[key] = None
         if len(self._dropped) > _DROPPED_KEPT:
             self._dropped.popitem(last=False)
         kept = self._kept.pop(key, None)
+        cut_off = isinstance(error, errors.ActorUnavailable)
         for target, token in kept.asks if kept is not None else ():
-            self._refuse(target, token)
+            self._refuse(target, token, error if cut_off else None)
 
     def process_lost(self, process_id: int) -> None:
         for token, asked in list(self._asked.items()):
             if asked.holder == process_id:
-                self.retry(token)
+                self.ask_owner(token)
         for key in [key for key in self._kept if key.owner == process_id]:
             self._forget(key)
 

@@ -163,8 +163,10 @@ class Values:
     def on_value(self, sender: int, record: envelope.Record) -> None:
         token, relay = record.call_id, self._runtime.relay
         if record.flags & envelope.GONE:
-            relay.retry(token)
-            return
+            if not record.flags & envelope.ERROR:
+                relay.ask_owner(token)
+                return
+            relay.give_up(token, codec.decode_error(bytes(record.payload)))
         if record.flags & envelope.KEEP:
             number, payload = envelope.split_number(record.payload)
             record = record._replace(payload=payload)
@@ -184,7 +186,7 @@ class Values:
     ) -> None:
         relay = self._runtime.relay
         if error is not None or reply.failed:
-            if relay.retry(token):
+            if relay.retry(token, error):
                 return
         else:
             relay.arrived(token, reply)
@@ -200,7 +202,10 @@ class Values:
         if arrival is None or outcome is None:
             return
         error = arrival.error
-        if isinstance(error, errors.ActorDied) and not self._runtime.relay.knows(token):
+        if isinstance(error, errors.ActorDied):
+            if self._runtime.relay.ask_owner(token):
+                del self._arriving[token]
+                return
             if not settled:  # if it died, news of that is coming
                 self._runtime.soon(partial(self._arrived, token, True))
                 return

@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-import mooactor as moo
-from tests.conftest import eventually
-from tests.tensors.test_codec import TORCH_LAYOUTS, journey, patterned, torch_dtypes
+torch = pytest.importorskip("torch")  # before what needs it
 
-torch = pytest.importorskip("torch")
+import mooactor as moo  # noqa: E402
+from tests.conftest import eventually  # noqa: E402
+from tests.tensors.test_codec import (  # noqa: E402
+    TORCH_LAYOUTS,
+    journey,
+    patterned,
+    torch_dtypes,
+)
+
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
     pytest.mark.timeout(180),  # each process needs seconds to initialise CUDA

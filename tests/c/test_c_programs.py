@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +21,9 @@ needs_compiler = pytest.mark.skipif(
 
 def make(*arguments: str) -> None:
     done = subprocess.run(
-        ["make", "-s", "-C", str(HERE), *arguments], capture_output=True, text=True
+        ["make", "-s", f"-j{os.cpu_count()}", "-C", str(HERE), *arguments],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 

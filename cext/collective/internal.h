@@ -296,6 +296,9 @@ uint32_t mooi_carrier(const moo_group *group);
 
 /* Whether what all agree on can be done in a group of this size. */
 bool mooi_possible(moo_group *group, moo_work *work);
+/* Show the others of the host all that this member brings, SMALL_BYTES at
+ * most. */
+void mooi_put_small(moo_group *group, moo_work *work);
 
 /* ---- group.c ---- */
 

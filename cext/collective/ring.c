@@ -152,10 +152,7 @@ static moo_err gather_small(moo_group *group, moo_work *work, uint32_t each)
 {
     moo_err err;
     if (work->stage == ENTER) {
-        mooi_spans_read(&work->spans, 0,
-                        mooi_small_buffer(group, work, group->rank),
-                        work->spans.bytes);
-        mooi_publish(group, PUT, mooi_base_of(work) + 1);
+        mooi_put_small(group, work);
         work->stage = AGREE;
     }
     if ((err = enter(group, work)))

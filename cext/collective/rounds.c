@@ -134,19 +134,28 @@ static uint64_t in_row(moo_group *group, uint64_t round, uint32_t chunk,
     return round * cut->unit * cut->element + at % piece;
 }
 
+/* Where byte `at` of a round's chunk lies: in the tensor, or in the row of
+ * *rank, which is 0 where there are no rows. */
+static uint64_t in_tensor(moo_group *group, moo_work *work, uint64_t round,
+                          uint32_t chunk, uint64_t at, uint64_t *run,
+                          uint32_t *rank)
+{
+    const struct mooi_cut *cut = cut_of(group);
+    *rank = 0;
+    if (work->kind == MOO_GROUP_ALLREDUCE)
+        return at + (run_of(group, round).begin +
+                     start_of(group, work, round, chunk)) * cut->element;
+    if (work->kind == MOO_GROUP_BROADCAST)
+        return at + round * cut->unit;
+    return in_row(group, round, chunk, at, run, rank);
+}
+
 static unsigned char *tensor_source(moo_group *group, moo_work *work,
                                     uint64_t round, uint32_t chunk,
                                     uint64_t at, uint64_t *run)
 {
-    const struct mooi_cut *cut = cut_of(group);
     uint32_t rank;
-    if (work->kind == MOO_GROUP_ALLREDUCE)
-        at += (run_of(group, round).begin +
-               start_of(group, work, round, chunk)) * cut->element;
-    else if (work->kind == MOO_GROUP_BROADCAST)
-        at += round * cut->unit;
-    else
-        at = in_row(group, round, chunk, at, run, &rank);
+    at = in_tensor(group, work, round, chunk, at, run, &rank);
     if (work->kind == MOO_GROUP_REDUCE_SCATTER)
         at += rank * work->signature.output_bytes;
     return mooi_spans_at(&work->spans, false, at, run);
@@ -156,15 +165,8 @@ static unsigned char *tensor_sink(moo_group *group, moo_work *work,
                                   uint64_t round, uint32_t chunk, uint64_t at,
                                   uint64_t *run)
 {
-    const struct mooi_cut *cut = cut_of(group);
     uint32_t rank;
-    if (work->kind == MOO_GROUP_ALLREDUCE)
-        at += (run_of(group, round).begin +
-               start_of(group, work, round, chunk)) * cut->element;
-    else if (work->kind == MOO_GROUP_BROADCAST)
-        at += round * cut->unit;
-    else
-        at = in_row(group, round, chunk, at, run, &rank);
+    at = in_tensor(group, work, round, chunk, at, run, &rank);
     if (work->kind == MOO_GROUP_REDUCE_SCATTER)
         return work->output + at;
     if (work->kind == MOO_GROUP_ALL_GATHER)

@@ -126,7 +126,8 @@ static moo_err pipeline(moo_group *group, moo_work *work, step *first,
         return err;
     if (work->stage == AGREE)
         work->stage = FIRST;
-    for (; work->segments && work->iteration < work->segments + 2; work->iteration++) {
+    for (; work->segments && work->iteration < work->segments + 2;
+         work->iteration++) {
         if (work->stage == FIRST) {
             if ((err = one_step(first, group, work, 0)))
                 return err;
@@ -154,6 +155,21 @@ static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t segment)
     if (work->seq == group->view.first_seq)
         return MOO_OK;
     return mooi_await(group, work, COPIED, mooi_base_of(work) - 1);
+}
+
+/* Before the last segment is handed out, which all have put by then, the work
+ * is decided: what is still missing will arrive. */
+static moo_err conclude_last(moo_group *group, moo_work *work,
+                             uint64_t segment)
+{
+    return segment + 1 == work->segments ? mooi_conclude(group, work) : MOO_OK;
+}
+
+/* This rank needs nobody's buffers of that segment any more. */
+static moo_err copied(moo_group *group, moo_work *work, uint64_t segment)
+{
+    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
+    return MOO_OK;
 }
 
 /* ---- allreduce, reduce_scatter ---- */
@@ -233,9 +249,7 @@ static moo_err get_results(moo_group *group, moo_work *work, uint64_t segment)
 {
     moo_err err =
         mooi_await(group, work, REDUCED, mooi_base_of(work) + segment + 1);
-    if (!err && segment + 1 == work->segments)
-        err = mooi_conclude(group, work);
-    if (err)
+    if (err || (err = conclude_last(group, work, segment)))
         return err;
     for (uint32_t i = 1; i < group->view.size; i++) {
         uint32_t owner = (group->rank + i) % group->view.size;
@@ -244,8 +258,7 @@ static moo_err get_results(moo_group *group, moo_work *work, uint64_t segment)
                          place(group, work, owner, segment, owner),
                          chunk.bytes);
     }
-    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
-    return MOO_OK;
+    return copied(group, work, segment);
 }
 
 static void reduce_small(moo_group *group, moo_work *work)
@@ -261,14 +274,19 @@ static void reduce_small(moo_group *group, moo_work *work)
     }
 }
 
+void mooi_put_small(moo_group *group, moo_work *work)
+{
+    mooi_spans_read(&work->spans, 0,
+                    mooi_small_buffer(group, work, group->rank),
+                    work->spans.bytes);
+    mooi_publish(group, PUT, mooi_base_of(work) + 1);
+}
+
 static moo_err allreduce_small(moo_group *group, moo_work *work)
 {
     moo_err err;
     if (work->stage == ENTER) {
-        mooi_spans_read(&work->spans, 0,
-                        mooi_small_buffer(group, work, group->rank),
-                        work->spans.bytes);
-        mooi_publish(group, PUT, mooi_base_of(work) + 1);
+        mooi_put_small(group, work);
         work->stage = AGREE;
     }
     if ((err = mooi_agree(group, work)) ||
@@ -306,15 +324,12 @@ static moo_err reduce_to_output(moo_group *group, moo_work *work,
 {
     moo_err err =
         mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
-    if (!err && segment + 1 == work->segments)
-        err = mooi_conclude(group, work);
-    if (err)
+    if (err || (err = conclude_last(group, work, segment)))
         return err;
     reduce_chunk(group, work, segment,
                  chunk_of(group, work, segment, group->rank),
                  work->output + segment * work->chunk);
-    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
-    return MOO_OK;
+    return copied(group, work, segment);
 }
 
 static moo_err reduce_scatter(moo_group *group, moo_work *work)
@@ -361,15 +376,12 @@ static moo_err get_from_root(moo_group *group, moo_work *work,
     if (group->rank != root)
         err = mooi_await_rank(group, work, root, PUT,
                               mooi_base_of(work) + segment + 1);
-    if (!err && segment + 1 == work->segments)
-        err = mooi_conclude(group, work);
-    if (err)
+    if (err || (err = conclude_last(group, work, segment)))
         return err;
     if (group->rank != root)
         mooi_spans_write(&work->spans, chunk.offset,
                          place(group, work, root, segment, 0), chunk.bytes);
-    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
-    return MOO_OK;
+    return copied(group, work, segment);
 }
 
 static moo_err broadcast(moo_group *group, moo_work *work)
@@ -384,17 +396,14 @@ static moo_err get_from_all(moo_group *group, moo_work *work, uint64_t segment)
     uint64_t each = work->spans.bytes;
     moo_err err =
         mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
-    if (!err && segment + 1 == work->segments)
-        err = mooi_conclude(group, work);
-    if (err)
+    if (err || (err = conclude_last(group, work, segment)))
         return err;
     for (uint32_t i = 0; i < group->view.size; i++) {
         uint32_t rank = (group->rank + i) % group->view.size;
         memcpy(work->output + rank * each + chunk.offset,
                place(group, work, rank, segment, 0), chunk.bytes);
     }
-    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
-    return MOO_OK;
+    return copied(group, work, segment);
 }
 
 static moo_err all_gather(moo_group *group, moo_work *work)

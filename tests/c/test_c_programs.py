@@ -12,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob(kind))
+SLOW = ("test_collective_death", "test_fabric", "test_tcp", "test_tcp_deaths")
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("make") is None or shutil.which("gcc") is None,
@@ -30,7 +31,13 @@ def make(*arguments: str) -> None:
 
 @needs_compiler
 @pytest.mark.timeout(240)  # the first one compiles all of cext/
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in PROGRAMS
+    ],
+)
 def test_program(program: str) -> None:
     make("check", f"TESTS={program}")
 

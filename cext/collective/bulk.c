@@ -12,8 +12,8 @@
 #include "core/wire.h"
 #include "transport/fabric.h"
 
-#define BUFFER_BYTES ((uint64_t)4 << 20)
-#define READ_BYTES ((uint64_t)1 << 20) /* of one read, at most */
+#define BUFFER_BYTES ((uint64_t)1 << 20) /* stays in the caches */
+#define READ_BYTES ((uint64_t)256 << 10) /* of one read, at most */
 #define READS 4u
 #define TELL_BYTES (BUFFER_BYTES / 8) /* read so far, if not all */
 #define PATIENCE_MS 10000 /* silence on the connection shows sooner */

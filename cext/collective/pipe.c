@@ -83,5 +83,5 @@ void mooi_pipe_expect(struct mooi_pipe *pipe, uint64_t bytes)
 
 bool mooi_pipe_silent(struct mooi_pipe *pipe)
 {
-    return mooi_socket_silent_ms(pipe->fd, &pipe->silence) >= SILENT_MS;
+    return mooi_socket_is_silent(pipe->fd, &pipe->silence, SILENT_MS);
 }

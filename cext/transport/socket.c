@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/tcp.h> /* more of tcp_info than the C library's */
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -223,24 +224,61 @@ moo_err mooi_socket_skip(int fd, size_t length, size_t *moved)
     return mooi_socket_receive(fd, &part, 1, moved);
 }
 
-/* Silence counts from when something was sent, and only once the kernel has
- * sent it again in vain: that what was seen unacknowledged now and some time
- * ago was so all the time, it alone knows. */
-uint64_t mooi_socket_silent_ms(int fd, struct mooi_silence *silence)
+void mooi_socket_abandon(int fd)
+{
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+/* ---- silence ---- */
+
+/* As many round trips are waited for, slow ones included. */
+#define TRIPS 6
+
+/* Whether something waits for the other kernel: bytes under way; a question
+ * whether its window is still closed; or bytes that cannot even leave, though
+ * its window is open, because our way to it is gone. */
+static int waits(const struct tcp_info *info, socklen_t length)
+{
+    if (info->tcpi_unacked || info->tcpi_probes)
+        return 1;
+    return length >= offsetof(struct tcp_info, tcpi_snd_wnd) +
+                         sizeof info->tcpi_snd_wnd &&
+           info->tcpi_notsent_bytes && info->tcpi_snd_wnd >= info->tcpi_snd_mss;
+}
+
+static uint64_t patience(const struct tcp_info *info, uint64_t least_ms)
+{
+    uint64_t trip_us = info->tcpi_rtt + 4 * (uint64_t)info->tcpi_rttvar;
+    uint64_t ms = TRIPS * trip_us / 1000;
+
+    if (ms < least_ms)
+        return least_ms;
+    return ms < MOOI_SILENT_MOST_MS ? ms : MOOI_SILENT_MOST_MS;
+}
+
+/* If the same count is acknowledged as at the last look, and something was
+ * waiting then and is now, it is the same thing. An acknowledgement of nothing
+ * new shows that somebody is there, too. */
+int mooi_socket_is_silent(int fd, struct mooi_silence *silence,
+                          uint64_t patience_ms)
 {
     struct tcp_info info = {0};
     socklen_t length = sizeof info;
-    uint64_t now = mooi_now_ns(), heard;
+    uint64_t now = mooi_now_ns();
+    uint64_t passed_ms = (now - silence->looked_ns) / 1000000u;
+    int waited = silence->waits;
 
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) ||
-        (!info.tcpi_unacked && !info.tcpi_probes)) {
-        silence->since_ns = 0;
-        return 0;
-    }
-    heard = now - (uint64_t)info.tcpi_last_ack_recv * 1000000u;
-    if (!silence->since_ns || (!info.tcpi_retransmits && !info.tcpi_probes))
-        silence->since_ns = now;
-    if (silence->since_ns < heard)
-        silence->since_ns = heard;
-    return (now - silence->since_ns) / 1000000u;
+    silence->looked_ns = now;
+    silence->waits = !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) &&
+                     waits(&info, length);
+    if (!waited || !silence->waits || info.tcpi_bytes_acked != silence->acked)
+        silence->ms = 0;
+    else
+        silence->ms += passed_ms < MOOI_LOOK_MS ? passed_ms : MOOI_LOOK_MS;
+    silence->acked = info.tcpi_bytes_acked;
+    if (silence->ms > info.tcpi_last_ack_recv)
+        silence->ms = info.tcpi_last_ack_recv;
+    return silence->waits && silence->ms >= patience(&info, patience_ms);
 }

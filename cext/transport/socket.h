@@ -73,17 +73,35 @@ moo_err mooi_socket_receive(int fd, const struct iovec *parts, int count,
 /* Throw away up to `length` received bytes. As mooi_socket_receive. */
 moo_err mooi_socket_skip(int fd, size_t length, size_t *moved);
 
+/* What close is about to do takes effect at once: the other side is told by a
+ * reset, and what it did not get is not sent again. */
+void mooi_socket_abandon(int fd);
+
 /*
  * Is the other end's kernel still there? What was sent must be acknowledged,
  * and a closed window's probes must be answered, however busy or stopped the
- * process behind it is. Look every few hundred milliseconds while something
- * was sent; returns for how many milliseconds acknowledgement is overdue, 0 if
- * nothing waits for any. Start with all zeros.
+ * process behind it is.
+ *
+ * How long it takes is measured here, and does not depend on when the kernel
+ * sends again, which after some slow round trips it does in seconds only. To
+ * be looked at a few times a second while something was sent. A look that comes
+ * late counts no more than MOOI_LOOK_MS: who was stopped has not listened.
+ * Start with all zeros.
  */
+#define MOOI_LOOK_MS 500
+/* However long round trips take, nobody is waited for longer than this. */
+#define MOOI_SILENT_MOST_MS 3000
+
 struct mooi_silence {
-    uint64_t since_ns;
+    int waits;       /* something was not acknowledged at the last look */
+    uint64_t acked;  /* bytes, so far, at that time */
+    uint64_t looked_ns;
+    uint64_t ms; /* for so long the same has not been acknowledged */
 };
 
-uint64_t mooi_socket_silent_ms(int fd, struct mooi_silence *silence);
+/* Look. Returns whether nothing was heard for `patience_ms`, or for longer
+ * where round trips take long. */
+int mooi_socket_is_silent(int fd, struct mooi_silence *silence,
+                          uint64_t patience_ms);
 
 #endif

@@ -40,8 +40,9 @@
 #define MOOI_TCP_AHEAD 2
 #define MOOI_TCP_UNPROVED 64 /* accepted connections, proving themselves */
 #define MOOI_TCP_OUTBOX_MAX ((size_t)4 << 20)
-/* Whoever does not acknowledge for so long is gone. With the ticks below, a cut
- * link is found within 3 s. */
+/* Whoever does not acknowledge for so long is gone. A ping leaves within two
+ * ticks of a cut, so it is found within 3 s; see mooi_socket_is_silent for what
+ * is waited for longer, which makes it 5 s at most. */
 #define MOOI_TCP_SILENT_MS 1250
 #define MOOI_TCP_TICK_CONTACT_MS 50
 #define MOOI_TCP_TICK_BUSY_MS 250
@@ -172,6 +173,7 @@ struct mooi_tcp_link {
     enum mooi_tcp_state state;
     moo_err broken;       /* MOO_OK: not; else the thread will end it */
     int announced;        /* `down` is owed */
+    int abandoned;        /* nobody is there to be told the end in order */
     uint64_t deadline_ns; /* to come up */
     char reason[400];
 

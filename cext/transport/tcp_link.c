@@ -99,6 +99,8 @@ void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer)
 static void close_stripe(struct mooi_tcp *engine,
                          struct mooi_tcp_stripe *stripe)
 {
+    if (stripe->link->abandoned && stripe->watched.fd >= 0)
+        mooi_socket_abandon(stripe->watched.fd);
     mooi_tcp_unwatch(engine, &stripe->watched);
     free(stripe->greeting);
     stripe->greeting = NULL;

@@ -6,7 +6,9 @@
  *
  * A peer is taken for gone when its *kernel* does not acknowledge: that finds
  * cut links and dead machines, and leaves alone who is stopped or starved. So
- * a ping needs no answer.
+ * a ping needs no answer. Each side finds out by itself, for an acknowledgement
+ * has to go both ways; and who does, resets the connections, which tells the
+ * other one if only one way is broken.
  */
 #include "core/arena.h"
 #include "transport/tcp_internal.h"
@@ -21,34 +23,39 @@ static const int period_ms[] = {[IDLE] = -1,
                                 [BUSY] = MOOI_TCP_TICK_BUSY_MS,
                                 [CONTACT] = MOOI_TCP_TICK_CONTACT_MS};
 
+static int is_silent(struct mooi_tcp_stripe *stripe)
+{
+    return mooi_socket_is_silent(stripe->watched.fd, &stripe->silence,
+                                 MOOI_TCP_SILENT_MS);
+}
+
 /* Have something to be acknowledged, if nothing came of itself. */
 static void ping(struct mooi_tcp_stripe *stripe)
 {
     struct mooi_tcp_message message = {.kind = MOOI_TCP_PING};
     int waits = stripe->index == 0 || stripe->asks_count;
 
-    if (waits && !stripe->heard && !stripe->silence.since_ns &&
+    if (waits && !stripe->heard && !stripe->silence.waits &&
         !stripe->out.end && !stripe->sending &&
         mooi_tcp_post(stripe, &message, NULL) == MOO_OK) {
         mooi_tcp_flush(stripe);
-        stripe->silence.since_ns = mooi_now_ns();
+        is_silent(stripe); /* it counts from now */
     }
     stripe->heard = 0;
 }
 
 static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)
 {
-    uint64_t silent =
-        mooi_socket_silent_ms(stripe->watched.fd, &stripe->silence);
-
-    if (silent >= MOOI_TCP_SILENT_MS)
+    if (is_silent(stripe)) {
         mooi_tcp_break(stripe->link, MOO_EPEER,
                        "the other side's machine does not answer");
-    else
+        stripe->link->abandoned = 1;
+    } else {
         ping(stripe);
+    }
     if (!stripe->link->incoming && !stripe->kept_short)
         stripe->kept_short = mooi_socket_keep_short(stripe->watched.fd);
-    return stripe->asks_count || stripe->unserved || stripe->silence.since_ns
+    return stripe->asks_count || stripe->unserved || stripe->silence.waits
                ? BUSY
                : SLOW;
 }

@@ -131,6 +131,17 @@ static moo_err export_locked(moo_plane *plane, struct request *r)
                   : export_copy(plane, r, r->flags);
 }
 
+/* Before anything is copied for a peer that cannot be reached. */
+static moo_err contact(moo_plane *plane, uint64_t id, int flags)
+{
+    struct mooi_peer *peer = mooi_peer_get(plane, id);
+
+    if (!peer)
+        return MOO_ENOMEM;
+    return flags & MOO_NOWAIT ? mooi_route_offer(plane, peer)
+                              : mooi_route_await(plane, peer);
+}
+
 moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
                    uint64_t peer, int flags, uint8_t *descriptor)
 {
@@ -146,7 +157,7 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
     if (err != MOO_OK)
         return err;
     if (plane->net)
-        err = mooi_route_await(plane, peer);
+        err = contact(plane, peer, flags);
     if (err == MOO_OK)
         err = export_locked(plane, &r);
     plane->exports += err == MOO_OK;

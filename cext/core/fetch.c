@@ -11,7 +11,8 @@
 
 #include "transport/remote.h"
 
-/* The owner made contact before it sent word, so this is for slow machines. */
+/* The owner made contact before it sent word, or has begun to, which it gives
+ * up after MOOI_TCP_CONNECT_MS. */
 #define CONTACT_MS 5000
 
 static struct moo_fetch *new_fetch(moo_plane *plane,

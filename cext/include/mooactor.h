@@ -63,6 +63,7 @@ typedef struct moo_plane moo_plane;
 #define MOO_DESCRIPTOR_BYTES 40
 #define MOO_KEY_BYTES 16
 #define MOO_MOVED 1 /* the receiver becomes the owner in all but name */
+#define MOO_NOWAIT 4 /* not for the first contact with a peer */
 
 /* Open the plane of process `process_id`. Its socket is created in
  * `directory`, which only this user may enter; other processes of the session
@@ -101,11 +102,15 @@ moo_err moo_move(moo_plane *plane, void *data);
 /* Describe data[0, bytes) for process `peer`, which then holds one lease. The
  * value is that of now: private memory is copied once, own and received shared
  * memory is not copied unless it was written to after an earlier export.
- * `flags`: MOO_MOVED or 0. Writes MOO_DESCRIPTOR_BYTES to `descriptor`.
+ * `flags`: MOO_MOVED and MOO_NOWAIT, or'ed. Writes MOO_DESCRIPTOR_BYTES to
+ * `descriptor`.
  * May block for a round trip to the memory's owner, and for the first contact
- * with a peer on another host, which is bounded by a few seconds.
+ * with a peer on another host, which is bounded by a few seconds. With
+ * MOO_NOWAIT the descriptor is good while contact is being made; if that comes
+ * to nothing, the lease ends, and what the peer fetches fails with MOO_EPEER.
  * MOO_EPEER: the peer is dead. MOO_EUNREACHABLE: it lives on another host to
- * which no allowed transport leads; moo_plane_route says what was tried.
+ * which no allowed transport leads, or led a moment ago; moo_plane_route says
+ * what was tried. A connection that was lost is made anew by the next export.
  * MOO_ENOMEM: as above. MOO_ESTALE: this memory was moved away before. */
 moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
                    uint64_t peer, int flags, uint8_t *descriptor);

@@ -95,6 +95,22 @@ moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which)
     return mooi_dial_has_more(dial) ? MOO_ETIMEOUT : MOO_EPEER;
 }
 
+static int same(const struct mooi_address *a, const struct mooi_address *b)
+{
+    return a->family == b->family && a->port == b->port &&
+           !memcmp(a->ip, b->ip, sizeof a->ip);
+}
+
+int mooi_dial_refused(const struct mooi_dial *dial,
+                      const struct mooi_address *address)
+{
+    for (size_t i = 0; i < dial->count; i++)
+        if (same(&dial->address[i], address) && dial->result[i] == MOO_EPEER &&
+            dial->reason[i] == ECONNREFUSED)
+            return 1;
+    return 0;
+}
+
 int mooi_dial_wait_ms(const struct mooi_dial *dial)
 {
     uint64_t now = mooi_now_ns();

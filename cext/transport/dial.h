@@ -43,6 +43,10 @@ int mooi_dial_has_more(const struct mooi_dial *dial);
  * ever. */
 int mooi_dial_wait_ms(const struct mooi_dial *dial);
 
+/* Whether that address was tried, and nobody listened there. */
+int mooi_dial_refused(const struct mooi_dial *dial,
+                      const struct mooi_address *address);
+
 /* For the reason: what became of an address that was handed out. */
 void mooi_dial_blame(struct mooi_dial *dial, size_t which, moo_err why);
 

@@ -40,14 +40,14 @@ struct mooi_net {
 struct mooi_reach {
     struct mooi_card card;
     uint8_t has_card, introduced;
-    uint8_t met;                /* a link to it stood once */
+    uint8_t met;                /* a link to it stood once, … */
+    struct mooi_address met_at; /* … here, the last time */
     uint8_t endpoint_told;      /* over this link */
     uint8_t fabric_failed;      /* do without it */
     struct mooi_tcp_link *link; /* held; NULL: none */
     uint64_t sought_ns;         /* since when there is no card of it */
     uint64_t failed_ns;
     moo_err err;                   /* of the last attempt */
-    uint8_t silent;                /* it failed for want of an answer */
     char why[MOOI_WHY_BYTES];      /* of the choice, or of the failure */
 };
 
@@ -71,7 +71,7 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer);
 
 /* The same, and wait until a call under way is answered; the lock is let go
  * meanwhile. */
-moo_err mooi_route_await(moo_plane *plane, uint64_t id);
+moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer);
 
 /* ---- route_call.c: as owner ---- */
 

@@ -28,7 +28,7 @@
  * have one; when that is there is its own affair. */
 #define CARD_NS ((uint64_t)2000 * 1000000u)
 /* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
-#define AWAIT_NS ((uint64_t)(2 * MOOI_TCP_CONNECT_MS) * 1000000u)
+#define AWAIT_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 2000) * 1000000u)
 
 struct mooi_reach *mooi_reach_get(struct mooi_peer *peer)
 {
@@ -102,14 +102,18 @@ static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- the choice ---- */
 
-/* A card in the directory may have come, or be another, since we looked. */
+/* A card in the directory may have come, or be another, since we looked. One
+ * that has gone is kept: calling there shows what became of its process. */
 static void look_for_card(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
+    struct mooi_card found;
 
-    if (!reach->introduced)
-        reach->has_card =
-            mooi_card_find(plane, peer->id, &reach->card) == MOO_OK;
+    if (reach->introduced ||
+        mooi_card_find(plane, peer->id, &found) != MOO_OK)
+        return;
+    reach->card = found;
+    reach->has_card = 1;
 }
 
 static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
@@ -138,6 +142,8 @@ static moo_err tell(moo_plane *plane, struct mooi_peer *peer)
 
 moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
 {
+    if (plane->closed) /* while this call had let go of the lock */
+        return MOO_ECLOSED;
     if (peer->state == MOOI_PEER_SELF || peer->state == MOOI_PEER_CALLING)
         return MOO_OK;
     if (peer->state == MOOI_PEER_DEAD)
@@ -148,7 +154,7 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
         return MOO_ENOMEM;
     if (peer->state == MOOI_PEER_LINKED)
         return tell(plane, peer);
-    if (peer->state == MOOI_PEER_PARTED &&
+    if (peer->state == MOOI_PEER_PARTED && peer->reach->failed_ns &&
         mooi_now_ns() - peer->reach->failed_ns < PAUSE_NS)
         return peer->reach->err;
     return choose(plane, peer);
@@ -166,8 +172,7 @@ static void wait_until_decided(moo_plane *plane, struct mooi_peer *peer)
             return;
 }
 
-/* Call it, and wait. MOO_ETIMEOUT: no answer, but another attempt may help. */
-static moo_err await_once(moo_plane *plane, struct mooi_peer *peer)
+moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err = mooi_route_offer(plane, peer);
 
@@ -179,25 +184,8 @@ static moo_err await_once(moo_plane *plane, struct mooi_peer *peer)
     if (peer->state == MOOI_PEER_DEAD)
         return MOO_EPEER;
     if (peer->state == MOOI_PEER_PARTED)
-        return peer->reach->silent ? MOO_ETIMEOUT : peer->reach->err;
+        return peer->reach->err;
     return peer->state == MOOI_PEER_LINKED ? MOO_OK : MOO_EUNREACHABLE;
-}
-
-/* A host that is overloaded may take longer than the engine waits, so silence
- * is given a second chance. */
-moo_err mooi_route_await(moo_plane *plane, uint64_t id)
-{
-    struct mooi_peer *peer = mooi_peer_get(plane, id);
-    moo_err err;
-
-    if (!peer)
-        return MOO_ENOMEM;
-    err = await_once(plane, peer);
-    if (err != MOO_ETIMEOUT)
-        return err;
-    peer->reach->failed_ns = 0;
-    err = await_once(plane, peer);
-    return err == MOO_ETIMEOUT ? peer->reach->err : err;
 }
 
 moo_err moo_plane_route(moo_plane *plane, uint64_t id, uint32_t *transport,

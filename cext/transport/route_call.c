@@ -147,6 +147,7 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
         return;
     }
     reach->met = 1;
+    mooi_tcp_address(reach->link, &reach->met_at);
     explain(plane->net, peer);
     mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
     pthread_cond_broadcast(&plane->net->decided);
@@ -175,25 +176,35 @@ void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
         mooi_tcp_drop(plane->net->tcp, peer->id);
 }
 
-/* Where a process was met and nobody listens any more, it is gone. A process
- * that was never met may well live behind a wall. */
+/* What is wrong with it, as the exporter is told. Where a process was met and
+ * nobody listens any more, it is gone. Who was never met may well live behind a
+ * wall, and who only lost the connection may be as alive as ever. */
+static moo_err verdict(const struct mooi_reach *reach, moo_err why)
+{
+    if (why == MOO_ECLOSED)
+        return why;
+    return reach->met && mooi_tcp_nobody_at(reach->link, &reach->met_at)
+               ? MOO_EPEER
+               : MOO_EUNREACHABLE;
+}
+
 void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
 {
     struct mooi_reach *reach = peer->reach;
     char story[MOOI_WHY_BYTES - 64];
-    moo_err err = MOO_EUNREACHABLE;
+    moo_err err = verdict(reach, why);
+    int stood = peer->state == MOOI_PEER_LINKED;
 
     mooi_tcp_reason(reach->link, story, sizeof story);
     mooi_tcp_rele(reach->link);
     reach->link = NULL;
-    reach->silent = why == MOO_ETIMEOUT;
-    if (why == MOO_ECLOSED || (why == MOO_EPEER && reach->met))
-        err = why;
     if (peer->state != MOOI_PEER_DEAD) {
         mooi_route_say(reach, "%s: %s",
                        peer->transport ? peer->transport->scheme : "tcp",
                        story);
         mooi_route_fail(plane, peer, err);
     }
+    if (stood) /* the next export calls again, at once */
+        reach->failed_ns = 0;
     pthread_cond_broadcast(&plane->net->decided);
 }

@@ -37,7 +37,7 @@
 /* A fetch of at most so many bytes goes by the express connection. */
 #define MOOI_TCP_SMALL ((uint64_t)64 << 10)
 /* Connecting, all addresses tried and all stripes proved, ends within this. */
-#define MOOI_TCP_CONNECT_MS 3000
+#define MOOI_TCP_CONNECT_MS 4000
 
 struct mooi_tcp;
 struct mooi_tcp_link;
@@ -159,6 +159,15 @@ void mooi_tcp_hold(struct mooi_tcp_link *link);
 void mooi_tcp_rele(struct mooi_tcp_link *link);
 
 uint64_t mooi_tcp_peer(const struct mooi_tcp_link *link);
+
+/* Owner, within `up`: the address at which the peer was found. */
+void mooi_tcp_address(const struct mooi_tcp_link *link,
+                      struct mooi_address *out);
+
+/* Owner, within `down`: whether nobody listened at that address when the link
+ * was to be made. */
+int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
+                       const struct mooi_address *address);
 
 /* How the link went down or failed to come up, one sentence; empty before
  * that. Copied to text[0, room), always terminated. */

@@ -178,6 +178,18 @@ static void greet_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
         mooi_tcp_bring_up(link);
 }
 
+void mooi_tcp_address(const struct mooi_tcp_link *link,
+                      struct mooi_address *out)
+{
+    *out = link->dial.address[link->which];
+}
+
+int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
+                       const struct mooi_address *address)
+{
+    return mooi_dial_refused(&link->dial, address);
+}
+
 moo_err mooi_tcp_connect(struct mooi_tcp *engine, uint64_t peer,
                          const struct mooi_address *addresses, size_t count,
                          struct mooi_tcp_link **out)

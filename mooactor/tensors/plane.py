@@ -31,8 +31,8 @@ from mooactor.tensors.limits import memory_in_reach
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 
-# How long an import waits for the owner to make contact, which it did before it
-# sent the descriptor unless this process was not listening yet.
+# How long an import waits for the owner to make contact, which it did, or began to do,
+# before it sent the descriptor unless this process was not listening yet.
 CONTACT_TIMEOUT_MS = 5_000
 # How long what a dead process has sent can still be imported.
 GRACE_MS = 200
@@ -130,7 +130,9 @@ class DataPlane:
         """Stop serving other processes. Buffers stay valid. May be called twice."""
         lib.moo_plane_close(self._plane)
 
-    def export(self, buffer: Buffer, peer: int, *, moved: bool = False) -> bytes:
+    def export(
+        self, buffer: Buffer, peer: int, *, moved: bool = False, wait: bool = True
+    ) -> bytes:
         """A descriptor of the buffer's present value for process `peer`.
 
         Private memory is copied once. Memory of `empty_buffer`, `share` or
@@ -139,20 +141,22 @@ class DataPlane:
         Args:
           buffer: contiguous and not empty.
           moved: the receiver may take the memory itself; see `mark_moved`.
+          wait: for the first contact with a peer on another host, some seconds at
+            most. Otherwise the descriptor is good while contact is being made; if
+            that fails, so does what the peer fetches.
 
         Raises:
           OutOfMemory: the limit is reached; the message says who holds what.
           ActorDied: the peer's process is gone. Nothing was sent.
-          ActorUnavailable: no allowed transport leads to it.
+          ActorUnavailable: no allowed transport leads to it, or led a moment ago.
           ValueError: the buffer was moved away before, or is empty.
         """
         if type(buffer) is PickleBuffer:
             buffer = buffer.raw()
         data = ffi.from_buffer(buffer)
         out = _new_descriptor()
-        err = lib.moo_export(
-            self._plane, data, len(data), peer, lib.MOO_MOVED if moved else 0, out
-        )
+        flags = (lib.MOO_MOVED if moved else 0) | (0 if wait else lib.MOO_NOWAIT)
+        err = lib.moo_export(self._plane, data, len(data), peer, flags, out)
         if err:
             raise export_error(err, self, len(data), peer)
         return bytes(ffi.buffer(out))

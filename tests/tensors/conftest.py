@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import itertools
 import os
 import shutil
+import socket
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -144,6 +147,28 @@ def eventually(condition: Callable[[], bool]) -> bool:
             return False
         os.sched_yield()
     return True
+
+
+def break_connections(most: int = 1 << 16) -> None:
+    """Shut TCP connections of this process down, as if somebody on the way had."""
+    copies = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                copies.append(socket.socket(fileno=os.dup(fd)))
+    for copy in copies:
+        with copy, contextlib.suppress(OSError):  # it is not connected
+            tcp = copy.family in (socket.AF_INET, socket.AF_INET6)
+            if tcp and most and copy.getpeername():
+                copy.shutdown(socket.SHUT_RDWR)
+                most -= 1
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[tuple[str, int]]:
+    """An address where somebody accepts, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()
 
 
 def slab_mappings() -> list[str]:

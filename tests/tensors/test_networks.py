@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -14,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mooactor import ActorDied, InternalError, OutOfMemory
+from mooactor import ActorDied, ActorUnavailable, InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
-from tests.tensors.conftest import eventually
+from tests.tensors.conftest import break_connections, eventually, over
 from tests.tensors.worker import Worker
 
 MB = 1 << 20
@@ -179,6 +180,39 @@ def test_a_killed_receivers_leases_end(plane, worker):
     worker.tell("keep", plane.export(bytes(64 * MB), worker.id))
     worker.kill()
     assert eventually(lambda: bound(plane, links=0))
+
+
+@over("tcp")
+@pytest.mark.parametrize("connections", [1, 99], ids=["one", "all"])
+def test_a_connection_lost_to_the_living_is_made_anew_at_once(
+    plane, worker, connections
+):
+    assert worker.call("keep", plane.export(b"\x01" * MB, worker.id))[0] == 1
+    for value in range(20):
+        break_connections(connections)
+        assert eventually(lambda: plane.route(worker.id)[0] is None)
+        descriptor = plane.export(bytes([value]) * MB, worker.id)
+        assert worker.call("keep", descriptor)[0] == value
+
+
+@over("tcp")
+def test_nobody_says_that_the_living_died(plane, worker):
+    plane.export(b"\x01" * MB, worker.id)
+    for _ in range(200):
+        break_connections(1)
+        with contextlib.suppress(ActorUnavailable):
+            plane.export(b"x", worker.id)
+
+
+@over("tcp")
+def test_a_killed_process_is_dead_to_the_next_export(plane, worker):
+    plane.export(b"\x01" * MB, worker.id)
+    worker.kill()
+    assert eventually(lambda: plane.route(worker.id)[0] is None)
+    for _ in range(2):
+        with pytest.raises(ActorDied, match="is gone"):
+            plane.export(b"x", worker.id)
+    assert bound(plane)
 
 
 def test_the_word_of_a_death_ends_what_waits_for_it(plane, worker):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, fabrics
 from tests.tensors.cards import OFI, SHM, Card
-from tests.tensors.conftest import eventually
+from tests.tensors.conftest import break_connections, eventually, silence
 from tests.tensors.worker import KEY, Worker
 
 MB = 1 << 20
@@ -224,6 +225,40 @@ def test_where_nobody_answers_the_error_says_what_was_tried(elsewhere):
     with pytest.raises(ActorUnavailable, match=f"127.0.0.1:{nobody}"):
         here.export(bytes(MB), there.process_id)
     assert here.statistics()["used"] == 0
+
+
+def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
+    here, there = elsewhere(), elsewhere()
+    assert introduced(here, there)
+    with silence() as address:
+        card = Card.read(there.card()).changed(addresses=(address,))
+        here.introduce(there.process_id, card)
+        break_connections()
+        assert eventually(lambda: here.route(there.process_id)[0] is None)
+        with pytest.raises(ActorUnavailable, match="did not answer"):
+            here.export(bytes(MB), there.process_id)
+
+
+def test_who_does_not_wait_for_contact_has_a_descriptor_at_once(elsewhere):
+    here, there = elsewhere(), elsewhere()
+    with silence() as address:
+        card = Card.read(there.card()).changed(addresses=(address,))
+        here.introduce(there.process_id, card)
+        began = time.monotonic()
+        assert here.is_remote(here.export(bytes(MB), there.process_id, wait=False))
+        assert time.monotonic() - began < 1
+        assert here.statistics()["leases"] == 1
+        assert eventually(lambda: here.statistics()["used"] == 0)
+        with pytest.raises(ActorUnavailable, match="did not answer"):
+            here.export(bytes(MB), there.process_id, wait=False)
+
+
+def test_what_was_not_waited_for_arrives(elsewhere):
+    here, there = elsewhere(), elsewhere()
+    here.introduce(there.process_id, there.card())
+    sent = os.urandom(MB)
+    descriptor = here.export(sent, there.process_id, wait=False)
+    assert bytes(there.import_(descriptor)) == sent
 
 
 def test_after_a_failure_the_choice_is_made_anew(elsewhere):

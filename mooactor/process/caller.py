@@ -73,7 +73,14 @@ class Caller:
             payload, more = self._prepared(prepared, link)
             flags |= more
         else:
-            payload, flags = self._encode_arguments(link, args, kwargs, flags)
+            # Nobody but this thread's own program depends on it: not in an actor, in
+            # an event loop, or where a call is sent again by the pump.
+            wait = (
+                caller is None
+                and outcome.request is None
+                and asyncio._get_running_loop() is None
+            )
+            payload, flags = self._encode_arguments(link, args, kwargs, flags, wait)
         call_id = next(self._ids)
         outcome.call_id = call_id
         outcome.link = link
@@ -142,7 +149,12 @@ class Caller:
             raise link.gone()
 
     def _encode_arguments(
-        self, link: Link, args: tuple[Any, ...], kwargs: dict[str, Any], flags: int
+        self,
+        link: Link,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        flags: int,
+        wait: bool,
     ) -> tuple[bytes, int]:
         tokens: list[tuple[int, int]] = []
         if any(isinstance(arg, Outcome) for arg in args):
@@ -164,16 +176,18 @@ class Caller:
             except Exception as error:
                 raise _unpicklable(link.label, args, kwargs, error) from error
         if buffers:
-            data = self._attached(link, data, buffers)
+            data = self._attached(link, data, buffers, wait)
             flags |= envelope.ATTACHED
         if tokens:
             data = pack_tokens(tokens, data)
             flags |= envelope.REFS
         return data, flags
 
-    def _attached(self, link: Link, data: bytes, buffers: codec.Buffers) -> bytes:
+    def _attached(
+        self, link: Link, data: bytes, buffers: codec.Buffers, wait: bool
+    ) -> bytes:
         try:
-            return self._runtime.attach(data, buffers, link.process_id)
+            return self._runtime.attach(data, buffers, link.process_id, wait=wait)
         except errors.ActorUnavailable as error:
             raise errors.ActorUnavailable(
                 f"the call to {link.label} was not made: {error}", delivered=False

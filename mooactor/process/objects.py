@@ -45,9 +45,9 @@ class Stored:
         return pack_attached(self.descriptors_for(process_id), self._data), True
 
     def descriptors_for(self, process_id: int) -> list[bytes]:
-        """A lease of each buffer for one receiver."""
+        """A lease of each buffer for one receiver. Waits for no contact."""
         plane = self._open_plane()
-        return [plane.export(buffer, process_id) for buffer in self._buffers]
+        return [plane.export(b, process_id, wait=False) for b in self._buffers]
 
     def _open_plane(self) -> DataPlane:
         if self._plane is None:

@@ -96,16 +96,28 @@ class Runtime:
 
     # -- payloads ----------------------------------------------------------
 
-    def attach(self, data: bytes, buffers: codec.Buffers, process_id: int) -> bytes:
+    def attach(
+        self,
+        data: bytes,
+        buffers: codec.Buffers,
+        process_id: int,
+        *,
+        wait: bool = False,
+    ) -> bytes:
         """A payload with its large buffers exported to one process.
+
+        With `wait`, for the first contact with another host, so that its failure is
+        an error here. Never so in a thread that others depend on: the pump's, an
+        actor's, an event loop's.
 
         Raises:
           OutOfMemory: nothing was exported.
+          ActorUnavailable: the same; it is known that no transport leads there.
         """
         export, descriptors = self.plane.export, []
         try:
             for buffer in buffers:
-                descriptors.append(export(buffer, process_id))
+                descriptors.append(export(buffer, process_id, wait=wait))
         except BaseException:
             for descriptor in descriptors:
                 self.plane.revoke(descriptor)

@@ -94,6 +94,7 @@ int main(int argc, char **argv)
     CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
     if (!fork_child()) {
         close(ends[0]);
+        close(owner.socket); /* whose end the other owner waits for */
         be_bare_owner(ends[1], total);
     }
     close(ends[1]);
@@ -122,6 +123,7 @@ int main(int argc, char **argv)
     free_place(&place);
     mooi_fabric_close(fabric);
     moo_bare_close(bare);
+    close(ends[0]);
     end_owner(&owner);
     return 0;
 }

@@ -16,7 +16,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/mooactor/rdma-vm
 python=${PYTHON:-$root/.venv/bin/python}
-# seconds for all of it; the tests take a tenth of that on a quiet machine
+# seconds for all of it; the tests take a fifth of that on a quiet machine
 limit=${RDMA_VM_SECONDS:-900}
 
 say() { printf '== rdma-vm: %s\n' "$*"; }
@@ -122,7 +122,7 @@ install_packages
 fetch_kernel
 if [ $# = 0 ]; then
     say "building the C tests"
-    make -s -C "$root/tests/c" build/none/test_fabric
+    make -s -C "$root/tests/c" build/none/test_fabric build/none/test_collective_ring
 fi
 make_initramfs
 make_command "$@"

@@ -119,6 +119,7 @@ def test_inputs_stay_as_they_are_when_results_go_elsewhere(members: Any) -> None
 def _module(group: Any) -> Any:
     import torch
 
+    torch.set_num_threads(1)  # processes that use all cores each are slow
     torch.manual_seed(group.rank)
     model = torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.Linear(20, 1))
     group.broadcast([p.data for p in model.parameters()], root=0).wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,9 @@ class Peer:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def nap(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def echo(self, value: Any = None) -> Any:
         return value

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""The link between two hosts: what crosses it, how slow it may be, and when it breaks.
+
+It is made slow, so that data is under way for long enough. A call whose data is under
+way when the link breaks goes on if the link is mended soon; if not, it ends within five
+seconds with an error that says so, and the next one finds its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from tests.actors.networks.hosts.conftest import Place
+from tests.actors.networks.peers import (
+    PATIENCE_S,
+    SOME,
+    Peer,
+    arriving,
+    nothing_left,
+)
+from tests.conftest import eventually
+from tests.networks import Cable
+
+#: What the link is slowed down to: a megabyte takes 50 ms then.
+MBIT = 160
+SIZE = 24 * SOME
+#: In seconds: how long a call may still take once its link is cut.
+AT_MOST_S = 5.0
+#: In seconds: shorter than what a link is believed dead after.
+BLINK_S = 0.4
+
+
+class Peers(NamedTuple):
+    """One on this process's host, and two on the other."""
+
+    near: Any
+    far: Any
+    farther: Any
+
+
+@pytest.fixture
+def peers(at: Place) -> Peers:
+    found = Peers(at(Peer, "a"), at(Peer, "b"), at(Peer, "b"))
+    for way in WAYS.values():  # all connections stand
+        for ref in way(found, SOME):
+            assert ref.get(PATIENCE_S) is not None
+    return found
+
+
+def data(nbytes: int) -> Any:
+    return np.ones(nbytes, np.uint8)
+
+
+# In how many ways data gets to another process. Each returns the calls that it is for.
+WAYS: dict[str, Callable[[Peers, int], list[Any]]] = {
+    "result": lambda p, n: [p.far.make.remote(n)],
+    "argument": lambda p, n: [p.far.take.remote(data(n))],
+    "stream": lambda p, n: [p.near.read.remote(p.far, 8, n // 8)],
+    "put": lambda p, n: _put(p, n),
+    "group": lambda p, n: [moo.Group([p.far, p.farther]).call(Peer.take, data(n))],
+    "passed on there": lambda p, n: [p.far.take.remote(p.near.make.remote(n))],
+    "passed on here": lambda p, n: [p.near.take.remote(p.far.make.remote(n))],
+    "between actors": lambda p, n: [p.near.hand.remote(p.far, n)],
+}
+
+
+def _put(peers: Peers, nbytes: int) -> list[Any]:
+    ref = moo.put(data(nbytes))
+    return [peer.take.remote(ref) for peer in (peers.far, peers.farther, peers.near)]
+
+
+def outcome(ref: Any) -> str:
+    """How a call ends: "well", or in an error that is allowed. It must end."""
+    try:
+        value = ref.get(PATIENCE_S)
+    except moo.ActorUnavailable as error:
+        return str(error)
+    assert np.all(np.asarray(value).ravel()[:: 1 << 16])
+    return "well"
+
+
+@contextlib.contextmanager
+def under_way(cable: Cable, start: Callable[[], list[Any]]) -> Iterator[list[Any]]:
+    """The calls of `start`, within it on a slow link that has begun to carry them."""
+    before = cable.sent("a") + cable.sent("b")
+
+    def has_begun() -> bool:
+        arriving()  # what is not waited for is only read if somebody looks
+        return cable.sent("a") + cable.sent("b") > before + SOME
+
+    with cable.slow(MBIT):
+        calls = start()
+        assert eventually(has_begun, 20)
+        yield calls
+
+
+def works_again(peers: Peers) -> bool:
+    """Whether all ways lead there, soon."""
+
+    def all_well() -> bool:
+        calls = [ref for way in WAYS.values() for ref in _begin(way, peers)]
+        return bool(calls) and all(outcome(ref) == "well" for ref in calls)
+
+    return eventually(all_well, 15)
+
+
+def _begin(way: Callable[[Peers, int], list[Any]], peers: Peers) -> list[Any]:
+    try:
+        return way(peers, SOME)
+    except moo.ActorUnavailable as error:
+        return [_Failed(error)]
+
+
+class _Failed:
+    """A call that could not be made, as one that has failed."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def get(self, timeout: float) -> Any:
+        raise self._error
+
+
+# -- a link that works -----------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_data_crosses_the_cable(peers: Peers, cable: Cable, way: str) -> None:
+    before = cable.sent("a"), cable.sent("b")
+    for ref in WAYS[way](peers, 4 * SOME):
+        assert outcome(ref) == "well"
+    sent = [cable.sent(host) - had for host, had in zip("ab", before, strict=True)]
+    assert max(sent) > 4 * SOME
+    assert eventually(nothing_left)
+
+
+def test_small_calls_do_not_wait_for_a_slow_link(peers: Peers, cable: Cable) -> None:
+    with under_way(cable, lambda: WAYS["result"](peers, SIZE)) as (ref,):
+        took = []
+        for i in range(20):
+            began = time.perf_counter()
+            assert peers.far.echo(i) == i
+            took.append(time.perf_counter() - began)
+        assert not ref.done()
+        assert sorted(took)[10] < 0.1
+        assert outcome(ref) == "well"
+
+
+# -- one that breaks -------------------------------------------------------
+
+SLOW = pytest.mark.slow
+QUICK = ("result", "argument")
+
+
+@pytest.mark.parametrize(
+    "way", [way if way in QUICK else pytest.param(way, marks=SLOW) for way in WAYS]
+)
+@pytest.mark.parametrize("how", ["pulled", pytest.param("swallowing", marks=SLOW)])
+def test_a_cut_ends_the_call_with_an_error_and_the_next_ones_work(
+    peers: Peers, cable: Cable, way: str, how: str
+) -> None:
+    with under_way(cable, lambda: WAYS[way](peers, SIZE)) as calls:
+        with getattr(cable, how)():
+            cut = time.monotonic()
+            ends = [outcome(ref) for ref in calls]
+            assert time.monotonic() - cut < AT_MOST_S
+    assert any(end != "well" for end in ends), ends
+    assert works_again(peers)
+    assert eventually(nothing_left)
+
+
+@SLOW
+def test_a_cut_ends_all_that_is_under_way(peers: Peers, cable: Cable) -> None:
+    """Some of it begins only when what was sent before has ended."""
+
+    def start() -> list[Any]:
+        return [ref for way in WAYS.values() for ref in way(peers, SIZE)]
+
+    with under_way(cable, start) as calls, cable.pulled():
+        ends = [outcome(ref) for ref in calls]
+    assert len([end for end in ends if end != "well"]) >= len(WAYS)
+    assert works_again(peers)
+    assert eventually(nothing_left)
+
+
+@pytest.mark.parametrize(
+    "way", [way if way in QUICK else pytest.param(way, marks=SLOW) for way in WAYS]
+)
+def test_a_link_that_is_mended_soon_goes_on(
+    peers: Peers, cable: Cable, way: str
+) -> None:
+    with under_way(cable, lambda: WAYS[way](peers, 8 * SOME)) as calls:
+        with cable.pulled():
+            time.sleep(BLINK_S)
+        assert [outcome(ref) for ref in calls] == ["well"] * len(calls)
+    assert eventually(nothing_left)
+
+
+def test_a_cut_while_nothing_moves_shows_with_the_next_call(
+    peers: Peers, cable: Cable
+) -> None:
+    with cable.pulled():
+        for way in ("argument", "result"):
+            began = time.monotonic()
+            ends = [outcome(ref) for ref in _begin(WAYS[way], peers)]
+            assert "well" not in ends
+            assert time.monotonic() - began < AT_MOST_S
+        assert peers.far.echo("calls without data") == "calls without data"
+    assert works_again(peers)
+    assert eventually(nothing_left)
+
+
+def test_a_result_that_was_lost_says_that_the_call_has_run(
+    peers: Peers, cable: Cable
+) -> None:
+    with under_way(cable, lambda: WAYS["result"](peers, SIZE)) as (ref,):
+        with cable.pulled(), pytest.raises(moo.ActorUnavailable) as caught:
+            ref.get(PATIENCE_S)
+    assert caught.value.delivered is True
+
+
+def test_arguments_that_were_lost_say_that_it_has_not(
+    peers: Peers, cable: Cable
+) -> None:
+    seen = len(peers.far.sizes())
+    with under_way(cable, lambda: WAYS["argument"](peers, SIZE)) as (ref,):
+        with cable.pulled(), pytest.raises(moo.ActorUnavailable) as caught:
+            ref.get(PATIENCE_S)
+    assert caught.value.delivered is False
+    assert len(peers.far.sizes()) == seen
+
+
+# -- processes that die ----------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["result", "argument", "passed on here"])
+def test_a_killed_process_fails_the_call_with_its_cause(
+    peers: Peers, cable: Cable, way: str
+) -> None:
+    pid = peers.far.pid()
+    with under_way(cable, lambda: WAYS[way](peers, SIZE)) as (ref,):
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(moo.ActorDied) as caught:
+            ref.get(PATIENCE_S)
+    assert caught.value.cause is not None and caught.value.cause.signal == 9
+    assert peers.near.echo(1) == peers.farther.echo(1) == 1
+    assert outcome(peers.near.hand.remote(peers.farther, SOME)) == "well"
+    assert eventually(nothing_left)
+
+
+def test_who_got_a_value_from_one_that_died_gets_it_from_its_owner(
+    peers: Peers, cable: Cable
+) -> None:
+    pid = peers.far.pid()
+    with under_way(cable, lambda: _put(peers, SIZE)) as (first, *others):
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(moo.ActorDied):
+            first.get(PATIENCE_S)
+        assert [outcome(ref) for ref in others] == ["well"] * 2
+    assert eventually(nothing_left)

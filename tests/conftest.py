@@ -33,13 +33,6 @@ os.environ["TMPDIR"] = tempfile.tempdir = _DIRECTORY
 os.environ.pop("XDG_RUNTIME_DIR", None)
 
 
-def pytest_collection_finish() -> None:
-    # Looking for leaks collects garbage after every test: not in torch's modules, which
-    # would take a tenth of a second each time.
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_unconfigure() -> None:
     shutil.rmtree(_DIRECTORY, ignore_errors=True)
 
@@ -84,6 +77,14 @@ def leaked(before: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
         if not more or time.monotonic() > deadline:
             return more
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_garbage() -> None:
+    # Looking for leaks collects garbage after every test: not in all that was imported,
+    # which takes a tenth of a second.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

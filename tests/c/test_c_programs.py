@@ -12,7 +12,13 @@ import pytest
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob(kind))
-SLOW = ("test_collective_death", "test_fabric", "test_tcp", "test_tcp_deaths")
+SLOW = (
+    "test_collective_death",
+    "test_fabric",
+    "test_tcp",
+    "test_tcp_cuts",
+    "test_tcp_deaths",
+)
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("make") is None or shutil.which("gcc") is None,

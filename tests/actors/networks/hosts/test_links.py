@@ -157,14 +157,15 @@ def test_small_calls_do_not_wait_for_a_slow_link(peers: Peers, cable: Cable) -> 
 
 # -- one that breaks -------------------------------------------------------
 
-SLOW = pytest.mark.slow
+SLOW, SOAK = pytest.mark.slow, pytest.mark.soak
 QUICK = ("result", "argument")
+CUTS = [
+    *(pytest.param("pulled", way, marks=() if way in QUICK else SLOW) for way in WAYS),
+    *(pytest.param("swallowing", w, marks=SLOW if w in QUICK else SOAK) for w in WAYS),
+]
 
 
-@pytest.mark.parametrize(
-    "way", [way if way in QUICK else pytest.param(way, marks=SLOW) for way in WAYS]
-)
-@pytest.mark.parametrize("how", ["pulled", pytest.param("swallowing", marks=SLOW)])
+@pytest.mark.parametrize(("how", "way"), CUTS)
 def test_a_cut_ends_the_call_with_an_error_and_the_next_ones_work(
     peers: Peers, cable: Cable, way: str, how: str
 ) -> None:
@@ -178,7 +179,7 @@ def test_a_cut_ends_the_call_with_an_error_and_the_next_ones_work(
     assert eventually(nothing_left)
 
 
-@SLOW
+@SOAK
 def test_a_cut_ends_all_that_is_under_way(peers: Peers, cable: Cable) -> None:
     """Some of it begins only when what was sent before has ended."""
 

@@ -215,6 +215,16 @@ static inline moo_err await_read(struct reading *reading)
     return reading->result;
 }
 
+static inline int has_ended(struct reading *reading)
+{
+    int calls;
+
+    pthread_mutex_lock(&reading->lock);
+    calls = reading->calls;
+    pthread_mutex_unlock(&reading->lock);
+    return calls;
+}
+
 /* Memory to read into, registered. */
 struct place {
     unsigned char *memory;

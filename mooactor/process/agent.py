@@ -172,9 +172,8 @@ class Agent:
         child = actor.child
         assert child is not None and actor.lifeline is not None
         if self._board.is_open(actor.lifeline):
-            self._board.read_line(
-                actor.lifeline
-            )  # its last words: ready, failed, stopping
+            # its last words: ready, failed, stopping
+            self._board.read_line(actor.lifeline)
         for reader in actor.readers.values():
             self._board.unwatch(reader.fd)
             reader.finish()

@@ -73,14 +73,8 @@ class Caller:
             payload, more = self._prepared(prepared, link)
             flags |= more
         else:
-            # Nobody but this thread's own program depends on it: not in an actor, in
-            # an event loop, or where a call is sent again by the pump.
-            wait = (
-                caller is None
-                and outcome.request is None
-                and asyncio._get_running_loop() is None
-            )
-            payload, flags = self._encode_arguments(link, args, kwargs, flags, wait)
+            again = outcome.request is not None
+            payload, flags = self._encode_arguments(link, args, kwargs, flags, again)
         call_id = next(self._ids)
         outcome.call_id = call_id
         outcome.link = link
@@ -154,7 +148,7 @@ class Caller:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         flags: int,
-        wait: bool,
+        again: bool,
     ) -> tuple[bytes, int]:
         tokens: list[tuple[int, int]] = []
         if any(isinstance(arg, Outcome) for arg in args):
@@ -176,7 +170,7 @@ class Caller:
             except Exception as error:
                 raise _unpicklable(link.label, args, kwargs, error) from error
         if buffers:
-            data = self._attached(link, data, buffers, wait)
+            data = self._attached(link, data, buffers, again)
             flags |= envelope.ATTACHED
         if tokens:
             data = pack_tokens(tokens, data)
@@ -184,8 +178,13 @@ class Caller:
         return data, flags
 
     def _attached(
-        self, link: Link, data: bytes, buffers: codec.Buffers, wait: bool
+        self, link: Link, data: bytes, buffers: codec.Buffers, again: bool
     ) -> bytes:
+        # Wait for contact where nobody but this thread's own program depends on it: not
+        # in an actor, in an event loop, or where the pump sends a call again.
+        wait = (
+            not again and context.get() is None and asyncio._get_running_loop() is None
+        )
         try:
             return self._runtime.attach(data, buffers, link.process_id, wait=wait)
         except errors.ActorUnavailable as error:

@@ -58,4 +58,18 @@ static inline void hear(int socket, void *data, size_t bytes)
     CHECK(recv(socket, data, bytes, 0) == (ssize_t)bytes);
 }
 
+/* Be that other process, `arguments` being main's; dead after `seconds`. */
+static inline int play(char **arguments, unsigned seconds,
+                       void (*owner)(int, uint64_t),
+                       void (*importer)(int, uint64_t))
+{
+    uint64_t id = strtoull(arguments[2], NULL, 10);
+    int socket = atoi(arguments[3]);
+
+    CHECK(!fcntl(socket, F_SETFD, FD_CLOEXEC));
+    alarm(seconds);
+    (strcmp(arguments[1], "owner") ? importer : owner)(socket, id);
+    return 0;
+}
+
 #endif

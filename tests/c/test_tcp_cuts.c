@@ -311,25 +311,14 @@ static void a_link_that_loses_packets_is_slow_and_stands(void)
     end_cut(&link);
 }
 
-static int play(const char *role, uint64_t id, int socket)
-{
-    CHECK(!fcntl(socket, F_SETFD, FD_CLOEXEC));
-    alarm(ALARM_S);
-    patience_s = ALARM_S - 10; /* the others are started, and cut, meanwhile */
-    if (!strcmp(role, "owner"))
-        play_owner(socket, id);
-    else
-        play_importer(socket, id);
-    return 0;
-}
-
 int main(int count, char **arguments)
 {
     int files = entries("/proc/self/fd");
 
-    if (count == 4)
-        return play(arguments[1], strtoull(arguments[2], NULL, 10),
-                    atoi(arguments[3]));
+    if (count == 4) {
+        patience_s = ALARM_S - 10; /* others are started, and cut, meanwhile */
+        return play(arguments, ALARM_S, play_owner, play_importer);
+    }
     if (!can_lay_cables())
         return 0;
     srandom((unsigned)getpid());

@@ -207,24 +207,12 @@ static void a_stopped_importer_costs_nothing_and_is_waited_for(void)
     close_side(&me);
 }
 
-static int play(const char *role, uint64_t id, int socket)
-{
-    CHECK(!fcntl(socket, F_SETFD, FD_CLOEXEC));
-    alarm(60);
-    if (!strcmp(role, "owner"))
-        play_owner(socket, id);
-    else
-        play_importer(socket, id);
-    return 0;
-}
-
 int main(int count, char **arguments)
 {
     int files = entries("/proc/self/fd");
 
     if (count == 4)
-        return play(arguments[1], strtoull(arguments[2], NULL, 10),
-                    atoi(arguments[3]));
+        return play(arguments, 60, play_owner, play_importer);
     make_memory();
     srandom((unsigned)getpid());
     RUN(killed_owners_end_every_fetch_once);

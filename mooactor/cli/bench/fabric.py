@@ -8,17 +8,16 @@ them what to do, by lines on their pipes.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from mooactor.cli.bench.measure import Effort, turn_about
-from mooactor.cli.bench.network import IMPORTER, KEY, OWNER, Side
+from mooactor.cli.bench.network import IMPORTER, KEY, OWNER, Side, running
 from mooactor.cli.bench.row import Goal, Row, Skipped
 from mooactor.errors import ActorUnavailable
 from mooactor.tensors.fabrics import BareEndpoint
@@ -66,18 +65,9 @@ def _reads(provider: str, effort: Effort) -> Row:
     )
 
 
-@contextmanager
-def _side(role: str, provider: str, folder: str) -> Iterator[Side]:
+def _side(role: str, provider: str, folder: str) -> AbstractContextManager[Side]:
     command = [sys.executable, "-m", __name__, role, provider, folder]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
-        side = Side(process)
-        try:
-            if side.ask("ready?") != "yes":
-                raise RuntimeError(f"the {role} process did not start")
-            yield side
-        finally:
-            process.kill()
+    return running(command, f"the {role} process")
 
 
 # -- one of the two processes ------------------------------------------------------

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 
@@ -103,18 +103,23 @@ class Side:
 
 
 @contextmanager
-def _side(host: Host, role: str, folder: str) -> Iterator[Side]:
-    module = "mooactor.cli.bench.network"
-    command = host.command(sys.executable, "-m", module, role, folder, host.address)
+def running(command: list[str], name: str) -> Iterator[Side]:
+    """A process that answers, from its first answer on; killed at the end."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
         side = Side(process)
         try:
             if side.ask("ready?") != "yes":
-                raise RuntimeError(f"the {role} process in {host.name} did not start")
+                raise RuntimeError(f"{name} did not start")
             yield side
         finally:
             process.kill()
+
+
+def _side(host: Host, role: str, folder: str) -> AbstractContextManager[Side]:
+    module = "mooactor.cli.bench.network"
+    command = host.command(sys.executable, "-m", module, role, folder, host.address)
+    return running(command, f"the {role} process in {host.name}")
 
 
 def serve(role: str, folder: str, address: str) -> None:

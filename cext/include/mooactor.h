@@ -148,6 +148,8 @@ void moo_peer_lost(moo_plane *plane, uint64_t peer, int grace_ms);
 #define MOO_TRANSPORT_OFI 2
 #define MOO_TRANSPORT_TCP 4
 #define MOO_HOST_BYTES 16
+#define MOO_STRIPES_MAX 16
+#define MOO_THREADS_MAX 16
 #define MOO_CARD_BYTES 1024 /* no card is longer */
 
 typedef struct {
@@ -155,6 +157,7 @@ typedef struct {
     const char *bind;     /* numeric address to listen on, "*": all;
                              NULL: reached from this machine only */
     uint32_t stripes;     /* TCP connections for each pair, 0: default */
+    uint32_t threads;     /* that move bulk over TCP, 0: default */
     int checksum;         /* CRC32C for each chunk over TCP */
     const char *provider; /* of libfabric, NULL: the best */
 } moo_serve_options;

@@ -78,6 +78,7 @@ static moo_err open_engine(moo_plane *plane, struct mooi_net *net,
     struct mooi_tcp_options tcp = {.id = plane->id,
                                    .bind = options->bind,
                                    .stripes = options->stripes,
+                                   .threads = options->threads,
                                    .checksum = options->checksum};
 
     memcpy(tcp.key, plane->key, MOOI_KEY_BYTES);

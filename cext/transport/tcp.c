@@ -1,87 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tcp.c: an engine's beginning and end, its thread, and what a fork does to it.
+ * tcp.c: an engine's beginning and end, and what a fork does to it.
  */
 #include "transport/tcp.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "core/arena.h"
 #include "transport/tcp_internal.h"
 
-#define BATCH 64
+/* ---- open and close ---- */
 
-/* ---- descriptors ---- */
-
-void mooi_tcp_wake(struct mooi_tcp *engine)
-{
-    uint64_t one = 1;
-    ssize_t written;
-
-    do
-        written = write(engine->wake.fd, &one, sizeof one);
-    while (written < 0 && errno == EINTR);
-}
-
-static void wake_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
-                       uint32_t events)
-{
-    uint64_t count;
-    ssize_t got = read(self->fd, &count, sizeof count);
-
-    (void)got; /* the loop looks at everything anyway */
-    (void)events;
-    engine->next_tick_ns = 0;
-}
-
-moo_err mooi_tcp_watch(struct mooi_tcp *engine,
-                       struct mooi_tcp_watched *watched, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.ptr = watched};
-
-    if (watched->events == events)
-        return MOO_OK;
-    if (epoll_ctl(engine->epoll,
-                  watched->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, watched->fd,
-                  &event))
-        return MOO_ESYS;
-    watched->events = events;
-    return MOO_OK;
-}
-
-void mooi_tcp_unwatch(struct mooi_tcp *engine,
-                      struct mooi_tcp_watched *watched)
-{
-    if (watched->fd < 0)
-        return;
-    if (watched->events)
-        epoll_ctl(engine->epoll, EPOLL_CTL_DEL, watched->fd, NULL);
-    close(watched->fd);
-    watched->fd = -1;
-    watched->events = 0;
-}
-
-/* ---- the thread ---- */
-
-static void dispatch(struct mooi_tcp *engine, int timeout_ms)
-{
-    struct epoll_event event[BATCH];
-    int count = epoll_wait(engine->epoll, event, BATCH, timeout_ms);
-
-    for (int i = 0; i < count; i++) {
-        struct mooi_tcp_watched *watched = event[i].data.ptr;
-        if (watched->fd >= 0)
-            watched->ready(engine, watched, event[i].events);
-    }
-}
-
-static void end_all(struct mooi_tcp *engine)
+void mooi_tcp_end_all(struct mooi_tcp *engine)
 {
     mooi_tcp_strangers_reap(engine, 1);
     mooi_tcp_lock(engine);
@@ -92,39 +25,30 @@ static void end_all(struct mooi_tcp *engine)
     mooi_tcp_bury(engine);
 }
 
-static void *run(void *argument)
+/* One for every eight processors: fewer cannot feed more than one. */
+static uint32_t default_threads(void)
 {
-    struct mooi_tcp *engine = argument;
+    cpu_set_t allowed;
+    uint32_t threads = 1;
 
-    while (!atomic_load(&engine->closing)) {
-        int timeout_ms = mooi_tcp_tick(engine);
-        mooi_tcp_end_broken(engine);
-        mooi_tcp_bury(engine);
-        dispatch(engine, timeout_ms);
-    }
-    end_all(engine);
-    return NULL;
+    if (!sched_getaffinity(0, sizeof allowed, &allowed))
+        threads = (uint32_t)CPU_COUNT(&allowed) / 8;
+    return threads < 1 ? 1 : threads > 4 ? 4 : threads;
 }
 
-/* Without signals: they are for the program's own threads. */
-static moo_err start(struct mooi_tcp *engine)
+/* One thread does everything; several take bulk off the engine's own. */
+static void choose_sizes(struct mooi_tcp *engine)
 {
-    sigset_t all, before;
-    int failed;
+    struct mooi_tcp_options *options = &engine->options;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&engine->thread, NULL, run, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
-        errno = failed;
-        return MOO_ESYS;
-    }
-    engine->running = 1;
-    return MOO_OK;
+    if (!options->threads)
+        options->threads = default_threads();
+    engine->others = options->threads > 1 ? options->threads : 0;
+    if (!options->stripes)
+        options->stripes = options->threads > MOOI_TCP_STRIPES
+                               ? options->threads
+                               : MOOI_TCP_STRIPES;
 }
-
-/* ---- open and close ---- */
 
 static struct mooi_tcp *new_engine(const struct mooi_tcp_options *options,
                                    const struct mooi_tcp_events *events)
@@ -135,42 +59,54 @@ static struct mooi_tcp *new_engine(const struct mooi_tcp_options *options,
         return NULL;
     engine->options = *options;
     engine->options.bind = NULL; /* not ours to keep */
-    if (!engine->options.stripes)
-        engine->options.stripes = MOOI_TCP_STRIPES;
+    choose_sizes(engine);
     engine->events = *events;
-    engine->epoll = engine->wake.fd = engine->listener.fd = -1;
-    engine->wake.ready = wake_ready;
+    mooi_tcp_loop_init(engine, &engine->own);
+    for (uint32_t i = 0; i < engine->others; i++)
+        mooi_tcp_loop_init(engine, &engine->other[i]);
+    engine->listener.fd = -1;
     engine->listener.ready = mooi_tcp_accept_ready;
     for (int i = 0; i < MOOI_TCP_UNPROVED; i++)
         engine->strangers[i].watched.fd = -1;
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_cond_init(&engine->received, NULL);
+    pthread_cond_init(&engine->changed, NULL);
     return engine;
 }
 
 static moo_err open_files(struct mooi_tcp *engine, const char *bind_to)
 {
-    moo_err err;
+    moo_err err = mooi_tcp_loop_open(&engine->own);
 
-    engine->epoll = epoll_create1(EPOLL_CLOEXEC);
-    engine->wake.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (engine->epoll < 0 || engine->wake.fd < 0)
-        return MOO_ESYS;
-    err = mooi_socket_listen(bind_to, &engine->listener.fd);
+    for (uint32_t i = 0; i < engine->others && err == MOO_OK; i++)
+        err = mooi_tcp_loop_open(&engine->other[i]);
     if (err == MOO_OK)
-        err = mooi_tcp_watch(engine, &engine->wake, EPOLLIN);
+        err = mooi_socket_listen(bind_to, &engine->listener.fd);
     if (err == MOO_OK)
         err = mooi_tcp_watch(engine, &engine->listener, EPOLLIN);
     return err;
 }
 
-static void free_engine(struct mooi_tcp *engine)
+/* The own one last: without the others it does no harm. */
+static moo_err start(struct mooi_tcp *engine)
 {
-    mooi_tcp_unwatch(engine, &engine->wake);
+    moo_err err = MOO_OK;
+
+    for (uint32_t i = 0; i < engine->others && err == MOO_OK; i++)
+        err = mooi_tcp_loop_start(&engine->other[i]);
+    if (err == MOO_OK)
+        err = mooi_tcp_loop_start(&engine->own);
+    return err;
+}
+
+/* The own one ends all links, with callbacks, before the others go. */
+static void end_engine(struct mooi_tcp *engine)
+{
+    atomic_store(&engine->closing, 1);
+    mooi_tcp_loop_close(&engine->own);
+    for (uint32_t i = 0; i < engine->others; i++)
+        mooi_tcp_loop_close(&engine->other[i]);
     mooi_tcp_unwatch(engine, &engine->listener);
-    if (engine->epoll >= 0)
-        close(engine->epoll);
-    pthread_cond_destroy(&engine->received);
+    pthread_cond_destroy(&engine->changed);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
 }
@@ -183,7 +119,8 @@ moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
     moo_err err;
     int reason;
 
-    if (options->stripes > MOOI_TCP_STRIPES_MAX)
+    if (options->stripes > MOO_STRIPES_MAX ||
+        options->threads > MOO_THREADS_MAX)
         return MOO_EINVAL;
     engine = new_engine(options, events);
     if (!engine)
@@ -193,7 +130,7 @@ moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
         err = start(engine);
     if (err != MOO_OK) {
         reason = errno;
-        free_engine(engine);
+        end_engine(engine);
         errno = reason;
         return err;
     }
@@ -203,10 +140,7 @@ moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
 
 void mooi_tcp_close(struct mooi_tcp *engine)
 {
-    atomic_store(&engine->closing, 1);
-    mooi_tcp_wake(engine);
-    pthread_join(engine->thread, NULL);
-    free_engine(engine);
+    end_engine(engine);
 }
 
 size_t mooi_tcp_addresses(struct mooi_tcp *engine, struct mooi_address *out,
@@ -250,7 +184,7 @@ static void close_only(int *fd)
     *fd = -1;
 }
 
-/* The epoll instance is the parent's too: nothing may be taken out of it. */
+/* The epoll instances are the parent's too: nothing may be taken out. */
 static void disown_link(struct mooi_tcp_link *link)
 {
     for (uint16_t i = 0; i < link->count; i++)
@@ -261,6 +195,12 @@ static void disown_link(struct mooi_tcp_link *link)
     link->dial.poll = -1;
 }
 
+static void disown_loop(struct mooi_tcp_loop *loop)
+{
+    close_only(&loop->wake.fd);
+    close_only(&loop->epoll);
+}
+
 void mooi_tcp_disown(struct mooi_tcp *engine)
 {
     for (struct mooi_tcp_link *link = engine->links; link; link = link->next)
@@ -268,7 +208,8 @@ void mooi_tcp_disown(struct mooi_tcp *engine)
     for (int i = 0; i < MOOI_TCP_UNPROVED; i++)
         close_only(&engine->strangers[i].watched.fd);
     close_only(&engine->listener.fd);
-    close_only(&engine->wake.fd);
-    close_only(&engine->epoll);
+    disown_loop(&engine->own);
+    for (uint32_t i = 0; i < engine->others; i++)
+        disown_loop(&engine->other[i]);
     mooi_tcp_unlock(engine);
 }

@@ -15,9 +15,10 @@
  * importer receives straight into theirs. Fetches of one link take turns, chunk
  * by chunk.
  *
- * Threads: an engine has one thread of its own. It sends, receives and calls
- * back, and holds no lock while it calls back. All functions but close may be
- * called from any thread, callbacks included; none blocks, unless it says so.
+ * Threads: an engine has one thread of its own, and perhaps others that move
+ * bulk. They send, receive and call back, and hold no lock while they call
+ * back. All functions but close may be called from any thread, callbacks
+ * included; none blocks, unless it says so.
  *
  * Nothing is encrypted. Both ends prove the session key before anything else.
  */
@@ -31,7 +32,6 @@
 #include "mooactor.h"
 #include "transport/socket.h"
 
-#define MOOI_TCP_STRIPES_MAX 16
 #define MOOI_TCP_CREDIT ((uint64_t)8 << 20)
 #define MOOI_TCP_NOTE_BYTES 512
 /* A fetch of at most so many bytes goes by the express connection. */
@@ -46,9 +46,10 @@ struct mooi_lease_name {
     uint32_t slab, lease, generation;
 };
 
-/* What the engine reports, on its own thread. No engine lock is held, so any
- * function of the engine but close may be called from within; but none of
- * these may block for long: everybody waits behind it. */
+/* What the engine reports: on its own thread, but for `source`, `sourced` and
+ * `fetched`, which come from several at once if there are several. No engine
+ * lock is held, so any function of the engine but close may be called from
+ * within; but none of these may block for long: everybody waits behind it. */
 struct mooi_tcp_events {
     void *context;
 
@@ -101,10 +102,13 @@ struct mooi_tcp_options {
     const char *bind;             /* as of mooi_socket_listen */
     uint32_t stripes;             /* bulk connections of links that we make;
                                      0: the default */
+    uint32_t threads;             /* that move bulk; 1: the own one does it,
+                                     beside all else; 0: the default, one for
+                                     every 8 processors, 1 to 4 */
     int checksum;                 /* ask for CRC32C on what is fetched here */
 };
 
-/* Listen and start the thread. `events` is copied. On any error nothing is
+/* Listen and start the threads. `events` is copied. On any error nothing is
  * left behind; MOO_ESYS leaves the reason in errno. */
 moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
                       const struct mooi_tcp_events *events,
@@ -185,8 +189,8 @@ struct mooi_tcp_statistics {
 void mooi_tcp_statistics(struct mooi_tcp *engine,
                          struct mooi_tcp_statistics *out);
 
-/* All links go down (callbacks as ever), the thread ends, all is freed. Waits
- * for the thread, which waits for nobody but callbacks. Not to be called from
+/* All links go down (callbacks as ever), the threads end, all is freed. Waits
+ * for the threads, which wait for nobody but callbacks. Not to be called from
  * one of them. */
 void mooi_tcp_close(struct mooi_tcp *engine);
 

@@ -55,7 +55,7 @@ static struct mooi_tcp_stripe *find_stripe(struct mooi_tcp *engine,
 {
     struct mooi_tcp_link *link = engine->links;
 
-    if (hello->count < 2 || hello->count > 1 + MOOI_TCP_STRIPES_MAX)
+    if (hello->count < 2 || hello->count > 1 + MOO_STRIPES_MAX)
         return NULL;
     while (link && !(link->incoming && link->state == MOOI_TCP_GATHERING &&
                      link->peer == hello->from && link->token == hello->token))
@@ -82,11 +82,10 @@ static struct mooi_tcp_link *admit(struct mooi_tcp *engine,
         turn_away(engine, stranger);
         return NULL;
     }
-    epoll_ctl(engine->epoll, EPOLL_CTL_DEL, stranger->watched.fd, NULL);
+    mooi_tcp_look_away(engine, &stranger->watched);
     engine->next_tick_ns = 0; /* its link has a deadline */
     stripe->watched.fd = stranger->watched.fd;
     stranger->watched.fd = -1;
-    stranger->watched.events = 0;
     return mooi_tcp_gather(stripe) ? stripe->link : NULL;
 }
 

@@ -65,10 +65,8 @@ static moo_err verdict(const struct mooi_dial *dial)
 
 void mooi_tcp_dial_end(struct mooi_tcp_link *link)
 {
-    if (link->dialing.fd >= 0)
-        epoll_ctl(link->engine->epoll, EPOLL_CTL_DEL, link->dialing.fd, NULL);
+    mooi_tcp_look_away(link->engine, &link->dialing);
     link->dialing.fd = -1;
-    link->dialing.events = 0;
     mooi_dial_end(&link->dial);
 }
 

@@ -185,7 +185,6 @@ moo_err mooi_tcp_fetch(struct mooi_tcp_link *link,
     return up ? MOO_OK : MOO_EPEER;
 }
 
-/* By the thread itself, `receiving` is never seen set. */
 moo_err mooi_tcp_cancel(struct mooi_tcp_link *link, void *cookie)
 {
     struct mooi_tcp *engine = link->engine;
@@ -193,7 +192,7 @@ moo_err mooi_tcp_cancel(struct mooi_tcp_link *link, void *cookie)
 
     mooi_tcp_lock(engine);
     while ((fetch = find(link, cookie)) && fetch->receiving)
-        pthread_cond_wait(&engine->received, &engine->lock);
+        pthread_cond_wait(&engine->changed, &engine->lock);
     if (fetch) {
         mooi_tcp_fetch_end(link, fetch);
         mooi_tcp_ask_more(link);

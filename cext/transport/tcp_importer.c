@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tcp_importer.c: what comes for fetches. Only the engine's thread writes to a
- * fetch's memory, and it says so (`receiving`) while it does it without the
- * lock.
+ * tcp_importer.c: what comes for fetches. Only the engine's threads write to a
+ * fetch's memory, each where its stripe's answer belongs, and say so
+ * (`receiving`) while they do it without the lock.
  */
 #include "core/crc32c.h"
 #include "transport/tcp_internal.h"
@@ -12,18 +12,17 @@ static struct mooi_tcp_ask *first_ask(struct mooi_tcp_stripe *stripe)
     return &stripe->asks[stripe->asks_first];
 }
 
-/* The first ask is answered. Returns the fetch that it was for, or NULL. */
-static struct mooi_tcp_fetch *pop_ask(struct mooi_tcp_stripe *stripe)
+/* The first ask is answered. */
+static void pop_ask(struct mooi_tcp_stripe *stripe)
 {
     struct mooi_tcp_ask *ask = first_ask(stripe);
 
     stripe->link->asked_bytes -= ask->length;
     stripe->asks_first = (stripe->asks_first + 1) % MOOI_TCP_DEPTH;
     stripe->asks_count--;
-    return ask->fetch;
 }
 
-/* ---- answers, on the thread ---- */
+/* ---- answers ---- */
 
 static void report(struct mooi_tcp_link *link, void *cookie, moo_err result)
 {
@@ -32,8 +31,8 @@ static void report(struct mooi_tcp_link *link, void *cookie, moo_err result)
     events->fetched(events->context, cookie, result);
 }
 
-/* The thread is the only one that takes asks away, so the first may be looked
- * at without the lock, but for its fetch. */
+/* The stripe's thread is the only one that takes its asks away, so the first may
+ * be looked at without the lock, but for its fetch. */
 static int answers_first(struct mooi_tcp_stripe *stripe)
 {
     int asked;
@@ -64,7 +63,9 @@ moo_err mooi_tcp_refused(struct mooi_tcp_stripe *stripe)
     if (!answers_first(stripe))
         return MOO_EPROTO;
     mooi_tcp_lock(link->engine);
-    fetch = pop_ask(stripe);
+    while ((fetch = first_ask(stripe)->fetch) && fetch->receiving)
+        pthread_cond_wait(&link->engine->changed, &link->engine->lock);
+    pop_ask(stripe);
     if (fetch)
         cookie = mooi_tcp_fetch_end(link, fetch);
     mooi_tcp_ask_more(link);
@@ -112,15 +113,15 @@ moo_err mooi_tcp_receive_data(struct mooi_tcp_stripe *stripe, int *drained)
     mooi_tcp_lock(engine);
     fetch = ask->fetch;
     if (fetch)
-        fetch->receiving = 1;
+        fetch->receiving++;
     mooi_tcp_unlock(engine);
     if (!fetch)
         return throw_away(stripe, drained);
     err = receive_into(stripe, ask->into + (ask->length - stripe->left),
                        drained);
     mooi_tcp_lock(engine);
-    fetch->receiving = 0;
-    pthread_cond_broadcast(&engine->received);
+    if (!--fetch->receiving)
+        pthread_cond_broadcast(&engine->changed);
     mooi_tcp_unlock(engine);
     return err;
 }

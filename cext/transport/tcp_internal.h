@@ -2,7 +2,8 @@
 /*
  * tcp_internal.h: the engine of tcp.h, as its files see it.
  *
- *   tcp.c           open, close, the thread's loop, forks
+ *   tcp.c           open, close, forks
+ *   tcp_loop.c      its threads, and what each looks after
  *   tcp_connect.c   the owner's connections until they are proved
  *   tcp_accept.c    the importer's
  *   tcp_link.c      what is common to both directions, and how links end
@@ -14,12 +15,14 @@
  *
  * One lock guards an engine, and is held for short: while sockets are opened
  * and closed (so that a fork finds all of them), and while fetches, asks and
- * small messages are queued. Bulk is sent and received without it, by the
- * engine's thread only; fields that only this thread uses say so. The thread
- * holds no lock while it calls back.
+ * small messages are queued. Bulk is sent and received without it, by one
+ * thread for each connection: the engine's own, *the* thread, or one of the
+ * others that it hands bulk connections to, if there are any. Fields that only
+ * one thread uses say so. No thread holds the lock while it calls back.
  *
- * A link ends on the engine's thread and nowhere else (mooi_tcp_bring_down).
- * Others who find it broken mark it and wake the thread.
+ * A link ends on the engine's own thread and nowhere else
+ * (mooi_tcp_end_broken), while the others are halted. Who finds it broken marks
+ * it and wakes that thread.
  */
 #ifndef MOOI_TCP_INTERNAL_H
 #define MOOI_TCP_INTERNAL_H
@@ -85,6 +88,7 @@ static inline void mooi_tcp_node_last(struct mooi_tcp_node *ring,
 struct mooi_tcp_watched {
     int fd; /* -1: none */
     uint32_t events;
+    struct mooi_tcp_loop *loop; /* NULL: the engine's own */
     void (*ready)(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
                   uint32_t events);
 };
@@ -99,7 +103,7 @@ struct mooi_tcp_fetch {
     uint64_t offset, length;
     char *into;
     uint64_t asked, received; /* bytes */
-    int receiving;            /* the thread is writing to `into` */
+    uint32_t receiving;       /* so many threads are writing to `into` */
 };
 
 /* A part of a fetch that was asked for. */
@@ -128,7 +132,7 @@ struct mooi_tcp_stripe {
     int sending;  /* in the middle of DATA: nothing may come between */
     int unserved; /* asks are left that the thread is to answer */
 
-    /* receiving, the thread only: the next head, and what of the present
+    /* receiving, its loop only: the next head, and what of the present
      * message's body is still to come */
     uint8_t head[MOOI_TCP_HEAD_BYTES];
     uint32_t head_got;
@@ -140,18 +144,18 @@ struct mooi_tcp_stripe {
     struct mooi_tcp_ask asks[MOOI_TCP_DEPTH];
     uint32_t asks_first, asks_count, asked_bytes, next_tag;
 
-    /* owner, the thread only: to be answered, in order; the first one's answer
+    /* owner, its loop only: to be answered, in order; the first one's answer
      * is under way if `sending` */
     struct mooi_tcp_message todo[MOOI_TCP_DEPTH];
     uint32_t todo_first, todo_count;
     uint8_t answer[MOOI_TCP_HEAD_BYTES];
     uint32_t answered; /* bytes of it, head included */
     const char *data;
-    int sourced;    /* the data are out */
-    int kept_short; /* mooi_socket_keep_short was done */
+    int sourced; /* the data are out */
 
+    atomic_int heard; /* anything, since the last tick */
     /* the thread only */
-    int heard; /* anything, since the last tick */
+    int kept_short; /* mooi_socket_keep_short was done */
     struct mooi_silence silence;
 };
 
@@ -198,15 +202,27 @@ struct mooi_tcp_stranger {
     struct mooi_handshake handshake;
 };
 
+/* A thread, and the descriptors that it looks after. */
+struct mooi_tcp_loop {
+    struct mooi_tcp *engine;
+    pthread_t thread;
+    int running; /* it was started */
+    int epoll;
+    struct mooi_tcp_watched wake;
+    int inside; /* not the own one: events were taken, and are dealt with */
+};
+
 struct mooi_tcp {
     struct mooi_tcp_options options;
     struct mooi_tcp_events events;
-    pthread_t thread;
-    int running; /* the thread was started */
     pthread_mutex_t lock;
-    pthread_cond_t received; /* a fetch's memory is not written to any more */
-    int epoll;
-    struct mooi_tcp_watched wake, listener;
+    /* a thread does not write to a fetch's memory any more, or is not inside;
+     * or the others may go on */
+    pthread_cond_t changed;
+    struct mooi_tcp_loop own, other[MOO_THREADS_MAX];
+    uint32_t others, next_other;
+    int halted; /* the others stay outside */
+    struct mooi_tcp_watched listener;
     atomic_int closing;
     int listener_rests; /* no descriptors left: until the next tick */
     struct mooi_tcp_link *links, *graveyard;
@@ -217,6 +233,20 @@ struct mooi_tcp {
 
 /* ---- tcp.c ---- */
 
+/* End everything; on the thread, no lock held. */
+void mooi_tcp_end_all(struct mooi_tcp *engine);
+
+/* ---- tcp_loop.c ---- */
+
+/* A loop is first `init`, which cannot fail, and `close` may follow whatever
+ * came of the rest. MOO_ESYS: see errno. */
+void mooi_tcp_loop_init(struct mooi_tcp *engine, struct mooi_tcp_loop *loop);
+moo_err mooi_tcp_loop_open(struct mooi_tcp_loop *loop);
+moo_err mooi_tcp_loop_start(struct mooi_tcp_loop *loop);
+/* Wait for its thread, which `closing` has told to end, and free all. */
+void mooi_tcp_loop_close(struct mooi_tcp_loop *loop);
+
+/* Have the thread look at everything. */
 void mooi_tcp_wake(struct mooi_tcp *engine);
 
 /* Let epoll report `events` of a descriptor; lock held. The first time adds
@@ -224,9 +254,24 @@ void mooi_tcp_wake(struct mooi_tcp *engine);
 moo_err mooi_tcp_watch(struct mooi_tcp *engine,
                        struct mooi_tcp_watched *watched, uint32_t events);
 
-/* Close a descriptor and forget it; lock held. Safe to call twice. */
+/* Let epoll report nothing of it any more; lock held. */
+void mooi_tcp_look_away(struct mooi_tcp *engine,
+                        struct mooi_tcp_watched *watched);
+
+/* The same, close the descriptor and forget it. Safe to call twice. */
 void mooi_tcp_unwatch(struct mooi_tcp *engine,
                       struct mooi_tcp_watched *watched);
+
+/* From now on another thread looks after it, if there are any; on the thread,
+ * lock held. As mooi_tcp_watch. */
+moo_err mooi_tcp_hand_over(struct mooi_tcp *engine,
+                           struct mooi_tcp_watched *watched);
+
+/* Wait until no other thread has an event, or is doing anything for a link, and
+ * keep them so; on the thread, lock held, which is let go meanwhile. They do
+ * not block, but for callbacks. */
+void mooi_tcp_halt_others(struct mooi_tcp *engine);
+void mooi_tcp_let_others_go_on(struct mooi_tcp *engine);
 
 static inline void mooi_tcp_lock(struct mooi_tcp *engine)
 {
@@ -300,16 +345,16 @@ moo_err mooi_tcp_post(struct mooi_tcp_stripe *stripe,
 void mooi_tcp_flush(struct mooi_tcp_stripe *stripe);
 
 /* Take note of what a receive brought: first the body's part, then the head's;
- * the thread only. */
+ * its loop only. */
 void mooi_tcp_took(struct mooi_tcp_stripe *stripe, size_t moved);
 
-/* ---- tcp_owner.c: on the thread, no lock held ---- */
+/* ---- tcp_owner.c: on the stripe's thread, no lock held ---- */
 
 moo_err mooi_tcp_serve_later(struct mooi_tcp_stripe *stripe,
                              const struct mooi_tcp_message *ask);
 /* Answer until nothing is left, the socket is full, or it is others' turn. */
 moo_err mooi_tcp_serve(struct mooi_tcp_stripe *stripe);
-/* The link has ended: give back the source that is out. */
+/* The link has ended: give back the source that is out; on the thread. */
 void mooi_tcp_serve_no_more(struct mooi_tcp_stripe *stripe);
 
 /* ---- tcp_fetch.c; lock held ---- */
@@ -323,7 +368,7 @@ void *mooi_tcp_fetch_end(struct mooi_tcp_link *link,
 
 /* ---- tcp_importer.c ---- */
 
-/* An answer's head came; the thread, no lock held. */
+/* On the stripe's thread, no lock held. An answer's head came. */
 moo_err mooi_tcp_data_begins(struct mooi_tcp_stripe *stripe);
 moo_err mooi_tcp_refused(struct mooi_tcp_stripe *stripe);
 /* Receive what is to follow, and the next head with it. *drained: there is no

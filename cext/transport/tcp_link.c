@@ -83,7 +83,7 @@ void mooi_tcp_break(struct mooi_tcp_link *link, moo_err why, const char *text)
     link->broken = why;
     snprintf(link->reason, sizeof link->reason, "%s",
              text ? text : moo_strerror(why));
-    if (!pthread_equal(pthread_self(), link->engine->thread))
+    if (!pthread_equal(pthread_self(), link->engine->own.thread))
         mooi_tcp_wake(link->engine);
 }
 
@@ -114,6 +114,7 @@ static void take_down(struct mooi_tcp_link *link)
     struct mooi_tcp *engine = link->engine;
     struct mooi_tcp_link **at = &engine->links;
 
+    mooi_tcp_halt_others(engine);
     while (*at != link)
         at = &(*at)->next;
     *at = link->next;
@@ -122,6 +123,7 @@ static void take_down(struct mooi_tcp_link *link)
     mooi_tcp_dial_end(link);
     for (uint16_t i = 0; i < link->count; i++)
         close_stripe(engine, &link->stripes[i]);
+    mooi_tcp_let_others_go_on(engine);
 }
 
 static void bring_down(struct mooi_tcp_link *link)
@@ -174,25 +176,48 @@ int mooi_tcp_gather(struct mooi_tcp_stripe *stripe)
 }
 
 /* The same process connected anew, so it has given up the old link. */
-static void break_older(struct mooi_tcp_link *link)
+static void end_older(struct mooi_tcp_link *link)
 {
-    for (struct mooi_tcp_link *old = link->engine->links; old; old = old->next)
+    struct mooi_tcp *engine = link->engine;
+
+    mooi_tcp_lock(engine);
+    for (struct mooi_tcp_link *old = engine->links; old; old = old->next)
         if (old != link && old->incoming && old->peer == link->peer &&
             old->state == MOOI_TCP_UP)
             mooi_tcp_break(old, MOO_EPEER, "the other side connected anew");
+    mooi_tcp_unlock(engine);
+    mooi_tcp_end_broken(engine);
+}
+
+/* Returns whether it stands: it may have been broken meanwhile. */
+static int stand(struct mooi_tcp_link *link)
+{
+    struct mooi_tcp *engine = link->engine;
+    int stands;
+
+    mooi_tcp_lock(engine);
+    stands = link->state == MOOI_TCP_GATHERING && link->broken == MOO_OK;
+    for (uint16_t i = 1; i < link->count && stands; i++)
+        if (mooi_tcp_hand_over(engine, &link->stripes[i].watched) != MOO_OK) {
+            mooi_tcp_break(link, MOO_ESYS, NULL);
+            stands = 0;
+        }
+    if (stands) {
+        link->state = MOOI_TCP_UP;
+        link->announced = 1;
+    }
+    mooi_tcp_unlock(engine);
+    return stands;
 }
 
 void mooi_tcp_bring_up(struct mooi_tcp_link *link)
 {
     struct mooi_tcp *engine = link->engine;
 
-    mooi_tcp_lock(engine);
     if (link->incoming)
-        break_older(link);
-    link->state = MOOI_TCP_UP;
-    link->announced = 1;
-    mooi_tcp_unlock(engine);
-    mooi_tcp_end_broken(engine);
+        end_older(link);
+    if (!stand(link))
+        return;
     engine->next_tick_ns = 0;
     engine->events.up(engine->events.context, link, link->peer,
                       link->incoming);

@@ -96,7 +96,7 @@ static moo_err take_from_importer(struct mooi_tcp_stripe *stripe)
 
     if (stripe->present.kind == MOOI_TCP_ASK)
         return mooi_tcp_serve_later(stripe, &stripe->present);
-    if (stripe->present.kind != MOOI_TCP_RELEASE)
+    if (stripe->present.kind != MOOI_TCP_RELEASE || stripe->index)
         return MOO_EPROTO;
     events->released(events->context, link->peer, &stripe->present.name);
     return MOO_OK;
@@ -121,7 +121,7 @@ static moo_err begin_message(struct mooi_tcp_stripe *stripe)
         return err;
     if (stripe->present.kind == MOOI_TCP_NOTE) {
         stripe->left = stripe->present.length;
-        return MOO_OK;
+        return stripe->index ? MOO_EPROTO : MOO_OK;
     }
     return stripe->link->incoming ? take_from_owner(stripe)
                                   : take_from_importer(stripe);
@@ -147,7 +147,7 @@ void mooi_tcp_took(struct mooi_tcp_stripe *stripe, size_t moved)
     stripe->left -= (uint32_t)body;
     stripe->head_got += (uint32_t)(moved - body);
     if (moved)
-        stripe->heard = 1;
+        atomic_store(&stripe->heard, 1);
 }
 
 /* Heads, and the bodies of notes with the heads that follow. */

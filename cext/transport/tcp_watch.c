@@ -34,14 +34,14 @@ static void ping(struct mooi_tcp_stripe *stripe)
 {
     struct mooi_tcp_message message = {.kind = MOOI_TCP_PING};
     int waits = stripe->index == 0 || stripe->asks_count;
+    int heard = atomic_exchange(&stripe->heard, 0);
 
-    if (waits && !stripe->heard && !stripe->silence.waits &&
+    if (waits && !heard && !stripe->silence.waits &&
         !stripe->out.end && !stripe->sending &&
         mooi_tcp_post(stripe, &message, NULL) == MOO_OK) {
         mooi_tcp_flush(stripe);
         is_silent(stripe); /* it counts from now */
     }
-    stripe->heard = 0;
 }
 
 static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mooactor.tensors.transports import MOST_STRIPES, NAMES
+from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS, NAMES
 
 VARIABLE = "MOOACTOR_TRANSPORT"
 BIND = "MOOACTOR_BIND"
 STRIPES = "MOOACTOR_STRIPES"
+THREADS = "MOOACTOR_TCP_THREADS"
 CHECKSUM = "MOOACTOR_CHECKSUM"
 
 
@@ -32,6 +33,7 @@ class Network:
     transports: tuple[str, ...] | None = None
     bind: str | None = None
     stripes: int | None = None
+    threads: int | None = None
     checksum: bool = False
 
     def __str__(self) -> str:
@@ -65,7 +67,8 @@ def _said(variables: Mapping[str, str]) -> dict[str, Any]:
     readers: dict[str, tuple[str, Callable[[str], Any]]] = {
         VARIABLE: ("transports", lambda text: _names(text or "auto", VARIABLE)),
         BIND: ("bind", _address),
-        STRIPES: ("stripes", _stripes),
+        STRIPES: ("stripes", lambda text: _number(text, STRIPES, MOST_STRIPES)),
+        THREADS: ("threads", lambda text: _number(text, THREADS, MOST_THREADS)),
         CHECKSUM: ("checksum", _switch),
     }
     found = readers.keys() & variables.keys()
@@ -106,13 +109,13 @@ def _is_numeric(text: str) -> bool:
     return False
 
 
-def _stripes(text: str) -> int | None:
+def _number(text: str, where: str, most: int) -> int | None:
     if not text:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_STRIPES:
+    if not text.isdecimal() or not 1 <= int(text) <= most:
         raise ValueError(
-            f"{STRIPES}={text!r}: give a whole number from 1 to {MOST_STRIPES}, or "
-            "unset it for the default"
+            f"{where}={text!r}: give a whole number from 1 to {most}, or unset it for "
+            "the default"
         )
     return int(text)
 

@@ -66,6 +66,7 @@ class Runtime:
             transports=self.network.transports,
             bind=self.network.bind,
             stripes=self.network.stripes,
+            threads=self.network.threads,
             checksum=self.network.checksum,
         )
         self.directory = directory

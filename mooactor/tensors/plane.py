@@ -70,6 +70,7 @@ class DataPlane:
         transports: Iterable[str] | None = None,
         bind: str | None = None,
         stripes: int | None = None,
+        threads: int | None = None,
         checksum: bool = False,
         provider: str | None = None,
     ) -> None:
@@ -86,6 +87,7 @@ class DataPlane:
           bind: numeric address to listen on for other hosts, "*" for all; by
             default only processes of this machine can connect.
           stripes: TCP connections for each pair of processes.
+          threads: that move bulk over them.
           checksum: send a CRC32C with each piece over TCP.
           provider: of libfabric; by default the best there is.
 
@@ -120,6 +122,7 @@ class DataPlane:
                 transports,
                 bind=bind,
                 stripes=stripes,
+                threads=threads,
                 checksum=checksum,
                 provider=provider,
             )

@@ -9,8 +9,9 @@ from mooactor.tensors.extension import ffi, lib, missing
 
 #: In the order in which they are chosen where several are possible.
 NAMES = ("shm", "ofi", "tcp")
-#: TCP connections for each pair and direction, at most; see cext/transport/tcp.h.
-MOST_STRIPES = 16
+#: TCP connections for each pair and direction, and threads that move bulk over them.
+MOST_STRIPES = 0 if missing is not None else lib.MOO_STRIPES_MAX
+MOST_THREADS = 0 if missing is not None else lib.MOO_THREADS_MAX
 
 _BITS = (
     {}
@@ -50,6 +51,7 @@ def serve(
     *,
     bind: str | None,
     stripes: int | None,
+    threads: int | None,
     checksum: bool,
     provider: str | None,
 ) -> int:
@@ -61,6 +63,7 @@ def serve(
     options.transports = mask_of(names)
     options.bind = kept[0] or ffi.NULL
     options.stripes = stripes or 0
+    options.threads = threads or 0
     options.checksum = checksum
     options.provider = kept[1] or ffi.NULL
     err: int = lib.moo_plane_serve(plane, options)

@@ -10,7 +10,7 @@
  * ROUNDS fetches of MIB MiB, and the latency of fetches of 1 byte and 64 KiB,
  * beside that of asking for and getting as many bytes over a bare, blocking
  * connection. ADDRESS is the serving side's. CHECKSUM in its environment: with
- * checksums.
+ * checksums. THREADS in either's: so many threads move bulk, instead of one.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -178,6 +178,8 @@ static void send_to(const char *address, const char *file, uint64_t bytes,
 
 int main(int count, char **argument)
 {
+    if (getenv("THREADS"))
+        threads = (uint32_t)atoi(getenv("THREADS"));
     if (count < 4) {
         fprintf(stderr, "see the head of bench_tcp.c\n");
         return 2;

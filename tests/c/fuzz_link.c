@@ -23,7 +23,7 @@ static char lent[LARGE], small[9], large[LARGE];
 
 static void begin_once(void)
 {
-    struct mooi_tcp_options options = {.id = 2, .stripes = 1};
+    struct mooi_tcp_options options = {.id = 2, .stripes = 1, .threads = 2};
 
     if (listener >= 0)
         return;

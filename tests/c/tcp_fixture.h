@@ -25,6 +25,8 @@ struct side {
     uint64_t bytes[SLABS];
     struct mooi_tcp_link *link; /* the newest that is up */
     int ups, downs, notes, releases, sourced, sources;
+    pthread_t asked_by[MOO_THREADS_MAX + 1]; /* threads that wanted a source */
+    int askers;
     moo_err why; /* of the last down */
     char reason[400];
     uint8_t note[MOOI_TCP_NOTE_BYTES];
@@ -37,6 +39,9 @@ struct wanted {
     int done;
     moo_err result;
 };
+
+/* Of engines of which it is not said otherwise. */
+static uint32_t threads = 1;
 
 static const uint8_t session_key[MOOI_KEY_BYTES] = "the session key";
 
@@ -76,6 +81,18 @@ static inline void on_down(void *context, struct mooi_tcp_link *link,
     change(side, &side->downs);
 }
 
+static inline void note_asker(struct side *side)
+{
+    int i = 0;
+
+    pthread_mutex_lock(&side->lock);
+    while (i < side->askers && !pthread_equal(side->asked_by[i], pthread_self()))
+        i++;
+    if (i == side->askers && i <= MOO_THREADS_MAX)
+        side->asked_by[side->askers++] = pthread_self();
+    pthread_mutex_unlock(&side->lock);
+}
+
 static inline moo_err on_source(void *context, uint64_t peer,
                                 const struct mooi_lease_name *name,
                                 uint64_t offset, uint64_t length,
@@ -87,6 +104,7 @@ static inline moo_err on_source(void *context, uint64_t peer,
     if (name->slab >= SLABS || !side->memory[name->slab] || name->lease != 7 ||
         offset + length > side->bytes[name->slab])
         return MOO_ESTALE;
+    note_asker(side);
     change(side, &side->sources);
     *data = side->memory[name->slab] + offset;
     return MOO_OK;
@@ -157,6 +175,8 @@ static inline void open_side(struct side *side, uint64_t id,
         options = *special;
         options.id = id;
     }
+    if (!options.threads)
+        options.threads = threads;
     CHECK(mooi_tcp_open(&options, &events, &side->engine) == MOO_OK);
 }
 

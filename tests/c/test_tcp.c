@@ -90,10 +90,28 @@ static struct mooi_tcp_options with(uint32_t stripes, int checksum)
 
 static void values_arrive_over_any_number_of_stripes(void)
 {
-    for (uint32_t stripes = 1; stripes <= MOOI_TCP_STRIPES_MAX; stripes *= 2) {
+    for (uint32_t stripes = 1; stripes <= MOO_STRIPES_MAX; stripes *= 2) {
         struct mooi_tcp_options options = with(stripes, 0);
         values_of_all_sizes(&options);
     }
+}
+
+static void bulk_is_moved_by_so_many_threads(void)
+{
+    struct mooi_tcp_options options = with(6, 0);
+    char *memory = filled(64 * MB, 9), *into = malloc(64 * MB);
+
+    for (uint32_t count = 1; count <= 3; count++) {
+        options.threads = count;
+        open_pair(&options);
+        own(&owner, 0, memory, 64 * MB);
+        CHECK(fetch(&importer, 0, 0, 64 * MB, into) == MOO_OK);
+        CHECK(!memcmp(into, memory, 64 * MB));
+        CHECK(owner.askers == (int)count);
+        close_pair();
+    }
+    free(memory);
+    free(into);
 }
 
 static void values_arrive_with_checksums(void)
@@ -473,6 +491,7 @@ static void a_malformed_message_ends_the_link(void)
         {.kind = MOOI_TCP_DATA, .tag = 0, .length = 5}, /* never asked for */
         {.kind = MOOI_TCP_REFUSE, .tag = 9, .error = MOO_ESTALE},
         {.kind = MOOI_TCP_ASK, .length = 5}, /* not the owner's to say */
+        {.kind = MOOI_TCP_NOTE, .length = 5}, /* where bulk goes */
         {.kind = MOOI_TCP_RELEASE}};
 
     for (size_t i = 0; i <= sizeof wrong / sizeof *wrong; i++) {
@@ -614,17 +633,21 @@ int main(void)
 {
     int before = open_files();
 
-    RUN(values_of_all_sizes_arrive);
-    RUN(values_arrive_over_any_number_of_stripes);
-    RUN(values_arrive_with_checksums);
-    RUN(many_fetches_at_once_do_not_mix);
-    RUN(a_small_fetch_does_not_wait_for_a_large_one);
-    RUN(a_refused_lease_fails_its_fetch_only);
-    RUN(nothing_touches_memory_after_cancel);
-    RUN(notes_go_both_ways_in_order);
-    RUN(releases_arrive);
-    RUN(a_drop_ends_fetches_and_then_the_link);
-    RUN(a_new_link_replaces_the_old);
+    RUN(bulk_is_moved_by_so_many_threads);
+    for (threads = 1; threads <= 3; threads += 2) {
+        RUN(values_of_all_sizes_arrive);
+        RUN(values_arrive_over_any_number_of_stripes);
+        RUN(values_arrive_with_checksums);
+        RUN(many_fetches_at_once_do_not_mix);
+        RUN(a_small_fetch_does_not_wait_for_a_large_one);
+        RUN(a_refused_lease_fails_its_fetch_only);
+        RUN(nothing_touches_memory_after_cancel);
+        RUN(notes_go_both_ways_in_order);
+        RUN(releases_arrive);
+        RUN(a_drop_ends_fetches_and_then_the_link);
+        RUN(a_new_link_replaces_the_old);
+    }
+    threads = 2;
     RUN(machines_with_ipv6_alone_are_served);
     RUN(one_gibibyte_arrives);
     RUN(who_cannot_be_reached_is_told_of_with_a_reason);

@@ -315,6 +315,7 @@ int main(int count, char **arguments)
 {
     int files = entries("/proc/self/fd");
 
+    threads = 2; /* the express connection and the bulk have one each */
     if (count == 4) {
         patience_s = ALARM_S - 10; /* others are started, and cut, meanwhile */
         return play(arguments, ALARM_S, play_owner, play_importer);

@@ -211,6 +211,7 @@ int main(int count, char **arguments)
 {
     int files = entries("/proc/self/fd");
 
+    threads = 2;
     if (count == 4)
         return play(arguments, 60, play_owner, play_importer);
     make_memory();

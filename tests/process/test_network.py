@@ -54,15 +54,17 @@ def test_the_environment_is_asked_if_nothing_is_said(
 
 def test_tcp_is_tuned_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOOACTOR_STRIPES", "4")
+    monkeypatch.setenv("MOOACTOR_TCP_THREADS", "3")
     monkeypatch.setenv("MOOACTOR_CHECKSUM", "1")
     monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")
     network = choose("tcp")
-    assert (network.stripes, network.checksum) == (4, True)
+    assert (network.stripes, network.threads) == (4, 3)
+    assert network.checksum
     assert network.bind == "127.0.0.1"
 
 
 def test_an_empty_variable_says_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TRANSPORT", "BIND", "STRIPES", "CHECKSUM"):
+    for name in ("TRANSPORT", "BIND", "STRIPES", "TCP_THREADS", "CHECKSUM"):
         monkeypatch.setenv(f"MOOACTOR_{name}", "")
     assert choose(None) == Network()
 
@@ -82,6 +84,8 @@ def test_so_many_stripes_there_may_be(stripes: int, tmp_path: Path) -> None:
         ("STRIPES", "17", "from 1 to 16"),
         ("STRIPES", "-1", "from 1 to 16"),
         ("STRIPES", "many", "from 1 to 16"),
+        ("TCP_THREADS", "0", "give a whole number from 1 to 16, or unset it"),
+        ("TCP_THREADS", "17", "from 1 to 16"),
         ("CHECKSUM", "yes", "give 1 for checksums, 0 for none"),
         ("BIND", "eth0", "give a numeric address of this host, such as 10.0.0.5, or *"),
         ("BIND", "10.0.0.5:4000", "numeric address"),

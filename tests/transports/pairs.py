@@ -79,6 +79,8 @@ class Hosts:
         options.setdefault("bind", "*" if self.cable else None)
         if "ofi" in transports:
             options.setdefault("provider", FABRIC)
+        if "tcp" in transports:  # as on a machine of many processors
+            options.setdefault("threads", 2)
         return Worker(
             self.process(where) if isinstance(where, str) else where,
             directory or self.directory,

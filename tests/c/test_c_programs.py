@@ -18,6 +18,7 @@ SLOW = (
     "test_tcp",
     "test_tcp_cuts",
     "test_tcp_deaths",
+    "test_tcp_storm",
 )
 
 needs_compiler = pytest.mark.skipif(

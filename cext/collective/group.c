@@ -54,6 +54,8 @@ static void init_locks(moo_group *group)
 #define ALL_TRANSPORTS \
     (MOO_TRANSPORT_SHM | MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP)
 
+#define STRIPES 1 /* unless the options say otherwise */
+
 static moo_err take_options(moo_group *group, const moo_group_options *options)
 {
     struct mooi_address address;
@@ -61,8 +63,10 @@ static moo_err take_options(moo_group *group, const moo_group_options *options)
     group->transports = options && options->transports ? options->transports
                                                        : ALL_TRANSPORTS;
     group->checks = options && options->checksum;
+    group->stripes = options && options->stripes ? options->stripes : STRIPES;
     mooi_host_name(options && options->host ? options->host : "", group->host);
     if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
+        group->stripes > MOOI_PIPE_STRIPES ||
         strlen(bind) >= sizeof group->bind ||
         (*bind && strcmp(bind, "*") && mooi_address_parse(bind, 0, &address)))
         return MOO_EINVAL;

@@ -46,6 +46,8 @@ void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,
         hosts->of[r] = (uint8_t)host_of(hosts, view, r, members);
         hosts->transports &= member->transports;
         hosts->checks |= member->checks;
+        if (hosts->stripes < member->stripes)
+            hosts->stripes = member->stripes;
         hosts->apart |= !same_name(first, member);
     }
     for (uint32_t host = 0; host < hosts->count; host++) {

@@ -40,7 +40,7 @@
 #include "transport/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
-#define SEGMENT_VERSION 3u
+#define SEGMENT_VERSION 4u
 #define FATES 256 /* more than members: each abort but a timeout removes one */
 #define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
 #define STEP_BITS 24
@@ -93,6 +93,7 @@ struct mooi_member {
     uint64_t join_no; /* 1, 2, …; rank order */
     uint32_t transports;           /* that it allows */
     bool checks;                   /* it wants checksums, see pipe.h */
+    uint32_t stripes;              /* it wants so many; 0: one will do */
     uint8_t host[MOOI_HOST_BYTES]; /* equal: shared memory, if both allow */
 };
 
@@ -192,6 +193,7 @@ struct mooi_hosts {
     uint32_t transports;              /* that all members allow */
     bool apart; /* some have other names: it is not one machine by force */
     bool checks; /* some want checksums, so all make them */
+    uint32_t stripes; /* of the ring: the most that any wants */
     uint8_t of[MOO_GROUP_MAX];        /* by rank */
     uint8_t order[MOO_GROUP_MAX];     /* ranks, by host, then rank */
     uint8_t start[MOO_GROUP_MAX + 1]; /* by host: its first place in order */
@@ -206,7 +208,7 @@ struct moo_group {
     uint32_t start;
     uint64_t id;
     double timeout;
-    uint32_t transports;
+    uint32_t transports, stripes;
     bool checks;
     uint8_t host[MOOI_HOST_BYTES];
     char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */

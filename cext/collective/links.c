@@ -151,15 +151,24 @@ moo_err mooi_links_check(moo_group *group, moo_work *work)
 
 /* ---- the ring's bytes ---- */
 
+void mooi_links_restart(struct mooi_links *links)
+{
+    for (uint32_t i = 0; i < links->count; i++) {
+        mooi_pipe_restart(&links->to[i]);
+        mooi_pipe_restart(&links->from[i]);
+    }
+}
+
 moo_err mooi_links_send(struct mooi_links *links, const struct iovec *parts,
                         int count, size_t *moved)
 {
-    if (links->bulk_to)
-        return mooi_bulk_send(links->bulk_to, &links->to[0], parts, count,
-                              moved);
-    moo_err err = mooi_pipe_send(&links->to[0], parts, count, moved);
+    struct mooi_pipe *pipe = &links->to[0];
+    moo_err err =
+        links->bulk_to
+            ? mooi_bulk_send(links->bulk_to, pipe, parts, count, moved)
+            : mooi_pipe_send(pipe, parts, count, moved);
     if (!err)
-        mooi_pipe_sum(&links->to[0], parts, *moved);
+        mooi_pipe_sum(pipe, parts, *moved);
     return err;
 }
 
@@ -174,15 +183,17 @@ moo_err mooi_links_receive(struct mooi_links *links,
                            const struct iovec *parts, int count,
                            uint64_t rest, size_t *moved)
 {
-    if (links->bulk_from)
-        return mooi_bulk_receive(links->bulk_from, &links->from[0], parts,
-                                 count, moved);
-    moo_err err = mooi_pipe_receive(&links->from[0], parts, count, moved);
-    if (!err && !*moved)
-        mooi_pipe_expect(&links->from[0], rest);
-    else if (!err)
-        mooi_pipe_sum(&links->from[0], parts, *moved);
-    return err;
+    struct mooi_pipe *pipe = &links->from[0];
+    moo_err err =
+        links->bulk_from
+            ? mooi_bulk_receive(links->bulk_from, pipe, parts, count, moved)
+            : mooi_pipe_receive(pipe, parts, count, moved);
+    if (err)
+        return err;
+    mooi_pipe_sum(pipe, parts, *moved);
+    if (!*moved && !links->bulk_from)
+        mooi_pipe_expect(pipe, rest);
+    return MOO_OK;
 }
 
 static void watch_for(struct pollfd *entries, nfds_t *count, int fd,
@@ -197,12 +208,12 @@ static void watch_ends(const struct mooi_links *links, int out, int in,
     if (out >= 0 && bulk && links->bulk_to)
         *count += mooi_bulk_watch(links->bulk_to, &links->to[0], entries);
     else if (out >= 0)
-        watch_for(entries, count, links->to[out].fd, POLLOUT);
+        watch_for(entries, count, mooi_pipe_turn(&links->to[out]), POLLOUT);
     if (in >= 0 && bulk && links->bulk_from)
         *count += mooi_bulk_watch(links->bulk_from, &links->from[0],
                                   entries + *count);
     else if (in >= 0)
-        watch_for(entries, count, links->from[in].fd, POLLIN);
+        watch_for(entries, count, mooi_pipe_turn(&links->from[in]), POLLIN);
 }
 
 moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,

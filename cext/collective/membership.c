@@ -275,6 +275,7 @@ static moo_err take_slot(moo_group *group)
     member->join_no = ++segment->joins;
     member->transports = group->transports;
     member->checks = group->checks;
+    member->stripes = group->stripes;
     memcpy(member->host, group->host, sizeof member->host);
     atomic_store(&segment->cells[slot].waiting, 0);
     atomic_store(&member->state, MEMBER_TAKEN);

@@ -2,6 +2,11 @@
 /*
  * pipe.h: bytes in one direction between two members, in order, all of them,
  * until the end. One thread at a time.
+ *
+ * A pipe consists of TCP connections, its stripes, to which the bytes are dealt
+ * out in turn, MOOI_STRIPE_BYTES to each. Both ends know whose turn it is, so
+ * nothing is added to the bytes. A pipe of one stripe is a connection and can
+ * be used in both directions.
  */
 #ifndef MOOI_PIPE_H
 #define MOOI_PIPE_H
@@ -11,26 +16,49 @@
 #include "transport/socket.h"
 
 #define MOOI_PIPE_PARTS 8 /* of an iovec, at most */
+#define MOOI_PIPE_STRIPES 16
+/* Small enough that a chunk keeps several stripes busy, and that a block for
+ * another stripe fits into the buffers while this end waits for one. */
+#define MOOI_STRIPE_BYTES ((uint64_t)128 << 10)
 
-struct mooi_pipe {
+struct mooi_stripe {
     int fd; /* -1: none */
     bool short_queue;
     int expected; /* bytes that make it ready to receive */
-    bool checks;  /* keep `sum`, a CRC32C */
-    uint32_t sum; /* of all tensor bytes that it has moved so far */
     struct mooi_silence silence;
 };
 
-/* Take over a connected socket. */
-void mooi_pipe_open(struct mooi_pipe *pipe, int fd, bool checks);
+struct mooi_pipe {
+    struct mooi_stripe stripes[MOOI_PIPE_STRIPES];
+    uint32_t count; /* of them */
+    uint64_t at;    /* bytes moved since mooi_pipe_restart */
+    bool checks;    /* keep `sum`, a CRC32C */
+    uint32_t sum;   /* of all tensor bytes that it has moved so far */
+};
+
+/* Begin with `count` stripes, of which none is connected. */
+void mooi_pipe_init(struct mooi_pipe *pipe, uint32_t count, bool checks);
+/* Take over the connected socket of a stripe that has none. */
+void mooi_pipe_join(struct mooi_pipe *pipe, uint32_t stripe, int fd);
+/* Whether all its stripes are connected. */
+bool mooi_pipe_stands(const struct mooi_pipe *pipe);
+/* Close those that are connected. Harmless if none is. */
 void mooi_pipe_close(struct mooi_pipe *pipe);
 
 /* Send, or receive, what goes at once; *moved bytes. MOO_OK also if that is
- * none. Any error: the connection is gone. */
+ * none. Any error: a connection is gone, and with it the pipe; *moved bytes
+ * went before. */
 moo_err mooi_pipe_send(struct mooi_pipe *pipe, const struct iovec *parts,
                        int count, size_t *moved);
 moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
                           int count, size_t *moved);
+
+/* What to poll when nothing moved: the socket whose turn it is. */
+int mooi_pipe_turn(const struct mooi_pipe *pipe);
+
+/* All that was sent has been received: begin again with the first stripe, so
+ * that what is small stays on it. Both ends do, at the same byte. */
+void mooi_pipe_restart(struct mooi_pipe *pipe);
 
 /* The first `moved` bytes of `parts` were tensors': count them in the sum. */
 void mooi_pipe_sum(struct mooi_pipe *pipe, const struct iovec *parts,
@@ -39,13 +67,14 @@ void mooi_pipe_sum(struct mooi_pipe *pipe, const struct iovec *parts,
 /* Many bytes are about to be sent. */
 void mooi_pipe_prepare(struct mooi_pipe *pipe);
 
-/* From now on it counts as ready to receive only with `bytes`, which must be
- * on their way whatever this end does; a poll then wakes less often. */
+/* From now on it counts as ready to receive only with `bytes`, or with those
+ * of them that are left of the present turn. They must be on their way
+ * whatever this end does; a poll then wakes less often. */
 void mooi_pipe_expect(struct mooi_pipe *pipe, uint64_t bytes);
 
 /* Whether the other end's machine has not acknowledged for too long what was
- * sent. To be looked at a few times a second; where nothing was sent, an error
- * of its own tells. */
+ * sent by any stripe. To be looked at a few times a second; where nothing was
+ * sent, an error of its own tells. */
 bool mooi_pipe_silent(struct mooi_pipe *pipe);
 
 #endif

@@ -123,6 +123,7 @@ static void start_gossip(moo_group *group, moo_work *work, uint32_t each)
     uint32_t root = work->signature.root;
     gossip->data = gathered(group, work);
     gossip->step = gossip->sent = gossip->received = 0;
+    mooi_links_restart(&group->ring->links);
     if (work->kind == MOO_GROUP_BROADCAST) {
         for (uint32_t host = 0; host <= hosts->count; host++)
             gossip->start[host] = host > hosts->of[root] ? each : 0;

@@ -7,7 +7,8 @@
  *   stream.c  reduce-scatter and all-gather, as one stream of bytes
  *   gossip.c  everybody's few bytes to everybody, in log2(hosts) steps
  *   fold.c    the arithmetic of one hop
- *   meet.c    how the connections of one epoch are made
+ *   meet.c    how the connections of one epoch are made, and
+ *   greet.c   each one of them
  *   links.c   and watched
  *   pipe.c    bytes from one host's leader to another's, over TCP
  *   bulk.c    and through a fabric
@@ -57,6 +58,9 @@ void mooi_contact_end(struct mooi_links *links);
 /* The leader at the other end of to[i], or of from[i]. */
 uint32_t mooi_link_target(const moo_group *group, uint32_t i);
 uint32_t mooi_link_origin(const moo_group *group, uint32_t i);
+
+/* An operation begins to send and receive. */
+void mooi_links_restart(struct mooi_links *links);
 
 /* As mooi_pipe_send and mooi_pipe_receive, by the ring. `rest`: how much of
  * what is asked for must be on its way, whatever this host does. */

@@ -299,6 +299,7 @@ moo_err mooi_stream_begin(moo_group *group, moo_work *work,
     stream->in = plan->chain && plan->self == plan->first ? end : start;
     advance(group, work, &stream->out, 0);
     advance(group, work, &stream->in, 1);
+    mooi_links_restart(&group->ring->links);
     mooi_pipe_prepare(&group->ring->links.to[0]);
     return MOO_OK;
 }

@@ -415,9 +415,11 @@ typedef struct {
                             shares memory with nobody. */
     const char *bind;    /* a numeric address, "*" for all, NULL: all, but this
                             machine's own if all members have one name */
-    int checksum;        /* CRC32C of what members send over TCP: nothing that
+    int checksum;        /* CRC32C of what hosts send each other: nothing that
                             arrived otherwise than it was sent succeeds. One
                             member that wants it is enough. */
+    uint32_t stripes;    /* TCP connections from each host to the next, at most
+                            16, 0: default. The most that a member wants. */
 } moo_group_options;
 
 /* Join the group that lives in the segment `fd`, which stays the caller's.

@@ -342,6 +342,7 @@ def _join(
             transports=collective.transport_mask(str(network)),
             bind=network.bind,
             checksum=network.checksum,
+            stripes=network.stripes,
         )
     except ValueError:
         raise ValueError(

@@ -125,6 +125,7 @@ class SharedGroup:
         transports: int = 0,
         bind: str | None = None,
         checksum: bool = False,
+        stripes: int | None = None,
     ) -> None:
         """Join, without waiting for others. `fd` stays the caller's.
 
@@ -134,10 +135,13 @@ class SharedGroup:
           bind: a numeric address to listen on when members are on several hosts,
             "*" for all; by default all, but only this machine's own if all
             members are on one host that may not use shared memory.
-          checksum: see that what goes over TCP arrives as it was sent.
+          checksum: see that what hosts send each other arrives as it was sent.
+          stripes: TCP connections from each host to the next, at most 16; the most
+            that a member wants.
 
         Raises:
-          ValueError: the group has another `min_size`, or `bind` is no address.
+          ValueError: the group has another `min_size`, `bind` is no address, or
+            there cannot be so many stripes.
           RuntimeError: the group is full, or there is no data plane here.
           VersionMismatch: another version of mooactor made the group.
           OSError: the segment could not be mapped.
@@ -152,6 +156,7 @@ class SharedGroup:
         options.host, options.bind = kept
         options.transports = transports
         options.checksum = checksum
+        options.stripes = stripes or 0
         err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, out)
         if err:
             raise _error(err)

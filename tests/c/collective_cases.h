@@ -12,7 +12,7 @@
 #include <math.h>
 
 /* Which hosts the ranks are on, and what they may use; see struct ranks. */
-static uint32_t hosts_used, transports_used;
+static uint32_t hosts_used, transports_used, stripes_used;
 static bool checksums_used;
 
 /* ---- every kind, every type, against the slow obvious answer ---- */
@@ -449,6 +449,7 @@ static void with_ranks(uint32_t size, uint32_t min_size, double timeout,
     ranks.hosts = hosts_used;
     ranks.transports = transports_used;
     ranks.checks = checksums_used;
+    ranks.stripes = stripes_used;
     ranks_run(&ranks, function,
               function == results_have_the_same_bits ? (void *)results
                                                      : (void *)&ranks);

@@ -170,6 +170,7 @@ struct ranks {
     double timeout;
     uint32_t hosts; /* that the ranks pretend to be on; 0: one, unnamed */
     uint32_t transports;
+    uint32_t stripes; /* that one of them wants; 0: the default */
     bool checks; /* one of them wants checksums */
     _Atomic uint32_t joined;
     rank_function *function;
@@ -200,7 +201,8 @@ static inline moo_group *join(struct ranks *ranks)
     snprintf(host, sizeof host, "host %u", ranks->hosts ? turn % ranks->hosts : 0);
     moo_group_options options = {.host = host,
                                  .transports = ranks->transports,
-                                 .checksum = ranks->checks && turn == 0};
+                                 .checksum = ranks->checks && turn == 0,
+                                 .stripes = turn == 0 ? ranks->stripes : 0};
     CHECK(mooi_join_at(ranks->segment, 1, ranks->min_size, ranks->timeout,
                        &options, &group) == MOO_OK);
     while (moo_group_ready(group, 10) == MOO_ETIMEOUT)

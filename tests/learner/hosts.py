@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from mooactor.process.network import choose
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Outcome, SharedGroup, SharedWork
 
@@ -163,10 +164,17 @@ def main(
     host: str, bind: str, segment: int, rank: int, size: int, timeout: float
 ) -> None:
     """Join, and do as the lines on the standard input say."""
-    names = os.environ.get("MOOACTOR_TRANSPORT", "auto")
-    mask = collective.transport_mask(names)
+    network = choose(None)
     group = SharedGroup(
-        segment, rank, 1, timeout, host=host, transports=mask, bind=bind
+        segment,
+        rank,
+        1,
+        timeout,
+        host=host,
+        transports=collective.transport_mask(str(network)),
+        bind=bind,
+        checksum=network.checksum,
+        stripes=network.stripes,
     )
     print(json.dumps("joined"), flush=True)
     seen = 0

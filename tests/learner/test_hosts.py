@@ -113,6 +113,31 @@ def test_where_nothing_leads_to_the_other_host_all_are_told(
     assert "no transport that is allowed" in seen[0][1] == seen[1][1]
 
 
+@pytest.mark.parametrize("hosts", ["ab", "abab"])
+def test_a_sum_over_several_connections(cable: Cable, ranks: Any, hosts: str) -> None:
+    group = ranks(cable, hosts, env={"MOOACTOR_STRIPES": "3"})
+    before = cable.sent("a"), cable.sent("b")
+    for elements in (9, 70_000, 3_000_000):
+        assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
+    for host, had in zip("ab", before, strict=True):
+        assert cable.sent(host) - had < 3_070_009 * 4 * OVERHEAD
+    leaders = [3 + 3, 3 + 3]  # to the other host, and from it
+    assert group.do("sockets") == leaders + [0] * (len(hosts) - 2)
+
+
+def test_a_pulled_cable_ends_all_its_connections(cable: Cable, ranks: Any) -> None:
+    group = ranks(cable, "ab", env={"MOOACTOR_STRIPES": "3"})
+    group.tell("sum_until_failure", 2_000_000)
+    _wait_until_busy(cable)
+    cable.set("down")
+    seen = group.answers()
+    cable.set("up")
+    assert max(answer[-1] for answer in seen) < 3.0
+    assert seen[0][:4] == seen[1][:4] and seen[0][1] == collective.EPEER
+    assert group.do("sum", 300_000) == [sums(300_000, 2)] * 2
+    assert group.do("sockets") == [6, 6]
+
+
 def test_where_all_share_a_host_nobody_has_a_socket(cable: Cable, ranks: Any) -> None:
     assert ranks(cable, "aaa").do("sockets") == [0, 0, 0]
     assert ranks(cable, "ab").do("sockets") == [2, 2]

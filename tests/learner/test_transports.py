@@ -141,6 +141,18 @@ def test_they_listen_where_they_are_told_to(monkeypatch: pytest.MonkeyPatch) -> 
         assert addresses(made) == {"127.0.0.1"}
 
 
+@pytest.mark.parametrize("stripes", [1, 4])
+def test_a_ring_has_as_many_connections_as_asked_for(
+    stripes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stripes > 1:
+        monkeypatch.setenv("MOOACTOR_STRIPES", str(stripes))
+    with members("a", "b") as made:
+        for member in made:
+            found = psutil.Process(member.pid()).net_connections("tcp")
+            assert sum(link.status == "ESTABLISHED" for link in found) == 2 * stripes
+
+
 def test_another_min_size_is_still_told_from_a_bad_address() -> None:
     with members("", "") as made, pytest.raises(ValueError, match="another min_size"):
         made[0].join("ways", 3)

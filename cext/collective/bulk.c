@@ -19,13 +19,6 @@
 #define PATIENCE_MS 10000 /* silence on the connection shows sooner */
 #define NOTE_BYTES 8
 
-struct mooi_shelf {
-    struct mooi_fabric *fabric;
-    int bell; /* an eventfd: a read has ended */
-    unsigned char *out, *in;
-    struct mooi_fabric_region *out_region, *in_region; /* in: may be NULL */
-};
-
 /* A read, or none. The fabric's thread writes `state` and rings. */
 enum { FREE, UNDER_WAY, DONE, FAILED };
 
@@ -379,7 +372,7 @@ nfds_t mooi_bulk_watch(const struct mooi_bulk *bulk,
                        const struct mooi_pipe *pipe, struct pollfd *entries)
 {
     short both = bulk->note_left ? POLLIN | POLLOUT : POLLIN;
-    entries[0] = (struct pollfd){.fd = pipe->fd, .events = both};
+    entries[0] = (struct pollfd){.fd = mooi_pipe_turn(pipe), .events = both};
     if (bulk->sends)
         return 1;
     entries[1] = (struct pollfd){.fd = bulk->shelf->bell, .events = POLLIN};

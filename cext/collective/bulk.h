@@ -19,7 +19,13 @@
 #include "internal.h"
 #include "pipe.h"
 
-struct mooi_shelf;
+struct mooi_shelf {
+    struct mooi_fabric *fabric;
+    int bell; /* an eventfd: a read has ended */
+    unsigned char *out, *in; /* to be read by others; read from others */
+    struct mooi_fabric_region *out_region, *in_region; /* in: may be NULL */
+};
+
 struct mooi_bulk;
 
 /* Open a fabric, on the interface of `bind` if not NULL or empty, and describe
@@ -35,7 +41,8 @@ bool mooi_shelf_reaches(const struct mooi_shelf *shelf,
                         const struct mooi_post *post);
 
 /* Begin anew, to send or to receive from who posted `from`, next to an open
- * pipe, which stays the caller's and carries nothing else meanwhile. */
+ * pipe of one stripe, which stays the caller's and carries nothing else
+ * meanwhile. */
 moo_err mooi_bulk_send_open(struct mooi_shelf *shelf, struct mooi_bulk **out);
 moo_err mooi_bulk_receive_open(struct mooi_shelf *shelf,
                                const struct mooi_post *from,

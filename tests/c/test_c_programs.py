@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob(kind))
 SLOW = (
     "test_collective_death",
+    "test_collective_fabric",
     "test_fabric",
     "test_tcp",
     "test_tcp_cuts",

@@ -24,7 +24,7 @@ step "the C tests over $MOOACTOR_FABRIC"
 "$ROOT/tests/c/build/none/test_fabric"
 
 step "a ring of two over it"
-"$ROOT/tests/c/build/none/test_collective_ring" fabric 2
+"$ROOT/tests/c/build/none/test_collective_fabric" 2
 
 # Processes take long to start here: only what goes another way over a device.
 step "the data plane's tests over it"

@@ -25,8 +25,9 @@ moo_err mooi_random(void *out, size_t bytes)
     return MOO_OK;
 }
 
-/* The keyed hash of a label, the HELLO, and the CHALLENGE without its proof. */
-static void prove(const struct mooi_handshake *h, const char label[16],
+/* The keyed hash of a label's first 16 bytes, the HELLO, and the CHALLENGE
+ * without its proof. */
+static void prove(const struct mooi_handshake *h, const char *label,
                   uint8_t out[MOOI_MAC_BYTES])
 {
     uint8_t text[16 + MOOI_HELLO_BYTES + MOOI_CHALLENGE_BYTES - MOOI_MAC_BYTES];
@@ -36,8 +37,8 @@ static void prove(const struct mooi_handshake *h, const char label[16],
     mooi_mac(h->key, text, sizeof text, out);
 }
 
-static const char by_acceptor[16] = "moo tcp accepts";
-static const char by_connector[16] = "moo tcp connects";
+static const char by_acceptor[] = "moo tcp accepts";
+static const char by_connector[] = "moo tcp connects";
 
 static uint8_t *hello_bytes(struct mooi_handshake *h)
 {

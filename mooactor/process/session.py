@@ -43,6 +43,7 @@ class Session:
         network: Network,
     ) -> None:
         _require_linux()
+        _require_gil()
         _remove_abandoned()
         self._pid = os.getpid()
         self.preload = preload
@@ -122,6 +123,15 @@ def _require_linux() -> None:
         raise errors.MooError(
             f"mooactor starts actors on Linux only, not on {sys.platform}: it needs "
             "memfd, pidfd and epoll; classes can still be used as ordinary objects"
+        )
+
+
+def _require_gil() -> None:
+    # Threads of one process share queues that only the GIL guards.
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise errors.MooError(
+            "mooactor needs Python's global lock, which this free-threaded Python "
+            "runs without: set PYTHON_GIL=1 in the environment"
         )
 
 

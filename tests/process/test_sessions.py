@@ -316,6 +316,23 @@ def test_nothing_appears_in_dev_shm(name: str) -> None:
         assert set(os.listdir(name)) == before
 
 
+def test_elsewhere_than_on_linux_it_says_what_is_needed(
+    no_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(moo.MooError, match="on Linux only, not on darwin: it needs"):
+        moo.init()
+    assert Counter().add() == 1
+
+
+def test_without_the_global_lock_it_says_how_to_have_it(
+    no_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(moo.MooError, match="set PYTHON_GIL=1 in the environment"):
+        moo.init()
+
+
 def test_an_idle_session_uses_no_processor_time() -> None:
     with moo.init():
         counter = moo.spawn(Counter)

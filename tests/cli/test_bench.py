@@ -3,6 +3,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +31,14 @@ def test_a_row_survives_json() -> None:
         assert report.parsed(json.loads(json.dumps(row.as_json()))) == row
     skipped = {"name": "atari", "reason": "ale-py is not installed"}
     assert report.parsed(skipped) == Skipped(**skipped)
+
+
+def test_elsewhere_than_on_linux_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert main(["bench"]) == 1
+    assert capsys.readouterr().err == "mooactor bench: it measures on Linux only\n"
 
 
 def test_the_table_shows_values_ratios_and_goals() -> None:

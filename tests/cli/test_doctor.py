@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,16 @@ def test_what_is_broken_sets_the_exit_code(
     assert "broken  two" in printed
     assert "→ mend it" in printed
     assert printed.endswith(f"{report.VERDICTS['broken']}\n")
+
+
+def test_elsewhere_than_on_linux_it_stops_at_that(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert main(["doctor"]) == 1
+    _, remedy, verdict = capsys.readouterr().out.splitlines()
+    assert remedy.strip() == "→ run it on Linux (a virtual machine will do)"
+    assert verdict == report.VERDICTS["broken"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ def run(
     if only == ["list"]:
         print("\n".join(names()))
         return 0
+    if not sys.platform.startswith("linux"):
+        print("mooactor bench: it measures on Linux only", file=sys.stderr)
+        return 1
     try:
         groups = groups_with(only)
     except ValueError as error:

@@ -205,9 +205,10 @@ static moo_err tell(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     return err;
 }
 
-/* Take the notes that have come; *count: what the last one said. */
+/* Take the notes that have come; *count: what the last one said. Each says more
+ * than the one before, and none more than `most`, so there is an end to them. */
 static moo_err hear(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
-                    uint64_t *count)
+                    uint64_t *count, uint64_t most)
 {
     for (;;) {
         struct iovec part = {bulk->heard + bulk->heard_bytes,
@@ -221,7 +222,7 @@ static moo_err hear(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
             continue;
         uint64_t said = mooi_get64(bulk->heard);
         bulk->heard_bytes = 0;
-        if (said < *count)
+        if (said <= *count || said > most)
             return MOO_EPROTO;
         *count = said;
     }
@@ -265,10 +266,8 @@ moo_err mooi_bulk_send(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
                        const struct iovec *parts, int count, size_t *moved)
 {
     uint64_t bytes = length_of(parts, count);
-    moo_err err = hear(bulk, pipe, &bulk->read);
+    moo_err err = hear(bulk, pipe, &bulk->read, bulk->filled);
     *moved = 0;
-    if (!err && bulk->read > bulk->filled)
-        err = MOO_EPROTO;
     if (err)
         return err;
     bytes = mooi_lesser(bytes, BUFFER_BYTES - (bulk->filled - bulk->read));
@@ -350,9 +349,7 @@ moo_err mooi_bulk_receive(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     *moved = 0;
     if (read(bulk->shelf->bell, &rings, sizeof rings) < 0 && errno != EAGAIN)
         return MOO_ESYS; /* emptied before we look */
-    err = hear(bulk, pipe, &bulk->filled);
-    if (!err && bulk->filled > bulk->read + BUFFER_BYTES)
-        err = MOO_EPROTO;
+    err = hear(bulk, pipe, &bulk->filled, bulk->read + BUFFER_BYTES);
     if (!err)
         err = end_reads(bulk);
     if (err)

@@ -90,18 +90,20 @@ static moo_err cut(moo_group *group, moo_work *work, uint32_t rank)
     return MOO_EPEER;
 }
 
-/* Bytes that were sent, and that nobody has acknowledged for too long. */
+/* Bytes that were sent, and that nobody has acknowledged for too long. By what
+ * this host receives from, too: a fabric's counts, or the end of a handshake. */
 static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
 {
     struct mooi_links *links = &group->ring->links;
     if (now - links->looked < SILENCE_S)
         return MOO_OK;
     links->looked = now;
-    for (uint32_t i = 0; i < links->count; i++)
+    for (uint32_t i = 0; i < links->count; i++) {
         if (mooi_pipe_silent(&links->to[i]))
             return cut(group, work, mooi_link_target(group, i));
-    if (links->bulk_from && mooi_pipe_silent(&links->from[0]))
-        return cut(group, work, mooi_link_origin(group, 0));
+        if (mooi_pipe_silent(&links->from[i]))
+            return cut(group, work, mooi_link_origin(group, i));
+    }
     return MOO_OK;
 }
 

@@ -15,6 +15,7 @@ PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob
 SLOW = (
     "test_collective_death",
     "test_collective_fabric",
+    "test_collective_stripes",
     "test_fabric",
     "test_tcp",
     "test_tcp_cuts",

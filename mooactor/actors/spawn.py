@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import socket
@@ -18,7 +17,7 @@ from mooactor.control import codec
 from mooactor.control.keys import new_process_id
 from mooactor.process import session as _session
 from mooactor.process.current import current_runtime
-from mooactor.process.interface import interface_of
+from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
 
@@ -200,7 +199,7 @@ def _check_constructor(
     cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     try:
-        inspect.signature(cls).bind(*args, **kwargs)
+        signature_of(cls).bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{cls.__qualname__}(): {error}") from None
     except ValueError:

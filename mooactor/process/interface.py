@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -143,10 +144,23 @@ def _method_spec(name: str, attribute: Any) -> MethodSpec | None:
         return None
     options = getattr(attribute, METHOD_ATTRIBUTE, MethodOptions())
     try:
-        signature = _bare(inspect.signature(attribute), skip)
+        signature = _bare(signature_of(attribute), skip)
     except (ValueError, TypeError):  # some builtins have none
         signature = _ANYTHING
     return MethodSpec(name, _kind(attribute), options, signature)
+
+
+def signature_of(function: Any) -> inspect.Signature:
+    """Its parameters; what their annotations name need not exist.
+
+    Raises:
+      TypeError, ValueError: it has no signature, as some builtins.
+    """
+    if sys.version_info >= (3, 14):  # evaluates them when they are looked at
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.STRING)
+    return inspect.signature(function)
 
 
 def _kind(function: Any) -> Kind:

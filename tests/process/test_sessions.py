@@ -43,6 +43,33 @@ def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
     assert programs.sessions() == []
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are not deferred")
+def test_annotations_may_name_what_only_type_checkers_know(tmp_path: Path) -> None:
+    keeper = """
+        from typing import TYPE_CHECKING
+        import mooactor as moo
+        if TYPE_CHECKING:
+            from elsewhere import Thing
+
+        @moo.actor
+        class Keeper:
+            kept: Thing
+            def __init__(self, first: Thing) -> None:
+                self.kept = first
+            def swap(self, other: Thing) -> Thing:
+                self.kept, other = other, self.kept
+                return other
+    """
+    script = """
+        import mooactor as moo
+        from keeper import Keeper
+        print(moo.spawn(Keeper, 1).swap(2))
+    """
+    programs.write(tmp_path / "keeper.py", keeper)
+    done = programs.run(programs.write(tmp_path / "main.py", script))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
 def test_the_interactive_interpreter_works(tmp_path: Path) -> None:
     lines = programs.textwrap.dedent(PLAIN).replace("\n\nprint", "\n\n\nprint")
     done = subprocess.run(

@@ -56,6 +56,9 @@ class DataPlane:
     Threads: all methods may be called from any thread, and release the GIL.
     Forks: a plane belongs to the process that made it; in a forked child every
     method raises `RuntimeError`.
+    Errors: whatever raises lets go of the caller's buffer first. Exceptions hold
+    frames, and frames what they work with; a memoryview that is still in use when the
+    collector takes the whole apart crashes CPython.
     """
 
     __slots__ = ("_plane", "_drop", "directory", "process_id", "memory_limit")
@@ -156,12 +159,12 @@ class DataPlane:
         """
         if type(buffer) is PickleBuffer:
             buffer = buffer.raw()
-        data = ffi.from_buffer(buffer)
         out = _new_descriptor()
         flags = (lib.MOO_MOVED if moved else 0) | (0 if wait else lib.MOO_NOWAIT)
-        err = lib.moo_export(self._plane, data, len(data), peer, flags, out)
-        if err:
-            raise export_error(err, self, len(data), peer)
+        with ffi.from_buffer(buffer) as data:
+            err = lib.moo_export(self._plane, data, len(data), peer, flags, out)
+            if err:
+                raise export_error(err, self, len(data), peer)
         return bytes(ffi.buffer(out))
 
     def revoke(self, descriptor: bytes) -> None:
@@ -215,6 +218,8 @@ class DataPlane:
         err = lib.moo_fetch_begin(
             self._plane, descriptor, len(descriptor), into, size, ticket, fetch
         )
+        if err and out is not None:
+            ffi.release(into)
         if err == lib.MOO_ENOMEM:
             raise out_of_memory(self, _length_of(descriptor))
         if err:
@@ -330,9 +335,9 @@ class DataPlane:
         """
         if type(buffer) is PickleBuffer:
             buffer = buffer.raw()
-        data = ffi.from_buffer(buffer)
-        shared = self._allocate(len(data), lib.moo_share, self._plane, data, len(data))
-        return shared.toreadonly()
+        with ffi.from_buffer(buffer) as data:
+            arguments = self._plane, data, len(data)
+            return self._allocate(len(data), lib.moo_share, *arguments).toreadonly()
 
     def mark_moved(self, address: int) -> bool:
         """Give the shared memory around `address` away with its next export.
@@ -363,7 +368,8 @@ class DataPlane:
         """Whether a buffer of `empty_buffer` or `share` is in use elsewhere: by another
         process, by a message to one that was not read yet, or by another `share`.
         """
-        return bool(lib.moo_is_held(self._plane, ffi.from_buffer(buffer)))
+        with ffi.from_buffer(buffer) as data:
+            return bool(lib.moo_is_held(self._plane, data))
 
     def __repr__(self) -> str:
         stats = self.statistics()

@@ -300,3 +300,20 @@ def test_sending_to_the_dead_says_so(plane, worker):
     assert eventually(lambda: plane.statistics()["peers"] == 0)
     with pytest.raises(ActorDied, match="is gone"):
         plane.export(bytes(MB), worker.id)
+
+
+def test_an_error_that_is_kept_can_be_collected_with_what_was_to_be_sent(
+    plane: DataPlane, worker: Worker
+) -> None:
+    """CPython crashes where a memoryview in use is collected in a cycle."""
+    plane.peer_lost(worker.id)
+    for buffer in (memoryview(bytearray(MB)), pickle.PickleBuffer(bytearray(MB))):
+        in_a_cycle(plane.export, buffer, worker.id)
+        assert gc.collect()
+
+
+def in_a_cycle(function: Callable[..., object], *arguments: object) -> None:
+    try:
+        function(*arguments)
+    except ActorDied as error:
+        error.itself = error  # type: ignore[attr-defined]

@@ -105,8 +105,8 @@ int mooi_dial_refused(const struct mooi_dial *dial,
                       const struct mooi_address *address)
 {
     for (size_t i = 0; i < dial->count; i++)
-        if (same(&dial->address[i], address) && dial->result[i] == MOO_EPEER &&
-            dial->reason[i] == ECONNREFUSED)
+        if ((!address || same(&dial->address[i], address)) &&
+            dial->result[i] == MOO_EPEER && dial->reason[i] == ECONNREFUSED)
             return 1;
     return 0;
 }

@@ -43,7 +43,7 @@ int mooi_dial_has_more(const struct mooi_dial *dial);
  * ever. */
 int mooi_dial_wait_ms(const struct mooi_dial *dial);
 
-/* Whether that address was tried, and nobody listened there. */
+/* Whether that address was tried, and nobody listened there. NULL: any. */
 int mooi_dial_refused(const struct mooi_dial *dial,
                       const struct mooi_address *address);
 

@@ -73,13 +73,36 @@ moo_err mooi_socket_listen(const char *bind_to, int *listener)
 
 /* ---- connecting ---- */
 
-/* Small messages must not wait for more to come. All else is best left to the
+static void set(int fd, int level, int option, int value)
+{
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
+/* How often, in milliseconds, a window that is closed for long is asked about.
+ * Linux 6.15 knows it; others ask ever more seldom, up to every two minutes. */
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+#define ASK_WINDOW_MS 2000
+
+/* Small messages must not wait for more to come. Sizes are best left to the
  * kernel: it fits the buffers to the path by itself. */
 static void tune(int fd)
 {
-    int on = 1;
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, ASK_WINDOW_MS);
+}
 
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+/* So many questions are left unanswered before the kernel ends the connection
+ * itself: mooi_socket_is_silent sees to it sooner. */
+#define KEEP_ASKING 120
+
+void mooi_socket_ask(int fd, int on)
+{
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_ASKING);
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, on);
 }
 
 moo_err mooi_socket_accept(int listener, int *out)
@@ -236,16 +259,21 @@ void mooi_socket_abandon(int fd)
 /* As many round trips are waited for, slow ones included. */
 #define TRIPS 6
 
-/* Whether something waits for the other kernel: bytes under way; a question
- * whether its window is still closed; or bytes that cannot even leave, though
- * its window is open, because our way to it is gone. */
-static int waits(const struct tcp_info *info, socklen_t length)
+/* Whether its window has room, which older kernels do not tell. */
+static int is_open(const struct tcp_info *info, socklen_t length)
 {
-    if (info->tcpi_unacked || info->tcpi_probes)
-        return 1;
     return length >= offsetof(struct tcp_info, tcpi_snd_wnd) +
                          sizeof info->tcpi_snd_wnd &&
-           info->tcpi_notsent_bytes && info->tcpi_snd_wnd >= info->tcpi_snd_mss;
+           info->tcpi_snd_wnd >= info->tcpi_snd_mss;
+}
+
+/* Whether something waits for the other kernel: bytes under way; a question
+ * whether it is there, or its window still closed; or bytes that cannot even
+ * leave, though its window is open, because our way to it is gone. */
+static int waits(const struct tcp_info *info, socklen_t length)
+{
+    return info->tcpi_unacked || info->tcpi_probes ||
+           (info->tcpi_notsent_bytes && is_open(info, length));
 }
 
 static uint64_t patience(const struct tcp_info *info, uint64_t least_ms)
@@ -253,6 +281,9 @@ static uint64_t patience(const struct tcp_info *info, uint64_t least_ms)
     uint64_t trip_us = info->tcpi_rtt + 4 * (uint64_t)info->tcpi_rttvar;
     uint64_t ms = TRIPS * trip_us / 1000;
 
+    /* mere questions are sent once a second: some may get lost */
+    if (!info->tcpi_unacked && !info->tcpi_notsent_bytes)
+        least_ms *= 2;
     if (ms < least_ms)
         return least_ms;
     return ms < MOOI_SILENT_MOST_MS ? ms : MOOI_SILENT_MOST_MS;
@@ -273,6 +304,7 @@ int mooi_socket_is_silent(int fd, struct mooi_silence *silence,
     silence->looked_ns = now;
     silence->waits = !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) &&
                      waits(&info, length);
+    silence->stuck = info.tcpi_notsent_bytes && !is_open(&info, length);
     if (!waited || !silence->waits || info.tcpi_bytes_acked != silence->acked)
         silence->ms = 0;
     else

@@ -77,10 +77,15 @@ moo_err mooi_socket_skip(int fd, size_t length, size_t *moved);
  * reset, and what it did not get is not sent again. */
 void mooi_socket_abandon(int fd);
 
+/* While nothing is under way, let the kernel ask every second whether the other
+ * kernel is there. That needs no room in the other process's buffer, and so no
+ * process that reads. */
+void mooi_socket_ask(int fd, int on);
+
 /*
  * Is the other end's kernel still there? What was sent must be acknowledged,
- * and a closed window's probes must be answered, however busy or stopped the
- * process behind it is.
+ * and questions must be answered, whether it is there and whether its window is
+ * still closed, however busy or stopped the process behind it is.
  *
  * How long it takes is measured here, and does not depend on when the kernel
  * sends again, which after some slow round trips it does in seconds only. To
@@ -94,6 +99,8 @@ void mooi_socket_abandon(int fd);
 
 struct mooi_silence {
     int waits;       /* something was not acknowledged at the last look */
+    int stuck;       /* then the other process had no room for what is to be sent:
+                        the kernel asks less and less often if it has */
     uint64_t acked;  /* bytes, so far, at that time */
     uint64_t looked_ns;
     uint64_t ms; /* for so long the same has not been acknowledged */

@@ -37,7 +37,7 @@
 /* A fetch of at most so many bytes goes by the express connection. */
 #define MOOI_TCP_SMALL ((uint64_t)64 << 10)
 /* Connecting, all addresses tried and all stripes proved, ends within this. */
-#define MOOI_TCP_CONNECT_MS 4000
+#define MOOI_TCP_CONNECT_MS 3500
 
 struct mooi_tcp;
 struct mooi_tcp_link;
@@ -128,6 +128,11 @@ moo_err mooi_tcp_connect(struct mooi_tcp *engine, uint64_t peer,
                          const struct mooi_address *addresses, size_t count,
                          struct mooi_tcp_link **out);
 
+/* Owner, before `up` or `down`: give up after `ms` milliseconds where no kernel
+ * has answered by then, not even to refuse. Who was answered has as long as
+ * ever to prove itself. */
+void mooi_tcp_hasten(struct mooi_tcp_link *link, int ms);
+
 /* Importer: receive bytes [offset, offset + length) of a lease into `into`,
  * which the engine writes to until `fetched` or until cancel has returned.
  * `cookie` is not looked at, but must be unique among those under way. What is
@@ -172,6 +177,10 @@ void mooi_tcp_address(const struct mooi_tcp_link *link,
  * was to be made. */
 int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
                        const struct mooi_address *address);
+
+/* Within `down`: whether the other machine's kernel was silent, rather than that
+ * somebody there hung up or refused. */
+int mooi_tcp_is_unanswered(const struct mooi_tcp_link *link);
 
 /* How the link went down or failed to come up, one sentence; empty before
  * that. Copied to text[0, room), always terminated. */

@@ -188,6 +188,19 @@ int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
     return mooi_dial_refused(&link->dial, address);
 }
 
+int mooi_tcp_is_unanswered(const struct mooi_tcp_link *link)
+{
+    return link->abandoned || (!link->incoming && !link->greeted_ns &&
+                               !mooi_dial_refused(&link->dial, NULL));
+}
+
+void mooi_tcp_hasten(struct mooi_tcp_link *link, int ms)
+{
+    mooi_tcp_lock(link->engine);
+    link->answer_ns = mooi_now_ns() + (uint64_t)ms * MS;
+    mooi_tcp_unlock(link->engine);
+}
+
 moo_err mooi_tcp_connect(struct mooi_tcp *engine, uint64_t peer,
                          const struct mooi_address *addresses, size_t count,
                          struct mooi_tcp_link **out)

@@ -47,6 +47,9 @@
  * ticks of a cut, so it is found within 3 s; see mooi_socket_is_silent for what
  * is waited for longer, which makes it 5 s at most. */
 #define MOOI_TCP_SILENT_MS 1250
+/* Who does not speak up meanwhile may be stopped: its buffer is not filled with
+ * more pings. From then on the kernel asks, see mooi_socket_ask. */
+#define MOOI_TCP_PINGS 16
 #define MOOI_TCP_TICK_CONTACT_MS 50
 #define MOOI_TCP_TICK_BUSY_MS 250
 #define MOOI_TCP_TICK_IDLE_MS 400
@@ -156,6 +159,8 @@ struct mooi_tcp_stripe {
     atomic_int heard; /* anything, since the last tick */
     /* the thread only */
     int kept_short; /* mooi_socket_keep_short was done */
+    int pings; /* in a row, with nothing heard */
+    int asking; /* mooi_socket_ask is on */
     struct mooi_silence silence;
 };
 
@@ -179,13 +184,14 @@ struct mooi_tcp_link {
     int announced;        /* `down` is owed */
     int abandoned;        /* nobody is there to be told the end in order */
     uint64_t deadline_ns; /* to come up */
+    uint64_t answer_ns;   /* somebody must have answered by then */
     char reason[400];
 
     /* connector, until the express connection is proved */
     struct mooi_tcp_watched dialing; /* the dial's descriptor */
     struct mooi_dial dial;
     size_t which;            /* of the dial's addresses is being greeted */
-    uint64_t greeted_ns;     /* since when */
+    uint64_t greeted_ns;     /* since when; 0: nobody has accepted yet */
 
     /* fetches: all; small ones to be asked for; others with more to ask for,
      * which take turns */

@@ -27,6 +27,7 @@ struct mooi_tcp_link *mooi_tcp_link_new(struct mooi_tcp *engine, uint64_t peer,
     link->state = incoming ? MOOI_TCP_GATHERING : MOOI_TCP_DIALING;
     link->deadline_ns =
         mooi_now_ns() + (uint64_t)MOOI_TCP_CONNECT_MS * 1000000u;
+    link->answer_ns = link->deadline_ns;
     atomic_init(&link->holds, 1);
     link->dialing.fd = link->dial.poll = -1;
     mooi_tcp_node_init(&link->all);

@@ -36,12 +36,26 @@ static void ping(struct mooi_tcp_stripe *stripe)
     int waits = stripe->index == 0 || stripe->asks_count;
     int heard = atomic_exchange(&stripe->heard, 0);
 
+    if (heard)
+        stripe->pings = 0;
     if (waits && !heard && !stripe->silence.waits &&
-        !stripe->out.end && !stripe->sending &&
-        mooi_tcp_post(stripe, &message, NULL) == MOO_OK) {
+        stripe->pings < MOOI_TCP_PINGS && !stripe->out.end &&
+        !stripe->sending && mooi_tcp_post(stripe, &message, NULL) == MOO_OK) {
+        stripe->pings++;
         mooi_tcp_flush(stripe);
         is_silent(stripe); /* it counts from now */
     }
+}
+
+/* The kernel can ask by a connection on which nothing is to be sent: the express
+ * one, or, if that is stuck, the others. */
+static void let_ask(struct mooi_tcp_stripe *stripe)
+{
+    int on = stripe->index == 0 || stripe->link->stripes[0].silence.stuck;
+
+    if (stripe->asking != on)
+        mooi_socket_ask(stripe->watched.fd, on);
+    stripe->asking = on;
 }
 
 static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)
@@ -53,6 +67,7 @@ static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)
     } else {
         ping(stripe);
     }
+    let_ask(stripe);
     if (!stripe->link->incoming && !stripe->kept_short)
         stripe->kept_short = mooi_socket_keep_short(stripe->watched.fd);
     return stripe->asks_count || stripe->unserved || stripe->silence.waits
@@ -60,9 +75,17 @@ static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)
                : SLOW;
 }
 
+static int has_time(const struct mooi_tcp_link *link, uint64_t now)
+{
+    int hopes = link->state != MOOI_TCP_DIALING || link->greeted_ns ||
+                mooi_dial_refused(&link->dial, NULL);
+
+    return now < link->deadline_ns && (hopes || now < link->answer_ns);
+}
+
 static enum haste watch_coming(struct mooi_tcp_link *link, uint64_t now)
 {
-    if (now < link->deadline_ns) {
+    if (has_time(link, now)) {
         if (link->state == MOOI_TCP_DIALING) {
             mooi_tcp_greeting_late(link, now);
             mooi_tcp_dial_go_on(link);

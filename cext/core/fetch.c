@@ -12,8 +12,10 @@
 #include "transport/remote.h"
 
 /* The owner made contact before it sent word, or has begun to, which it gives
- * up after MOOI_TCP_CONNECT_MS. */
-#define CONTACT_MS 5000
+ * up somewhat earlier: after MOOI_TCP_CONNECT_MS. */
+#define CONTACT_MS 4000
+/* On one host nothing but the owner's own business is waited for. */
+#define LOCAL_MS 5000
 
 static struct moo_fetch *new_fetch(moo_plane *plane,
                                    const struct mooi_descriptor *d, void *into,
@@ -155,7 +157,7 @@ static moo_err import_now(struct moo_fetch *fetch, const uint8_t *descriptor,
 {
     void *at;
     size_t length;
-    moo_err err = moo_import(fetch->plane, descriptor, bytes, CONTACT_MS, &at,
+    moo_err err = moo_import(fetch->plane, descriptor, bytes, LOCAL_MS, &at,
                              &length);
 
     if (err != MOO_OK)

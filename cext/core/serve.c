@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* serve.c: which transports a plane may use, and the cards of processes. */
+#include <stdio.h>
 #include <string.h>
 
 #include "transport/remote.h"
@@ -80,23 +81,31 @@ moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
     return err;
 }
 
-/* The card that we have, or find. */
-static moo_err host_of(moo_plane *plane, uint64_t id, uint8_t *out)
+/* The card that we have, or find. MOO_ESTALE: there is none. */
+static moo_err card_of(moo_plane *plane, uint64_t id, struct mooi_card *out)
 {
     const struct mooi_peer *peer = mooi_peer_find(plane, id);
+
+    if (id == plane->id && plane->net)
+        *out = plane->net->card;
+    else if (peer && peer->reach && peer->reach->has_card)
+        *out = peer->reach->card;
+    else if (mooi_card_find(plane, id, out) != MOO_OK)
+        return MOO_ESTALE;
+    return MOO_OK;
+}
+
+static moo_err host_of(moo_plane *plane, uint64_t id, uint8_t *out)
+{
     struct mooi_card card;
-    moo_err err = MOO_OK;
+    moo_err err;
 
     if (id == plane->id)
         return mooi_host_identity(plane, out);
-    if (peer && peer->reach && peer->reach->has_card)
-        card = peer->reach->card;
-    else
-        err = mooi_card_find(plane, id, &card);
-    if (err != MOO_OK)
-        return MOO_ESTALE;
-    memcpy(out, card.host, MOOI_HOST_BYTES);
-    return MOO_OK;
+    err = card_of(plane, id, &card);
+    if (err == MOO_OK)
+        memcpy(out, card.host, MOOI_HOST_BYTES);
+    return err;
 }
 
 moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out)
@@ -108,4 +117,26 @@ moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out)
     err = host_of(plane, peer, out);
     pthread_mutex_unlock(&plane->lock);
     return err;
+}
+
+moo_err moo_plane_addresses(moo_plane *plane, uint64_t peer, char *text,
+                            size_t room)
+{
+    struct mooi_card card = {0};
+    size_t used = 0;
+    moo_err err = mooi_plane_enter(plane);
+
+    if (err != MOO_OK)
+        return err;
+    if (card_of(plane, peer, &card) != MOO_OK)
+        card.addresses = 0;
+    pthread_mutex_unlock(&plane->lock);
+    snprintf(text, room, "%s", "");
+    for (uint32_t i = 0; i < card.addresses && used < room; i++) {
+        char address[MOOI_ADDRESS_TEXT];
+        mooi_address_print(&card.address[i], address);
+        used += (size_t)snprintf(text + used, room - used, "%s%s",
+                                 i ? ", " : "", address);
+    }
+    return MOO_OK;
 }

@@ -107,10 +107,13 @@ moo_err moo_move(moo_plane *plane, void *data);
  * May block for a round trip to the memory's owner, and for the first contact
  * with a peer on another host, which is bounded by a few seconds. With
  * MOO_NOWAIT the descriptor is good while contact is being made; if that comes
- * to nothing, the lease ends, and what the peer fetches fails with MOO_EPEER.
+ * to nothing, the lease ends, and what the peer fetches fails with
+ * MOO_EUNREACHABLE.
  * MOO_EPEER: the peer is dead. MOO_EUNREACHABLE: it lives on another host to
  * which no allowed transport leads, or led a moment ago; moo_plane_route says
  * what was tried. A connection that was lost is made anew by the next export.
+ * Where nobody answers, exports fail at once for two seconds after an attempt,
+ * while the next one goes on.
  * MOO_ENOMEM: as above. MOO_ESTALE: this memory was moved away before. */
 moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
                    uint64_t peer, int flags, uint8_t *descriptor);
@@ -124,7 +127,8 @@ moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
  * `timeout_ms` for the owner's first contact; what is on another host is
  * fetched, which takes as long as its owner keeps sending.
  * MOO_ESTALE: imported before, or revoked. MOO_EPEER: the owner died before it
- * made contact, or before all had been fetched. */
+ * made contact, or before all had been fetched. MOO_EUNREACHABLE: it is on
+ * another host and made no contact. */
 moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                    int timeout_ms, void **out, size_t *out_bytes);
 
@@ -186,6 +190,12 @@ moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
  * among them: processes with the same can share memory. MOO_ESTALE: there is
  * no card of it here (yet). */
 moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out);
+
+/* Where that process listens for other hosts, this one's own addresses among
+ * them: "10.0.0.1:80, [::1]:80", cut at `room`, always terminated; empty if that
+ * is not known. */
+moo_err moo_plane_addresses(moo_plane *plane, uint64_t peer, char *text,
+                            size_t room);
 
 /* What data for `peer` goes by: *transport is one of MOO_TRANSPORT_…, or 0 if
  * none is in use; `why` gets one sentence, cut at `room`. */
@@ -256,8 +266,9 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
 
 /* Wait up to `timeout_ms`. MOO_OK: *out is as from moo_import, to be dropped
  * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say
- * how it failed: MOO_EPEER: the owner died, or made no contact. MOO_ESTALE:
- * fetched before, or revoked; also if this told the end of it before. */
+ * how it failed: MOO_EPEER: the owner died, or its connection broke.
+ * MOO_EUNREACHABLE: it made no contact. MOO_ESTALE: fetched before, or revoked;
+ * also if this told the end of it before. */
 moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
                        size_t *out_bytes);
 

@@ -36,19 +36,27 @@ struct mooi_net {
     uint64_t fetched_tcp, fetched_ofi; /* bytes, so far */
 };
 
-/* What an owner with a net knows of a peer. */
+/* What a process with a net knows of a peer: as owner, but for two of them. */
 struct mooi_reach {
     struct mooi_card card;
     uint8_t has_card, introduced;
     uint8_t met;                /* a link to it stood once, … */
     struct mooi_address met_at; /* … here, the last time */
+    uint8_t called;             /* a link from it stood once */
+    uint64_t unheard_ns;        /* when that was found silent; 0: it was not, or
+                                   it has called again */
     uint8_t endpoint_told;      /* over this link */
     uint8_t fabric_failed;      /* do without it */
     struct mooi_tcp_link *link; /* held; NULL: none */
     uint64_t sought_ns;         /* since when there is no card of it */
-    uint64_t failed_ns;
-    moo_err err;                   /* of the last attempt */
-    char why[MOOI_WHY_BYTES];      /* of the choice, or of the failure */
+    uint64_t tried_ns;          /* when it was called last */
+    uint64_t paused_ns;         /* until then `err` is given at once */
+    uint8_t guessed;            /* … because others there are silent */
+    uint64_t out_ns;            /* its machine was met, and did not answer
+                                   then; 0: it does */
+    uint32_t verdicts;          /* calls that were decided, so far */
+    moo_err err;                /* of the last attempt */
+    char why[MOOI_WHY_BYTES];   /* of the choice, or of the failure */
 };
 
 /* A process that called us, or whose call we wait for. */
@@ -82,7 +90,8 @@ moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer);
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...);
 
-/* It is not reached, for that reason: its leases end. Returns `err`. */
+/* It is not reached, for that reason, which is given to all who ask for a
+ * while: its leases end. Returns `err`. */
 moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err);
 
 /* The peer's link stands, says something, or is gone. */
@@ -145,8 +154,9 @@ void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link,
 /* It died: nothing more will come of it. */
 void mooi_source_lost(moo_plane *plane, uint64_t id);
 
-/* End what waited too long for its owner's call. Returns the nanoseconds until
- * the next is due, or UINT64_MAX. */
+/* End what waited too long for its owner's call, with MOO_EUNREACHABLE, or, if it
+ * has called, for what more it was to say, with MOO_EPEER. Returns the
+ * nanoseconds until the next is due, or UINT64_MAX. */
 uint64_t mooi_source_expire(moo_plane *plane);
 
 /* The engine is closed, the plane closes: end what waits, free all. */

@@ -162,6 +162,37 @@ void mooi_remote_start(struct mooi_source *source)
     }
 }
 
+#define MS ((uint64_t)1000000)
+/* Who has called before was met, so its call fails soon if nobody answers; who
+ * has not may be long in finding us. Both before we give up. */
+#define CALL_AGAIN_MS 2000
+/* Where we found the owner's machine silent, it may not know yet, and calls that
+ * go on one after the other must not add up: a moment is enough for a call
+ * that gets through, and so long after the loss one is waited for at least. */
+#define MOMENT_MS 500
+#define SILENT_MS 1300
+#define SUSPECT_MS 5000 /* for so long after the loss */
+
+static uint64_t due_ns(const struct moo_fetch *fetch, int timeout_ms)
+{
+    const struct mooi_peer *owner = mooi_peer_find(fetch->plane,
+                                                   fetch->d.owner);
+    const struct mooi_reach *reach = owner ? owner->reach : NULL;
+    uint64_t now = mooi_now_ns(), due = now + (uint64_t)timeout_ms * MS;
+    uint64_t least = now + MOMENT_MS * MS;
+
+    if (!reach || !reach->called)
+        return due;
+    if (due > now + CALL_AGAIN_MS * MS)
+        due = now + CALL_AGAIN_MS * MS;
+    if (reach->unheard_ns && now - reach->unheard_ns < SUSPECT_MS * MS) {
+        if (least < reach->unheard_ns + SILENT_MS * MS)
+            least = reach->unheard_ns + SILENT_MS * MS;
+        due = least < due ? least : due;
+    }
+    return due;
+}
+
 moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
 {
     moo_plane *plane = fetch->plane;
@@ -180,7 +211,7 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
             is_known(source->flying, &fetch->d);
     fetch->source = source;
     fetch->holds++;
-    fetch->due_ns = mooi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    fetch->due_ns = due_ns(fetch, timeout_ms);
     plane->fetches += !fetch->discard;
     if (again || (!source->link && mooi_peer_is_dead(plane, source->id))) {
         finish(fetch, again ? MOO_ESTALE : MOO_EPEER);

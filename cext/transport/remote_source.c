@@ -52,10 +52,22 @@ static void end_all(struct moo_fetch **list, moo_err why)
 
 /* ---- events ---- */
 
+/* So that it is not waited for long the next time. Without memory it will. */
+static void remember(moo_plane *plane, uint64_t id, int silent)
+{
+    struct mooi_peer *peer = mooi_peer_get(plane, id);
+
+    if (peer && mooi_reach_get(peer)) {
+        peer->reach->called = 1;
+        peer->reach->unheard_ns = silent ? mooi_now_ns() : 0;
+    }
+}
+
 void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
 {
     struct mooi_source *source = mooi_source_get(plane, id);
 
+    remember(plane, id, 0);
     if (!source || source->link) { /* no memory: as if it had not called */
         mooi_tcp_drop(plane->net->tcp, id);
         return;
@@ -114,6 +126,7 @@ void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
 
     if (!source || source->link != link)
         return;
+    remember(plane, id, mooi_tcp_is_unanswered(link));
     part(plane, source);
     mooi_tcp_rele(source->link);
     source->link = NULL;
@@ -131,26 +144,39 @@ void mooi_source_lost(moo_plane *plane, uint64_t id)
     mooi_source_tidy(plane, source);
 }
 
+/* End the fetches that have waited too long. Returns when the next one has. */
+static uint64_t expire(struct mooi_source *source, uint64_t now)
+{
+    uint64_t soonest = UINT64_MAX;
+    struct moo_fetch *fetch, *next;
+
+    for (fetch = source->waiting; fetch; fetch = next) {
+        next = fetch->next;
+        if (fetch->due_ns <= now && !source->link) {
+            /* all wait for the same call */
+            end_all(&source->waiting, MOO_EUNREACHABLE);
+            return UINT64_MAX;
+        }
+        if (fetch->due_ns <= now)
+            mooi_remote_fail(fetch, MOO_EPEER);
+        else if (fetch->due_ns < soonest)
+            soonest = fetch->due_ns;
+    }
+    return soonest;
+}
+
 uint64_t mooi_source_expire(moo_plane *plane)
 {
     uint64_t now = mooi_now_ns(), soonest = UINT64_MAX;
-    struct mooi_source *source, *next_source;
+    struct mooi_source *source, *next;
 
-    for (source = plane->net->sources; source; source = next_source) {
-        struct moo_fetch *fetch, *next;
-        next_source = source->next;
-        for (fetch = source->waiting; fetch; fetch = next) {
-            next = fetch->next;
-            if (fetch->due_ns > now) {
-                if (fetch->due_ns - now < soonest)
-                    soonest = fetch->due_ns - now;
-                continue;
-            }
-            mooi_remote_fail(fetch, MOO_EPEER);
-        }
+    for (source = plane->net->sources; source; source = next) {
+        uint64_t due = expire(source, now);
+        next = source->next;
+        soonest = due < soonest ? due : soonest;
         mooi_source_tidy(plane, source);
     }
-    return soonest;
+    return soonest == UINT64_MAX ? soonest : soonest - now;
 }
 
 void mooi_source_fini(moo_plane *plane)

@@ -7,6 +7,14 @@
  * The choice stands as long as the connection does. When that is lost, so are
  * the leases, and the next export chooses anew.
  *
+ * Where nobody answers, an attempt takes seconds, and many may want the same
+ * peer, one after the other. So all that come while it is under way share it;
+ * and once it has failed, or a peer's machine was found silent, there is a
+ * pause: until it ends everybody is given that error at once, while the next
+ * attempt goes on beneath. If that succeeds, the pause is over. Peers at the
+ * addresses of a silent machine are taken to be silent as well, as long, except
+ * by those who may wait and see.
+ *
  * Of a peer without a card it is not known whether it is yet to come. Where
  * shared memory is allowed, it is taken to be of this host then: whoever knows
  * of other hosts introduces their processes first. Where it is not, the plane's
@@ -21,9 +29,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* After a failure the next attempt is not made before this: until then the
- * same error is given at once. */
-#define PAUSE_NS ((uint64_t)1000 * 1000000u)
+/* Attempts in a pause begin no more often than this. */
+#define AGAIN_NS ((uint64_t)250 * 1000000u)
 /* A process that has its socket has announced its card, too, if it will ever
  * have one; when that is there is its own affair. */
 #define CARD_NS ((uint64_t)2000 * 1000000u)
@@ -120,6 +127,7 @@ static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err = MOO_EUNREACHABLE;
 
+    peer->reach->tried_ns = mooi_now_ns();
     look_for_card(plane, peer);
     if (may_share(plane->net, peer->reach))
         err = try_sharing(plane, peer);
@@ -127,6 +135,24 @@ static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
         return err;
     return peer->reach->has_card ? mooi_route_call(plane, peer)
                                  : wait_for_card(plane, peer);
+}
+
+/* In a pause: try again beneath. MOO_OK: it is reached by shared memory. */
+static moo_err choose_beneath(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    moo_err before = reach->err, err;
+
+    if (peer->state != MOOI_PEER_PARTED ||
+        mooi_now_ns() - reach->tried_ns < AGAIN_NS)
+        return before;
+    err = choose(plane, peer);
+    return peer->state == MOOI_PEER_CALLING ? before : err;
+}
+
+static int is_paused(const struct mooi_reach *reach)
+{
+    return reach->paused_ns && mooi_now_ns() < reach->paused_ns;
 }
 
 static moo_err tell(moo_plane *plane, struct mooi_peer *peer)
@@ -144,7 +170,7 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
 {
     if (plane->closed) /* while this call had let go of the lock */
         return MOO_ECLOSED;
-    if (peer->state == MOOI_PEER_SELF || peer->state == MOOI_PEER_CALLING)
+    if (peer->state == MOOI_PEER_SELF)
         return MOO_OK;
     if (peer->state == MOOI_PEER_DEAD)
         return MOO_EPEER;
@@ -154,19 +180,21 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
         return MOO_ENOMEM;
     if (peer->state == MOOI_PEER_LINKED)
         return tell(plane, peer);
-    if (peer->state == MOOI_PEER_PARTED && peer->reach->failed_ns &&
-        mooi_now_ns() - peer->reach->failed_ns < PAUSE_NS)
-        return peer->reach->err;
-    return choose(plane, peer);
+    if (is_paused(peer->reach))
+        return choose_beneath(plane, peer);
+    return peer->state == MOOI_PEER_CALLING ? MOO_OK : choose(plane, peer);
 }
 
-static void wait_until_decided(moo_plane *plane, struct mooi_peer *peer)
+/* Another call may be under way when the one that is waited for has come to
+ * nothing. */
+static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
 {
+    uint32_t before = peer->reach->verdicts;
     uint64_t end = mooi_now_ns() + AWAIT_NS;
     struct timespec until = {.tv_sec = (time_t)(end / 1000000000u),
                              .tv_nsec = (long)(end % 1000000000u)};
 
-    while (peer->state == MOOI_PEER_CALLING && !plane->closed)
+    while (peer->reach->verdicts == before && !plane->closed)
         if (pthread_cond_timedwait(&plane->net->decided, &plane->lock,
                                    &until) == ETIMEDOUT)
             return;
@@ -176,16 +204,17 @@ moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err = mooi_route_offer(plane, peer);
 
-    if (err != MOO_OK || peer->state != MOOI_PEER_CALLING)
+    if (peer->state != MOOI_PEER_CALLING ||
+        (err != MOO_OK && !peer->reach->guessed))
         return err;
     wait_until_decided(plane, peer);
     if (plane->closed)
         return MOO_ECLOSED;
     if (peer->state == MOOI_PEER_DEAD)
         return MOO_EPEER;
-    if (peer->state == MOOI_PEER_PARTED)
-        return peer->reach->err;
-    return peer->state == MOOI_PEER_LINKED ? MOO_OK : MOO_EUNREACHABLE;
+    if (peer->state == MOOI_PEER_LINKED)
+        return MOO_OK;
+    return peer->reach->err != MOO_OK ? peer->reach->err : MOO_EUNREACHABLE;
 }
 
 moo_err moo_plane_route(moo_plane *plane, uint64_t id, uint32_t *transport,

@@ -9,6 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* See route.c. It is longer than any importer waits for an owner whose call has
+ * failed (see mooi_source_begin): what waits for one thing after the other is
+ * told of all failures within one pause. */
+#define PAUSE_NS ((uint64_t)2000 * 1000000u)
+/* The kernel of a machine that was met before answers within this, however busy
+ * the machine is; a second try of ours to reach it is among that. */
+#define ANSWER_MS 1500
+
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
 {
@@ -22,7 +30,8 @@ void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
 moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err)
 {
     peer->reach->err = err;
-    peer->reach->failed_ns = mooi_now_ns();
+    peer->reach->paused_ns = mooi_now_ns() + PAUSE_NS;
+    peer->reach->guessed = 0;
     peer->transport = NULL;
     mooi_peer_set_state(plane, peer, MOOI_PEER_PARTED);
     mooi_lease_revoke_all(plane, peer);
@@ -75,25 +84,101 @@ choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
     return common & MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
 }
 
+/* ---- machines that are silent ---- */
+
+static int same_addresses(const struct mooi_card *a, const struct mooi_card *b)
+{
+    if (a->addresses != b->addresses)
+        return 0;
+    for (uint32_t i = 0; i < a->addresses; i++)
+        if (a->address[i].family != b->address[i].family ||
+            memcmp(a->address[i].ip, b->address[i].ip, sizeof a->address[i].ip))
+            return 0;
+    return 1;
+}
+
+/* Until when a peer is taken to be silent because another one at its addresses
+ * is; 0: it is not. */
+static uint64_t silent_until(const moo_plane *plane,
+                             const struct mooi_reach *reach)
+{
+    uint64_t last = 0;
+
+    for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
+        for (const struct mooi_peer *p = plane->peer[i]; p; p = p->next)
+            if (p->reach && p->reach != reach && p->reach->out_ns > last &&
+                same_addresses(&p->reach->card, &reach->card))
+                last = p->reach->out_ns;
+    return last && last + PAUSE_NS > mooi_now_ns() ? last + PAUSE_NS : 0;
+}
+
+/* One of them has answered. */
+static void end_silence(const moo_plane *plane, const struct mooi_reach *reach)
+{
+    for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
+        for (const struct mooi_peer *p = plane->peer[i]; p; p = p->next)
+            if (p->reach && p->reach->out_ns &&
+                same_addresses(&p->reach->card, &reach->card))
+                p->reach->out_ns = p->reach->paused_ns = 0;
+}
+
+/* It is being called, for which nobody need wait if there is little hope. */
+static moo_err called(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    uint64_t until = silent_until(plane, reach);
+
+    mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
+    if (reach->met || until)
+        mooi_tcp_hasten(reach->link, ANSWER_MS);
+    if (!until || reach->paused_ns > mooi_now_ns())
+        return MOO_OK;
+    reach->paused_ns = until;
+    reach->guessed = 1;
+    reach->err = MOO_EUNREACHABLE;
+    mooi_route_say(reach, "%s: its machine did not answer others a moment ago",
+                   peer->transport->scheme);
+    return MOO_EUNREACHABLE;
+}
+
+/* ---- calling ---- */
+
+/* The addresses of its card, but first the one where it was met. Returns how
+ * many. */
+static size_t list_addresses(const struct mooi_reach *reach,
+                             struct mooi_address out[MOOI_CARD_ADDRESSES])
+{
+    const struct mooi_card *card = &reach->card;
+
+    memcpy(out, card->address, sizeof card->address);
+    for (uint32_t i = 1; reach->met && i < card->addresses; i++)
+        if (!memcmp(&out[i], &reach->met_at, sizeof out[i])) {
+            out[i] = out[0];
+            out[0] = reach->met_at;
+        }
+    return card->addresses;
+}
+
 moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
+    struct mooi_address address[MOOI_CARD_ADDRESSES];
+    size_t count = list_addresses(reach, address);
     moo_err err;
 
     peer->transport = choose_network(plane->net, reach);
     if (!peer->transport)
         return nothing_common(plane, peer);
     peer->remote = 1;
-    err = mooi_tcp_connect(plane->net->tcp, peer->id, reach->card.address,
-                           reach->card.addresses, &reach->link);
+    err = mooi_tcp_connect(plane->net->tcp, peer->id, address, count,
+                           &reach->link);
     if (err != MOO_OK) {
         mooi_route_say(reach, "%s: cannot connect: %s",
                        peer->transport->scheme, moo_strerror(err));
         return mooi_route_fail(plane, peer, err);
     }
     mooi_tcp_hold(reach->link);
-    mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
-    return MOO_OK;
+    return called(plane, peer);
 }
 
 /* ---- what becomes of it ---- */
@@ -147,6 +232,9 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
         return;
     }
     reach->met = 1;
+    reach->paused_ns = 0;
+    end_silence(plane, reach);
+    reach->verdicts++;
     mooi_tcp_address(reach->link, &reach->met_at);
     explain(plane->net, peer);
     mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
@@ -194,6 +282,7 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
     char story[MOOI_WHY_BYTES - 64];
     moo_err err = verdict(reach, why);
     int stood = peer->state == MOOI_PEER_LINKED;
+    int silent = reach->met && mooi_tcp_is_unanswered(reach->link);
 
     mooi_tcp_reason(reach->link, story, sizeof story);
     mooi_tcp_rele(reach->link);
@@ -204,7 +293,12 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
                        story);
         mooi_route_fail(plane, peer, err);
     }
-    if (stood) /* the next export calls again, at once */
-        reach->failed_ns = 0;
+    reach->verdicts++;
+    if (silent)
+        reach->out_ns = mooi_now_ns();
+    else if (stood)
+        reach->paused_ns = 0; /* the next export calls again, at once */
+    if (silent && stood && peer->state == MOOI_PEER_PARTED)
+        (void)mooi_route_call(plane, peer); /* it may be back already */
     pthread_cond_broadcast(&plane->net->decided);
 }

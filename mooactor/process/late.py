@@ -40,6 +40,12 @@ class _Late:
         self.asked = False
         self.settled = False
 
+    @property
+    def lost(self) -> bool:
+        """Whether its sender died or was cut off, so that its data cannot come."""
+        arrival = self.arrival
+        return arrival is not None and isinstance(arrival.error, errors.ActorDied)
+
 
 class LateReplies:
     """By call, in order. Methods run in the pump's thread; `cancel` in any."""
@@ -86,16 +92,15 @@ class LateReplies:
 
     def _settle(self, call_id: int) -> None:
         queue = self._calls.get(call_id)
+        for late in queue or ():  # at the same time for all, wherever they stand
+            if late.lost and not late.asked:
+                late.asked = True
+                self._runtime.soon(partial(self._conclude, call_id, late))
         while queue:
             late = queue[0]
-            arrival = late.arrival
-            if arrival is not None and not arrival.done:
+            if late.arrival is not None and not late.arrival.done:
                 return
-            lost = arrival is not None and isinstance(arrival.error, errors.ActorDied)
-            if lost and not late.settled:
-                if not late.asked:
-                    late.asked = True
-                    self._runtime.soon(partial(self._conclude, call_id, late))
+            if late.lost and not late.settled:
                 return
             queue.popleft()
             if not queue:
@@ -114,6 +119,11 @@ class LateReplies:
             error = errors.ActorUnavailable(
                 "the call has run, but the connection broke while its result was under "
                 f"way ({error})",
+                delivered=True,
+            )
+        elif isinstance(error, errors.ActorUnavailable):
+            error = errors.ActorUnavailable(
+                f"the call has run, but its result did not come: {error}",
                 delivered=True,
             )
         if reply is not None and error is None:

@@ -252,6 +252,12 @@ class Worker(abc.ABC):
                 f"arguments were under way ({error}); call again",
                 delivered=False,
             )
+        if isinstance(error, errors.ActorUnavailable):
+            raise errors.ActorUnavailable(
+                f"{self.label}.{spec.name} did not run, for its arguments did not "
+                f"come: {error}",
+                delivered=False,
+            )
         if isinstance(error, errors.MooError):
             error.delivered = False
         if error is not None:

@@ -91,8 +91,10 @@ def import_error(err: int) -> Exception:
     return error_for(err, "cannot import")
 
 
-def fetch_error(err: int) -> Exception:
+def fetch_error(err: int, plane: DataPlane, owner: int) -> Exception:
     """The exception for a fetch that failed."""
+    if err == lib.MOO_EUNREACHABLE:
+        return no_contact(plane, owner)
     if err in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
         return ActorDied(
             "the process that sent this data died or was cut off before all of it came"
@@ -100,6 +102,18 @@ def fetch_error(err: int) -> Exception:
     if err == lib.MOO_ESTALE:
         return InternalError("this descriptor was fetched or revoked before")
     return error_for(err, "cannot fetch")
+
+
+def no_contact(plane: DataPlane, owner: int) -> ActorUnavailable:
+    """An owner on another host that was to connect to this process."""
+    unknown = "an unknown address"
+    theirs = plane.addresses(owner) or unknown
+    ours = plane.addresses(plane.process_id) or unknown
+    return ActorUnavailable(
+        f"process {owner:016x} (at {theirs}) did not connect in time to hand over its "
+        f"data; this process listens at {ours}. Look for a firewall between them, or "
+        "for a listener that others cannot reach (MOOACTOR_BIND)"
+    )
 
 
 def size_text(nbytes: int) -> str:

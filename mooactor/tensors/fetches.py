@@ -9,7 +9,6 @@ from typing import Any
 
 from mooactor.errors import Cancelled
 from mooactor.tensors.extension import ffi, lib
-from mooactor.tensors.failures import fetch_error
 
 # The GIL is released while C waits; so often signals are looked at.
 _SLICE_MS = 50
@@ -32,7 +31,7 @@ class Fetch:
     one thread; `cancel` must not run at the same time as them.
     """
 
-    __slots__ = ("ticket", "_fetch", "_into", "_view", "_result")
+    __slots__ = ("ticket", "_fetch", "_into", "_view", "_error", "_result")
 
     def __init__(
         self,
@@ -40,11 +39,15 @@ class Fetch:
         ticket: int,
         into: Any,
         view: Callable[[Any, int], memoryview],
+        error: Callable[[int], Exception],
     ) -> None:
+        """`view` makes the result of an address and a size, `error` the exception
+        of a `moo_err`."""
         self.ticket = ticket
         self._fetch = fetch
         self._into = into
         self._view = view
+        self._error = error
         self._result: memoryview | Exception | None = None
 
     def wait(self, seconds: float) -> bool:
@@ -69,6 +72,8 @@ class Fetch:
         Raises:
           TimeoutError: not yet.
           ActorDied: their owner died or was cut off before all had come.
+          ActorUnavailable: their owner did not connect to this process in time; it
+            may well live. The message has the addresses of both.
           InternalError: the descriptor was fetched or revoked before.
           Cancelled: by `cancel`.
         """
@@ -99,7 +104,7 @@ class Fetch:
         if err == lib.MOO_ETIMEOUT:
             return False
         if err:
-            self._result = fetch_error(err)
+            self._result = self._error(err)
         elif self._into is None:
             self._result = self._view(out[0], size[0])
         else:

@@ -21,6 +21,7 @@ from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import (
     error_for,
     export_error,
+    fetch_error,
     import_error,
     out_of_memory,
     serve_error,
@@ -226,7 +227,8 @@ class DataPlane:
             raise error_for(err, "cannot fetch")
         if out is not None:
             fetches.pin(fetch[0], into)
-        return Fetch(ffi.gc(fetch[0], fetches.free), ticket, out, self._view)
+        error = functools.partial(fetch_error, plane=self, owner=_owner_of(descriptor))
+        return Fetch(ffi.gc(fetch[0], fetches.free), ticket, out, self._view, error)
 
     @staticmethod
     def is_remote(descriptor: bytes) -> bool:
@@ -290,6 +292,13 @@ class DataPlane:
             transport_names.name_of(transport[0]),
             ffi.string(why).decode(errors="replace"),
         )
+
+    def addresses(self, peer: int) -> str:
+        """Where process `peer`, or this one, listens for other hosts: one or more,
+        for a message; empty if that is not known, or no more."""
+        text = ffi.new("char[]", _WHY_BYTES)
+        err = lib.moo_plane_addresses(self._plane, peer, text, _WHY_BYTES)
+        return "" if err else ffi.string(text).decode()
 
     def traffic(self, peer: int) -> tuple[int, int]:
         """Bytes so far: exported for `peer`, and fetched from it over a network."""
@@ -402,6 +411,11 @@ if missing is None:
     # What memory handed out here looks like to numpy.
     MEMORY_TYPES: tuple[type, ...] = (memoryview, ffi.buffer)
     _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
+
+
+def _owner_of(descriptor: bytes) -> int:
+    """The process whose memory it stands for; see cext/core/wire.h."""
+    return int.from_bytes(descriptor[8:16], "little")
 
 
 def _length_of(descriptor: bytes) -> int:

@@ -253,6 +253,39 @@ def test_who_does_not_wait_for_contact_has_a_descriptor_at_once(elsewhere):
             here.export(bytes(MB), there.process_id, wait=False)
 
 
+def test_after_a_failure_all_are_told_at_once_while_the_next_attempt_goes_on(
+    elsewhere,
+):
+    here, there = elsewhere(), elsewhere()
+    with silence() as address:
+        card = Card.read(there.card()).changed(addresses=(address,))
+        here.introduce(there.process_id, card)
+        with pytest.raises(ActorUnavailable, match="did not answer"):
+            here.export(bytes(MB), there.process_id)
+        here.introduce(there.process_id, there.card())
+        began = time.monotonic()
+        with pytest.raises(ActorUnavailable, match="did not answer"):
+            here.export(bytes(MB), there.process_id)
+        assert time.monotonic() - began < 1
+    assert eventually(lambda: here.route(there.process_id)[0] == "tcp")
+    assert arrives(here, there)
+
+
+def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plane):
+    here, there = new_plane(transports=["tcp"]), new_plane(transports=["tcp"])
+    with silence() as address:
+        card = Card.read(there.card()).changed(addresses=(address,))
+        here.introduce(there.process_id, card)
+        descriptor = here.export(bytes(MB), there.process_id, wait=False)
+        began = time.monotonic()
+        with pytest.raises(ActorUnavailable, match="did not connect") as caught:
+            there.import_(descriptor)
+        assert time.monotonic() - began < 5
+    for plane in (here, there):
+        ((ip, port),) = Card.read(plane.card()).addresses
+        assert f"{ip}:{port}" in str(caught.value)
+
+
 def test_what_was_not_waited_for_arrives(elsewhere):
     here, there = elsewhere(), elsewhere()
     here.introduce(there.process_id, there.card())

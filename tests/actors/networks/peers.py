@@ -29,6 +29,10 @@ class Peer:
     def pid(self) -> int:
         return os.getpid()
 
+    def process(self) -> str:
+        """As `moo.stats` has it."""
+        return f"{runtime().process_id:016x}"
+
     def nap(self, seconds: float) -> None:
         time.sleep(seconds)
 

@@ -26,6 +26,7 @@ from tests.actors.networks.peers import (
     Peer,
     arriving,
     nothing_left,
+    stopped,
 )
 from tests.conftest import eventually
 from tests.networks import Cable
@@ -179,15 +180,23 @@ def test_a_cut_ends_the_call_with_an_error_and_the_next_ones_work(
     assert eventually(nothing_left)
 
 
-@SOAK
-def test_a_cut_ends_all_that_is_under_way(peers: Peers, cable: Cable) -> None:
-    """Some of it begins only when what was sent before has ended."""
+@SLOW
+@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("how", ["pulled", "swallowing"])
+def test_a_cut_ends_all_that_is_under_way(
+    peers: Peers, cable: Cable, how: str, times: int
+) -> None:
+    """Some of it begins only when what was sent before has ended, and that again has
+    to wait for others: it does not add up."""
 
     def start() -> list[Any]:
-        return [ref for way in WAYS.values() for ref in way(peers, SIZE)]
+        ways = [way for _ in range(times) for way in WAYS.values()]
+        return [ref for way in ways for ref in way(peers, SIZE)]
 
-    with under_way(cable, start) as calls, cable.pulled():
+    with under_way(cable, start) as calls, getattr(cable, how)():
+        cut = time.monotonic()
         ends = [outcome(ref) for ref in calls]
+        assert time.monotonic() - cut < AT_MOST_S
     assert len([end for end in ends if end != "well"]) >= len(WAYS)
     assert works_again(peers)
     assert eventually(nothing_left)
@@ -238,6 +247,50 @@ def test_arguments_that_were_lost_say_that_it_has_not(
             ref.get(PATIENCE_S)
     assert caught.value.delivered is False
     assert len(peers.far.sizes()) == seen
+
+
+# -- processes that are stopped --------------------------------------------
+
+#: In seconds: longer than any patience with a machine that does not answer.
+LONG_S = 8.0
+
+
+def linked() -> set[str]:
+    """The processes to which this one has a connection for its data."""
+    return {row["process"] for row in moo.stats()["peers"] if row["transport"]}
+
+
+def many_small(peers: Peers, nbytes: int) -> list[Any]:
+    return [peers.far.take.remote(data(60_000)) for _ in range(300)]
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "start",
+    [WAYS["argument"], WAYS["result"], many_small],
+    ids=["large argument", "large result", "small arguments"],
+)
+def test_one_that_is_stopped_is_left_alone_until_it_is_cut_off(
+    peers: Peers, cable: Cable, transport: str, start: Callable[..., list[Any]]
+) -> None:
+    """Its kernel answers for it, as long as it likes, and only as long as that can."""
+    pid, far, is_result = peers.far.pid(), peers.far.process(), start is WAYS["result"]
+    if is_result and transport == "ofi":
+        pytest.skip("who reads by a fabric has a patience of its own")
+    with under_way(cable, lambda: start(peers, 3 * SIZE)) as calls, stopped(pid):
+        time.sleep(LONG_S)
+        arriving()
+        assert far in linked()
+        assert not calls[-1].done()
+        with cable.swallowing():
+            cut = time.monotonic()
+            assert eventually(lambda: far not in linked(), 20)
+            assert time.monotonic() - cut < AT_MOST_S
+            if is_result:
+                assert outcome(calls[0]) != "well"
+                assert time.monotonic() - cut < AT_MOST_S
+    assert works_again(peers)
+    assert eventually(nothing_left, 20)
 
 
 # -- processes that die ----------------------------------------------------

@@ -58,9 +58,10 @@ def export_error(err: int, plane: DataPlane, nbytes: int, peer: int) -> Exceptio
     if err == lib.MOO_EPEER:
         return ActorDied(f"process {peer:016x} is gone", delivered=False)
     if err == lib.MOO_EUNREACHABLE:
-        return ActorUnavailable(
-            f"no data can be sent to process {peer:016x}: {plane.route(peer)[1]}"
-        )
+        transport, why = plane.route(peer)
+        if transport is not None:
+            why = f"it was out of reach a moment ago, and is reached again ({why})"
+        return ActorUnavailable(f"no data can be sent to process {peer:016x}: {why}")
     if err == lib.MOO_ESTALE:
         return ValueError("this memory was moved to another process before")
     return error_for(err, f"cannot export {nbytes} bytes")

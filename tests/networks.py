@@ -15,8 +15,11 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
+
+import pytest
 
 from mooactor.process.namespaces import enter
 
@@ -37,6 +40,14 @@ def why_not() -> str | None:
         return "this machine allows no network namespaces"
     subprocess.run(["ip", "netns", "delete", name], check=True)
     return None
+
+
+def need_ipv6() -> None:
+    """Skip the test on a machine that has no IPv6 at all."""
+    try:
+        socket.socket(socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
 
 
 def ip(*arguments: str) -> str:
@@ -75,6 +86,8 @@ class Cable:
     """
 
     def __init__(self, families: tuple[int, ...] = (4,)) -> None:
+        if 6 in families:
+            need_ipv6()
         remove_orphans()
         number = f"{os.getpid()}-{next(_numbers)}"
         self.namespace = {host: f"{_PREFIX}-{number}-{host}" for host in HOSTS}

@@ -15,7 +15,7 @@ import pytest
 
 from mooactor import ActorDied, ActorUnavailable
 from tests.conftest import eventually
-from tests.networks import HOSTS, ip
+from tests.networks import HOSTS, ip, need_ipv6
 from tests.transports.pairs import Hosts
 from tests.transports.worker import Worker
 
@@ -120,6 +120,7 @@ def test_so_does_a_kernel_without_ipv6(hosts):
 
 @pytest.mark.parametrize("families", [()], ids=["none"])
 def test_without_a_common_family_there_is_one_clear_error(hosts):
+    need_ipv6()
     spaces = hosts.cable.namespace
     ip(*f"-n {spaces['a']} addr add 10.99.1.1/24 dev up0".split())
     ip(*f"-n {spaces['b']} addr add fd99:1::2/64 dev up0 nodad".split())

@@ -192,7 +192,7 @@ moo_err mooi_block_alloc(struct mooi_arena *arena, size_t bytes,
     split(arena, run, (uint32_t)pages);
     mark(arena, run, run);
     run->holds = 1;
-    run->user = run->sent = run->moved = run->gone = 0;
+    run->user = run->sent = run->moved = run->gone = run->ticket = 0;
     arena->slab[run->slab].used_pages += run->pages;
     arena->slab[run->slab].touched = 1;
     arena->used += mooi_block_bytes(run);

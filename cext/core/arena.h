@@ -36,6 +36,7 @@ struct mooi_block {
     uint8_t sent;   /* its user pages are mapped private */
     uint8_t moved;  /* to be given away with the next export */
     uint8_t gone;   /* was given away */
+    uint8_t ticket; /* of moo_ticket */
 };
 
 struct mooi_slab {

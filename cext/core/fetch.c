@@ -17,9 +17,9 @@
 /* On one host nothing but the owner's own business is waited for. */
 #define LOCAL_MS 5000
 
-static struct moo_fetch *new_fetch(moo_plane *plane,
-                                   const struct mooi_descriptor *d, void *into,
-                                   uint64_t ticket)
+struct moo_fetch *mooi_fetch_new(moo_plane *plane,
+                                 const struct mooi_descriptor *d, void *into,
+                                 uint64_t ticket)
 {
     struct moo_fetch *fetch = calloc(1, sizeof *fetch);
     pthread_condattr_t clock;
@@ -46,13 +46,11 @@ void mooi_fetch_unref(struct moo_fetch *fetch)
     free(fetch);
 }
 
-/* The same for one that perhaps did not even come to be. Lock not held. */
+/* The same with the lock not held. */
 static void free_unused(struct moo_fetch *fetch)
 {
-    moo_plane *plane = fetch ? fetch->plane : NULL;
+    moo_plane *plane = fetch->plane;
 
-    if (!fetch)
-        return;
     pthread_mutex_lock(&plane->lock);
     mooi_fetch_unref(fetch);
     pthread_mutex_unlock(&plane->lock);
@@ -185,6 +183,19 @@ static moo_err begin_local(struct moo_fetch *fetch, const uint8_t *descriptor,
     return MOO_OK;
 }
 
+/* Nothing is fetched for a ticket; its lease stays. */
+static moo_err begin_ticket(struct moo_fetch *fetch)
+{
+    moo_err err = mooi_plane_enter(fetch->plane);
+
+    if (err != MOO_OK)
+        return err;
+    fetch->plane->fetches++;
+    mooi_fetch_end(fetch, MOO_OK);
+    pthread_mutex_unlock(&fetch->plane->lock);
+    return MOO_OK;
+}
+
 /* ---- remote fetches ---- */
 
 static moo_err begin_locked(struct moo_fetch *fetch, int timeout_ms)
@@ -206,27 +217,28 @@ static moo_err begin_locked(struct moo_fetch *fetch, int timeout_ms)
     return err;
 }
 
-static moo_err begin_remote(struct moo_fetch *fetch, int timeout_ms)
+moo_err mooi_fetch_launch(struct moo_fetch *fetch, int timeout_ms)
 {
-    moo_err err = mooi_plane_enter(fetch->plane);
+    moo_plane *plane = fetch->plane;
+    moo_err err = mooi_plane_enter(plane);
 
+    if (err == MOO_OK) {
+        err = begin_locked(fetch, timeout_ms);
+        pthread_mutex_unlock(&plane->lock);
+    }
     if (err != MOO_OK)
-        return err;
-    err = begin_locked(fetch, timeout_ms);
-    pthread_mutex_unlock(&fetch->plane->lock);
+        free_unused(fetch);
     return err;
 }
 
 moo_err mooi_fetch_import(moo_plane *plane, const struct mooi_descriptor *d,
                           int timeout_ms, void **out, size_t *out_bytes)
 {
-    struct moo_fetch *fetch = new_fetch(plane, d, NULL, 0);
-    moo_err err = fetch ? begin_remote(fetch, timeout_ms) : MOO_ENOMEM;
+    struct moo_fetch *fetch = mooi_fetch_new(plane, d, NULL, 0);
+    moo_err err = fetch ? mooi_fetch_launch(fetch, timeout_ms) : MOO_ENOMEM;
 
-    if (err != MOO_OK) {
-        free_unused(fetch);
+    if (err != MOO_OK)
         return err;
-    }
     mooi_plane_hold(plane);
     do /* its source sees to it that this ends */
         err = moo_fetch_wait(fetch, 1000, out, out_bytes);
@@ -238,14 +250,15 @@ moo_err mooi_fetch_import(moo_plane *plane, const struct mooi_descriptor *d,
 moo_err mooi_fetch_discard(moo_plane *plane, const struct mooi_descriptor *d,
                            int timeout_ms)
 {
-    struct moo_fetch *fetch = new_fetch(plane, d, NULL, 0);
-    moo_err err = MOO_ENOMEM;
+    struct moo_fetch *fetch = mooi_fetch_new(plane, d, NULL, 0);
+    moo_err err;
 
-    if (fetch) {
-        fetch->discard = 1;
-        err = begin_remote(fetch, timeout_ms);
+    if (!fetch)
+        return MOO_ENOMEM;
+    fetch->discard = 1;
+    err = mooi_fetch_launch(fetch, timeout_ms);
+    if (err == MOO_OK)
         free_unused(fetch);
-    }
     return err;
 }
 
@@ -263,17 +276,21 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
         return MOO_EFORK;
     if (err != MOO_OK)
         return err;
-    if (into && into_bytes != d.length)
+    if (into && (into_bytes != d.length || d.flags & MOOI_TICKET))
         return MOO_EINVAL;
-    fetch = new_fetch(plane, &d, into, ticket);
+    fetch = mooi_fetch_new(plane, &d, into, ticket);
     if (!fetch)
         return MOO_ENOMEM;
-    err = d.flags & MOOI_REMOTE ? begin_remote(fetch, CONTACT_MS)
-                                : begin_local(fetch, descriptor, bytes);
-    if (err != MOO_OK) {
-        free_unused(fetch);
-        return err;
+    if (d.flags & MOOI_REMOTE && !(d.flags & MOOI_TICKET)) {
+        err = mooi_fetch_launch(fetch, CONTACT_MS);
+    } else {
+        err = d.flags & MOOI_TICKET ? begin_ticket(fetch)
+                                    : begin_local(fetch, descriptor, bytes);
+        if (err != MOO_OK)
+            free_unused(fetch);
     }
+    if (err != MOO_OK)
+        return err;
     mooi_plane_hold(plane);
     *out = fetch;
     return MOO_OK;

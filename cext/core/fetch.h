@@ -11,6 +11,7 @@
 
 #include "core/plane.h"
 
+struct mooi_fabric_region;
 struct mooi_source;
 struct mooi_transport;
 
@@ -35,8 +36,20 @@ struct moo_fetch {
     void *pull;                      /* of `by` */
     struct moo_fetch **list, *next, *previous;
     uint64_t due_ns; /* its owner has made contact by then */
+    /* Of a device, see device.c: where it goes, and what is read. Its lease
+     * stays. NULL: it is none. */
+    const struct mooi_fabric_region *region;
+    uint64_t from, key;
     uint8_t discard; /* nobody wants it: only end the lease */
 };
+
+/* One that is not begun yet; NULL: no memory. Lock not held. */
+struct moo_fetch *mooi_fetch_new(moo_plane *plane,
+                                 const struct mooi_descriptor *d, void *into,
+                                 uint64_t ticket);
+
+/* Begin it, from another host, or with an error free it. Lock not held. */
+moo_err mooi_fetch_launch(struct moo_fetch *fetch, int timeout_ms);
 
 /* It is done, and how; ends waits and posts the ticket. Lock held. */
 void mooi_fetch_end(struct moo_fetch *fetch, moo_err result);

@@ -98,6 +98,8 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
 
     if (err != MOO_OK)
         return err;
+    if (d.flags & MOOI_TICKET)
+        return MOO_EINVAL;
     if (d.flags & MOOI_REMOTE)
         return mooi_fetch_import(plane, &d, timeout_ms, out, out_bytes);
     err = mooi_transport_to(plane, d.owner)

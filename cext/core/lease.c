@@ -107,7 +107,7 @@ moo_err mooi_lease_grant(moo_plane *plane, struct mooi_block *block,
                                     .generation = lease->generation,
                                     .flags = (uint8_t)flags};
     if (peer->remote)
-        out->flags |= MOOI_REMOTE;
+        out->flags |= block->ticket ? MOOI_REMOTE | MOOI_TICKET : MOOI_REMOTE;
     return MOO_OK;
 }
 

@@ -160,6 +160,24 @@ moo_err moo_share(moo_plane *plane, const void *data, size_t bytes, void **out)
     return err;
 }
 
+moo_err moo_ticket(moo_plane *plane, void *data)
+{
+    const struct mooi_region *region;
+    struct mooi_block *block = NULL;
+    moo_err err = mooi_plane_enter(plane);
+
+    if (err != MOO_OK)
+        return err;
+    region = mooi_region_find(plane, data);
+    if (region && region->kind == MOOI_OWN_USER)
+        block = mooi_block_at(&plane->arena, region->slab,
+                              (uintptr_t)data - region->start);
+    if (block)
+        block->ticket = 1;
+    pthread_mutex_unlock(&plane->lock);
+    return block ? MOO_OK : MOO_EINVAL;
+}
+
 static moo_err move_locked(moo_plane *plane, void *data)
 {
     const struct mooi_region *region = mooi_region_find(plane, data);

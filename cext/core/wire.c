@@ -28,7 +28,7 @@ moo_err mooi_descriptor_parse(const void *buf, size_t len,
         return MOO_EPROTO;
     if (in[2] != MOOI_WIRE_VERSION)
         return MOO_EVERSION;
-    if (in[3] & ~(MOO_MOVED | MOOI_REMOTE))
+    if (in[3] & ~(MOO_MOVED | MOOI_REMOTE | MOOI_TICKET))
         return MOO_EPROTO;
     out->flags = in[3];
     out->slab = mooi_get32(in + 4);
@@ -37,7 +37,8 @@ moo_err mooi_descriptor_parse(const void *buf, size_t len,
     out->length = mooi_get64(in + 24);
     out->lease = mooi_get32(in + 32);
     out->generation = mooi_get32(in + 36);
-    if (!out->length || out->offset > UINT64_MAX - out->length)
+    if (!out->length || out->offset > UINT64_MAX - out->length ||
+        (out->flags & (MOOI_TICKET | MOOI_REMOTE)) == MOOI_TICKET)
         return MOO_EPROTO;
     return MOO_OK;
 }
@@ -47,7 +48,15 @@ int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes)
     struct mooi_descriptor d;
 
     return mooi_descriptor_parse(descriptor, bytes, &d) == MOO_OK &&
-           (d.flags & MOOI_REMOTE);
+           (d.flags & (MOOI_REMOTE | MOOI_TICKET)) == MOOI_REMOTE;
+}
+
+int moo_descriptor_is_ticket(const uint8_t *descriptor, size_t bytes)
+{
+    struct mooi_descriptor d;
+
+    return mooi_descriptor_parse(descriptor, bytes, &d) == MOO_OK &&
+           (d.flags & MOOI_TICKET);
 }
 
 static void pack_head(uint8_t *out, enum mooi_kind kind)
@@ -146,7 +155,8 @@ static moo_err parse_granted(const uint8_t *in, struct mooi_message *out)
     out->u.granted.lease = mooi_get32(in + 16);
     out->u.granted.generation = mooi_get32(in + 20);
     out->u.granted.flags = mooi_get32(in + 24);
-    if (out->u.granted.flags & ~(uint32_t)(MOO_MOVED | MOOI_REMOTE))
+    if (out->u.granted.flags &
+        ~(uint32_t)(MOO_MOVED | MOOI_REMOTE | MOOI_TICKET))
         return MOO_EPROTO;
     return is_zero(in, 28, 64) ? MOO_OK : MOO_EPROTO;
 }

@@ -31,10 +31,11 @@ struct mooi_descriptor {
     uint32_t slab;
     uint32_t lease;
     uint32_t generation;
-    uint8_t flags; /* MOO_MOVED, MOOI_REMOTE */
+    uint8_t flags; /* MOO_MOVED, MOOI_REMOTE, MOOI_TICKET */
 };
 
 #define MOOI_REMOTE 2 /* the receiver fetches the bytes over a network */
+#define MOOI_TICKET 8 /* a remote one, of moo_ticket: see there */
 
 void mooi_descriptor_pack(const struct mooi_descriptor *d, uint8_t *out);
 moo_err mooi_descriptor_parse(const void *buf, size_t len,

@@ -155,6 +155,9 @@ void moo_peer_lost(moo_plane *plane, uint64_t peer, int grace_ms);
 #define MOO_STRIPES_MAX 16
 #define MOO_THREADS_MAX 16
 #define MOO_CARD_BYTES 1024 /* no card is longer */
+#define MOO_DEVICES_NO 0
+#define MOO_DEVICES_IF_OFFERED 1
+#define MOO_DEVICES_REQUIRED 2 /* no fabric that does not offer it */
 
 typedef struct {
     uint32_t transports;  /* allowed ones, or'ed; those of both sides count */
@@ -164,6 +167,7 @@ typedef struct {
     uint32_t threads;     /* that move bulk over TCP, 0: default */
     int checksum;         /* CRC32C for each chunk over TCP */
     const char *provider; /* of libfabric, NULL: the best */
+    int devices;          /* MOO_DEVICES_…: memory of GPUs over the fabric */
 } moo_serve_options;
 
 /* Say which transports may be used; without this, only shared memory. If
@@ -172,7 +176,8 @@ typedef struct {
  * and before the first export. Does not wait for anybody.
  * MOO_EINVAL: no such transport, no such address, or too late. MOO_ESYS: see
  * errno. MOO_EUNREACHABLE: a transport that is the only one allowed cannot be
- * had here; moo_plane_route with the own id says why. */
+ * had here, or a fabric for devices, which are required; moo_plane_route with
+ * the own id says why. */
 moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options);
 
 /* This process's card, for processes that do not see its directory.
@@ -208,8 +213,8 @@ moo_err moo_plane_traffic(moo_plane *plane, uint64_t peer, uint64_t *exported,
                           uint64_t *fetched);
 
 /* Which libfabric and which fabrics are to be had here, one a line: first the
- * library with its version, then the fabric that would be chosen, then all of
- * those with hardware; or, where there is none, one sentence that says why. Cut
+ * library with its version, then the fabric that would be chosen, and whether
+ * for memory of GPUs, too, then all of those with hardware; or, where there is none, one sentence that says why. Cut
  * at `room`, always terminated. Loads libfabric and asks all its providers,
  * which takes some tenths of a second. MOO_EUNREACHABLE: none would be
  * chosen. */
@@ -275,6 +280,53 @@ moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
 /* End it: the transfer if it is under way (nothing is written to `into` after
  * this returns), the memory if nobody took it, the lease. NULL: nothing. */
 void moo_fetch_free(moo_fetch *fetch);
+
+/* ---- memory of devices, read over a fabric ---- */
+
+/*
+ * What travels as the value is a *ticket*: a small block of moo_empty, whose
+ * lease shows the owner that the memory behind it is in use. The owner says
+ * beside it, in the message, what moo_device_share told of that memory. The
+ * receiver reads by moo_device_fetch, in parts as it likes, and then gives the
+ * lease back by moo_discard.
+ *
+ * A descriptor of a ticket for a process on another host is not remote in the
+ * sense of moo_descriptor_is_remote, as nothing is to be fetched for it:
+ * moo_fetch_begin of it, without `into`, is done at once, with *out NULL, and
+ * leaves the lease; moo_import gives MOO_EINVAL.
+ */
+
+#define MOO_MEMORY_HOST 0
+#define MOO_MEMORY_CUDA 1
+
+/* Make a ticket of the block at `data`, a start that moo_empty returned.
+ * MOO_EINVAL: it is not. */
+moo_err moo_ticket(moo_plane *plane, void *data);
+
+/* 1 for a ticket of a process on another host. */
+int moo_descriptor_is_ticket(const uint8_t *descriptor, size_t bytes);
+
+/* Register [start, start + bytes), of `kind` and on the device of that number,
+ * with the fabric, to be read from by those who are told *key and *base, and to
+ * be read into by moo_device_fetch. It must stay what it is until the plane is
+ * closed. The same start and length again give the same. May take some time,
+ * as pages are pinned.
+ * MOO_EUNREACHABLE: there is no fabric here, or it knows no such memory;
+ * MOO_ENOMEM, MOO_ESYS: it refused. why[0, room) says the reason. */
+moo_err moo_device_share(moo_plane *plane, void *start, size_t bytes, int kind,
+                         int device, uint64_t *key, uint64_t *base, char *why,
+                         size_t room);
+
+/* Begin to read `bytes` from remote address `from`, under `key`, of the process
+ * that sent the ticket, into `into`, which lies in what was given to
+ * moo_device_share here. Several may be under way for one ticket. As for
+ * moo_fetch_begin; *out of moo_fetch_wait is NULL. The lease stood until the
+ * end of a fetch that succeeds. MOO_EINVAL: not a ticket, or not registered.
+ * moo_fetch_wait gives MOO_EUNREACHABLE: the owner has no connection to us any
+ * more, or does not use the fabric for us. */
+moo_err moo_device_fetch(moo_plane *plane, const uint8_t *descriptor,
+                         size_t descriptor_bytes, uint64_t from, uint64_t key,
+                         void *into, size_t bytes, moo_fetch **out);
 
 /* Readable as long as there are finished tickets. The plane's, until
  * moo_plane_close; -1 with errno if there is none to be had. */

@@ -29,7 +29,7 @@ static int is_over_sockets(const char *provider)
 }
 
 static struct mooi_fabric *new_fabric(const struct mooi_libfabric *library,
-                                      struct fi_info *info, int devices)
+                                      struct fi_info *info)
 {
     struct mooi_fabric *fabric = calloc(1, sizeof *fabric);
 
@@ -37,7 +37,7 @@ static struct mooi_fabric *new_fabric(const struct mooi_libfabric *library,
         return NULL;
     fabric->library = library;
     fabric->info = info;
-    fabric->devices = devices;
+    fabric->devices = (info->caps & FI_HMEM) != 0;
     fabric->over_sockets = is_over_sockets(info->fabric_attr->prov_name);
     fabric->mr_mode = (uint64_t)info->domain_attr->mr_mode;
     fabric->reading.fd = fabric->serving.fd = -1;
@@ -127,7 +127,7 @@ moo_err mooi_fabric_open(const struct mooi_fabric_options *options,
         err = mooi_fabric_choose(library, options, &info, why, room);
     if (err != MOO_OK)
         return err;
-    fabric = new_fabric(library, info, options->devices);
+    fabric = new_fabric(library, info);
     if (!fabric) {
         library->freeinfo(info);
         snprintf(why, room, "no memory");

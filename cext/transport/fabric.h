@@ -42,8 +42,11 @@ struct mooi_fabric_options {
     /* Numeric address of the interface to use. "*": any. NULL: any, but for a
      * provider without hardware the loopback. */
     const char *bind;
-    /* Register memory of devices as well (FI_HMEM). Untested. */
+    /* MOO_DEVICES_…: open it for memory of devices as well (FI_HMEM). It is the
+     * same fabric in any case, so that hosts with and without devices meet. */
     int devices;
+    /* Tests set it: also a provider that does not check keys will do. */
+    int keyless;
 };
 
 /* Open the fabric and start its thread. On any error nothing is left behind
@@ -72,14 +75,20 @@ size_t mooi_fabric_name(const struct mooi_fabric *fabric,
 
 /* Make [base, base + bytes) known to the device, which may mean that all of it
  * is touched and pinned: that takes time in proportion, and while it lasts the
- * pages must not be exchanged for others (as by hole punching). `iface` and
- * `device` are those of fi_mr_regattr, 0 for ordinary memory.
- * MOO_ENOMEM: no memory, or more than may be locked. MOO_EINVAL: of a device,
- * and the fabric was not opened for that. MOO_ESYS: the provider refused. */
+ * pages must not be exchanged for others (as by hole punching). `kind` is
+ * MOO_MEMORY_…, and `device` its number, 0 for memory of the host.
+ * MOO_ENOMEM: no memory, or more than may be locked. MOO_EUNREACHABLE: it is of
+ * a device, and the fabric was not opened for that. MOO_ESYS: the provider
+ * refused; errno is libfabric's, see mooi_fabric_strerror. */
 moo_err mooi_fabric_register(struct mooi_fabric *fabric, void *base,
-                             size_t bytes, int access, int iface,
-                             uint64_t device,
+                             size_t bytes, int access, int kind, int device,
                              struct mooi_fabric_region **out);
+
+/* 1 if it was opened for memory of devices. */
+int mooi_fabric_takes_devices(const struct mooi_fabric *fabric);
+
+/* libfabric's words for an errno of its own. */
+const char *mooi_fabric_strerror(const struct mooi_fabric *fabric, int err);
 
 /* No read into it may be under way; reads by others from it fail from now. */
 void mooi_fabric_unregister(struct mooi_fabric_region *region);

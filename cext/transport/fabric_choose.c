@@ -109,6 +109,8 @@ static unsigned distance(const struct fi_info *info,
     char ip[INET6_ADDRSTRLEN];
 
     address_of(info, ip);
+    if (options->keyless)
+        return 0;
     if (!strncmp(ip, "fe80:", 5)) /* means nothing to another host */
         return bind && !strcmp(bind, ip) ? 0 : UNWANTED;
     if (bind && strcmp(bind, "*"))
@@ -152,6 +154,64 @@ static struct fi_info *best_of(struct fi_info *all,
     return best;
 }
 
+static const char *domain_of(const struct fi_info *info)
+{
+    return info->domain_attr->name ? info->domain_attr->name : "";
+}
+
+static int is_same(const struct fi_info *one, const struct fi_info *other)
+{
+    char ip[2][INET6_ADDRSTRLEN];
+
+    address_of(one, ip[0]);
+    address_of(other, ip[1]);
+    return one->ep_attr->type == other->ep_attr->type &&
+           !strcmp(one->fabric_attr->prov_name,
+                   other->fabric_attr->prov_name) &&
+           !strcmp(domain_of(one), domain_of(other)) && !strcmp(ip[0], ip[1]);
+}
+
+/* The same fabric for memory of devices as well; NULL: that is not offered.
+ * The caller's. */
+static struct fi_info *for_devices(const struct mooi_libfabric *library,
+                                   const struct fi_info *chosen)
+{
+    struct fi_info *all = NULL, *found;
+
+    if (list(library, chosen->fabric_attr->prov_name, 1, &all))
+        return NULL;
+    for (found = all; found; found = found->next)
+        if (is_same(found, chosen) && (found->caps & FI_HMEM))
+            break;
+    if (found)
+        found = library->dupinfo(found);
+    library->freeinfo(all);
+    return found;
+}
+
+/* Put that in the place of what was chosen, if it is wanted. */
+static moo_err add_devices(const struct mooi_libfabric *library,
+                           const struct mooi_fabric_options *options,
+                           struct fi_info **info, char *why, size_t room)
+{
+    struct fi_info *better = NULL;
+
+    if (options->devices != MOO_DEVICES_NO)
+        better = for_devices(library, *info);
+    if (!better && options->devices == MOO_DEVICES_REQUIRED) {
+        snprintf(why, room, "%s of libfabric %u.%u offers no memory of GPUs "
+                            "(FI_HMEM)", (*info)->fabric_attr->prov_name,
+                 FI_MAJOR(library->version()), FI_MINOR(library->version()));
+        library->freeinfo(*info);
+        return MOO_EUNREACHABLE;
+    }
+    if (better) {
+        library->freeinfo(*info);
+        *info = better;
+    }
+    return MOO_OK;
+}
+
 static const char *name_of(const struct mooi_fabric_options *options)
 {
     const char *name = options->provider;
@@ -187,19 +247,22 @@ moo_err mooi_fabric_choose(const struct mooi_libfabric *library,
     struct fi_info *all = NULL, *best;
     int err;
 
-    if (name && (!strcmp(name, "shm") || !strcmp(name, "sockets"))) {
+    if (name && !options->keyless &&
+        (!strcmp(name, "shm") || !strcmp(name, "sockets"))) {
         snprintf(why, room, "libfabric's %s does not check keys and is not "
                             "used", name);
         return MOO_EUNREACHABLE;
     }
-    err = list(library, name, options->devices, &all);
+    err = list(library, name, 0, &all);
     best = err ? NULL : best_of(all, options, name != NULL);
     *out = best ? library->dupinfo(best) : NULL;
     if (all)
         library->freeinfo(all);
     if (!best)
         return say_none(library, name, options->bind, err, why, room);
-    return *out ? MOO_OK : MOO_ENOMEM;
+    if (!*out)
+        return MOO_ENOMEM;
+    return add_devices(library, options, out, why, room);
 }
 
 /* ---- the probe ---- */
@@ -218,7 +281,7 @@ static void add_entry(char *text, size_t room, const struct fi_info *info)
 
     address_of(info, ip);
     snprintf(line, sizeof line, "\n%s: %s%s%s", info->fabric_attr->prov_name,
-             info->domain_attr->name ? info->domain_attr->name : "",
+             domain_of(info),
              *ip ? ", " : "", ip);
     if (!strstr(text, line))
         add(text, room, line);
@@ -228,7 +291,7 @@ moo_err moo_fabric_probe(char *text, size_t room)
 {
     const struct mooi_fabric_options any = {.bind = "*"};
     const struct mooi_libfabric *library;
-    struct fi_info *best, *all = NULL;
+    struct fi_info *best, *better, *all = NULL;
     char why[MOOI_FABRIC_WHY_BYTES];
     moo_err err = mooi_libfabric(&library, text, room);
 
@@ -243,6 +306,10 @@ moo_err moo_fabric_probe(char *text, size_t room)
         return err;
     }
     add_entry(text, room, best);
+    better = for_devices(library, best);
+    add(text, room, better ? ", memory of GPUs, too" : ", not memory of GPUs");
+    if (better)
+        library->freeinfo(better);
     if (!list(library, NULL, 0, &all)) {
         for (struct fi_info *info = all; info; info = info->next)
             if (rank_of(info->fabric_attr->prov_name) >= 0)

@@ -63,7 +63,8 @@ moo_err mooi_libfabric(const struct mooi_libfabric **out, char *why,
 
 /* ---- fabric_choose.c ---- */
 
-/* What to open; the caller's, to be freed by `freeinfo`. */
+/* What to open; the caller's, to be freed by `freeinfo`. It has FI_HMEM among
+ * its capabilities if it is for memory of devices as well. */
 moo_err mooi_fabric_choose(const struct mooi_libfabric *library,
                            const struct mooi_fabric_options *options,
                            struct fi_info **out, char *why, size_t room);

@@ -87,14 +87,14 @@ size_t mooi_fabric_name(const struct mooi_fabric *fabric,
 }
 
 moo_err mooi_fabric_register(struct mooi_fabric *fabric, void *base,
-                             size_t bytes, int access, int iface,
-                             uint64_t device, struct mooi_fabric_region **out)
+                             size_t bytes, int access, int kind, int device,
+                             struct mooi_fabric_region **out)
 {
     (void)fabric;
     (void)base;
     (void)bytes;
     (void)access;
-    (void)iface;
+    (void)kind;
     (void)device;
     (void)out;
     return MOO_EUNREACHABLE;
@@ -121,6 +121,19 @@ int mooi_fabric_wants_regions(const struct mooi_fabric *fabric)
 {
     (void)fabric;
     return 0;
+}
+
+int mooi_fabric_takes_devices(const struct mooi_fabric *fabric)
+{
+    (void)fabric;
+    return 0;
+}
+
+const char *mooi_fabric_strerror(const struct mooi_fabric *fabric, int err)
+{
+    (void)fabric;
+    (void)err;
+    return "";
 }
 
 int mooi_fabric_pins(const struct mooi_fabric *fabric)

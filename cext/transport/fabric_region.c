@@ -38,17 +38,22 @@ static int bind_to_endpoint(struct mooi_fabric *fabric, struct fid_mr *mr,
     return err ? err : fi_mr_enable(mr);
 }
 
-static int open_region(struct mooi_fabric_region *region, int access, int iface,
-                       uint64_t device)
+_Static_assert(MOO_MEMORY_HOST == (int)FI_HMEM_SYSTEM &&
+                   MOO_MEMORY_CUDA == (int)FI_HMEM_CUDA,
+               "kinds of memory are numbered as libfabric does");
+
+static int open_region(struct mooi_fabric_region *region, int access, int kind,
+                       int device)
 {
     struct mooi_fabric *fabric = region->fabric;
     struct iovec memory = {.iov_base = region->base, .iov_len = region->bytes};
     struct fi_mr_attr attr = {.mr_iov = &memory,
                               .iov_count = 1,
-                              .iface = (enum fi_hmem_iface)iface,
-                              .device.reserved = device};
+                              .iface = (enum fi_hmem_iface)kind};
     int err, tries = 8; /* a random key may be in use */
 
+    if (kind == MOO_MEMORY_CUDA)
+        attr.device.cuda = device;
     if (access & MOOI_FABRIC_INTO)
         attr.access |= FI_READ;
     if (access & MOOI_FABRIC_FROM)
@@ -79,21 +84,23 @@ static void enlist(struct mooi_fabric_region *region)
 }
 
 moo_err mooi_fabric_register(struct mooi_fabric *fabric, void *base,
-                             size_t bytes, int access, int iface,
-                             uint64_t device, struct mooi_fabric_region **out)
+                             size_t bytes, int access, int kind, int device,
+                             struct mooi_fabric_region **out)
 {
     struct mooi_fabric_region *region;
     int err;
 
-    if (!bytes || (iface && !fabric->devices))
+    if (!bytes)
         return MOO_EINVAL;
+    if (kind != MOO_MEMORY_HOST && !fabric->devices)
+        return MOO_EUNREACHABLE;
     region = calloc(1, sizeof *region);
     if (!region)
         return MOO_ENOMEM;
     region->fabric = fabric;
     region->base = base;
     region->bytes = bytes;
-    err = open_region(region, access, iface, device);
+    err = open_region(region, access, kind, device);
     if (err) {
         free(region);
         errno = -err;
@@ -129,6 +136,16 @@ uint64_t mooi_fabric_base(const struct mooi_fabric_region *region)
 int mooi_fabric_wants_regions(const struct mooi_fabric *fabric)
 {
     return (fabric->mr_mode & FI_MR_LOCAL) != 0;
+}
+
+int mooi_fabric_takes_devices(const struct mooi_fabric *fabric)
+{
+    return fabric->devices;
+}
+
+const char *mooi_fabric_strerror(const struct mooi_fabric *fabric, int err)
+{
+    return fabric->library->strerror(err);
 }
 
 int mooi_fabric_pins(const struct mooi_fabric *fabric)

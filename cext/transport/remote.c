@@ -99,7 +99,8 @@ static moo_err try_fabric(struct mooi_net *net,
                           size_t room)
 {
     struct mooi_fabric_options fabric = {.provider = options->provider,
-                                         .bind = options->bind};
+                                         .bind = options->bind,
+                                         .devices = options->devices};
     moo_err err;
 
     if (!mooi_transport_by_bit(MOO_TRANSPORT_OFI)) {
@@ -117,7 +118,7 @@ static moo_err try_fabric(struct mooi_net *net,
 }
 
 /* What was allowed but cannot be had is left out, and it is said why; if it
- * was all that was allowed, that is an error. */
+ * was all that was allowed, or asked for by name, that is an error. */
 static moo_err open_fabric(moo_plane *plane, struct mooi_net *net,
                            const moo_serve_options *options)
 {
@@ -131,7 +132,8 @@ static moo_err open_fabric(moo_plane *plane, struct mooi_net *net,
         return MOO_OK;
     snprintf(plane->serve_why, sizeof plane->serve_why, "ofi: %s", why);
     net->transports &= ~(uint32_t)MOO_TRANSPORT_OFI;
-    return net->transports ? MOO_OK : err;
+    return net->transports && options->devices != MOO_DEVICES_REQUIRED ? MOO_OK
+                                                                       : err;
 }
 
 static struct mooi_net *new_net(void)
@@ -150,6 +152,7 @@ static struct mooi_net *new_net(void)
 
 static void free_net(struct mooi_net *net)
 {
+    mooi_devices_fini(net);
     if (net->fabric)
         mooi_fabric_close(net->fabric);
     pthread_cond_destroy(&net->decided);

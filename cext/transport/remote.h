@@ -24,14 +24,23 @@
 
 #define MOOI_WHY_BYTES 640
 
+/* Memory that is not ours, registered with the fabric: see device.c. */
+struct mooi_device {
+    struct mooi_device *next;
+    uintptr_t start;
+    size_t bytes;
+    struct mooi_fabric_region *region;
+};
+
 struct mooi_net {
     struct mooi_tcp *tcp;
     struct mooi_fabric *fabric; /* NULL: none is allowed, or to be had */
     struct mooi_fabric_region *region[MOOI_MAX_SLABS]; /* of `work`; ofi.c */
+    struct mooi_device *devices;
     uint32_t transports; /* allowed, and to be had here */
     struct mooi_card card;
     pthread_cond_t decided; /* a call was answered, or came to nothing */
-    uint32_t busy;          /* cancellations that use an engine */
+    uint32_t busy; /* those that use an engine without the lock */
     struct mooi_source *sources;
     uint64_t fetched_tcp, fetched_ofi; /* bytes, so far */
 };
@@ -161,6 +170,11 @@ uint64_t mooi_source_expire(moo_plane *plane);
 
 /* The engine is closed, the plane closes: end what waits, free all. */
 void mooi_source_fini(moo_plane *plane);
+
+/* ---- device.c ---- */
+
+/* Forget all that was registered; its regions end with the fabric. */
+void mooi_devices_fini(struct mooi_net *net);
 
 /* ---- remote.c ---- */
 

@@ -50,6 +50,8 @@ static void take_out(struct moo_fetch *fetch)
 
 /* ---- the end of a fetch ---- */
 
+/* What is read from a device leaves the lease to be discarded: it may be one
+ * part of several. */
 static void give_back(struct mooi_source *source, const struct moo_fetch *fetch)
 {
     struct mooi_lease_name name = {.slab = fetch->d.slab,
@@ -57,7 +59,7 @@ static void give_back(struct mooi_source *source, const struct moo_fetch *fetch)
                                    .generation = fetch->d.generation};
 
     /* It fails if the link is down, and with it the lease. */
-    if (source->link)
+    if (source->link && (!fetch->region || fetch->discard))
         (void)mooi_tcp_release(source->link, &name);
 }
 
@@ -140,7 +142,10 @@ static void start(struct moo_fetch *fetch)
         return;
     }
     fetch->by = source->by;
-    err = fetch->by->pull(fetch->plane, source, fetch);
+    if (fetch->region && fetch->by != &mooi_over_ofi)
+        err = MOO_EUNREACHABLE; /* its owner has gone over to another network */
+    else
+        err = fetch->by->pull(fetch->plane, source, fetch);
     if (err == MOO_ETIMEOUT)
         return;
     take_out(fetch);
@@ -207,8 +212,8 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
         mooi_source_tidy(plane, source);
         return err;
     }
-    again = is_known(source->waiting, &fetch->d) ||
-            is_known(source->flying, &fetch->d);
+    again = !fetch->region && (is_known(source->waiting, &fetch->d) ||
+                               is_known(source->flying, &fetch->d));
     fetch->source = source;
     fetch->holds++;
     fetch->due_ns = due_ns(fetch, timeout_ms);

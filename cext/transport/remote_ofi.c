@@ -172,13 +172,16 @@ static moo_err confirm(struct moo_fetch *fetch)
                           fetch->target, fetch);
 }
 
-/* The fabric failed, not the owner: it is told, if it still listens. */
-static void complain(struct mooi_source *source, moo_err result)
+/* The fabric failed, not the owner: it is told, if it still listens. Where it
+ * was a device's memory, the fabric may be good for all else. */
+static void complain(const struct moo_fetch *fetch, moo_err result)
 {
+    struct mooi_source *source = fetch->source;
     struct mooi_note note = {.kind = MOOI_NOTE_FAILED};
     uint8_t bytes[MOOI_NOTE_BYTES];
 
-    if (source->link && source->by == &mooi_over_ofi && result != MOO_ECLOSED)
+    if (source->link && source->by == &mooi_over_ofi && !fetch->region &&
+        result != MOO_ECLOSED)
         (void)mooi_tcp_note(source->link, bytes, mooi_note_pack(&note, bytes));
 }
 
@@ -191,7 +194,7 @@ static void on_read(void *cookie, moo_err result)
     if (result == MOO_OK)
         result = confirm(fetch);
     else
-        complain(fetch->source, result);
+        complain(fetch, result);
     if (result != MOO_OK)
         mooi_source_ended(fetch, result == MOO_ETIMEOUT ? MOO_EPEER : result);
     pthread_mutex_unlock(&plane->lock);
@@ -207,6 +210,10 @@ static moo_err place(moo_plane *plane, struct moo_fetch *fetch,
     moo_err err = MOO_OK;
 
     want->into = fetch->target;
+    if (fetch->region) {
+        want->region = fetch->region;
+        return MOO_OK;
+    }
     if (fetch->block) {
         want->into = mooi_block_work(&plane->arena, fetch->block);
         if (mooi_fabric_wants_regions(fabric))
@@ -233,6 +240,10 @@ static moo_err begin_read(moo_plane *plane, struct ofi_source *state,
                                     .cookie = fetch};
     moo_err err = place(plane, fetch, &want);
 
+    if (fetch->region) {
+        want.from = fetch->from;
+        want.key = fetch->key;
+    }
     return err == MOO_OK ? mooi_fabric_read(state->peer, &want) : err;
 }
 
@@ -248,8 +259,9 @@ static moo_err ofi_pull(moo_plane *plane, struct mooi_source *source,
     slab = &state->slab[fetch->d.slab];
     if (!state->peer || !slab->bytes)
         return MOO_ETIMEOUT;
-    if (fetch->d.length > slab->bytes ||
-        fetch->d.offset > slab->bytes - fetch->d.length)
+    if (!fetch->region &&
+        (fetch->d.length > slab->bytes ||
+         fetch->d.offset > slab->bytes - fetch->d.length))
         return MOO_EPROTO;
     fetch->pull = calloc(1, sizeof(struct ofi_pull));
     if (!fetch->pull)

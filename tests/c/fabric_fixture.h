@@ -57,11 +57,19 @@ static inline double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* A test sets it: open fabrics for memory of devices (FI_HMEM). Of libfabric's
+ * providers that need no hardware, shm alone offers that. */
+static int for_devices;
+
 static inline moo_err try_open_fabric(struct mooi_fabric **out, char *why)
 {
     struct mooi_fabric_options options = {.bind = getenv("TEST_FABRIC_BIND")};
 
-    if (!getenv("MOOACTOR_FABRIC"))
+    if (for_devices)
+        options = (struct mooi_fabric_options){.provider = "shm",
+                                               .keyless = 1,
+                                               .devices = MOO_DEVICES_REQUIRED};
+    else if (!getenv("MOOACTOR_FABRIC"))
         options.provider = "tcp;ofi_rxm";
     return mooi_fabric_open(&options, out, why, MOOI_FABRIC_WHY_BYTES);
 }

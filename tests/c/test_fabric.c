@@ -616,6 +616,65 @@ static void what_is_missing_is_said_in_one_sentence(void)
     CHECK(strstr(why, "203.0.113.77"));
 }
 
+/* ---- memory of devices ---- */
+
+/* Where there are none it is the host's that is registered, in the way that
+ * the fabric then demands; and libfabric itself refuses a GPU's. */
+static void a_fabric_for_devices_reads_as_any_other(void)
+{
+    struct mooi_fabric *fabric = NULL;
+    struct mooi_fabric_region *region;
+    char why[MOOI_FABRIC_WHY_BYTES] = "", memory[64];
+    pid_t probe;
+    int status;
+
+    for_devices = 1;
+    probe = fork_child();
+    if (!probe)
+        _exit(try_open_fabric(&fabric, why) == MOO_OK ? 0 : 77);
+    CHECK(waitpid(probe, &status, 0) == probe && WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        printf("skipped: no provider offers FI_HMEM here\n");
+        return;
+    }
+    reads_of_all_sizes_bring_the_right_bytes();
+    fabric = open_fabric();
+    CHECK(mooi_fabric_takes_devices(fabric));
+    if (access("/dev/nvidiactl", F_OK)) {
+        CHECK(mooi_fabric_register(fabric, memory, sizeof memory,
+                                   MOOI_FABRIC_FROM, MOO_MEMORY_CUDA, 0,
+                                   &region) == MOO_ESYS);
+        CHECK(*mooi_fabric_strerror(fabric, errno));
+    }
+    mooi_fabric_close(fabric);
+}
+
+static void it_is_the_same_fabric_with_devices_and_without(void)
+{
+    struct mooi_fabric_options options = {.bind = getenv("TEST_FABRIC_BIND"),
+                                          .devices = MOO_DEVICES_IF_OFFERED};
+    struct mooi_fabric *plain = open_fabric(), *fabric, *again;
+    char why[MOOI_FABRIC_WHY_BYTES] = "", memory[64];
+    struct mooi_fabric_region *region;
+    moo_err err;
+
+    options.provider = mooi_fabric_provider(plain);
+    CHECK(mooi_fabric_open(&options, &fabric, why, sizeof why) == MOO_OK);
+    CHECK(!strcmp(mooi_fabric_provider(fabric), mooi_fabric_provider(plain)));
+    if (!mooi_fabric_takes_devices(fabric))
+        CHECK(mooi_fabric_register(fabric, memory, sizeof memory,
+                                   MOOI_FABRIC_FROM, MOO_MEMORY_CUDA, 0,
+                                   &region) == MOO_EUNREACHABLE);
+    options.devices = MOO_DEVICES_REQUIRED;
+    err = mooi_fabric_open(&options, &again, why, sizeof why);
+    CHECK((err == MOO_OK) == mooi_fabric_takes_devices(fabric));
+    CHECK(err == MOO_OK || strstr(why, "FI_HMEM"));
+    if (err == MOO_OK)
+        mooi_fabric_close(again);
+    mooi_fabric_close(fabric);
+    mooi_fabric_close(plain);
+}
+
 static void a_missing_library_is_said_in_one_sentence(void)
 {
     struct mooi_fabric_options options = {.provider = NULL};
@@ -719,6 +778,8 @@ int main(int argc, char **argv)
     RUN_ALONE(a_child_forked_in_mid_transfer_can_exit);
     RUN_ALONE(an_idle_fabric_uses_no_time);
     RUN_ALONE(what_is_missing_is_said_in_one_sentence);
+    RUN_ALONE(a_fabric_for_devices_reads_as_any_other);
+    RUN_ALONE(it_is_the_same_fabric_with_devices_and_without);
     RUN_ALONE(a_missing_library_is_said_in_one_sentence);
     RUN_ALONE(the_probe_tells_what_is_there);
     return 0;

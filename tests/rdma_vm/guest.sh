@@ -23,6 +23,9 @@ wait $server
 step "the C tests over $MOOACTOR_FABRIC"
 "$ROOT/tests/c/build/none/test_fabric"
 
+step "memory that is not the plane's, over it"
+"$ROOT/tests/c/build/none/test_device"
+
 step "a ring of two over it"
 "$ROOT/tests/c/build/none/test_collective_fabric" 2
 

@@ -122,7 +122,8 @@ install_packages
 fetch_kernel
 if [ $# = 0 ]; then
     say "building the C tests"
-    make -s -C "$root/tests/c" build/none/test_fabric build/none/test_collective_fabric
+    make -s -C "$root/tests/c" build/none/test_fabric build/none/test_device \
+        build/none/test_collective_fabric
 fi
 make_initramfs
 make_command "$@"

@@ -188,9 +188,10 @@ def stats() -> dict[str, Any]:
 
     Counts of calls under way, of objects held and of data that is arriving; `memory`:
     shared memory in use, and bytes moved over networks; `cuda`: how many CUDA tensors
-    were sent and got within the GPU (`…_shared`) and through main memory (`…_staged`),
-    and what is lent and open, empty if there were none; `peers`: for each process that
-    was sent something, what data for it goes by (`transport`, None if none went yet),
-    why, and the bytes.
+    were sent and got within the GPU (`…_shared`), by RDMA from GPU to GPU (`…_direct`)
+    and through main memory (`…_staged`), whether the last receiver by RDMA could read
+    them or why not (`direct`), and what is lent and open, empty if there were none;
+    `peers`: for each process that was sent something, what data for it goes by
+    (`transport`, None if none went yet), why, and the bytes.
     """
     return ensure_runtime().statistics()

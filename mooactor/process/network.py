@@ -20,6 +20,7 @@ BIND = "MOOACTOR_BIND"
 STRIPES = "MOOACTOR_STRIPES"
 THREADS = "MOOACTOR_TCP_THREADS"
 CHECKSUM = "MOOACTOR_CHECKSUM"
+GPU_DIRECT = "MOOACTOR_GPUDIRECT"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,15 @@ class Network:
     stripes: int | None = None
     threads: int | None = None
     checksum: bool = False
+    gpu_direct: bool | None = None  # None: where it is offered
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: GPUDirect is demanded, but no transport can have it."""
+        if self.gpu_direct and "ofi" not in (self.transports or ()):
+            raise ValueError(
+                f"{GPU_DIRECT}=1 takes RDMA: allow it, by {VARIABLE}=shm,ofi,tcp or "
+                f"moo.init(transport=…); now it is {self}"
+            )
 
     def __str__(self) -> str:
         """As `VARIABLE` has it."""
@@ -70,6 +80,7 @@ def _said(variables: Mapping[str, str]) -> dict[str, Any]:
         STRIPES: ("stripes", lambda text: _number(text, STRIPES, MOST_STRIPES)),
         THREADS: ("threads", lambda text: _number(text, THREADS, MOST_THREADS)),
         CHECKSUM: ("checksum", _switch),
+        GPU_DIRECT: ("gpu_direct", _choice),
     }
     found = readers.keys() & variables.keys()
     return {readers[name][0]: readers[name][1](variables[name]) for name in found}
@@ -118,6 +129,15 @@ def _number(text: str, where: str, most: int) -> int | None:
             "the default"
         )
     return int(text)
+
+
+def _choice(text: str) -> bool | None:
+    if text not in ("", "0", "1"):
+        raise ValueError(
+            f"{GPU_DIRECT}={text!r}: give 1 to refuse to start without it, 0 for "
+            "never, or unset it for where it is offered"
+        )
+    return None if not text else text == "1"
 
 
 def _switch(text: str) -> bool:

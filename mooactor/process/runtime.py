@@ -68,6 +68,7 @@ class Runtime:
             stripes=self.network.stripes,
             threads=self.network.threads,
             checksum=self.network.checksum,
+            gpu_direct=self.network.gpu_direct,
         )
         self.directory = directory
         self.key = key

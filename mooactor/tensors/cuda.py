@@ -4,10 +4,12 @@
 *Shared*: the sender copies them within the device into a buffer that it lends, and the
 receiver copies them out of it, also within the device. It takes two processes that see
 the same GPU and may open each other's memory there, which is tried (`cuda_verdicts`).
+*Direct*: the receiver reads that buffer over a fabric, which is tried as well, see
+`cuda_direct`.
 *Staged*: otherwise they travel as an array would, see `cuda_staging`; so do those of a
 value for several receivers, and small ones.
 
-Either way the value is that of the sender's current stream, and the receiver's current
+In each way the value is that of the sender's current stream, and the receiver's current
 stream can use it at once.
 """
 
@@ -23,6 +25,7 @@ import torch
 
 from mooactor.errors import ActorDied
 from mooactor.tensors import cuda_staging, public
+from mooactor.tensors.cuda_direct import Direct, Landings, Trial
 from mooactor.tensors.cuda_driver import Driver, driver
 from mooactor.tensors.cuda_opened import Lent, Opened
 from mooactor.tensors.cuda_pool import Pool, limit
@@ -30,6 +33,7 @@ from mooactor.tensors.cuda_verdicts import Offer, Verdicts
 from mooactor.tensors.layout import THRESHOLD
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.receiver import sole_receiver
+from mooactor.tensors.tickets import Source
 
 # Below, two copies through pinned memory take no longer than two within the device and
 # the calls around them. Not measured yet.
@@ -44,6 +48,8 @@ class Origin(NamedTuple):
     sender: int  # process id
     lent: Lent | None = None  # shared: what to read
     offer: Offer | None = None  # staged: what to try for the next ones
+    source: Source | None = None  # direct: what to read
+    trial: Trial | None = None  # staged: what to read as a trial, for the next ones
 
 
 class _Session:
@@ -54,6 +60,8 @@ class _Session:
         self.driver = the_driver
         self.verdicts = Verdicts(the_driver, plane.directory, plane.process_id)
         self.opened = Opened(the_driver)
+        pool, landings = _the_pool(the_driver), _the_landings(the_driver)
+        self.direct = Direct(plane, the_driver, pool, landings)
 
     def close(self) -> None:
         self.opened.close()
@@ -63,18 +71,23 @@ class _Session:
 
 _session: _Session | None = None
 _pool: Pool | None = None  # outlives sessions: what it has is never given back
-_lock = threading.Lock()
-_counts = {"sent_shared": 0, "sent_staged": 0, "got_shared": 0, "got_staged": 0}
+_lock = threading.RLock()
+_counts = {
+    f"{done}_{way}": 0
+    for way in ("shared", "direct", "staged")
+    for done in ("sent", "got")
+}
 
 
-def statistics() -> dict[str, int]:
+def statistics() -> dict[str, int | str]:
     """How many large tensors went which way, and what this process lends and reads."""
-    found = dict(_counts)
+    found: dict[str, int | str] = dict(_counts)
     if _pool is not None:
         found |= {f"pool_{key}": n for key, n in _pool.statistics().items()}
     if _session is not None:
         opened = _session.opened.statistics()
         found |= {f"opened_{key}": n for key, n in opened.items()}
+        found["direct"] = _session.direct.why
     return found
 
 
@@ -119,13 +132,15 @@ def _shared(
     if peer is None or peer == session.plane.process_id or not most:
         return None, origin
     route, _ = session.plane.route(peer)
+    if route == "ofi":
+        return _direct(session, peer, raw, origin)
     trusted = session.verdicts.may_open(peer, origin.uuid)
     if route not in (None, "shm") or trusted is False:
         return None, origin
     if route is None or trusted is None:
         offer = session.verdicts.offer(origin.number)
         return None, origin._replace(offer=offer)
-    loan = _the_pool(session).lend(
+    loan = _the_pool(session.driver).lend(
         session.plane,
         origin.number,
         raw.data_ptr(),
@@ -140,6 +155,25 @@ def _shared(
     return PickleBuffer(ticket), origin._replace(lent=lent)
 
 
+def _direct(
+    session: _Session, peer: int, raw: torch.Tensor, origin: Origin
+) -> tuple[PickleBuffer | None, Origin]:
+    found = session.direct.lend(
+        peer,
+        origin.uuid,
+        origin.number,
+        raw.data_ptr(),
+        raw.numel(),
+        torch.cuda.current_stream(origin.number).cuda_stream,
+    )
+    if found is None:
+        return None, origin
+    if isinstance(found, Trial):
+        return None, origin._replace(trial=found)
+    _counts["sent_direct"] += 1
+    return PickleBuffer(found.ticket), origin._replace(source=found.source)
+
+
 # -- receiving -------------------------------------------------------------
 
 
@@ -149,7 +183,8 @@ def unpack(data: Any, origin: Origin, nbytes: int) -> torch.Tensor:
 
     Raises:
       RuntimeError: there is no GPU in this process.
-      ActorDied: what was shared is gone with its owner.
+      ActorDied: what was lent is gone with its owner.
+      ActorUnavailable: what was lent could not be read over the fabric.
     """
     if not torch.cuda.is_available():
         raise RuntimeError(
@@ -162,8 +197,12 @@ def unpack(data: Any, origin: Origin, nbytes: int) -> torch.Tensor:
         _judge(origin, seen, origin.offer)
     index = current if seen is None else seen
     raw = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{index}")
+    if origin.trial is not None:
+        _try(origin, index, origin.trial)
     if origin.lent is not None:
         _read(origin.lent, raw, data)
+    elif origin.source is not None:
+        _read_direct(origin, origin.source, raw, data)
     elif nbytes:
         source = torch.frombuffer(
             bytearray(data) if type(data) is bytes else data, dtype=torch.uint8
@@ -181,14 +220,37 @@ def _from_host(source: torch.Tensor, raw: torch.Tensor) -> None:
 
 
 def _read(lent: Lent, raw: torch.Tensor, ticket: Any) -> None:
-    plane = public.current()
-    session = None if plane is None else _session_of(plane)
-    if session is None:
-        raise ActorDied("this CUDA tensor was not read before its session ended")
+    session = _this_session()
     index = raw.get_device()
     stream = torch.cuda.current_stream(index).cuda_stream
     session.opened.copy(lent, index, raw.data_ptr(), raw.numel(), stream, ticket)
     _counts["got_shared"] += 1
+
+
+def _read_direct(
+    origin: Origin, source: Source, raw: torch.Tensor, ticket: Any
+) -> None:
+    session = _this_session()
+    index = raw.get_device()
+    stream = torch.cuda.current_stream(index).cuda_stream
+    place = (index, raw.data_ptr(), raw.numel(), stream)
+    session.direct.copy(origin.sender, origin.uuid, source, ticket, *place)
+    _counts["got_direct"] += 1
+
+
+def _this_session() -> _Session:
+    plane = public.current()
+    session = None if plane is None else _session_of(plane)
+    if session is None:
+        raise ActorDied("this CUDA tensor was not read before its session ended")
+    return session
+
+
+def _try(origin: Origin, index: int, trial: Trial) -> None:
+    plane = public.current()
+    session = None if plane is None else _session_of(plane)
+    if session is not None:
+        session.direct.judge(origin.sender, origin.uuid, index, trial)
 
 
 def _judge(origin: Origin, seen: int | None, offer: Offer) -> None:
@@ -268,12 +330,17 @@ def _session_of(plane: DataPlane) -> _Session | None:
         return _session
 
 
-def _the_pool(session: _Session) -> Pool:
+def _the_pool(the_driver: Driver) -> Pool:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = Pool(session.driver)
+            _pool = Pool(the_driver)
         return _pool
+
+
+@functools.cache  # as the pool does, it outlives sessions
+def _the_landings(the_driver: Driver) -> Landings:
+    return Landings(the_driver)
 
 
 def _end_session() -> None:

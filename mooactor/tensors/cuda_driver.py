@@ -104,7 +104,7 @@ class Driver:
         It is never freed: to free what others have open is undefined.
         """
         out = self._ffi.new("CUdeviceptr *")
-        with self._context(device):
+        with self.within(device):
             err = self._lib.cuMemAlloc_v2(out, nbytes)
         if err == _OUT_OF_MEMORY:
             return None
@@ -114,7 +114,7 @@ class Driver:
     def handle(self, device: int, address: int) -> bytes:
         """What other processes open the memory by: `HANDLE_BYTES` bytes."""
         out = self._ffi.new("CUipcMemHandle *")
-        with self._context(device):
+        with self.within(device):
             self._call("cuIpcGetMemHandle", out, address)
         return bytes(self._ffi.buffer(out))
 
@@ -123,30 +123,30 @@ class Driver:
         inner = self._ffi.new("CUipcMemHandle *")
         self._ffi.memmove(inner, handle, HANDLE_BYTES)
         out = self._ffi.new("CUdeviceptr *")
-        with self._context(device):
+        with self.within(device):
             self._call("cuIpcOpenMemHandle_v2", out, inner[0], _LAZY_ENABLE_PEER_ACCESS)
         return int(out[0])
 
     def close(self, device: int, address: int) -> None:
         """The reverse of `open`. Nothing may use the memory any more."""
-        with self._context(device):
+        with self.within(device):
             self._call("cuIpcCloseMemHandle", address)
 
     def copy(self, device: int, to: int, source: int, nbytes: int, stream: int) -> None:
         """Queue a copy within the device on a stream (its `cuda_stream`)."""
         queue = self._ffi.cast("CUstream", stream)
-        with self._context(device):
+        with self.within(device):
             self._call("cuMemcpyDtoDAsync_v2", to, source, nbytes, queue)
 
     def write(self, device: int, address: int, data: bytes) -> None:
         """Copy a few bytes to the device, and wait for that."""
-        with self._context(device):
+        with self.within(device):
             self._call("cuMemcpyHtoD_v2", address, data, len(data))
 
     def read(self, device: int, address: int, nbytes: int) -> bytes:
         """Copy a few bytes from the device, and wait for that."""
         out = self._ffi.new("char[]", nbytes)
-        with self._context(device):
+        with self.within(device):
             self._call("cuMemcpyDtoH_v2", out, address, nbytes)
         return bytes(self._ffi.buffer(out))
 
@@ -154,7 +154,7 @@ class Driver:
         """A mark behind all that was queued on the stream; give it to `wait`."""
         event = self._ffi.new("CUevent *")
         queue = self._ffi.cast("CUstream", stream)
-        with self._context(device):
+        with self.within(device):
             self._call("cuEventCreate", event, _BLOCKING_SYNC | _DISABLE_TIMING)
             err = self._lib.cuEventRecord(event[0], queue)
             if err:
@@ -164,14 +164,14 @@ class Driver:
 
     def wait(self, device: int, mark: Any) -> None:
         """Sleep until the device has come to a mark of `record`; ends the mark."""
-        with self._context(device):
+        with self.within(device):
             try:
                 self._call("cuEventSynchronize", mark)
             finally:
                 self._lib.cuEventDestroy_v2(mark)
 
     @contextmanager
-    def _context(self, device: int) -> Iterator[None]:
+    def within(self, device: int) -> Iterator[None]:
         """Within it, the calling thread works in the device's primary context."""
         self._call("cuCtxPushCurrent_v2", self._primary(device))
         try:

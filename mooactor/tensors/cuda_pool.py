@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mooactor.tensors import tickets
 from mooactor.tensors.cuda_driver import Driver
 from mooactor.tensors.plane import DataPlane
 
@@ -35,6 +36,8 @@ class Loan(NamedTuple):
 
     handle: bytes
     ticket: np.ndarray[Any, Any]
+    address: int  # of the whole buffer, and its size
+    nbytes: int
 
 
 @dataclass
@@ -74,7 +77,7 @@ class Pool:
         driver = self._driver
         driver.copy(device, buffer.address, source, nbytes, stream)
         driver.wait(device, driver.record(device, stream))
-        return Loan(buffer.handle, ticket)
+        return Loan(buffer.handle, ticket, buffer.address, buffer.nbytes)
 
     def end_session(self, plane: DataPlane) -> None:
         """The plane is about to close. What is still lent is given up for good: its
@@ -134,6 +137,7 @@ class Pool:
         if buffer.ticket is None:
             buffer.ticket = plane.empty_buffer(1)
             buffer.ticket[0] = 0  # its value never matters, but it must not change
+            tickets.mark(plane, buffer.ticket)
         return np.frombuffer(buffer.ticket, np.uint8)
 
 

@@ -32,9 +32,16 @@ def error_for(err: int, what: str) -> Exception:
     return RuntimeError(phrase)
 
 
-def serve_error(err: int, plane: DataPlane, bind: str | None) -> Exception:
+def serve_error(
+    err: int, plane: DataPlane, bind: str | None, gpu_direct: bool | None
+) -> Exception:
     """The exception for a plane that cannot listen for other hosts."""
     code = ffi.errno
+    if err == lib.MOO_EUNREACHABLE and gpu_direct:
+        return ActorUnavailable(
+            "MOOACTOR_GPUDIRECT=1 cannot be had here: "
+            f"{plane.route(plane.process_id)[1]}; unset it, or see `mooactor doctor`"
+        )
     if err == lib.MOO_EUNREACHABLE:
         return ActorUnavailable(
             "no allowed transport can be had here: "

@@ -38,7 +38,7 @@ class Fetch:
         fetch: Any,
         ticket: int,
         into: Any,
-        view: Callable[[Any, int], memoryview],
+        view: Callable[[Any, int], Any],
         error: Callable[[int], Exception],
     ) -> None:
         """`view` makes the result of an address and a size, `error` the exception
@@ -48,7 +48,7 @@ class Fetch:
         self._into = into
         self._view = view
         self._error = error
-        self._result: memoryview | Exception | None = None
+        self._result: Any = None  # or the exception
 
     def wait(self, seconds: float) -> bool:
         """Whether it is done, waiting for that up to `seconds`.
@@ -63,8 +63,9 @@ class Fetch:
             self._look(min(_SLICE_MS, int(left * 1000) + 1))
         return True
 
-    def result(self, seconds: float | None = None) -> memoryview:
-        """The bytes, writable and private, or the caller's memory with them in it.
+    def result(self, seconds: float | None = None) -> Any:
+        """The bytes, writable and private, or the caller's memory with them in it; a
+        `Ticket` as from `DataPlane.import_`.
 
         Waits for them: up to `seconds`, or for as long as their owner lives and
         keeps sending. May be called again.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pickle import PickleBuffer
 from typing import Any
 
-from mooactor.tensors import fetches
+from mooactor.tensors import fetches, tickets
 from mooactor.tensors import transports as transport_names
 from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import (
@@ -77,6 +77,7 @@ class DataPlane:
         threads: int | None = None,
         checksum: bool = False,
         provider: str | None = None,
+        gpu_direct: bool | None = None,
     ) -> None:
         """Listen in `directory`, which only this user may enter.
 
@@ -94,6 +95,8 @@ class DataPlane:
           threads: that move bulk over them.
           checksum: send a CRC32C with each piece over TCP.
           provider: of libfabric; by default the best there is.
+          gpu_direct: open the fabric for memory of GPUs as well; by default if
+            there is one, and the provider offers it.
 
         Raises:
           RuntimeError: the data plane does not exist on this platform.
@@ -129,9 +132,15 @@ class DataPlane:
                 threads=threads,
                 checksum=checksum,
                 provider=provider,
+                gpu_direct=gpu_direct,
             )
             if err:
-                raise serve_error(err, self, bind)
+                raise serve_error(err, self, bind, gpu_direct)
+
+    @property
+    def pointer(self) -> Any:
+        """The `moo_plane`, for the modules of this package."""
+        return self._plane
 
     def close(self) -> None:
         """Stop serving other processes. Buffers stay valid. May be called twice."""
@@ -174,8 +183,9 @@ class DataPlane:
         if err:
             raise error_for(err, "cannot revoke")
 
-    def import_(self, descriptor: bytes) -> memoryview:
-        """The memory that a descriptor stands for, as writable bytes.
+    def import_(self, descriptor: bytes) -> Any:
+        """The memory that a descriptor stands for, as writable bytes; a `Ticket` if it
+        is to be read where it lies.
 
         What is on another host is fetched first; `begin` does not wait for that.
         Writes stay in this process, unless the memory was moved here. Its lease
@@ -192,6 +202,8 @@ class DataPlane:
         err = lib.moo_import(
             self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS, out, size
         )
+        if err == lib.MOO_EINVAL and tickets.is_ticket(descriptor):
+            return tickets.Ticket(self, descriptor)
         if err:
             raise import_error(err)
         return self._view(out[0], size[0])
@@ -227,8 +239,11 @@ class DataPlane:
             raise error_for(err, "cannot fetch")
         if out is not None:
             fetches.pin(fetch[0], into)
+        view: Callable[[Any, int], Any] = self._view
+        if tickets.is_ticket(descriptor):  # from here on it is held, and given back
+            view = functools.partial(_just, tickets.Ticket(self, descriptor))
         error = functools.partial(fetch_error, plane=self, owner=_owner_of(descriptor))
-        return Fetch(ffi.gc(fetch[0], fetches.free), ticket, out, self._view, error)
+        return Fetch(ffi.gc(fetch[0], fetches.free), ticket, out, view, error)
 
     @staticmethod
     def is_remote(descriptor: bytes) -> bool:
@@ -416,6 +431,10 @@ if missing is None:
 def _owner_of(descriptor: bytes) -> int:
     """The process whose memory it stands for; see cext/core/wire.h."""
     return int.from_bytes(descriptor[8:16], "little")
+
+
+def _just(ticket: tickets.Ticket, pointer: Any, nbytes: int) -> tickets.Ticket:
+    return ticket
 
 
 def _length_of(descriptor: bytes) -> int:

@@ -39,7 +39,7 @@ def current() -> DataPlane | None:
     return _current
 
 
-def cuda_statistics() -> dict[str, int]:
+def cuda_statistics() -> dict[str, int | str]:
     """What went which way of this process's CUDA tensors; empty if none came by."""
     cuda = sys.modules.get("mooactor.tensors.cuda")  # imported with the first of them
     count = getattr(cuda, "statistics", None)

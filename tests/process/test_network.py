@@ -63,8 +63,24 @@ def test_tcp_is_tuned_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     assert network.bind == "127.0.0.1"
 
 
+def test_gpudirect_is_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, wanted in (("", None), ("0", False), ("1", True)):
+        monkeypatch.setenv("MOOACTOR_GPUDIRECT", text)
+        assert choose(["shm", "ofi"]).gpu_direct is wanted
+
+
+def test_gpudirect_cannot_be_demanded_without_rdma(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MOOACTOR_GPUDIRECT", "1")
+    for transport in (None, "tcp", ["shm", "tcp"]):
+        with pytest.raises(ValueError, match="MOOACTOR_GPUDIRECT=1 takes RDMA"):
+            choose(transport)
+
+
 def test_an_empty_variable_says_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TRANSPORT", "BIND", "STRIPES", "TCP_THREADS", "CHECKSUM"):
+    names = ("TRANSPORT", "BIND", "STRIPES", "TCP_THREADS", "CHECKSUM", "GPUDIRECT")
+    for name in names:
         monkeypatch.setenv(f"MOOACTOR_{name}", "")
     assert choose(None) == Network()
 
@@ -87,6 +103,7 @@ def test_so_many_stripes_there_may_be(stripes: int, tmp_path: Path) -> None:
         ("TCP_THREADS", "0", "give a whole number from 1 to 16, or unset it"),
         ("TCP_THREADS", "17", "from 1 to 16"),
         ("CHECKSUM", "yes", "give 1 for checksums, 0 for none"),
+        ("GPUDIRECT", "maybe", "give 1 to refuse to start without it, 0 for never"),
         ("BIND", "eth0", "give a numeric address of this host, such as 10.0.0.5, or *"),
         ("BIND", "10.0.0.5:4000", "numeric address"),
         (

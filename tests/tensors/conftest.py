@@ -9,9 +9,11 @@ import os
 import shutil
 import socket
 import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -89,6 +91,20 @@ def why_no_fabric() -> str:
         except ActorUnavailable as error:
             return str(error)
     return ""
+
+
+@pytest.fixture(scope="session")
+def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a libcuda.so.1 that needs no GPU."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    folder = tmp_path_factory.mktemp("fake-cuda")
+    source = Path(__file__).with_name("fake_cuda.c")
+    command = f"{compiler} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -shared -fPIC"
+    target = [str(source), "-o", str(folder / "libcuda.so.1"), "-pthread"]
+    subprocess.run([*command.split(), *target], check=True)
+    return str(folder)
 
 
 @pytest.fixture

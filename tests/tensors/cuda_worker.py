@@ -6,8 +6,10 @@ As `tests.tensors.worker`, with a role of its own.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.tensors.worker import KEY, Worker, serve
@@ -18,18 +20,29 @@ class GpuRole:
 
     def __init__(self, directory: str, process_id: int) -> None:
         from mooactor.tensors import DataPlane
+        from mooactor.tensors.cuda_direct import Direct, Landings
         from mooactor.tensors.cuda_driver import Driver
         from mooactor.tensors.cuda_opened import Opened
         from mooactor.tensors.cuda_pool import Pool
         from mooactor.tensors.cuda_verdicts import Verdicts
 
-        self.plane = DataPlane(directory, process_id, KEY)
+        allowed = os.environ.get("TEST_TRANSPORTS")
+        self.plane = DataPlane(
+            directory, process_id, KEY, transports=allowed and allowed.split(",")
+        )
         self.driver = Driver()
         self.pool = Pool(self.driver)
         self.verdicts = Verdicts(self.driver, directory, process_id)
         self.opened = Opened(self.driver)
         self.uuid = self.driver.uuid(0)
         self.message: Any = None
+        # The fake device's memory is the host's, which any fabric takes; as a GPU's
+        # it is refused where there is none.
+        on_host = not os.environ.get("TEST_GPU_MEMORY")
+        self.landings = Landings(self.driver)
+        self.direct = Direct(
+            self.plane, self.driver, self.pool, self.landings, on_host=on_host
+        )
 
     def pid(self) -> int:
         return os.getpid()
@@ -102,6 +115,63 @@ class GpuRole:
 
     def close_opened(self) -> None:
         self.opened.close()
+
+    # -- over a fabric -----------------------------------------------------
+
+    def lend_direct(self, value: int, nbytes: int, peer: int) -> tuple[str, Any, bytes]:
+        """What goes to `peer`: ("loan", its source, the ticket's descriptor); ("trial",
+        all of it but the ticket, its descriptor); or ("staged", why, nothing)."""
+        from mooactor.tensors.cuda_direct import Trial
+
+        source = self.driver.allocate(0, nbytes)
+        assert source is not None
+        self.driver.write(0, source, patterned(value, nbytes))
+        found = self.direct.lend(peer, self.uuid, 0, source, nbytes, 0)
+        if found is None:
+            return "staged", self.direct.why, b""
+        descriptor = self.plane.export(found.ticket, peer)
+        if isinstance(found, Trial):
+            return "trial", found._replace(ticket=None), descriptor
+        return "loan", found.source, descriptor
+
+    def judge_direct(self, owner: int, trial: Any, descriptor: bytes) -> None:
+        trial = trial._replace(ticket=self.plane.import_(descriptor))
+        self.direct.judge(owner, self.uuid, 0, trial)
+
+    def read_direct(
+        self, owner: int, source: Any, descriptor: bytes, nbytes: int
+    ) -> bytes:
+        """Read a loan; a digest of what was in it."""
+        to = self.driver.allocate(0, nbytes)
+        assert to is not None
+        ticket = self.plane.import_(descriptor)
+        self.direct.copy(owner, self.uuid, source, ticket, 0, to, nbytes, 0)
+        return digest(self.driver.read(0, to, nbytes))
+
+    def read_all_direct(self, owner: int, loans: list[Any], nbytes: int) -> list[bytes]:
+        """Read several, in as many threads."""
+        with ThreadPoolExecutor(len(loans)) as threads:
+            read = [
+                threads.submit(self.read_direct, owner, source, descriptor, nbytes)
+                for source, descriptor in loans
+            ]
+            return [one.result() for one in read]
+
+    def statistics(self) -> dict[str, int]:
+        return self.plane.statistics()
+
+    def route(self, peer: int) -> str | None:
+        return self.plane.route(peer)[0]
+
+
+def patterned(value: int, nbytes: int) -> bytes:
+    """Bytes of which no two chunks are alike."""
+    block = bytes((value + n * 7) % 251 for n in range(251))
+    return (block * (nbytes // 251 + 1))[:nbytes]
+
+
+def digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 class GpuWorker(Worker):

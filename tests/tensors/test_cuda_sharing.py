@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,30 +21,17 @@ from tests.tensors.conftest import eventually
 from tests.tensors.cuda_worker import GpuWorker
 
 MB = 1 << 20
-compiler = shutil.which("gcc") or shutil.which("cc")
-pytestmark = pytest.mark.skipif(compiler is None, reason="no C compiler here")
 NewProcess = Callable[..., GpuWorker]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a libcuda.so.1 that needs no GPU."""
-    folder = tmp_path_factory.mktemp("fake-cuda")
-    source = Path(__file__).with_name("fake_cuda.c")
-    command = f"{compiler} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -shared -fPIC"
-    target = [str(source), "-o", str(folder / "libcuda.so.1"), "-pthread"]
-    subprocess.run([*command.split(), *target], check=True)
-    return str(folder)
 
 
 @pytest.fixture
 def new_process(
-    directory: str, new_id: Callable[[], int], library: str
+    directory: str, new_id: Callable[[], int], fake_cuda: str
 ) -> Iterator[NewProcess]:
     workers: list[GpuWorker] = []
 
     def start(**env: str) -> GpuWorker:
-        workers.append(GpuWorker(directory, new_id(), LD_LIBRARY_PATH=library, **env))
+        workers.append(GpuWorker(directory, new_id(), LD_LIBRARY_PATH=fake_cuda, **env))
         workers[-1].call("pid")
         return workers[-1]
 

@@ -119,6 +119,10 @@ class Worker:
 
     def call(self, method: str, *args: Any) -> Any:
         self.tell(method, *args)
+        return self.answer()
+
+    def answer(self) -> Any:
+        """What it answers to `tell`."""
         assert self._process.stdout is not None
         ok, result = pickle.load(self._process.stdout)
         if not ok:

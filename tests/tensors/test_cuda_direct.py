@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: MIT
+"""CUDA tensors read over a fabric: who may, what arrives, and how it ends.
+
+Processes, fabric and reads are real. The driver is `fake_cuda.c`, and what it calls
+device memory is registered as the host's; only what a GPU's driver and a network card
+do with each other is not tested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from pickle import PickleBuffer
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor import ActorDied, ActorUnavailable
+from mooactor.tensors import DataPlane, public, tickets
+from mooactor.tensors.cuda_direct import PATIENCE_S, SLOT, WELL
+from mooactor.tensors.tickets import Source, Ticket
+from tests.tensors.conftest import FABRIC, eventually
+from tests.tensors.cuda_worker import GpuWorker, digest, patterned
+from tests.tensors.worker import KEY
+
+MB = 1 << 20
+NewProcess = Callable[..., GpuWorker]
+TRANSPORTS = ("ofi,tcp",)
+
+
+@pytest.fixture
+def new_process(
+    directory: str, new_id: Callable[[], int], fake_cuda: str, fabric: str
+) -> Iterator[NewProcess]:
+    workers: list[GpuWorker] = []
+
+    def start(**env: str) -> GpuWorker:
+        env = {"LD_LIBRARY_PATH": fake_cuda, "TEST_TRANSPORTS": "ofi,tcp", **env}
+        workers.append(GpuWorker(directory, new_id(), **env))
+        workers[-1].call("pid")
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.close()
+
+
+@pytest.fixture
+def lender(new_process: NewProcess) -> GpuWorker:
+    return new_process()
+
+
+@pytest.fixture
+def reader(new_process: NewProcess) -> GpuWorker:
+    return new_process()
+
+
+def lend(
+    lender: GpuWorker, reader: GpuWorker, value: int = 1, nbytes: int = MB
+) -> tuple[str, Any, bytes]:
+    found: tuple[str, Any, bytes] = lender.call("lend_direct", value, nbytes, reader.id)
+    return found
+
+
+def try_it(lender: GpuWorker, reader: GpuWorker) -> None:
+    what, trial, descriptor = lend(lender, reader)
+    assert what == "trial"
+    reader.call("judge_direct", lender.id, trial, descriptor)
+
+
+def loan(
+    lender: GpuWorker, reader: GpuWorker, value: int = 1, nbytes: int = MB
+) -> tuple[Source, bytes]:
+    what, source, descriptor = lend(lender, reader, value, nbytes)
+    assert what == "loan", source
+    return source, descriptor
+
+
+def read(reader: GpuWorker, lender: GpuWorker, lent: Any, nbytes: int = MB) -> bytes:
+    found: bytes = reader.call("read_direct", lender.id, *lent, nbytes)
+    return found
+
+
+def held(lender: GpuWorker) -> int:
+    found: int = lender.call("pool_now")["lent"]
+    return found
+
+
+# -- what works -----------------------------------------------------------
+
+
+def test_it_is_tried_first_and_then_lent(lender, reader, directory):
+    for _ in range(2):  # until the receiver has said something
+        assert lend(lender, reader)[0] == "trial"
+    try_it(lender, reader)
+    assert lend(lender, reader)[0] == "loan"
+    assert lender.call("route", reader.id) == "ofi"
+    assert [name for name in os.listdir(directory) if "direct" in name] == []
+
+
+@pytest.mark.parametrize("nbytes", [1, MB, SLOT - 1, SLOT, 3 * SLOT + 7])
+def test_what_is_lent_arrives(lender, reader, nbytes):
+    try_it(lender, reader)
+    for value in (1, 2):
+        lent = loan(lender, reader, value, nbytes)
+        assert read(reader, lender, lent, nbytes) == digest(patterned(value, nbytes))
+    assert eventually(lambda: held(lender) == 0)
+
+
+def test_a_buffer_is_registered_once_and_used_again(lender, reader):
+    try_it(lender, reader)
+    sources = set()
+    for value in range(20):
+        lent = loan(lender, reader, value)
+        sources.add(lent[0])
+        assert read(reader, lender, lent) == digest(patterned(value, MB))
+        assert eventually(lambda: held(lender) == 0)
+    assert len(sources) == 1
+
+
+def test_what_was_not_read_is_kept_and_what_was_dropped_is_not(lender, reader):
+    try_it(lender, reader)
+    loans = [loan(lender, reader, value) for value in range(4)]
+    assert held(lender) == 4
+    for value in (2, 0):
+        assert read(reader, lender, loans[value]) == digest(patterned(value, MB))
+    for value in (1, 3):
+        reader.call("discard", loans[value][1])
+    assert eventually(lambda: held(lender) == 0)
+
+
+def test_several_are_read_at_once(lender, reader):
+    try_it(lender, reader)
+    nbytes = 2 * SLOT + 1
+    loans = [loan(lender, reader, value, nbytes) for value in range(4)]
+    found = reader.call("read_all_direct", lender.id, loans, nbytes)
+    assert found == [digest(patterned(value, nbytes)) for value in range(4)]
+
+
+# -- where it cannot be ---------------------------------------------------
+
+
+def test_what_the_owners_fabric_does_not_take_is_staged(new_process, reader):
+    lender = new_process(TEST_GPU_MEMORY="1")
+    for _ in range(2):
+        what, why, _ = lend(lender, reader)
+        assert what == "staged"
+        assert f"{FABRIC} was not opened for memory of GPUs" in why
+
+
+def test_so_is_what_the_receivers_does_not_take(new_process, lender):
+    reader = new_process(TEST_GPU_MEMORY="1")
+    try_it(lender, reader)
+    what, why, _ = lend(lender, reader)
+    assert what == "staged"
+    assert "was not opened for memory of GPUs" in why
+
+
+def test_a_trial_that_fails_costs_nothing_else(lender, reader):
+    what, trial, descriptor = lend(lender, reader)
+    assert what == "trial"
+    wrong = trial.source._replace(key=trial.source.key ^ 0x5A5A)
+    wrong = trial._replace(source=wrong)
+    reader.call("judge_direct", lender.id, wrong, descriptor)
+    what, why, _ = lend(lender, reader)
+    assert what == "staged"
+    assert why and why != WELL
+    assert lender.call("route", reader.id) == "ofi"
+
+
+def test_other_bytes_than_were_promised_are_no_proof(lender, reader):
+    _, trial, descriptor = lend(lender, reader)
+    wrong = trial._replace(pattern=bytes(16))
+    reader.call("judge_direct", lender.id, wrong, descriptor)
+    assert lend(lender, reader)[:2] == ("staged", "read other memory")
+
+
+def test_after_a_read_that_failed_the_owner_stages(lender, reader):
+    try_it(lender, reader)
+    source, descriptor = loan(lender, reader)
+    wrong = source._replace(key=source.key ^ 0x5A5A)
+    with pytest.raises((ActorUnavailable, ActorDied)) as caught:
+        read(reader, lender, (wrong, descriptor))
+    assert eventually(lambda: held(lender) == 0)
+    if isinstance(caught.value, ActorUnavailable):
+        assert "MOOACTOR_GPUDIRECT=0" in str(caught.value)
+        what, why, _ = lend(lender, reader)
+        assert what == "staged"
+        assert why.startswith("a read failed: ")
+
+
+def test_a_full_pool_means_staging(new_process, reader):
+    lender = new_process(MOOACTOR_CUDA_POOL=str(4 * MB))
+    try_it(lender, reader)
+    loans = [loan(lender, reader, n, 2 * MB) for n in range(2)]
+    assert lend(lender, reader, 3)[0] == "staged"
+    assert read(reader, lender, loans[1], 2 * MB) == digest(patterned(1, 2 * MB))
+    assert eventually(lambda: held(lender) == 1)
+    assert lend(lender, reader, 3)[0] == "loan"
+
+
+# -- sudden ends ----------------------------------------------------------
+
+
+def test_a_killed_reader_gives_the_buffer_back(lender, reader):
+    try_it(lender, reader)
+    loan(lender, reader)
+    reader.tell("read_direct", lender.id, *loan(lender, reader, 1, 64 * MB), 64 * MB)
+    reader.kill()
+    assert eventually(lambda: held(lender) == 0)
+
+
+def test_a_killed_lender_is_an_error_at_once(lender, reader):
+    try_it(lender, reader)
+    lent = loan(lender, reader)
+    lender.kill()
+    began = time.monotonic()
+    with pytest.raises(ActorDied, match=r"send `tensor.cpu\(\)`"):
+        read(reader, lender, lent)
+    assert time.monotonic() - began < 5
+    assert reader.call("statistics")["fetches"] == 0
+
+
+def test_so_is_one_killed_in_mid_read(lender, reader):
+    try_it(lender, reader)
+    lent = loan(lender, reader, 1, 64 * MB)
+    reader.tell("read_direct", lender.id, *lent, 64 * MB)
+    lender.kill()
+    began = time.monotonic()
+    with contextlib.suppress(ActorDied):  # it may have been quicker
+        reader.answer()
+    assert time.monotonic() - began < 5
+    assert reader.call("statistics")["fetches"] == 0
+
+
+@pytest.mark.slow
+def test_who_froze_is_an_error_and_then_tried_again(lender, reader):
+    try_it(lender, reader)
+    lent = loan(lender, reader)
+    os.kill(lender.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(ActorDied, match="froze"):
+        read(reader, lender, lent)
+    assert time.monotonic() - began < PATIENCE_S + 2
+    os.kill(lender.pid, signal.SIGCONT)
+    try_it(lender, reader)
+    lent = loan(lender, reader, 5)
+    assert read(reader, lender, lent) == digest(patterned(5, MB))
+
+
+# -- through the data plane and actors ------------------------------------
+
+
+def ticket_of(plane: DataPlane) -> memoryview:
+    block = plane.empty_buffer(1)
+    block[0] = 0
+    tickets.mark(plane, block)
+    return block
+
+
+def test_a_fetch_of_a_ticket_has_nothing_to_fetch(new_plane):
+    here, there = new_plane(), new_plane()
+    block = ticket_of(here)
+    descriptor = here.export(block, there.process_id)
+    assert not there.is_remote(descriptor)
+    fetch = there.begin(descriptor, 7)
+    assert there.finished() == [7]
+    assert isinstance(fetch.result(0), Ticket)
+    assert here.is_held(block)
+    del fetch
+    gc.collect()
+    assert eventually(lambda: not here.is_held(block))
+
+
+def test_over_shared_memory_a_ticket_is_memory_like_any(directory, new_id):
+    here, there = (DataPlane(directory, new_id(), KEY) for _ in range(2))
+    block = ticket_of(here)
+    received = there.import_(here.export(block, there.process_id))
+    assert bytes(received) == b"\0"
+    del received
+    gc.collect()
+    assert eventually(lambda: not here.is_held(block))
+    here.close()
+    there.close()
+
+
+_kept: dict[int, Any] = {}  # registered memory stays while its plane does
+
+
+class Lent:
+    """An array that is read where it lies; it arrives as the sum of it."""
+
+    def __init__(self, nbytes: int) -> None:
+        plane = public.current()
+        assert plane is not None
+        self.array = _kept[id(plane)] = np.ones(nbytes, np.uint8)
+        self.source = tickets.share(plane, self.array.ctypes.data, nbytes)
+        self.block = ticket_of(plane)
+
+    def __reduce__(self) -> Any:
+        buffer: Any = np.frombuffer(self.block, np.uint8)
+        return _sum, (PickleBuffer(buffer), self.source, len(self.array))
+
+    def is_held(self) -> bool:
+        plane = public.current()
+        assert plane is not None
+        return plane.is_held(self.block)
+
+
+def _sum(ticket: Any, source: Source, nbytes: int) -> int:
+    plane = public.current()
+    assert plane is not None
+    assert isinstance(ticket, Ticket)
+    if plane.process_id not in _kept:
+        _kept[plane.process_id] = np.zeros(nbytes, np.uint8)
+        tickets.share(plane, _kept[plane.process_id].ctypes.data, nbytes)
+    into = _kept[plane.process_id]
+    ticket.begin(source, 0, into.ctypes.data, nbytes).result(10)
+    return int(into.sum())
+
+
+@moo.actor
+class Adder:
+    def add(self, lent: Any, *others: Any) -> Any:
+        return lent, sum(int(other.sum()) for other in others)
+
+    def wait(self, path: str) -> None:
+        while not Path(path).exists():
+            time.sleep(0.001)
+
+    def make(self, nbytes: int) -> Any:
+        self.made = Lent(nbytes)
+        return self.made
+
+
+def test_tickets_travel_in_calls_alone_and_beside_other_data(fabric):
+    with moo.init(transport="ofi"):
+        adder = moo.spawn(Adder)
+        lent = Lent(4 * MB)
+        other = np.ones(MB, np.uint8)
+        assert adder.add(lent) == (4 * MB, 0)
+        assert adder.add(lent, other, other) == (4 * MB, 2 * MB)
+        assert adder.make(3 * MB) == 3 * MB
+        assert eventually(lambda: not lent.is_held())
+
+
+def test_one_in_a_call_that_never_ran_comes_back(fabric, tmp_path):
+    with moo.init(transport="ofi"):
+        adder, lent = moo.spawn(Adder), Lent(MB)
+        busy = adder.wait.remote(str(tmp_path / "go"))
+        waiting = [adder.add.remote(lent) for _ in range(3)]
+        assert lent.is_held()
+        for ref in waiting:
+            ref.cancel()
+        (tmp_path / "go").touch()
+        busy.get()
+        assert eventually(lambda: not lent.is_held())
+
+
+def test_one_to_an_actor_that_is_killed_comes_back(fabric, tmp_path):
+    with moo.init(transport="ofi"):
+        adder, lent = moo.spawn(Adder), Lent(MB)
+        adder.wait.remote(str(tmp_path / "never"))
+        waiting = adder.add.remote(lent)
+        assert lent.is_held()
+        moo.kill(adder)
+        with pytest.raises(ActorDied):
+            waiting.get()
+        assert eventually(lambda: not lent.is_held())
+
+
+def test_where_it_is_demanded_and_not_offered_nothing_starts(fabric, monkeypatch):
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("it may be had here")
+    monkeypatch.setenv("MOOACTOR_GPUDIRECT", "1")
+    words = "MOOACTOR_GPUDIRECT=1 cannot be had here: .* offers no memory of GPUs"
+    with pytest.raises(ActorUnavailable, match=words):
+        moo.init(transport=["ofi", "tcp"])

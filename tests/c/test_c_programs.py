@@ -16,6 +16,7 @@ SLOW = (
     "test_collective_death",
     "test_collective_fabric",
     "test_collective_stripes",
+    "test_device",
     "test_fabric",
     "test_tcp",
     "test_tcp_cuts",

@@ -105,7 +105,13 @@ def test_it_is_tried_first_and_then_lent(lender, reader, directory):
     assert [name for name in os.listdir(directory) if "direct" in name] == []
 
 
-@pytest.mark.parametrize("nbytes", [1, MB, SLOT - 1, SLOT, 3 * SLOT + 7])
+@pytest.mark.parametrize(
+    "nbytes",
+    [
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (1, MB, SLOT - 1, SLOT)),
+        3 * SLOT + 7,
+    ],
+)
 def test_what_is_lent_arrives(lender, reader, nbytes):
     try_it(lender, reader)
     for value in (1, 2):
@@ -114,6 +120,7 @@ def test_what_is_lent_arrives(lender, reader, nbytes):
     assert eventually(lambda: held(lender) == 0)
 
 
+@pytest.mark.slow
 def test_a_buffer_is_registered_once_and_used_again(lender, reader):
     try_it(lender, reader)
     sources = set()
@@ -136,6 +143,7 @@ def test_what_was_not_read_is_kept_and_what_was_dropped_is_not(lender, reader):
     assert eventually(lambda: held(lender) == 0)
 
 
+@pytest.mark.slow
 def test_several_are_read_at_once(lender, reader):
     try_it(lender, reader)
     nbytes = 2 * SLOT + 1
@@ -147,6 +155,7 @@ def test_several_are_read_at_once(lender, reader):
 # -- where it cannot be ---------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_the_owners_fabric_does_not_take_is_staged(new_process, reader):
     lender = new_process(TEST_GPU_MEMORY="1")
     for _ in range(2):
@@ -175,6 +184,7 @@ def test_a_trial_that_fails_costs_nothing_else(lender, reader):
     assert lender.call("route", reader.id) == "ofi"
 
 
+@pytest.mark.slow
 def test_other_bytes_than_were_promised_are_no_proof(lender, reader):
     _, trial, descriptor = lend(lender, reader)
     wrong = trial._replace(pattern=bytes(16))
@@ -196,6 +206,7 @@ def test_after_a_read_that_failed_the_owner_stages(lender, reader):
         assert why.startswith("a read failed: ")
 
 
+@pytest.mark.slow
 def test_a_full_pool_means_staging(new_process, reader):
     lender = new_process(MOOACTOR_CUDA_POOL=str(4 * MB))
     try_it(lender, reader)
@@ -228,6 +239,7 @@ def test_a_killed_lender_is_an_error_at_once(lender, reader):
     assert reader.call("statistics")["fetches"] == 0
 
 
+@pytest.mark.slow
 def test_so_is_one_killed_in_mid_read(lender, reader):
     try_it(lender, reader)
     lent = loan(lender, reader, 1, 64 * MB)

@@ -26,6 +26,14 @@ from mooactor.process.namespaces import enter
 HOSTS = "ab"
 _numbers = itertools.count()
 _PREFIX = "moo-test"
+_LOSS = """
+table inet loss {{
+    chain input {{
+        type filter hook input priority 0; policy accept;
+        iifname "{name}" numgen random mod 1000 < {permille} counter drop
+    }}
+}}
+"""
 
 
 @functools.cache
@@ -151,6 +159,49 @@ class Cable:
         finally:
             for host in HOSTS:
                 self._tc(host, "del", name)
+
+    def why_none_lost(self) -> str | None:
+        """Why `losing` cannot be had here, or None."""
+        if shutil.which("nft") is None:
+            return "random loss needs `nft` (package nftables)"
+        tried = self._nft("a", _LOSS.format(name="lo", permille=0))
+        if tried.returncode:
+            return f"this kernel has no random loss: {tried.stderr.strip()[:100]}"
+        self._nft("a", "delete table inet loss")
+        return None
+
+    @contextlib.contextmanager
+    def losing(self, permille: int, name: str = "up0") -> Iterator[None]:
+        """So many packets in a thousand get lost each way, meanwhile."""
+        for host in HOSTS:
+            self._nft(
+                host, _LOSS.format(name=name, permille=permille)
+            ).check_returncode()
+        try:
+            yield
+        finally:
+            for host in HOSTS:
+                self._nft(host, "delete table inet loss")
+
+    def lost(self, host: str) -> int:
+        """Packets that did not reach `host`, within `losing`."""
+        words = ["nft", "-j", "list", "table", "inet", "loss"]
+        listed = subprocess.run(
+            [*self.on(host), *words], capture_output=True, check=True
+        )
+        for entry in json.loads(listed.stdout)["nftables"]:
+            for part in entry.get("rule", {}).get("expr", ()):
+                if "counter" in part:
+                    return int(part["counter"]["packets"])
+        raise LookupError("no packets are counted there")
+
+    def _nft(self, host: str, rules: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.on(host), "nft", "-f", "-"],
+            input=rules,
+            capture_output=True,
+            text=True,
+        )
 
     def _tc(self, host: str, verb: str, name: str, *what: str) -> None:
         words = ["tc", "qdisc", verb, "dev", name, "root", *what]

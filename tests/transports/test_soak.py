@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import eventually
+from tests.networks import why_not
 from tests.transports import soaker
 from tests.transports.pairs import Hosts, why_no_fabric
 from tests.transports.worker import Worker
@@ -91,6 +92,24 @@ def pass_round(workers: list[Worker], seconds: float) -> list[list[State]]:
 def test_nothing_is_lost_or_wrong_and_memory_is_flat(hosts: Hosts, network: str):
     if network == "ofi" and (why := why_no_fabric()):
         pytest.skip(why)
+    soak(hosts, network)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.parametrize("permille", [10, 50])
+def test_nor_where_packets_get_lost(hosts: Hosts, permille: int):
+    if hosts.cable is None:
+        pytest.skip(why_not())
+    if why := hosts.cable.why_none_lost():
+        pytest.skip(why)
+    with hosts.cable.losing(permille):
+        soak(hosts, "tcp")
+        assert min(hosts.cable.lost(host) for host in "ab") > 10
+
+
+def soak(hosts: Hosts, network: str) -> None:
+    """Pass data round, and look at what arrived and what is left."""
     workers = []
     for host in "aabb":
         process = hosts.process(host, environment={"MOOACTOR_HOST_ID": host})

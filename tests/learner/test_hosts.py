@@ -19,6 +19,9 @@ pytestmark = pytest.mark.skipif(_reason is not None, reason=str(_reason))
 
 # In bytes: what may come on top of the data: headers of packets, acknowledgements.
 OVERHEAD = 1.1
+# In seconds, from a cut to the error: 3, or 5 where acknowledgements are slow, as they
+# are on a machine with ten times as much to do as it has processors.
+CUT_S = 5.0
 
 
 @pytest.fixture
@@ -94,10 +97,11 @@ def test_a_pulled_cable_ends_what_goes_through_a_fabric(
     group = _fabric(cable, ranks, "ab")
     group.tell("sum_until_failure", 2_000_000)
     _wait_until_busy(cable)
+    cut = time.monotonic()
     cable.set("down")
     seen = group.answers()
     cable.set("up")
-    assert max(answer[-1] for answer in seen) < 3.0
+    assert max(answer[-1] for answer in seen) - cut < CUT_S
     assert seen[0][:4] == seen[1][:4] and seen[0][1] == collective.EPEER
     assert group.do("sum", 300_000) == [sums(300_000, 2)] * 2
 
@@ -129,10 +133,11 @@ def test_a_pulled_cable_ends_all_its_connections(cable: Cable, ranks: Any) -> No
     group = ranks(cable, "ab", env={"MOOACTOR_STRIPES": "3"})
     group.tell("sum_until_failure", 2_000_000)
     _wait_until_busy(cable)
+    cut = time.monotonic()
     cable.set("down")
     seen = group.answers()
     cable.set("up")
-    assert max(answer[-1] for answer in seen) < 3.0
+    assert max(answer[-1] for answer in seen) - cut < CUT_S
     assert seen[0][:4] == seen[1][:4] and seen[0][1] == collective.EPEER
     assert group.do("sum", 300_000) == [sums(300_000, 2)] * 2
     assert group.do("sockets") == [6, 6]
@@ -169,10 +174,11 @@ def test_a_pulled_cable_is_one_error_for_all_and_not_the_end(
     group = ranks(cable, hosts)
     group.tell("sum_until_failure", elements)
     _wait_until_busy(cable)
+    cut = time.monotonic()
     cable.set("down")
     seen = group.answers()
     cable.set("up")
-    assert max(answer[-1] for answer in seen) < 3.0
+    assert max(answer[-1] for answer in seen) - cut < CUT_S
     count, status, rank, epoch, _, left, text, _ = seen[0]
     assert status == collective.EPEER and not left
     assert text.startswith("the connection between rank ")
@@ -210,11 +216,12 @@ def test_a_killed_process_on_the_other_host_is_named_within_a_second(
     group = ranks(cable, "abab")
     group.tell("sum_until_failure", 2_000_000)
     _wait_until_busy(cable)
+    killed = time.monotonic()
     group.processes[1].send_signal(signal.SIGKILL)
     seen = [answer for answer in group.answers() if answer is not None]
     assert len(seen) == 3
     assert {tuple(answer[1:3]) for answer in seen} == {(collective.EPEER, 1)}
-    assert max(answer[-1] for answer in seen) < 1.0
+    assert max(answer[-1] for answer in seen) - killed < 1.0
     states = [answer for answer in group.do("status") if answer is not None]
     assert [state[0] for state in states] == [0, 0, 0]
     assert [state[2:4] for state in states] == [[0, 3], [1, 3], [2, 3]]

@@ -490,4 +490,19 @@ static void check_resources(int before)
     CHECK(count_resources() == before);
 }
 
+/* Sum up, where something on the way sees to it that it fails for all, and then
+ * again. */
+static inline void fail_once(moo_group *group)
+{
+    const size_t elements[] = {200000};
+    struct list list = list_new(1, elements, sizeof(float));
+    moo_outcome outcome = run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32,
+                              MOO_OP_SUM, 0, &list);
+    CHECK(outcome.status == MOO_EPEER && !outcome.left);
+    CHECK(strstr(outcome.text, "the connection between rank "));
+    CHECK_OK(run(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_SUM, 0,
+                 &list)); /* in the next epoch, over another connection */
+    list_free(&list);
+}
+
 #endif

@@ -20,6 +20,7 @@ import pytest
 
 from mooactor import ActorUnavailable
 from mooactor.tensors import DataPlane
+from tests.tensors.cuda_worker import GpuWorker
 from tests.tensors.worker import KEY, Worker
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -153,6 +154,33 @@ def new_worker(
 @pytest.fixture
 def worker(new_worker: Callable[..., Worker]) -> Worker:
     return new_worker()
+
+
+@pytest.fixture
+def new_gpu_worker(
+    directory: str, new_id: Callable[[], int], fake_cuda: str
+) -> Iterator[Callable[..., GpuWorker]]:
+    workers: list[GpuWorker] = []
+
+    def start(**env: str) -> GpuWorker:
+        workers.append(GpuWorker(directory, new_id(), LD_LIBRARY_PATH=fake_cuda, **env))
+        workers[-1].call("pid")
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.close()
+
+
+@pytest.fixture
+def lender(new_process: Callable[..., GpuWorker]) -> GpuWorker:
+    """By the module's own `new_process`, as the reader is."""
+    return new_process()
+
+
+@pytest.fixture
+def reader(new_process: Callable[..., GpuWorker]) -> GpuWorker:
+    return new_process()
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

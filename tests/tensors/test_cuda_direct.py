@@ -9,11 +9,12 @@ do with each other is not tested.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from pickle import PickleBuffer
 from typing import Any
@@ -36,30 +37,8 @@ TRANSPORTS = ("ofi,tcp",)
 
 
 @pytest.fixture
-def new_process(
-    directory: str, new_id: Callable[[], int], fake_cuda: str, fabric: str
-) -> Iterator[NewProcess]:
-    workers: list[GpuWorker] = []
-
-    def start(**env: str) -> GpuWorker:
-        env = {"LD_LIBRARY_PATH": fake_cuda, "TEST_TRANSPORTS": "ofi,tcp", **env}
-        workers.append(GpuWorker(directory, new_id(), **env))
-        workers[-1].call("pid")
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.close()
-
-
-@pytest.fixture
-def lender(new_process: NewProcess) -> GpuWorker:
-    return new_process()
-
-
-@pytest.fixture
-def reader(new_process: NewProcess) -> GpuWorker:
-    return new_process()
+def new_process(new_gpu_worker: NewProcess, fabric: str) -> NewProcess:
+    return functools.partial(new_gpu_worker, TEST_TRANSPORTS="ofi,tcp")
 
 
 def lend(

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -25,29 +25,8 @@ NewProcess = Callable[..., GpuWorker]
 
 
 @pytest.fixture
-def new_process(
-    directory: str, new_id: Callable[[], int], fake_cuda: str
-) -> Iterator[NewProcess]:
-    workers: list[GpuWorker] = []
-
-    def start(**env: str) -> GpuWorker:
-        workers.append(GpuWorker(directory, new_id(), LD_LIBRARY_PATH=fake_cuda, **env))
-        workers[-1].call("pid")
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.close()
-
-
-@pytest.fixture
-def lender(new_process: NewProcess) -> GpuWorker:
-    return new_process()
-
-
-@pytest.fixture
-def reader(new_process: NewProcess) -> GpuWorker:
-    return new_process()
+def new_process(new_gpu_worker: NewProcess) -> NewProcess:
+    return new_gpu_worker
 
 
 def lent(lender: GpuWorker) -> int:

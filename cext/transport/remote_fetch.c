@@ -125,7 +125,8 @@ void mooi_remote_fail(struct moo_fetch *fetch, moo_err why)
 static int is_known(struct moo_fetch *list, const struct mooi_descriptor *d)
 {
     for (; list; list = list->next)
-        if (list->d.lease == d->lease && list->d.generation == d->generation)
+        if (!list->region && list->d.lease == d->lease &&
+            list->d.generation == d->generation)
             return 1;
     return 0;
 }

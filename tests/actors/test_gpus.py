@@ -117,5 +117,6 @@ def test_the_process_that_forks_actors_never_loads_the_driver(two_gpus: None) ->
 def test_what_went_which_way_is_counted_where_cuda_is_used(spawn: Any) -> None:
     assert spawn(Sees).cuda_counts(used=False) == {}
     pytest.importorskip("torch")
-    ways = ("sent_shared", "sent_staged", "got_shared", "got_staged")
-    assert spawn(Sees).cuda_counts(used=True) == dict.fromkeys(ways, 0)
+    ways = ("shared", "staged", "direct")
+    counts = [f"{end}_{way}" for end in ("sent", "got") for way in ways]
+    assert spawn(Sees).cuda_counts(used=True) == dict.fromkeys(counts, 0)

@@ -357,11 +357,11 @@ static void a_fetch_that_is_freed_in_mid_transfer_leaves_no_trace(void)
 {
     struct pair pair = new_pair(64 * MB);
 
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < 60; round++) {
         struct loan loan = lend_it(&pair);
         moo_fetch *first = begin(pair.to, &loan, &pair.here, 0, 32 * MB);
         moo_fetch *second = begin(pair.to, &loan, &pair.here, 32 * MB, 32 * MB);
-        usleep((useconds_t)round * 1000);
+        usleep((useconds_t)(random() % 40000));
         moo_fetch_free(first);
         moo_fetch_free(second);
         give_back(pair.to, &loan);

@@ -7,11 +7,11 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include "core/plane.h"
+#include "core/threads.h"
 #include "transport/remote.h"
 
 /* Peers that are not there yet are tried again after 1, 2, 4, … ms. */
@@ -163,8 +163,7 @@ static void *run(void *argument)
 moo_err mooi_thread_start(moo_plane *plane)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = WAKE};
-    sigset_t all, before;
-    int err;
+    moo_err err;
 
     if (plane->closed)
         return MOO_ECLOSED;
@@ -173,16 +172,9 @@ moo_err mooi_thread_start(moo_plane *plane)
     if (epoll_ctl(plane->epoll, EPOLL_CTL_ADD, plane->wake, &event) < 0 &&
         errno != EEXIST)
         return MOO_ESYS;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    err = pthread_create(&plane->thread, NULL, run, plane);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err) {
-        errno = err;
-        return MOO_ESYS;
-    }
-    plane->running = 1;
-    return MOO_OK;
+    err = mooi_thread_create(&plane->thread, run, plane);
+    plane->running = err == MOO_OK;
+    return err;
 }
 
 void mooi_thread_wake(moo_plane *plane)

@@ -11,14 +11,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "core/arena.h"
+#include "core/threads.h"
 
 /* Polling for so long is cheaper than a sleep and a wake-up, unless there is
  * only one processor. */
@@ -261,31 +260,18 @@ static void *run(void *argument)
     }
 }
 
-static int processors(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-}
-
 moo_err mooi_fabric_thread_start(struct mooi_fabric *fabric)
 {
-    sigset_t all, before;
-    int err;
+    moo_err err;
 
     fabric->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fabric->wake < 0)
         return MOO_ESYS;
-    fabric->spin_ns = processors() > 1 ? SPIN_NS : 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    err = pthread_create(&fabric->thread, NULL, run, fabric);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!err)
-        return MOO_OK;
-    close(fabric->wake);
-    errno = err;
-    return MOO_ESYS;
+    fabric->spin_ns = mooi_processors() > 1 ? SPIN_NS : 0;
+    err = mooi_thread_create(&fabric->thread, run, fabric);
+    if (err != MOO_OK)
+        close(fabric->wake);
+    return err;
 }
 
 void mooi_fabric_thread_wake(struct mooi_fabric *fabric)

@@ -5,11 +5,11 @@
 #include "transport/tcp.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/threads.h"
 #include "transport/tcp_internal.h"
 
 /* ---- open and close ---- */
@@ -28,11 +28,8 @@ void mooi_tcp_end_all(struct mooi_tcp *engine)
 /* One for every eight processors: fewer cannot feed more than one. */
 static uint32_t default_threads(void)
 {
-    cpu_set_t allowed;
-    uint32_t threads = 1;
+    uint32_t threads = mooi_processors() / 8;
 
-    if (!sched_getaffinity(0, sizeof allowed, &allowed))
-        threads = (uint32_t)CPU_COUNT(&allowed) / 8;
     return threads < 1 ? 1 : threads > 4 ? 4 : threads;
 }
 

@@ -10,12 +10,12 @@
  * own one waits until all are outside before it ends a link.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/threads.h"
 #include "transport/tcp_internal.h"
 
 #define BATCH 64
@@ -204,23 +204,14 @@ moo_err mooi_tcp_loop_open(struct mooi_tcp_loop *loop)
     return mooi_tcp_watch(loop->engine, &loop->wake, EPOLLIN);
 }
 
-/* Without signals: they are for the program's own threads. */
 moo_err mooi_tcp_loop_start(struct mooi_tcp_loop *loop)
 {
-    int own = loop == &loop->engine->own, failed;
-    sigset_t all, before;
+    int own = loop == &loop->engine->own;
+    moo_err err = mooi_thread_create(&loop->thread, own ? run_own : run_other,
+                                     loop);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failed = pthread_create(&loop->thread, NULL, own ? run_own : run_other,
-                            loop);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
-        errno = failed;
-        return MOO_ESYS;
-    }
-    loop->running = 1;
-    return MOO_OK;
+    loop->running = err == MOO_OK;
+    return err;
 }
 
 void mooi_tcp_loop_close(struct mooi_tcp_loop *loop)

@@ -11,7 +11,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.network import Network, choose
 from mooactor.tensors import DataPlane
-from mooactor.tensors.transports import MOST_STRIPES
+from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS
 from tests.process import programs
 
 
@@ -85,12 +85,13 @@ def test_an_empty_variable_says_the_default(monkeypatch: pytest.MonkeyPatch) -> 
     assert choose(None) == Network()
 
 
-@pytest.mark.parametrize("stripes", [1, MOST_STRIPES])
-def test_so_many_stripes_there_may_be(stripes: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stripes", "threads"), [(1, 1), (MOST_STRIPES, MOST_THREADS)])
+def test_so_many_stripes_and_threads_there_may_be(
+    stripes: int, threads: int, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o700)
-    DataPlane(
-        str(tmp_path), 1 << 16, b"key", transports=["tcp"], stripes=stripes
-    ).close()
+    sizes = {"stripes": stripes, "threads": threads}
+    DataPlane(str(tmp_path), 1 << 16, b"key", transports=["tcp"], **sizes).close()
 
 
 @pytest.mark.parametrize(

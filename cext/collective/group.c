@@ -66,7 +66,7 @@ static moo_err take_options(moo_group *group, const moo_group_options *options)
     group->stripes = options && options->stripes ? options->stripes : STRIPES;
     mooi_host_name(options && options->host ? options->host : "", group->host);
     if (group->transports & ~(uint32_t)ALL_TRANSPORTS ||
-        group->stripes > MOOI_PIPE_STRIPES ||
+        group->stripes > MOO_STRIPES_MAX ||
         strlen(bind) >= sizeof group->bind ||
         (*bind && strcmp(bind, "*") && mooi_address_parse(bind, 0, &address)))
         return MOO_EINVAL;

@@ -93,7 +93,7 @@ struct mooi_member {
     uint64_t join_no; /* 1, 2, …; rank order */
     uint32_t transports;           /* that it allows */
     bool checks;                   /* it wants checksums, see pipe.h */
-    uint32_t stripes;              /* it wants so many; 0: one will do */
+    uint32_t stripes;              /* it wants so many, 1 or more */
     uint8_t host[MOOI_HOST_BYTES]; /* equal: shared memory, if both allow */
 };
 

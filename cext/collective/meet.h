@@ -30,7 +30,7 @@ struct mooi_call {
     struct mooi_proof proof;
 };
 
-#define MOOI_CALLS (MOOI_PIPE_STRIPES + MOOI_LINKS - 1)
+#define MOOI_CALLS (MOO_STRIPES_MAX + MOOI_LINKS - 1)
 
 struct mooi_contact {
     int listener;

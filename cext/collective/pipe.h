@@ -16,7 +16,6 @@
 #include "transport/socket.h"
 
 #define MOOI_PIPE_PARTS 8 /* of an iovec, at most */
-#define MOOI_PIPE_STRIPES 16
 /* Small enough that a chunk keeps several stripes busy, and that a block for
  * another stripe fits into the buffers while this end waits for one. */
 #define MOOI_STRIPE_BYTES ((uint64_t)128 << 10)
@@ -29,7 +28,7 @@ struct mooi_stripe {
 };
 
 struct mooi_pipe {
-    struct mooi_stripe stripes[MOOI_PIPE_STRIPES];
+    struct mooi_stripe stripes[MOO_STRIPES_MAX];
     uint32_t count; /* of them */
     uint64_t at;    /* bytes moved since mooi_pipe_restart */
     bool checks;    /* keep `sum`, a CRC32C */

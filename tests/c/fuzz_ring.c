@@ -19,7 +19,7 @@
 
 #define RANKS 3u
 #define LARGEST ((size_t)300 << 10)
-#define ENDS (2 * MOOI_PIPE_STRIPES + 2)
+#define ENDS (2 * MOO_STRIPES_MAX + 2)
 
 struct end {
     int fd; /* -1: hung up */

@@ -119,7 +119,7 @@ int main(void)
         for (hosts_used = 2; hosts_used <= 4; hosts_used++)
             with_ranks(hosts_used, hosts_used, 60, turns_change_anywhere);
     }
-    stripes_used = MOOI_PIPE_STRIPES;
+    stripes_used = MOO_STRIPES_MAX;
     hosts_used = 2;
     with_ranks(2, 2, 60, turns_change_anywhere);
     hosts_used = 3;

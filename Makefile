@@ -2,16 +2,21 @@
 # Each target does its own set-up in .venv, and is quick when nothing has changed.
 #
 #   make run ARGS="--env CartPole-v1"   IMPALA, by default on Atari Breakout
-#   make test                           the tests (ARGS are pytest's)
+#   make test                           the quick tests, some minutes (ARGS are pytest's)
+#   make test-all                       those and the slow ones
+#   make test-bare                      the quick ones that need nothing optional, without
+#                                       libfabric, torch and all other optional packages
 #   make test-rdma                      the tests over RDMA verbs, in a virtual machine
-#   make check                          format, lint, types, tests: what CI runs
+#   make check                          format, lint, types, test-all, the C tests under
+#                                       sanitizers: what CI runs on one Python
 #   make bench                          this machine's table of speeds
 #   make doctor                         what works here, what does not, and the remedy
 #   make clean                          drop what make built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-rdma check lint types bench doctor setup clean
+.PHONY: help run test test-all test-bare test-rdma sanitizers check lint types bench \
+	doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -25,6 +30,12 @@ TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,--extra-index-url \
 	https://download.pytorch.org/whl/cpu --retries 1)
 C_SOURCES := setup.py cext/build.py $(wildcard cext/*/*.[ch])
 ARGS ?=
+# Hundreds of processes start in the tests: each would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+# Tests wait more than they compute: one process more than there are cores runs them, up
+# to a limit; the tests of a file stay together. ARGS="-n0" runs all in this one.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 8)))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -33,13 +44,26 @@ run: setup
 	$(BIN)/python examples/impala_atari.py $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
+
+test-all: setup
+	$(PYTEST) -m "not soak" $(ARGS)
+
+# In build/bare, with a virtual environment of its own.
+test-bare:
+	PYTHON="$(PYTHON)" WORKERS="$(WORKERS)" .ci/bare $(ARGS)
 
 # Says what it does, and skips, with the reason, where QEMU is not to be had.
 test-rdma: setup
 	PYTHON=$(CURDIR)/$(BIN)/python tests/rdma_vm/run.sh $(ARGS)
 
-check: lint types test
+check: lint types test-all sanitizers
+
+sanitizers:
+	@for name in address,undefined thread; do \
+		echo "== the C tests under the $$name sanitizer"; \
+		$(MAKE) -s -C tests/c -j$$(nproc) check SANITIZER=$$name || exit 1; \
+	done
 
 lint: setup
 	$(BIN)/python -m ruff format --check --quiet .
@@ -79,7 +103,13 @@ $(STAMPS)/packages: pyproject.toml $(STAMPS)/torch
 	@$(PIP) install --quiet -c constraints.txt -e '.[all]'
 	@touch $@
 
-$(STAMPS)/extension: $(C_SOURCES) $(STAMPS)/packages
+# Written when the answer changes: libfabric may come, or go, after the first build.
+build/libfabric: FORCE | $(STAMPS)/packages
+	@$(BIN)/python cext/build.py
+FORCE:
+
+MISSING := $(if $(wildcard mooactor/tensors/_cext*.so),,FORCE)
+$(STAMPS)/extension: $(C_SOURCES) build/libfabric $(STAMPS)/packages $(MISSING)
 	@echo "== compiling the C data plane"
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@

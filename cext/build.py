@@ -6,6 +6,9 @@
 """
 
 import os
+import shlex
+import subprocess
+import sysconfig
 from pathlib import Path
 
 from cffi import FFI
@@ -24,35 +27,76 @@ def declarations(header: str) -> str:
 
 
 def sources() -> list[str]:
-    """Every C file of every part: core, transport, collective."""
+    """Every C file of every part: core, transport, collective, mail."""
     return sorted(str(path) for path in ROOT.glob("*/*.c"))
 
 
-def compile_arguments() -> list[str]:
+LIBFABRIC = "#include <rdma/fabric.h>\n"
+FOUND = Path("build") / "libfabric"  # what the last build found
+
+
+def has_libfabric() -> bool:
+    """Whether the compiler finds libfabric's headers; MOOACTOR_NO_LIBFABRIC hides them.
+
+    A build with another answer than the last one compiles everything again, because
+    the answer is kept in a file that the extension depends on.
+    """
+    if os.environ.get("MOOACTOR_NO_LIBFABRIC"):
+        return False
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    flags = f"{os.environ.get('CPPFLAGS', '')} {os.environ.get('CFLAGS', '')}"
+    command = [*shlex.split(compiler), *shlex.split(flags), "-E", "-x", "c", "-"]
+    try:
+        done = subprocess.run(command, input=LIBFABRIC.encode(), capture_output=True)
+    except OSError:
+        return False  # no compiler, which the build is about to say
+    return done.returncode == 0
+
+
+def remember(found: bool) -> str:
+    """The file that says so, touched only if it said something else."""
+    answer = "found\n" if found else "absent\n"
+    if not FOUND.exists() or FOUND.read_text() != answer:
+        FOUND.parent.mkdir(exist_ok=True)
+        FOUND.write_text(answer)
+    return str(FOUND)
+
+
+def compile_arguments(fabric: bool) -> list[str]:
     """Warnings are errors only for us: a user's newer compiler must not fail."""
     arguments = ["-std=c11", "-O3", "-Wall", "-Wextra", "-pthread"]
     if os.environ.get("MOOACTOR_WERROR"):
         arguments += ["-Werror", "-Wno-error=deprecated-declarations"]
+    if not fabric:
+        arguments.append("-DMOOI_NO_FABRIC")
     return [*arguments, "-fvisibility=hidden", "-D_GNU_SOURCE"]
 
 
 def dependencies() -> list[str]:
-    """Headers: a change in one of them compiles the extension again."""
-    return sorted(str(path) for path in ROOT.glob("*/*.h"))
+    """A change in one of them compiles the extension again."""
+    headers = sorted(str(path) for path in ROOT.glob("*/*.h"))
+    return [*headers, str(ROOT / "build.py")]
 
 
-ffibuilder = FFI()
-ffibuilder.cdef(declarations((ROOT / "include" / "mooactor.h").read_text()))
-ffibuilder.set_source(
-    "mooactor.tensors._cext",
-    '#include "mooactor.h"',
-    sources=sources(),
-    include_dirs=[str(ROOT / "include"), str(ROOT)],
-    depends=dependencies(),
-    extra_compile_args=compile_arguments(),
-    # dlopen of libfabric, which is in libdl before glibc 2.34
-    extra_link_args=["-pthread", "-ldl"],
-)
+def recipe() -> FFI:
+    """What setuptools is to build."""
+    builder = FFI()
+    builder.cdef(declarations((ROOT / "include" / "mooactor.h").read_text()))
+    found = has_libfabric()
+    builder.set_source(
+        "mooactor.tensors._cext",
+        '#include "mooactor.h"',
+        sources=sources(),
+        include_dirs=[str(ROOT / "include"), str(ROOT)],
+        depends=[*dependencies(), remember(found)],
+        extra_compile_args=compile_arguments(found),
+        # dlopen of libfabric, which is in libdl before glibc 2.34
+        extra_link_args=["-pthread", "-ldl"],
+    )
+    return builder
 
-if __name__ == "__main__":
-    ffibuilder.compile(verbose=True)
+
+if __name__ == "__main__":  # as make asks, to see whether it has come or gone
+    remember(has_libfabric())
+else:
+    ffibuilder = recipe()

@@ -19,7 +19,6 @@ class Learner:
     """Trains on its own half of the data; gradients are averaged with its peers."""
 
     def __init__(self, rank: int) -> None:
-        torch.set_num_threads(1)
         torch.manual_seed(rank)  # different weights, until the broadcast
         self.model = nn.Linear(8, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)

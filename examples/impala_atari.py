@@ -26,6 +26,7 @@ what they report.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import threading
@@ -96,7 +97,7 @@ AVERAGED = (
 
 @dataclass(frozen=True)
 class Config:
-    """IMPALA with mooactor actors, on this machine or on many."""
+    """IMPALA with mooactor actors, on this machine."""
 
     env: str = "ALE/Breakout-v5"
     """Any ALE game by its usual id, or any Gymnasium environment that observes a box or
@@ -117,8 +118,6 @@ class Config:
     one per four cores, and at least two."""
     envs_per_actor: int = 16
     """Environments in each actor, an even number: they are stepped in two halves."""
-    connect: str | None = None
-    """Address of a mooactor broker. Default: a runtime on this machine only."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where learners compute. Actors always choose actions on the CPU."""
 
@@ -175,7 +174,8 @@ class Config:
     eval_games: int = 30
     """Games to play for --eval, by each of the two policies."""
     record: bool = False
-    """After training, record one game to game.gif in the run directory."""
+    """After training, record one game to game.gif in the run directory. Games that are
+    not of ALE need pygame for it."""
     ceiling: bool = False
     """Before training, measure what stepping, inference and learning cost on one core,
     and a loop in a single process; afterwards, say how much of the ideal that was."""
@@ -712,6 +712,19 @@ def record_game(plan: Plan, weights: Weights, path: Path) -> None:
     print(f"recorded {path}", flush=True)
 
 
+def check_recording(config: Config) -> None:
+    """Refuse --record before training where no game could be drawn after it."""
+    if importlib.util.find_spec("imageio") is None:
+        raise SystemExit("--record needs imageio: pip install imageio")
+    camera = Camera(config.env)
+    try:
+        camera.reset(config.seed)
+    except (ModuleNotFoundError, RuntimeError, gymnasium.error.Error) as error:
+        raise SystemExit(f"--record: {config.env} cannot be drawn: {error}") from error
+    finally:
+        camera.close()
+
+
 # --- What this machine can do ---------------------------------------------------------
 
 
@@ -1012,10 +1025,12 @@ def measure_in_actor(plan: Plan) -> Ceiling:
 def main() -> None:
     config = tyro.cli(Config)
     plan = make_plan(config)
+    if config.record:
+        check_recording(config)
     run_dir = choose_run_dir(config)
     saved = load_saved(plan, run_dir)
     announce(plan, run_dir)
-    with moo.init(config.connect):
+    with moo.init():
         ceiling = measure_in_actor(plan) if config.ceiling else None
         if saved is not None and saved["steps"] >= config.total_steps:
             weights: Weights = saved["learner"]["network"]

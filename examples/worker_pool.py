@@ -27,6 +27,10 @@ class Worker:
         self.chunks_done += 1
         return sum(map(is_prime, range(first, last)))
 
+    @method
+    def chunk(self, first: int) -> int:
+        return self.primes(first, first + SAMPLES // CHUNKS)
+
     def done(self) -> int:
         return self.chunks_done
 
@@ -47,7 +51,7 @@ def main() -> None:
         shares = [(i * quarter, (i + 1) * quarter) for i in range(WORKERS)]
         print("by shares:", sum(pool.call_each(Worker.primes, shares).get()))
 
-        # small chunks, each to whoever is free: no worker waits for a slower one
+        # small chunks, each to the worker that has fewest: none waits for a slower one
         began = time.perf_counter()
         print("by chunks:", count_by_chunks(pool))
         print("chunks per worker:", pool.call(Worker.done).get())
@@ -55,17 +59,9 @@ def main() -> None:
 
 
 def count_by_chunks(pool: moo.Group[Worker]) -> int:
-    size = SAMPLES // CHUNKS
-    chunks = [(i * size, (i + 1) * size) for i in range(CHUNKS)]
-    busy = {worker.primes.remote(*chunks.pop()): worker for worker in pool}
-    total = 0
-    while busy:
-        (ref, *_), _ = moo.wait(list(busy))
-        worker = busy.pop(ref)
-        total += ref.get()
-        if chunks:
-            busy[worker.primes.remote(*chunks.pop())] = worker
-    return total
+    # retries: should a worker die, another one counts its chunks
+    chunks = range(0, SAMPLES, SAMPLES // CHUNKS)
+    return sum(pool.map(Worker.chunk, chunks, ordered=False, retries=1))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from mooactor.actors.current import Current, current
 from mooactor.actors.decorator import actor, method
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
+from mooactor.actors.listing import ActorInfo, actors
 from mooactor.actors.monitor import monitor
 from mooactor.actors.ref import Ref
 from mooactor.actors.sessions import init, shutdown
@@ -57,6 +58,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActorDied",
+    "ActorInfo",
     "ActorRestarted",
     "ActorUnavailable",
     "AuthError",
@@ -86,6 +88,7 @@ __all__ = [
     "Stream",
     "VersionMismatch",
     "actor",
+    "actors",
     "as_completed",
     "current",
     "empty",
@@ -106,3 +109,8 @@ __all__ = [
     "submit",
     "wait",
 ]
+
+
+def __dir__() -> list[str]:
+    """The public names; submodules are importable, and no part of the interface."""
+    return [*__all__, "__all__", "__doc__", "__version__"]

@@ -16,7 +16,7 @@
     ├── AuthError          the peer does not hold the session key
     ├── VersionMismatch    the peer speaks another protocol version
     ├── OutOfMemory       (also MemoryError) shared memory is at its limit
-    ├── RemoteError        stands in for an exception that cannot be pickled
+    ├── RemoteError        stands in for an exception whose type cannot be had here
     └── InternalError      a bug in mooactor: please report it
 
 A method's own exception is none of these: it reaches the caller as its own type,
@@ -26,6 +26,7 @@ with the remote traceback as a note. All errors here can be pickled.
 from __future__ import annotations
 
 import signal as _signal
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -36,15 +37,20 @@ class Cause:
 
     ``kind`` is ``"exit"`` (`exitcode`), ``"signal"`` (`signal`), ``"exception"``
     (`exception`, raised by ``__init__`` or ``__restore__``), ``"oom"`` (killed by the
-    kernel for memory), ``"killed"`` (`moo.kill`) or ``"stopped"`` (`moo.stop`).
-    ``stderr`` holds the last lines that the process wrote there.
+    kernel for memory), ``"killed"`` (`moo.kill`), ``"stopped"`` (`moo.stop`),
+    ``"owner"`` (the actor that spawned it, named by `owner`, ended) or ``"unknown"``
+    (this session never had it). ``stderr`` holds the last lines that the process
+    wrote there.
     """
 
-    kind: Literal["exit", "signal", "exception", "oom", "killed", "stopped"]
+    kind: Literal[
+        "exit", "signal", "exception", "oom", "killed", "stopped", "owner", "unknown"
+    ]
     exitcode: int | None = None
     signal: int | None = None
     exception: BaseException | None = None
     stderr: tuple[str, ...] = field(default=(), repr=False)
+    owner: str | None = None
 
     def __str__(self) -> str:
         if self.kind == "signal" and self.signal is not None:
@@ -52,7 +58,9 @@ class Cause:
         if self.kind == "exit":
             return f"exited with code {self.exitcode}"
         if self.kind == "exception":
-            return f"{type(self.exception).__name__}: {self.exception}"
+            return f"{type(self.exception).__name__}: {text_of(self.exception)}"
+        if self.kind == "owner":
+            return f"ended together with {self.owner}, which had spawned it"
         return _PLAIN_CAUSES[self.kind]
 
 
@@ -61,7 +69,28 @@ _PLAIN_CAUSES = {
     "killed": "killed by moo.kill",
     "stopped": "stopped by moo.stop",
     "signal": "killed by a signal",
+    "unknown": "this session has no such actor; the handle may be another session's",
 }
+
+
+def text_of(error: BaseException | None) -> str:
+    """``str(error)``, or what can be said if its ``__str__`` fails. Never fails."""
+    try:
+        return str.__str__(str(error))
+    except BaseException as problem:
+        pass_ctrl_c(problem)
+        return f"(no text: its __str__ raised {type(problem).__name__})"
+
+
+def pass_ctrl_c(error: BaseException) -> None:
+    """Raise a `KeyboardInterrupt` again if it may be Ctrl-C. In threads, and where
+    SIGINT is ignored, as in actors, only code of the user's can have raised it."""
+    if (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN
+    ):
+        raise error
 
 
 def _signal_name(number: int) -> str:
@@ -151,7 +180,12 @@ class PeerLost(MooError):
 
 
 class PlacementError(MooError):
-    """No host can give what was asked for."""
+    """No host can give what was asked for.
+
+    ``turned_away`` is True of an actor for which no process was started at all.
+    """
+
+    turned_away: bool = False
 
 
 class AuthError(MooError):
@@ -167,12 +201,13 @@ class OutOfMemory(MooError, MemoryError):
 
 
 class RemoteError(MooError):
-    """Stands in for a remote exception that cannot be pickled.
+    """Stands in for a remote exception whose own type cannot be had here.
 
-    ``type_name`` is the name of the exception's own type.
+    ``type_name`` is the name of that type, ``reason`` what could not be pickled.
     """
 
     type_name: str = ""
+    reason: str = ""
 
 
 class InternalError(MooError):

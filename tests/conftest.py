@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: MIT
 """What every test gets: a leak check, and for those who ask a session.
 
-A test fails if it leaves a process, thread, descriptor or session directory that was
-not there before it. What ends by itself gets two seconds to do so.
+A test fails if it leaves a process, thread, descriptor, file or network namespace that
+was not there before it; what it left is ended, so that no later test fails for it. What
+ends by itself has all the time that a busy machine may need. Nothing outlives the run,
+whatever ends that: see tests/processes.py.
 """
 
 from __future__ import annotations
 
 import gc
 import glob
+import inspect
 import os
+import re
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -19,22 +24,47 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
 import pytest
 
 import mooactor as moo
+import mooactor.process.session as session_module
 from mooactor.process.session import current_session
+from tests.guardian import Guardian
+from tests.processes import VARIABLE, Process, Run
 
-_GRACE_S = 2.0
+# How long to wait for what ends by itself. Only a test that fails waits so long.
+_GRACE_S = 15.0
 
-# A directory of our own, so that sessions of other programs are not taken for leaks.
-_DIRECTORY = tempfile.mkdtemp(prefix="moot-")
-os.environ["TMPDIR"] = tempfile.tempdir = _DIRECTORY
-os.environ.pop("XDG_RUNTIME_DIR", None)
+
+class _State:
+    """Of this run, in the process that runs the tests."""
+
+    run: Run
+    directory: str
+    interrupted = False
+
+
+def pytest_configure() -> None:
+    runner = Process.of(os.getpid())
+    # A directory of our own, so that sessions of other programs are no leaks.
+    _State.directory = tempfile.mkdtemp(prefix="moot-")
+    _State.run = Run(os.path.basename(_State.directory), runner)
+    os.environ["TMPDIR"] = tempfile.tempdir = _State.directory
+    os.environ[VARIABLE] = _State.run.name
+    os.environ.pop("XDG_RUNTIME_DIR", None)
+    Guardian(_State.run, _State.directory)
+    # Who was started in the background ignores Ctrl-C, and so would all its children.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_keyboard_interrupt() -> None:
+    _State.interrupted = True  # whoever pressed Ctrl-C waits for no leak check
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(_DIRECTORY, ignore_errors=True)
+    _State.run.end()
+    shutil.rmtree(_State.directory, ignore_errors=True)
 
 
 def descriptors() -> Counter[str]:
@@ -54,19 +84,31 @@ def descriptors() -> Counter[str]:
     return kinds
 
 
-def resources() -> dict[str, Counter[str]]:
+# pytest and torch keep these as long as they please.
+_KEPT = ("pytest-of-", "torchinductor_")
+
+
+def files() -> Counter[str]:
+    """Temporary ones, and any in /dev/shm with our name."""
+    names = [
+        name for name in os.listdir(_State.directory) if not name.startswith(_KEPT)
+    ]
+    found = [os.path.join(_State.directory, name) for name in names]
+    return Counter(found + glob.glob("/dev/shm/*moo*"))
+
+
+def resources() -> dict[str, Counter[Any]]:
     """Everything that a test could leave behind."""
-    children = psutil.Process().children(recursive=True)
-    directories = glob.glob(os.path.join(tempfile.gettempdir(), "mooactor-*"))
     return {
-        "process": Counter(str(child.pid) for child in children),
+        "process": Counter(_State.run.processes()),
         "thread": Counter(thread.name for thread in threading.enumerate()),
         "descriptor": descriptors(),
-        "directory": Counter(directories),
+        "file": files(),
+        "network namespace": Counter(glob.glob(f"/run/netns/*-{os.getpid()}-*")),
     }
 
 
-def leaked(before: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+def leaked(before: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
     """What is there now and was not before, after the grace."""
     deadline = time.monotonic() + _GRACE_S
     while True:
@@ -79,6 +121,20 @@ def leaked(before: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
         time.sleep(0.01)
 
 
+def check_for_leaks(before: dict[str, Counter[Any]], who: str) -> None:
+    """Fail if there is more than before, and put an end to it."""
+    if _State.interrupted:
+        return
+    rest = leaked(before)
+    if not rest:
+        return
+    commands = [process.command() for process in rest.get("process", ())]
+    _State.run.end(set(rest.get("process", ())))
+    for path in rest.get("file", ()):
+        shutil.rmtree(path, ignore_errors=True)
+    raise AssertionError(f"{who} left behind: {rest} {commands or ''}")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _little_garbage() -> None:
     # Looking for leaks collects garbage after every test: not in all that was imported,
@@ -87,14 +143,28 @@ def _little_garbage() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _preloads_what_the_module_uses(request: pytest.FixtureRequest) -> Iterator[None]:
+    """torch is here because some module uses it. Each session of another would spend a
+    second on having it ready for actors that do not."""
+    tests = {
+        inspect.getmodule(f) for n, f in vars(request.module).items() if "test_" in n
+    }
+    text = "\n".join(inspect.getsource(m) for m in tests | {request.module} if m)
+    imports = re.compile(r"import(?: |orskip\(['\"])(\w+)").findall(text)
+    wanted = (name for name in session_module.PRELOADABLE if name in imports)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_module, "PRELOADABLE", tuple(wanted))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     if "session" in request.fixturenames:
         request.getfixturevalue("session")  # its own parts are no leak
     before = resources()
     yield
-    rest = leaked(before)
-    assert not rest, f"left behind: {rest}"
+    check_for_leaks(before, "the test")
 
 
 @contextmanager
@@ -112,8 +182,7 @@ def running_session(**options: Any) -> Iterator[Any]:
         handle.up()
         moo.kill(handle)
         yield running
-    rest = leaked(before)
-    assert not rest, f"the session left behind: {rest}"
+    check_for_leaks(before, "the session")
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +231,7 @@ def no_session() -> Iterator[None]:
     moo.shutdown()
 
 
-def eventually(condition: Callable[[], object], timeout: float = 5.0) -> bool:
+def eventually(condition: Callable[[], object], timeout: float = 20.0) -> bool:
     """Whether `condition` becomes true in time."""
     deadline = time.monotonic() + timeout
     while not condition():

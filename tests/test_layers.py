@@ -129,6 +129,11 @@ def test_public_names_are_sorted_and_exist() -> None:
     assert [n for n in mooactor.__all__ if not hasattr(mooactor, n)] == []
 
 
+def test_dir_shows_the_public_names_only() -> None:
+    assert [n for n in dir(mooactor) if n[0] != "_"] == list(mooactor.__all__)
+    assert "__version__" in dir(mooactor)
+
+
 @pytest.mark.parametrize("name", sorted(mooactor.__all__))
 def test_every_public_name_says_what_it_is(name: str) -> None:
     value = getattr(mooactor, name)

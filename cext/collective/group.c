@@ -134,10 +134,20 @@ uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids)
 {
     pthread_mutex_lock(&group->mutex);
     uint32_t size = group->info.size;
-    memcpy(pids, group->pids, size * sizeof *pids);
-    memcpy(ids, group->ids, size * sizeof *ids);
+    memcpy(pids, group->view.pids, size * sizeof *pids);
+    memcpy(ids, group->view.ids, size * sizeof *ids);
     pthread_mutex_unlock(&group->mutex);
     return size;
+}
+
+void moo_group_obstacle(moo_group *group, moo_outcome *out)
+{
+    struct mooi_segment *segment = group->segment;
+    *out = (moo_outcome){.status = MOO_OK};
+    mooi_segment_lock(group);
+    if (atomic_load(&segment->blocked))
+        *out = segment->obstacle;
+    mooi_segment_unlock(group);
 }
 
 /* ---- leaving ---- */
@@ -164,7 +174,8 @@ void moo_group_leave(moo_group *group)
     }
     pthread_mutex_lock(&group->mutex);
     mooi_group_stop(group);
-    bool midway = group->head && group->head->entered;
+    bool midway = group->head &&
+                  (group->head->entered || group->head->signature.part);
     mooi_group_fail_queued(group);
     pthread_mutex_unlock(&group->mutex);
     mooi_exit(group, midway);

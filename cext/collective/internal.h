@@ -10,8 +10,9 @@
  *   cells                how far each member has come    progress.c
  *   regions              the bytes on their way          shm.c, ring.c
  *
- * A process joins in group.c, keeps its own copy of the view in view.c, and
- * queues and runs operations in work.c, each by operation.c.
+ * A process joins in group.c and takes a slot in entry.c, keeps its own copy
+ * of the view in view.c, and queues and runs operations in work.c, each by
+ * operation.c.
  *
  * Between the members of one host the bytes go through the segment; between
  * hosts they go over connections, see ring.h.
@@ -22,6 +23,16 @@
  * and a *fate*, which is decided exactly once for all of them: committed
  * (whatever is still missing will arrive, because it is in shared memory
  * already) or aborted. Therefore nobody can succeed where another fails.
+ *
+ * Every call of a member takes sequence numbers until one has another fate than
+ * FATE_LEFT; that fate is how the call ends, be it a success, a mismatch, a
+ * timeout or too few members. So it is for all of them, and therefore no two
+ * members ever reduce one's call with another's next.
+ *
+ * A member sees a view when it has ended all that came before the view's
+ * first operation, and neither earlier nor later. So what it sees of the group
+ * between two calls, and decides by it, is the same for all members; but for a
+ * group of too few members, in which no call succeeds.
  *
  * An aborted operation always ends its epoch, and the first operation of an
  * epoch begins with everybody's acknowledgement (`acked`). This is what makes
@@ -40,8 +51,9 @@
 #include "transport/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
-#define SEGMENT_VERSION 4u
-#define FATES 256 /* more than members: each abort but a timeout removes one */
+#define SEGMENT_VERSION 6u
+#define FATES 256 /* more than members: an abort removes one, or was late */
+#define VIEWS 64  /* how far back who is slow finds the view of its next call */
 #define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
 #define STEP_BITS 24
 #define STEP_LAST ((1ull << STEP_BITS) - 1)
@@ -62,7 +74,8 @@ enum mooi_reason {
     FATE_SHORT,
     FATE_LATE,
     FATE_CUT,  /* a connection broke, or could not be made; nobody died */
-    FATE_NO_WAY /* two members have no transport in common */
+    FATE_NO_WAY, /* two members have no transport in common */
+    FATE_FEW /* fewer than min_size members, for too long */
 };
 
 /* The counters of a member. Each holds seq << STEP_BITS | step, or (ACKED,
@@ -74,13 +87,15 @@ struct mooi_view {
     uint32_t epoch, size;
     uint64_t first_seq; /* every earlier sequence number has its fate */
     uint16_t slots[MOO_GROUP_MAX];
+    int32_t pids[MOO_GROUP_MAX]; /* by rank; a slot may be another's by now */
+    uint64_t ids[MOO_GROUP_MAX];
 };
 
 struct mooi_fate {
     _Atomic uint64_t word; /* seq << 24 | reason << 16 | rank */
     uint32_t epoch;        /* these are written before an abort's word */
     int32_t pid;
-    uint32_t witness; /* the rank that decided */
+    uint32_t witness; /* the rank that decided; FATE_FEW: how many there were */
 };
 
 enum { MEMBER_FREE, MEMBER_TAKEN };
@@ -111,7 +126,7 @@ struct mooi_post {
 
 /* What a member says it is about to do; all must say the same. */
 struct mooi_signature {
-    uint32_t kind, dtype, op, root, spans;
+    uint32_t kind, dtype, op, root, spans, part, parts;
     uint64_t bytes, output_bytes, layout;
     uint32_t admit, chunk; /* rank 0 decides these two for all */
 };
@@ -132,11 +147,13 @@ struct mooi_segment {
     uint32_t version, min_size;
     _Atomic uint64_t lock; /* 0, or start << 32 | pid of the owner */
     _Atomic uint32_t lock_bell;
-    _Atomic uint32_t epoch; /* views[epoch & 1] is current */
+    _Atomic uint32_t epoch; /* views[epoch % VIEWS] is current */
     _Atomic uint32_t joining; /* members outside the current view */
+    _Atomic uint32_t blocked; /* the last barrier failed: see `obstacle` */
     uint8_t key[MOOI_KEY_BYTES]; /* what connections between members prove */
     uint64_t joins;
-    struct mooi_view views[2];
+    moo_outcome obstacle; /* under the lock */
+    struct mooi_view views[VIEWS];
     struct mooi_fate fates[FATES];
     struct mooi_member members[MOO_GROUP_MAX];
     struct mooi_cell cells[MOO_GROUP_MAX];
@@ -168,10 +185,12 @@ struct moo_work {
     unsigned char *output; /* of the kinds whose output differs in length */
     mooi_reducer *reduce, *partial;
     size_t element;
-    struct mooi_signature signature;
+    struct mooi_signature signature; /* part: of the call, from 0 */
     /* where the operation stands; touched by the group's runner only */
     uint64_t seq; /* 0: not begun */
     bool entered; /* the algorithm has been called */
+    bool told; /* somebody left: all are to agree, and end as `lost` says */
+    moo_outcome lost;
     int stage;    /* of the iteration */
     uint64_t iteration, segments, chunk;
     double deadline;
@@ -218,6 +237,7 @@ struct moo_group {
     struct mooi_ring *ring; /* NULL until members are on several hosts */
     uint32_t rank, acked; /* acked: the epoch that all have acknowledged */
     uint64_t seq; /* of the last operation that ended */
+    bool formed;  /* has been in a view of enough members */
     double slice_end, looked, waited; /* looked: for deaths, last time */
     struct mooi_watch watch[MOO_GROUP_MAX];
     /* guarded by mutex */
@@ -229,8 +249,6 @@ struct moo_group {
     _Atomic bool closing; /* written under the mutex; ends every slice */
     pthread_t thread;
     moo_group_info info;
-    int32_t pids[MOO_GROUP_MAX]; /* by rank, of the view */
-    uint64_t ids[MOO_GROUP_MAX];
 };
 
 /*
@@ -346,19 +364,31 @@ struct mooi_view *mooi_current_view(struct mooi_segment *segment);
 int mooi_rank_in(const struct mooi_view *view, uint32_t slot);
 /* Segment locked. Whether the process that took the slot lives. */
 bool mooi_slot_alive(struct mooi_segment *segment, uint32_t slot);
+/* Segment locked. The view in which operation `seq` runs, or would have run.
+ * NULL: more than VIEWS views have followed it. */
+const struct mooi_view *mooi_view_at(struct mooi_segment *segment,
+                                     uint64_t seq);
 /* Segment locked. The next epoch: who is left, in the old order, then
- * newcomers if they are to be let in or nothing can run without them. */
+ * newcomers if they are to be let in or nothing can run without them. `bury`:
+ * without the dead; for when members are told, see membership.c. */
 void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
-                     bool admit);
-/* Take a slot. Fails without a trace. */
-moo_err mooi_enter(moo_group *group);
-/* Give the slot back. `midway`: in the middle of an operation. */
-void mooi_exit(moo_group *group, bool midway);
+                     bool admit, bool bury);
+/* A barrier ended so. Newcomers enter at barriers: if none succeeds, this is
+ * what keeps them out, and moo_group_obstacle tells them. */
+void mooi_note_barrier(moo_group *group, const moo_outcome *outcome);
 /* After a barrier that lets newcomers in. */
 void mooi_admit(moo_group *group, uint64_t seq);
+/* Segment locked. false: `seq` was decided before. The view that it runs in is
+ * the current one if it is open, as no epoch ends before all its operations
+ * are decided. */
+bool mooi_abort_locked(struct mooi_segment *segment, uint64_t seq,
+                       enum mooi_reason why, uint32_t rank, uint32_t witness);
 /* Decide the fate of operation `seq`, if it is open. */
 void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank);
+/* `seq`, which has not begun here, is late: abort it if there are too few
+ * members, which else it need not wait for any more. */
+void mooi_give_up(moo_group *group, uint64_t seq);
 /* An abort can be seen before the epoch that follows from it; after this
  * call that epoch can be seen, too. */
 void mooi_settle(moo_group *group);
@@ -371,14 +401,22 @@ static inline enum mooi_reason mooi_reason_of(uint64_t word)
     return (enum mooi_reason)((word >> 16) & 0xff);
 }
 
+/* ---- entry.c ---- */
+
+/* Take a slot. Fails without a trace. */
+moo_err mooi_enter(moo_group *group);
+/* Give the slot back. `midway`: in the middle of an operation. */
+void mooi_exit(moo_group *group, bool midway);
+
 /* ---- view.c ---- */
 
-/* Take over the current view, if it is another than the group's. ECLOSED:
- * this member is not in it. */
+/* Take over the view of the next operation, if it is another than the group's.
+ * MOOI_PENDING: this member is in none. */
 moo_err mooi_adopt(moo_group *group);
 /* Wait, within the slice, until this member is in a view of enough members.
- * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here. */
-moo_err mooi_wait_formed(moo_group *group, uint64_t seq);
+ * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here; as it
+ * is at `deadline`, if there are too few members then. */
+moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline);
 /* The rank of a member whose process is dead, or -1. */
 int mooi_find_dead(moo_group *group);
 /* Let go of what mooi_adopt opened to watch the members. */

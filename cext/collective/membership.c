@@ -15,15 +15,22 @@
  *   - a member leaves: the same, but the operation begins anew by itself;
  *   - an operation is late, or a connection breaks: aborted, and the new
  *     view has the same members;
+ *   - there are too few members for too long: aborted, likewise;
  *   - a barrier succeeds that rank 0 had marked: newcomers come in;
  *   - the group has fewer than min_size members, so that nothing can run:
  *     at once.
+ *
+ * What are the others told? Of a leave: the new epoch, which all see after the
+ * same call, and PeerLost if that call names a rank. Of a death: an error.
+ * Invariant: between two calls of a member that succeed, nobody is lost to a
+ * death in silence. A view loses its dead by an abort that every member is
+ * told, or while there are too few members, which is after such an abort and
+ * before the next success. A barrier that lets newcomers in, and a leave,
+ * keep the dead: the next operation finds them, and says so.
  */
 #include <sched.h>
-#include <string.h>
 
 #include "internal.h"
-#include "transport/handshake.h"
 
 static uint64_t owner_word(const moo_group *group)
 {
@@ -70,7 +77,19 @@ void mooi_segment_unlock(moo_group *group)
 
 struct mooi_view *mooi_current_view(struct mooi_segment *segment)
 {
-    return &segment->views[atomic_load(&segment->epoch) & 1];
+    return &segment->views[atomic_load(&segment->epoch) % VIEWS];
+}
+
+const struct mooi_view *mooi_view_at(struct mooi_segment *segment,
+                                     uint64_t seq)
+{
+    uint32_t epoch = atomic_load(&segment->epoch);
+    for (uint32_t back = 0; back < VIEWS && back <= epoch; back++) {
+        struct mooi_view *view = &segment->views[(epoch - back) % VIEWS];
+        if (view->first_seq <= seq)
+            return view;
+    }
+    return NULL;
 }
 
 int mooi_rank_in(const struct mooi_view *view, uint32_t slot)
@@ -104,52 +123,70 @@ static int next_newcomer(struct mooi_segment *segment, uint64_t after)
     return next;
 }
 
-static void append_alive(struct mooi_segment *segment, struct mooi_view *view,
-                         uint32_t slot)
+/* Who has left goes, and if `bury` who has died. */
+static void append(struct mooi_segment *segment, struct mooi_view *view,
+                   uint32_t slot, bool bury)
 {
-    if (mooi_slot_alive(segment, slot))
-        view->slots[view->size++] = (uint16_t)slot;
-    else
-        atomic_store(&segment->members[slot].state, MEMBER_FREE);
+    struct mooi_member *member = &segment->members[slot];
+    if (bury ? !mooi_slot_alive(segment, slot)
+             : atomic_load(&member->state) != MEMBER_TAKEN) {
+        atomic_store(&member->state, MEMBER_FREE);
+        return;
+    }
+    view->pids[view->size] = member->pid;
+    view->ids[view->size] = member->id;
+    view->slots[view->size++] = (uint16_t)slot;
 }
 
 void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
-                       bool admit)
+                     bool admit, bool bury)
 {
     struct mooi_view *old = mooi_current_view(segment);
     uint32_t epoch = atomic_load(&segment->epoch) + 1, waiting = 0;
-    struct mooi_view *view = &segment->views[epoch & 1];
+    struct mooi_view *view = &segment->views[epoch % VIEWS];
     int slot = -1;
 
     view->epoch = epoch;
     view->first_seq = first_seq;
     view->size = 0;
     for (uint32_t rank = 0; rank < old->size; rank++)
-        append_alive(segment, view, old->slots[rank]);
+        append(segment, view, old->slots[rank], bury);
     admit = admit || view->size < segment->min_size;
     for (uint64_t after = 0; (slot = next_newcomer(segment, after)) >= 0;) {
         after = segment->members[slot].join_no;
         if (admit)
-            append_alive(segment, view, (uint32_t)slot);
+            append(segment, view, (uint32_t)slot, true);
         else
             waiting++;
     }
+    if (admit)
+        atomic_store(&segment->blocked, 0); /* nobody is kept out any more */
     atomic_store(&segment->joining, waiting);
     atomic_store(&segment->epoch, epoch);
+}
+
+/* Lock held: `seq` was aborted. All are told why, but of a leave. */
+static void transition_after(struct mooi_segment *segment, uint64_t seq,
+                             enum mooi_reason why)
+{
+    mooi_transition(segment, seq + 1, false, why != FATE_LEFT);
 }
 
 /* Lock held, taken from a dead process. */
 static void repair(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
+    enum mooi_reason why = FATE_COMMITTED;
     uint64_t last = 0;
     for (int i = 0; i < FATES; i++) {
         uint64_t word = atomic_load(&segment->fates[i].word);
-        if (mooi_reason_of(word) != FATE_COMMITTED && word >> 24 > last)
-            last = word >> 24;
+        if (mooi_reason_of(word) == FATE_COMMITTED || word >> 24 <= last)
+            continue;
+        last = word >> 24;
+        why = mooi_reason_of(word);
     }
     if (last && last >= mooi_current_view(segment)->first_seq)
-        mooi_transition(segment, last + 1, false);
+        transition_after(segment, last, why);
 }
 
 /* ---- fates ---- */
@@ -181,10 +218,8 @@ bool mooi_commit(moo_group *group, uint64_t seq)
     return mooi_reason_of(word) == FATE_COMMITTED;
 }
 
-/* Lock held. The view that `seq` runs in is the current one, because seq is
- * open: no epoch ends before all its operations are decided. */
-static bool abort_locked(struct mooi_segment *segment, uint64_t seq,
-                         enum mooi_reason why, uint32_t rank, uint32_t witness)
+bool mooi_abort_locked(struct mooi_segment *segment, uint64_t seq,
+                       enum mooi_reason why, uint32_t rank, uint32_t witness)
 {
     struct mooi_fate *fate = &segment->fates[seq % FATES];
     struct mooi_view *view = mooi_current_view(segment);
@@ -195,7 +230,7 @@ static bool abort_locked(struct mooi_segment *segment, uint64_t seq,
     fate->witness = witness;
     if (!decide(segment, seq, why, rank))
         return false;
-    mooi_transition(segment, seq + 1, false);
+    transition_after(segment, seq, why);
     return true;
 }
 
@@ -203,132 +238,48 @@ void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank)
 {
     mooi_segment_lock(group);
-    abort_locked(group->segment, seq, why, rank, group->rank);
+    mooi_abort_locked(group->segment, seq, why, rank, group->rank);
     mooi_segment_unlock(group);
     mooi_ring_all(group->segment);
+}
+
+void mooi_give_up(moo_group *group, uint64_t seq)
+{
+    struct mooi_segment *segment = group->segment;
+    mooi_segment_lock(group);
+    struct mooi_view *view = mooi_current_view(segment);
+    int rank = mooi_rank_in(view, group->slot);
+    if (rank >= 0 && view->size < segment->min_size)
+        mooi_abort_locked(segment, seq, FATE_FEW, (uint32_t)rank, view->size);
+    mooi_segment_unlock(group);
+    mooi_ring_all(segment);
 }
 
 void mooi_admit(moo_group *group, uint64_t seq)
 {
     mooi_segment_lock(group);
     if (mooi_current_view(group->segment)->first_seq <= seq)
-        mooi_transition(group->segment, seq + 1, true);
+        mooi_transition(group->segment, seq + 1, true, false);
     mooi_segment_unlock(group);
     mooi_ring_all(group->segment);
+}
+
+/* All members end a barrier alike, and none begins the next before all have
+ * ended this one, so what they write here is in order. */
+void mooi_note_barrier(moo_group *group, const moo_outcome *outcome)
+{
+    struct mooi_segment *segment = group->segment;
+    bool failed = outcome->status != MOO_OK;
+    if (!failed && !atomic_load(&segment->blocked))
+        return;
+    mooi_segment_lock(group);
+    segment->obstacle = *outcome;
+    atomic_store(&segment->blocked, failed);
+    mooi_segment_unlock(group);
 }
 
 void mooi_settle(moo_group *group)
 {
     mooi_segment_lock(group);
     mooi_segment_unlock(group);
-}
-
-/* ---- coming and going ---- */
-
-/* Lock held. */
-static moo_err check_segment(moo_group *group)
-{
-    struct mooi_segment *segment = group->segment;
-    if (!segment->magic) {
-        if (mooi_random(segment->key, sizeof segment->key))
-            return MOO_ESYS;
-        segment->version = SEGMENT_VERSION;
-        segment->magic = SEGMENT_MAGIC;
-    }
-    if (segment->magic != SEGMENT_MAGIC)
-        return MOO_EINVAL;
-    if (segment->version != SEGMENT_VERSION)
-        return MOO_EVERSION;
-    if (segment->min_size == group->min_size)
-        return MOO_OK;
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (mooi_slot_alive(segment, slot))
-            return MOO_EINVAL;
-    segment->min_size = group->min_size; /* nobody is here: a new group */
-    return MOO_OK;
-}
-
-/* Lock held. A slot that nobody holds, or whose newcomer has died. */
-static int find_slot(struct mooi_segment *segment)
-{
-    struct mooi_view *view = mooi_current_view(segment);
-    for (int slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (mooi_rank_in(view, (uint32_t)slot) < 0 &&
-            !mooi_slot_alive(segment, (uint32_t)slot))
-            return slot;
-    return -1;
-}
-
-/* Lock held. */
-static moo_err take_slot(moo_group *group)
-{
-    struct mooi_segment *segment = group->segment;
-    struct mooi_view *view = mooi_current_view(segment);
-    int slot = find_slot(segment);
-    if (slot < 0)
-        return MOO_ENOMEM;
-    struct mooi_member *member = &segment->members[slot];
-    atomic_store(&member->state, MEMBER_FREE);
-    member->pid = group->pid;
-    member->start = group->start;
-    member->id = group->id;
-    member->join_no = ++segment->joins;
-    member->transports = group->transports;
-    member->checks = group->checks;
-    member->stripes = group->stripes;
-    memcpy(member->host, group->host, sizeof member->host);
-    atomic_store(&segment->cells[slot].waiting, 0);
-    atomic_store(&member->state, MEMBER_TAKEN);
-    group->slot = (uint32_t)slot;
-    if (view->size < segment->min_size)
-        mooi_transition(segment, view->first_seq ? view->first_seq : 1, true);
-    else
-        atomic_fetch_add(&segment->joining, 1);
-    return MOO_OK;
-}
-
-moo_err mooi_enter(moo_group *group)
-{
-    mooi_segment_lock(group);
-    moo_err err = check_segment(group);
-    if (!err)
-        err = take_slot(group);
-    mooi_segment_unlock(group);
-    mooi_ring_all(group->segment);
-    return err;
-}
-
-/* Lock held. Others may still be inside the operation that this member is
- * in the middle of, and may even be able to finish it. */
-static void exit_running(moo_group *group, uint32_t rank, bool midway)
-{
-    struct mooi_segment *segment = group->segment;
-    struct mooi_view *view = mooi_current_view(segment);
-    uint64_t seq = group->seq + 1;
-    bool enough = view->size - 1 >= segment->min_size;
-    if (seq < view->first_seq) {
-        seq = view->first_seq;
-        midway = false;
-    }
-    enum mooi_reason why = enough && !midway ? FATE_LEFT : FATE_SHORT;
-    if (!abort_locked(segment, seq, why, rank, rank))
-        abort_locked(segment, seq + 1, enough ? FATE_LEFT : FATE_SHORT, rank,
-                     rank);
-}
-
-void mooi_exit(moo_group *group, bool midway)
-{
-    struct mooi_segment *segment = group->segment;
-    mooi_segment_lock(group);
-    struct mooi_view *view = mooi_current_view(segment);
-    int rank = mooi_rank_in(view, group->slot);
-    atomic_store(&segment->members[group->slot].state, MEMBER_FREE);
-    if (rank < 0)
-        atomic_fetch_sub(&segment->joining, 1);
-    else if (view->size < segment->min_size)
-        mooi_transition(segment, view->first_seq, true);
-    else
-        exit_running(group, (uint32_t)rank, midway);
-    mooi_segment_unlock(group);
-    mooi_ring_all(segment);
 }

@@ -8,8 +8,11 @@
  * which says that it was posted, and mooi_agree compares.
  *
  * If a member left before it began this operation, nobody can have got
- * anything out of it, so allreduce and barrier simply begin again without it.
- * For the others a rank means something to the caller, who has to be told.
+ * anything out of it, so all begin again without it. Allreduce and barrier
+ * simply do so. For the others a rank means something to the caller, who has
+ * to be told: they begin again in order to agree, and end as lost. (Ending
+ * them at once would put a member that had called one of these one number
+ * behind a member that had called an allreduce.)
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,22 +48,12 @@ static void post(moo_group *group, moo_work *work)
     work->stage = 0;
 }
 
-static moo_err too_few(moo_group *group, moo_work *work)
-{
-    snprintf(work->outcome.text, sizeof work->outcome.text,
-             "the group has %u of the %u members that it needs",
-             (unsigned)group->view.size, (unsigned)group->min_size);
-    return MOO_ETIMEOUT;
-}
-
 static moo_err begin(moo_group *group, moo_work *work)
 {
     work->seq = group->seq + 1;
     if (!work->deadline)
         work->deadline = mooi_now() + group->timeout;
-    moo_err err = mooi_wait_formed(group, work->seq);
-    if (err == MOOI_PENDING && mooi_now() >= work->deadline)
-        return too_few(group, work);
+    moo_err err = mooi_wait_formed(group, work->seq, work->deadline);
     if (!err)
         err = acknowledge(group, work);
     if (!err)
@@ -73,6 +66,10 @@ static moo_err begin(moo_group *group, moo_work *work)
 static void describe(const struct mooi_signature *signature, char *text,
                      size_t room)
 {
+    char part[32] = "";
+    if (signature->parts > 1)
+        snprintf(part, sizeof part, ", type %u of %u",
+                 (unsigned)signature->part + 1, (unsigned)signature->parts);
     switch (signature->kind) {
     case MOO_GROUP_BARRIER:
         snprintf(text, room, "barrier");
@@ -83,13 +80,14 @@ static void describe(const struct mooi_signature *signature, char *text,
                  signature->bytes);
         return;
     default:
-        snprintf(text, room, "%s of %u %s tensors, %" PRIu64 " bytes, %s",
+        snprintf(text, room, "%s of %u %s tensors, %" PRIu64 " bytes, %s%s",
                  kind_names[signature->kind], signature->spans,
                  mooi_dtype_name((moo_dtype)signature->dtype),
                  signature->bytes,
                  signature->kind == MOO_GROUP_ALL_GATHER
                      ? "in rank order"
-                     : mooi_reduction_name((moo_reduction)signature->op));
+                     : mooi_reduction_name((moo_reduction)signature->op),
+                 part);
     }
 }
 
@@ -99,21 +97,22 @@ static bool same(const struct mooi_signature *a,
     return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
            a->root == b->root && a->spans == b->spans &&
            a->bytes == b->bytes && a->output_bytes == b->output_bytes &&
-           a->layout == b->layout;
+           a->layout == b->layout && a->part == b->part &&
+           a->parts == b->parts;
 }
 
 static moo_err disagree(moo_work *work, uint32_t rank,
                         const struct mooi_signature *first,
                         const struct mooi_signature *other)
 {
-    char a[96], b[96];
+    char a[92], b[92];
     describe(first, a, sizeof a);
     describe(other, b, sizeof b);
     bool shapes = !strcmp(a, b);
     work->outcome.rank = rank;
     snprintf(work->outcome.text, sizeof work->outcome.text,
              "rank 0 called %s; rank %u called %s%s", a, (unsigned)rank, b,
-             shapes ? ", but with other shapes" : "");
+             shapes ? ", but with other shapes or types" : "");
     return (moo_err)MOO_EMISMATCH;
 }
 
@@ -146,17 +145,18 @@ moo_err mooi_conclude(moo_group *group, moo_work *work)
 
 /* ---- the end ---- */
 
-static bool begins_again(moo_work *work, enum mooi_reason why)
+static bool names_a_rank(const moo_work *work)
 {
-    return why == FATE_LEFT && (work->kind == MOO_GROUP_ALLREDUCE ||
-                                work->kind == MOO_GROUP_BARRIER);
+    return work->kind != MOO_GROUP_ALLREDUCE &&
+           work->kind != MOO_GROUP_BARRIER;
 }
 
 static void blame(moo_group *group, moo_work *work, uint64_t word)
 {
     enum mooi_reason why = mooi_reason_of(word);
     struct mooi_fate *fate = &group->segment->fates[work->seq % FATES];
-    work->outcome.status = why == FATE_LATE     ? MOO_ETIMEOUT
+    bool late = why == FATE_LATE || why == FATE_FEW;
+    work->outcome.status = late                 ? MOO_ETIMEOUT
                            : why == FATE_NO_WAY ? MOO_EUNREACHABLE
                                                 : MOO_EPEER;
     work->outcome.left = why == FATE_LEFT || why == FATE_SHORT;
@@ -170,6 +170,10 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
                        "where it was told to"
                      : "the connection between rank %u and rank %u failed",
                  (unsigned)fate->witness, (unsigned)work->outcome.rank);
+    if (why == FATE_FEW)
+        snprintf(work->outcome.text, sizeof work->outcome.text,
+                 "the group has %u of the %u members that it needs",
+                 (unsigned)fate->witness, (unsigned)group->min_size);
     if (why == FATE_NO_WAY)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "no transport that is allowed leads from rank %u to rank %u",
@@ -194,12 +198,29 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && begins_again(work, mooi_reason_of(word)))
+    if (err == MOO_EPEER && mooi_reason_of(word) == FATE_LEFT) {
+        if (names_a_rank(work) && !work->told) {
+            work->told = true;
+            work->lost = work->outcome;
+        }
         return false;
+    }
+    if (!err && work->told)
+        work->outcome = work->lost;
+    if (work->kind == MOO_GROUP_BARRIER)
+        mooi_note_barrier(group, &work->outcome);
     if (!err && work->kind == MOO_GROUP_BARRIER && work->signature.admit)
         mooi_admit(group, work->seq);
     mooi_adopt(group);
     return true;
+}
+
+/* All have been told that somebody left. See that they made the same call. */
+static moo_err agree_only(moo_group *group, moo_work *work)
+{
+    mooi_publish(group, PUT, mooi_base_of(work));
+    moo_err err = mooi_agree(group, work);
+    return err ? err : mooi_conclude(group, work);
 }
 
 moo_err mooi_operation_run(moo_group *group, moo_work *work)
@@ -207,7 +228,8 @@ moo_err mooi_operation_run(moo_group *group, moo_work *work)
     for (;;) {
         moo_err err = work->entered ? MOO_OK : begin(group, work);
         if (!err)
-            err = group->algorithms->run[work->kind](group, work);
+            err = work->told ? agree_only(group, work)
+                             : group->algorithms->run[work->kind](group, work);
         if (err == MOOI_PENDING)
             return err;
         if (end(group, work, err))

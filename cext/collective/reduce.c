@@ -31,9 +31,34 @@
 #define MULTIPLY(a, b) ((a) * (b))
 #define LESSER(a, b) ((b) < (a) ? (b) : (a))
 #define GREATER(a, b) ((b) > (a) ? (b) : (a))
-/* A NaN on any rank is a NaN in the result, wherever it stands. */
-#define LESSER_NAN(a, b) ((a) != (a) || (a) < (b) ? (a) : (b))
-#define GREATER_NAN(a, b) ((a) != (a) || (a) > (b) ? (a) : (b))
+
+/* minimum and maximum of IEEE 754-2019: a NaN on any rank is a NaN in the
+ * result, and -0 is less than +0. So the order of the operands, which is
+ * another between hosts, makes no difference. Equal numbers have equal bits
+ * but for the sign of zero, which is what `or` and `and` decide. */
+#define DEFINE_EXTREMA(N, T, BITS) \
+    static inline T N##_with_bits(T a, T b, int either) \
+    { \
+        BITS x, y; \
+        memcpy(&x, &a, sizeof x); \
+        memcpy(&y, &b, sizeof y); \
+        x = either ? x | y : x & y; \
+        memcpy(&a, &x, sizeof a); \
+        return a; \
+    } \
+    static inline T N##_lesser(T a, T b) \
+    { \
+        T other = a != a || a < b ? a : b; \
+        return a == b ? N##_with_bits(a, b, 1) : other; \
+    } \
+    static inline T N##_greater(T a, T b) \
+    { \
+        T other = a != a || a > b ? a : b; \
+        return a == b ? N##_with_bits(a, b, 0) : other; \
+    }
+
+DEFINE_EXTREMA(f32, float, uint32_t)
+DEFINE_EXTREMA(f64, double, uint64_t)
 
 /* Two sources at a time where there are two, then one after the other. */
 #define DEFINE(NAME, T, OP, FINISH) \
@@ -69,8 +94,8 @@
 #define DEFINE_FLOAT(N, T) \
     DEFINE(N##_sum, T, ADD, AS_IS) \
     DEFINE(N##_mean, T, ADD, OVER) \
-    DEFINE(N##_min, T, LESSER_NAN, AS_IS) \
-    DEFINE(N##_max, T, GREATER_NAN, AS_IS) \
+    DEFINE(N##_min, T, N##_lesser, AS_IS) \
+    DEFINE(N##_max, T, N##_greater, AS_IS) \
     DEFINE(N##_product, T, MULTIPLY, AS_IS)
 
 /* Sums and products of signed integers wrap like numpy's: unsigned inside. */
@@ -179,12 +204,12 @@ static inline uint16_t to_f16(float value)
 #define DEFINE_HALF(N, FROM, TO) \
     DEFINE_HALF_OP(N##_sum, uint16_t, FROM, TO, ADD, AS_IS) \
     DEFINE_HALF_OP(N##_mean, uint16_t, FROM, TO, ADD, OVER) \
-    DEFINE_HALF_OP(N##_min, uint16_t, FROM, TO, LESSER_NAN, AS_IS) \
-    DEFINE_HALF_OP(N##_max, uint16_t, FROM, TO, GREATER_NAN, AS_IS) \
+    DEFINE_HALF_OP(N##_min, uint16_t, FROM, TO, f32_lesser, AS_IS) \
+    DEFINE_HALF_OP(N##_max, uint16_t, FROM, TO, f32_greater, AS_IS) \
     DEFINE_HALF_OP(N##_product, uint16_t, FROM, TO, MULTIPLY, AS_IS) \
     DEFINE_HALF_OP(N##_partial_sum, float, FROM, FLOAT, ADD, AS_IS) \
-    DEFINE_HALF_OP(N##_partial_min, float, FROM, FLOAT, LESSER_NAN, AS_IS) \
-    DEFINE_HALF_OP(N##_partial_max, float, FROM, FLOAT, GREATER_NAN, AS_IS) \
+    DEFINE_HALF_OP(N##_partial_min, float, FROM, FLOAT, f32_lesser, AS_IS) \
+    DEFINE_HALF_OP(N##_partial_max, float, FROM, FLOAT, f32_greater, AS_IS) \
     DEFINE_HALF_OP(N##_partial_product, float, FROM, FLOAT, MULTIPLY, AS_IS) \
     DEFINE_CONVERSION(N, FROM, TO)
 

@@ -2,8 +2,10 @@
 /*
  * view.c: a member's own copy of the view, and its watch over the others.
  *
- * Between two operations a member takes over the current view; within one it
- * looks only at its copy, so that what others change cannot pull it away.
+ * Between two operations a member takes over the view of the next one; within
+ * one it looks only at its copy, so that what others change cannot pull it
+ * away. The current view may be a later one already: then the next operation
+ * has been aborted, and nothing ever runs in the view that is taken over.
  */
 #include <unistd.h>
 
@@ -43,18 +45,23 @@ moo_err mooi_adopt(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
     struct mooi_member members[MOO_GROUP_MAX];
+    struct mooi_view view = {0};
     if (atomic_load(&segment->epoch) == group->view.epoch)
         return MOO_OK;
     mooi_segment_lock(group);
-    struct mooi_view view = *mooi_current_view(segment);
+    const struct mooi_view *next =
+        group->formed ? mooi_view_at(segment, group->seq + 1)
+                      : mooi_current_view(segment);
+    if (next && next->epoch > group->view.epoch)
+        view = *next;
     for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
         members[slot] = segment->members[slot];
     mooi_segment_unlock(group);
     int rank = mooi_rank_in(&view, group->slot);
     if (rank < 0)
-        return MOOI_PENDING;
+        return group->view.epoch ? MOO_OK : MOOI_PENDING;
 
-    if (!group->view.epoch) /* a newcomer: all before is not its business */
+    if (!group->formed) /* a newcomer: all before is not its business */
         group->seq = view.first_seq - 1;
     pthread_mutex_lock(&group->mutex);
     group->view = view;
@@ -65,10 +72,6 @@ moo_err mooi_adopt(moo_group *group)
     group->info.rank = group->rank;
     group->info.size = view.size;
     group->info.epoch = view.epoch;
-    for (uint32_t i = 0; i < view.size; i++) {
-        group->pids[i] = members[view.slots[i]].pid;
-        group->ids[i] = members[view.slots[i]].id;
-    }
     pthread_mutex_unlock(&group->mutex);
     watch_members(group, members);
     mooi_tune(group);
@@ -104,13 +107,13 @@ static void reform_idle(moo_group *group)
     }
     bool change = view->size < segment->min_size && alive < view->size;
     if (change || alive == 0)
-        mooi_transition(segment, first, true);
+        mooi_transition(segment, first, true, true);
     mooi_segment_unlock(group);
     if (change || alive == 0)
         mooi_ring_all(segment);
 }
 
-moo_err mooi_wait_formed(moo_group *group, uint64_t seq)
+moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
 {
     struct mooi_cell *cell = &group->segment->cells[group->slot];
     uint64_t word;
@@ -119,9 +122,15 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq)
         moo_err err = mooi_adopt(group);
         if (seq && mooi_fate(group, seq, &word)) /* before the size: a view */
             return MOO_EPEER; /* too small may be what followed from it */
-        if (!err && group->view.size >= group->min_size)
+        if (!err && group->view.size >= group->min_size) {
+            group->formed = true;
             return MOO_OK;
-        double left = group->slice_end - mooi_now();
+        }
+        double now = mooi_now(), left = group->slice_end - now;
+        if (seq && now >= deadline) {
+            mooi_give_up(group, seq); /* which leaves no reason to wait */
+            continue;
+        }
         if (left <= 0 || group->closing ||
             !mooi_futex_wait(&cell->bell, bell, left < POLL_S ? left : POLL_S))
             return MOOI_PENDING;

@@ -40,18 +40,34 @@ static void free_work(moo_work *work)
 }
 
 /* Mutex held. */
-static void complete(moo_group *group, moo_work *work)
+static void remove_first(moo_group *group)
 {
+    moo_work *work = group->head;
     group->head = work->next;
     group->info.pending--;
-    group->info.operations++;
-    group->info.bytes += work->spans.bytes;
-    group->info.failures += work->outcome.status != MOO_OK;
     work->done = true;
     if (!work->orphan)
         return;
     free_work(work);
     group->holds--; /* never the last: the group itself is one */
+}
+
+/* Mutex held. Invariant: of a call that failed nothing more is begun, on no
+ * member. The parts that are left end like it and take no sequence numbers, so
+ * that all members' next calls have the same number, however many parts each
+ * of them meant this call to have. */
+static void complete(moo_group *group, moo_work *work)
+{
+    const moo_outcome outcome = work->outcome;
+    uint32_t left = work->signature.parts - 1 - work->signature.part;
+    group->info.operations++;
+    group->info.bytes += work->spans.bytes;
+    group->info.failures += outcome.status != MOO_OK;
+    remove_first(group);
+    for (; outcome.status && left; left--) {
+        group->head->outcome = outcome;
+        remove_first(group);
+    }
 }
 
 /* Mutex held, nobody runs, the queue is not empty. Lets go of the mutex. */
@@ -122,7 +138,7 @@ moo_err moo_group_ready(moo_group *group, double seconds)
     group->running = true;
     pthread_mutex_unlock(&group->mutex);
     group->slice_end = slice_end;
-    moo_err err = mooi_wait_formed(group, 0);
+    moo_err err = mooi_wait_formed(group, 0, 0);
     pthread_mutex_lock(&group->mutex);
     group->running = false;
     pthread_cond_broadcast(&group->changed);
@@ -187,30 +203,60 @@ static moo_err new_work(const moo_request *request, moo_work **out)
     return MOO_OK;
 }
 
-moo_err moo_group_submit(moo_group *group, const moo_request *request,
-                         moo_work **out)
+static void free_call(moo_work *first)
 {
-    moo_work *work;
+    for (moo_work *next; first; first = next) {
+        next = first->next;
+        free_work(first);
+    }
+}
+
+/* The works of a call, linked. Only the last one is the caller's: it is done
+ * when all are, and its outcome is the call's. */
+static moo_err new_call(moo_group *group, const moo_request *requests,
+                        uint32_t parts, moo_work **first, moo_work **last)
+{
+    moo_work **link = first, *work = NULL;
+    moo_err err = parts ? MOO_OK : MOO_EINVAL;
+    *first = NULL;
+    for (uint32_t part = 0; !err && part < parts; part++) {
+        if ((err = check(&requests[part])) ||
+            (err = new_work(&requests[part], &work)))
+            break;
+        work->group = group;
+        work->signature.part = part;
+        work->signature.parts = parts;
+        work->orphan = part + 1 < parts;
+        *link = work;
+        link = &work->next;
+    }
+    if (err)
+        free_call(*first);
+    *last = work;
+    return err;
+}
+
+moo_err moo_group_submit(moo_group *group, const moo_request *requests,
+                         uint32_t parts, moo_work **out)
+{
+    moo_work *first, *last;
     if (getpid() != group->pid)
         return MOO_EFORK;
-    moo_err err = check(request);
-    if (!err)
-        err = new_work(request, &work);
+    moo_err err = new_call(group, requests, parts, &first, &last);
     if (err)
         return err;
-    work->group = group;
     pthread_mutex_lock(&group->mutex);
-    group->holds++;
     if (group->head)
-        group->tail->next = work;
+        group->tail->next = first;
     else
-        group->head = work;
-    group->tail = work;
-    group->info.pending++;
+        group->head = first;
+    group->tail = last;
+    group->holds += parts;
+    group->info.pending += parts;
     if (group->threaded)
         pthread_cond_broadcast(&group->changed);
     pthread_mutex_unlock(&group->mutex);
-    *out = work;
+    *out = last;
     return MOO_OK;
 }
 

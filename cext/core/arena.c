@@ -25,6 +25,7 @@ void mooi_arena_init(struct mooi_arena *arena, uint64_t limit)
 {
     memset(arena, 0, sizeof *arena);
     arena->limit = limit & ~(uint64_t)(mooi_page() - 1);
+    arena->forks.child_end = -1;
 }
 
 size_t mooi_block_offset(const struct mooi_block *block)
@@ -68,6 +69,7 @@ static void bin_insert(struct mooi_arena *arena, struct mooi_block *block)
 {
     struct mooi_block **head = &arena->bin[bin_of(block->pages)];
 
+    arena->slab[block->slab].warm_pages += block->warm;
     block->previous = NULL;
     block->next = *head;
     if (*head)
@@ -78,6 +80,7 @@ static void bin_insert(struct mooi_arena *arena, struct mooi_block *block)
 
 static void bin_remove(struct mooi_arena *arena, struct mooi_block *block)
 {
+    arena->slab[block->slab].warm_pages -= block->warm;
     if (block->previous)
         block->previous->next = block->next;
     else
@@ -114,16 +117,20 @@ static struct mooi_block *best_fit(struct mooi_arena *arena, uint32_t pages)
     return NULL;
 }
 
-/* Twice the last slab, or what is asked for if that is more, within the limit;
- * 0 if even what is asked for does not fit. */
+/* Twice the last slab, or what is asked for if that is more, within the limit.
+ * Where what is asked for does not fit beside the other slabs: as much as the
+ * limit, so that this slab can hold whatever may be asked for later. 0: there
+ * are too many slabs. */
 static uint64_t next_slab_bytes(const struct mooi_arena *arena, uint64_t need)
 {
     uint64_t room = arena->limit - arena->reserved;
     uint64_t bytes = arena->slabs ? 2 * arena->slab[arena->slabs - 1].bytes
                                   : FIRST_SLAB_BYTES;
 
-    if (need > room || arena->slabs == MOOI_MAX_SLABS)
+    if (arena->slabs == MOOI_MAX_SLABS)
         return 0;
+    if (arena->reserved > arena->limit || need > room)
+        return arena->limit;
     if (bytes < need)
         bytes = need;
     return bytes < room ? bytes : room;
@@ -141,6 +148,10 @@ static moo_err grow(struct mooi_arena *arena, uint32_t pages)
     if (!run)
         return MOO_ENOMEM;
     err = mooi_slab_open(&arena->slab[arena->slabs], bytes);
+    if (err != MOO_OK) { /* as many addresses may be too many */
+        bytes = (uint64_t)pages * mooi_page();
+        err = mooi_slab_open(&arena->slab[arena->slabs], bytes);
+    }
     if (err != MOO_OK) {
         free(run);
         return err;
@@ -167,8 +178,40 @@ static void split(struct mooi_arena *arena, struct mooi_block *run,
     tail->slab = run->slab;
     tail->page = run->page + pages;
     tail->pages = run->pages - pages;
+    tail->warm = run->warm > pages ? run->warm - pages : 0;
     run->pages = pages;
+    run->warm -= tail->warm;
     bin_insert(arena, tail);
+}
+
+/* Pages that hold memory, or may. */
+static uint64_t held_pages(const struct mooi_arena *arena)
+{
+    uint64_t pages = 0;
+
+    for (uint32_t i = 0; i < arena->slabs; i++) {
+        const struct mooi_slab *slab = &arena->slab[i];
+        pages += slab->pinned ? slab->bytes / mooi_page()
+                              : slab->used_pages + slab->warm_pages;
+    }
+    return pages;
+}
+
+/* See that the limit holds when `pages` of a free run come into use; 0: it
+ * cannot, for what is in use. */
+static int make_room(struct mooi_arena *arena, const struct mooi_block *run,
+                     uint32_t pages)
+{
+    uint64_t limit = arena->limit / mooi_page();
+    int pinned = arena->slab[run->slab].pinned;
+
+    if (arena->reserved <= arena->limit || pinned)
+        return 1;
+    if (held_pages(arena) + pages - (run->warm < pages ? run->warm : pages) >
+        limit)
+        mooi_arena_chill(arena);
+    return held_pages(arena) + pages -
+               (run->warm < pages ? run->warm : pages) <= limit;
 }
 
 moo_err mooi_block_alloc(struct mooi_arena *arena, size_t bytes,
@@ -181,6 +224,8 @@ moo_err mooi_block_alloc(struct mooi_arena *arena, size_t bytes,
         return MOO_EINVAL;
     if (bytes > arena->limit || pages > UINT32_MAX)
         return MOO_ENOMEM;
+    if (arena->used + pages * mooi_page() > arena->limit)
+        return MOO_ENOMEM;
     run = best_fit(arena, (uint32_t)pages);
     if (!run) {
         moo_err err = grow(arena, (uint32_t)pages);
@@ -188,11 +233,15 @@ moo_err mooi_block_alloc(struct mooi_arena *arena, size_t bytes,
             return err;
         run = best_fit(arena, (uint32_t)pages);
     }
+    if (!make_room(arena, run, (uint32_t)pages))
+        return MOO_ENOMEM;
     bin_remove(arena, run);
     split(arena, run, (uint32_t)pages);
     mark(arena, run, run);
     run->holds = 1;
+    run->warm = 0;
     run->user = run->sent = run->moved = run->gone = run->ticket = 0;
+    run->born = arena->forks.made;
     arena->slab[run->slab].used_pages += run->pages;
     arena->slab[run->slab].touched = 1;
     arena->used += mooi_block_bytes(run);
@@ -214,6 +263,8 @@ static struct mooi_block *join(struct mooi_arena *arena,
 {
     mark(arena, left, NULL);
     mark(arena, right, NULL);
+    if (right->warm)
+        left->warm = left->pages + right->warm;
     left->pages += right->pages;
     free(right);
     return left;
@@ -239,13 +290,22 @@ static struct mooi_block *merge(struct mooi_arena *arena,
     return run;
 }
 
-void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block)
+/* The last hold of a block that a fork sees becomes the fork's. */
+static int keep(struct mooi_arena *arena, struct mooi_block *block)
+{
+    if (!mooi_forks_see(&arena->forks, block->born, arena->forks.made))
+        return 0;
+    block->dropped = arena->forks.made;
+    block->next = arena->kept;
+    arena->kept = block;
+    arena->kept_bytes += mooi_block_bytes(block);
+    return 1;
+}
+
+static void free_block(struct mooi_arena *arena, struct mooi_block *block)
 {
     struct mooi_slab *slab = &arena->slab[block->slab];
 
-    assert(block->holds);
-    if (--block->holds)
-        return;
     if (block->sent) /* private copies that its user made */
         madvise(slab->user + mooi_block_offset(block), mooi_block_bytes(block),
                 MADV_DONTNEED);
@@ -254,7 +314,37 @@ void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block)
     slab->used_pages -= block->pages;
     if (!slab->used_pages)
         slab->idle_since_ns = mooi_now_ns();
+    block->warm = block->pages;
     bin_insert(arena, merge(arena, block));
+}
+
+void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block)
+{
+    assert(block->holds);
+    if (block->holds == 1 && keep(arena, block))
+        return;
+    if (!--block->holds)
+        free_block(arena, block);
+}
+
+void mooi_arena_settle(struct mooi_arena *arena)
+{
+    struct mooi_block *kept = arena->kept;
+
+    arena->kept = NULL;
+    while (kept) {
+        struct mooi_block *block = kept;
+        kept = block->next;
+        block->next = NULL;
+        if (mooi_forks_see(&arena->forks, block->born, block->dropped)) {
+            block->next = arena->kept;
+            arena->kept = block;
+            continue;
+        }
+        arena->kept_bytes -= mooi_block_bytes(block);
+        block->holds = 0;
+        free_block(arena, block);
+    }
 }
 
 struct mooi_block *mooi_block_at(struct mooi_arena *arena, uint32_t slab,

@@ -14,6 +14,14 @@
  * remaps its pages of `user` private, so that later writes of its owner no
  * longer reach the receivers.
  *
+ * The limit is one of memory, not of addresses: at every time the pages in use,
+ * the free ones that may hold memory (the *warm* ones) and all those of slabs
+ * that are pinned are at most `limit`. While the slabs together are smaller
+ * that follows by itself, and free memory stays warm. When a run is wanted that
+ * no slab has, slabs are opened beyond the limit, and free runs give their
+ * memory back when it is needed elsewhere. So an allocation that fits beside
+ * what is in use succeeds, whatever was allocated before.
+ *
  * Not locked: the plane's lock is held around every call.
  */
 #ifndef MOOI_ARENA_H
@@ -22,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/forks.h"
 #include "mooactor.h"
 
 #define MOOI_MAX_SLABS 64
@@ -32,11 +41,13 @@ struct mooi_block {
     uint32_t slab;
     uint32_t holds; /* users here plus leases; 0: free */
     uint32_t page, pages;
+    uint32_t warm; /* free: so many of its first pages may hold memory */
     uint8_t user;   /* handed out by moo_empty */
     uint8_t sent;   /* its user pages are mapped private */
     uint8_t moved;  /* to be given away with the next export */
     uint8_t gone;   /* was given away */
     uint8_t ticket; /* of moo_ticket */
+    uint64_t born, dropped; /* see forks.h */
 };
 
 struct mooi_slab {
@@ -46,7 +57,7 @@ struct mooi_slab {
     char *user;                 /* NULL until needed */
     struct mooi_block **map;    /* by page: first and last page of each run */
     uint64_t *privates;         /* by page: private in `user` */
-    uint64_t used_pages;
+    uint64_t used_pages, warm_pages; /* of blocks; of free runs */
     uint64_t idle_since_ns;     /* when it became wholly free */
     int touched;                /* holds memory, so worth handing back */
     int pinned;                 /* a device knows its pages: keep them */
@@ -57,6 +68,9 @@ struct mooi_arena {
     uint32_t slabs;
     struct mooi_slab slab[MOOI_MAX_SLABS];
     struct mooi_block *bin[MOOI_BINS]; /* by log2 of pages */
+    struct mooi_forks forks;
+    struct mooi_block *kept; /* for forks: dropped, with one hold each */
+    uint64_t kept_bytes;
 };
 
 void mooi_arena_init(struct mooi_arena *arena, uint64_t limit);
@@ -68,8 +82,11 @@ moo_err mooi_block_alloc(struct mooi_arena *arena, size_t bytes,
 
 void mooi_block_hold(struct mooi_block *block);
 
-/* Let go; the last one frees the block. */
+/* Let go; the last one frees the block, unless a fork sees it. */
 void mooi_block_rele(struct mooi_arena *arena, struct mooi_block *block);
+
+/* Free what was kept for forks that have ended. */
+void mooi_arena_settle(struct mooi_arena *arena);
 
 /* The held block that contains byte `offset` of a slab, or NULL. */
 struct mooi_block *mooi_block_at(struct mooi_arena *arena, uint32_t slab,
@@ -100,6 +117,9 @@ moo_err mooi_block_seal(struct mooi_arena *arena, struct mooi_block *block);
 /* Give the memory of slabs that were wholly free for `idle_ns` back to the
  * system. Returns the nanoseconds until the next one is due, or UINT64_MAX. */
 uint64_t mooi_arena_trim(struct mooi_arena *arena, uint64_t idle_ns);
+
+/* Give the memory of all free runs back, but for pinned slabs. */
+void mooi_arena_chill(struct mooi_arena *arena);
 
 /* Memory that the slabs occupy. Makes a system call for each slab. */
 uint64_t mooi_arena_resident(const struct mooi_arena *arena);

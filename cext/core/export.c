@@ -65,7 +65,9 @@ static moo_err export_user(moo_plane *plane, struct mooi_block *block,
         return MOO_ESTALE;
     if (block->sent && is_dirty(plane, r))
         return export_copy(plane, r, moved);
-    if (moved && block->holds > 1)
+    if (moved && (block->holds > 1 ||
+                  mooi_forks_see(&plane->arena.forks, block->born,
+                                 plane->arena.forks.made)))
         return export_copy(plane, r, MOO_MOVED);
     if (!moved && !block->sent) {
         err = mooi_block_seal(&plane->arena, block);
@@ -103,7 +105,8 @@ static moo_err export_import(moo_plane *plane, struct mooi_import *import,
 
     if (import->gone)
         return MOO_ESTALE;
-    if (import->shared ? !moved : is_dirty(plane, r))
+    if ((import->shared ? !moved : is_dirty(plane, r)) ||
+        (moved && mooi_forks_see_import(plane, import)))
         return export_copy(plane, r, moved);
     pthread_mutex_unlock(&plane->lock);
     err = mooi_transport_to(plane, import->owner->id)
@@ -151,7 +154,7 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
                         .flags = flags & MOO_MOVED};
     moo_err err;
 
-    if (!data || !bytes || peer == UINT64_MAX)
+    if (!data || !bytes || peer >= MOOI_FORK_ENDED)
         return MOO_EINVAL;
     err = mooi_plane_enter(plane);
     if (err != MOO_OK)

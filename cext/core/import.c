@@ -82,6 +82,7 @@ static moo_err place(moo_plane *plane, struct mooi_view *view,
         release(plane, import);
         return err;
     }
+    import->born = plane->arena.forks.made;
     plane->imports++;
     plane->imported += import->bytes;
     return MOO_OK;
@@ -148,15 +149,21 @@ moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
     return MOO_OK;
 }
 
-static void drop_import(moo_plane *plane, struct mooi_import *import)
+void mooi_import_end(moo_plane *plane, struct mooi_import *import)
 {
     mooi_view_remove(plane, import);
     release(plane, import);
     import->owner->live--;
-    plane->imports--;
-    plane->imported -= import->bytes;
     free(import);
     mooi_owners_reap(plane);
+}
+
+static void drop_import(moo_plane *plane, struct mooi_import *import)
+{
+    plane->imports--;
+    plane->imported -= import->bytes;
+    if (!mooi_forks_keep(plane, import))
+        mooi_import_end(plane, import);
 }
 
 static void drop_own(moo_plane *plane, const struct mooi_region *region,

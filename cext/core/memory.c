@@ -38,6 +38,10 @@ static moo_err alloc(moo_plane *plane, size_t bytes, struct mooi_block **out)
 
     mooi_lease_drain(plane);
     err = mooi_block_alloc(&plane->arena, bytes, out);
+    if (err == MOO_ENOMEM && plane->arena.kept) {
+        mooi_forks_reap(plane);
+        err = mooi_block_alloc(&plane->arena, bytes, out);
+    }
     if (err != MOO_OK)
         return err;
     err = note_slabs(plane);

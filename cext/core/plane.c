@@ -35,6 +35,7 @@ static void before_fork(void)
     for (moo_plane *plane = planes; plane; plane = plane->next) {
         pthread_mutex_lock(&plane->lock);
         mooi_net_before_fork(plane);
+        mooi_forks_before(plane);
     }
 }
 
@@ -42,6 +43,7 @@ static void after_fork(void)
 {
     for (moo_plane *plane = planes; plane; plane = plane->next) {
         mooi_net_after_fork(plane);
+        mooi_forks_parent(plane);
         pthread_mutex_unlock(&plane->lock);
     }
     pthread_mutex_unlock(&planes_lock);
@@ -63,6 +65,7 @@ static void disown_planes(void)
         for (struct mooi_owner *o = plane->owners; o; o = o->next)
             close_fd(&o->fd);
         mooi_net_disown(plane);
+        mooi_forks_child(plane);
         pthread_mutex_unlock(&plane->lock);
     }
     pthread_mutex_unlock(&planes_lock);
@@ -141,7 +144,7 @@ moo_err moo_plane_open(const char *directory, uint64_t process_id,
     moo_err err;
     int reason;
 
-    if (process_id == UINT64_MAX || limit < mooi_page())
+    if (process_id >= MOOI_FORK_ENDED || limit < mooi_page())
         return MOO_EINVAL;
     plane = new_plane(process_id, key, limit);
     if (!plane)
@@ -215,6 +218,7 @@ static void free_peers(moo_plane *plane)
 static void destroy(moo_plane *plane)
 {
     delist(plane);
+    mooi_forks_fini(plane);
     mooi_owners_fini(plane);
     free_peers(plane);
     mooi_net_fini(plane);

@@ -118,6 +118,8 @@ struct mooi_import {
     uint8_t alone;   /* has a mapping of its own */
     uint8_t moved;   /* to be given away with the next export */
     uint8_t gone;    /* was given away */
+    uint64_t born, dropped;        /* see forks.h */
+    struct mooi_import *next_kept; /* in the list of those kept for forks */
 };
 
 /* ---- both ---- */
@@ -166,6 +168,8 @@ struct moo_plane {
     pthread_mutex_t accepting;
     struct mooi_owner *owners;
     uint64_t imports, imported;
+    struct mooi_import *kept; /* dropped, and seen by forks */
+    uint64_t kept_bytes;
 
     struct moo_fetch *finished, *finished_last; /* with tickets not taken */
     int finished_fd; /* -1: nobody asked for it */
@@ -240,11 +244,35 @@ int mooi_peer_is_dead(const moo_plane *plane, uint64_t id);
 /* It died: revoke all, hang up. */
 void mooi_peer_bury(moo_plane *plane, struct mooi_peer *peer);
 
+/* forks.c: all with the lock held. */
+
+/* Ids from here on are no process's: they name other events of the thread. */
+#define MOOI_FORK_ENDED (UINT64_MAX - 1)
+
+/* Before a fork, and after it on both sides. */
+void mooi_forks_before(moo_plane *plane);
+void mooi_forks_parent(moo_plane *plane);
+void mooi_forks_child(moo_plane *plane);
+
+/* 1 if a child that may live can see it. */
+int mooi_forks_see_import(const moo_plane *plane,
+                          const struct mooi_import *import);
+
+/* Take over an import that is dropped; 0 if no fork sees it. */
+int mooi_forks_keep(moo_plane *plane, struct mooi_import *import);
+
+/* Let go of what was kept for children that have ended. */
+void mooi_forks_reap(moo_plane *plane);
+void mooi_forks_fini(moo_plane *plane);
+
 /* thread.c: start it if it does not run. Lock held. */
 moo_err mooi_thread_start(moo_plane *plane);
 void mooi_thread_wake(moo_plane *plane);
 /* Lock not held. */
 void mooi_thread_stop(moo_plane *plane);
+
+/* import.c: give the lease of an import back and free it. Lock held. */
+void mooi_import_end(moo_plane *plane, struct mooi_import *import);
 
 /* contact.c */
 

@@ -56,6 +56,7 @@ static void fill_statistics(moo_plane *plane, moo_statistics *out)
         .bytes_copied = plane->bytes_copied,
         .revoked = plane->revoked,
         .fetches = plane->fetches,
+        .kept_for_forks = plane->arena.kept_bytes + plane->kept_bytes,
     };
     if (plane->net)
         add_network(plane->net, out);
@@ -69,6 +70,7 @@ void moo_plane_statistics(moo_plane *plane, moo_statistics *out)
     pthread_mutex_lock(&plane->lock);
     mooi_lease_drain(plane);
     mooi_owners_reap(plane);
+    mooi_forks_reap(plane);
     fill_statistics(plane, out);
     pthread_mutex_unlock(&plane->lock);
 }
@@ -108,20 +110,28 @@ static size_t offer_holder(moo_holder *out, size_t count, size_t capacity,
     return count;
 }
 
+/* Each process once: what this one has leased to itself is part of what it
+ * uses. */
 static size_t list_holders(moo_plane *plane, moo_holder *out, size_t capacity)
 {
     size_t count = 0;
     uint64_t leased = 0;
+    moo_holder own = {plane->id, 0, 0};
 
     for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
-        for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
-            if (p->leases) {
-                moo_holder holder = {p->id, p->bytes, p->leases};
-                count = offer_holder(out, count, capacity, holder);
-                leased += p->bytes;
+        for (struct mooi_peer *p = plane->peer[i]; p; p = p->next) {
+            moo_holder holder = {p->id, p->bytes, p->leases};
+            if (!p->leases)
+                continue;
+            if (p->id == plane->id) {
+                own.leases = p->leases;
+                continue;
             }
+            count = offer_holder(out, count, capacity, holder);
+            leased += p->bytes;
+        }
     if (plane->arena.used > leased) {
-        moo_holder own = {plane->id, plane->arena.used - leased, 0};
+        own.bytes = plane->arena.used - leased;
         count = offer_holder(out, count, capacity, own);
     }
     return count;

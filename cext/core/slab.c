@@ -77,6 +77,25 @@ moo_err mooi_block_seal(struct mooi_arena *arena, struct mooi_block *block)
     return err;
 }
 
+static void chill(const struct mooi_slab *slab, struct mooi_block *run)
+{
+    fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              (off_t)mooi_block_offset(run), (off_t)mooi_block_bytes(run));
+    run->warm = 0;
+}
+
+void mooi_arena_chill(struct mooi_arena *arena)
+{
+    for (unsigned bin = 0; bin < MOOI_BINS; bin++)
+        for (struct mooi_block *run = arena->bin[bin]; run; run = run->next) {
+            struct mooi_slab *slab = &arena->slab[run->slab];
+            if (!run->warm || slab->pinned)
+                continue;
+            slab->warm_pages -= run->warm;
+            chill(slab, run);
+        }
+}
+
 uint64_t mooi_arena_trim(struct mooi_arena *arena, uint64_t idle_ns)
 {
     uint64_t now = mooi_now_ns(), soonest = UINT64_MAX;
@@ -94,8 +113,8 @@ uint64_t mooi_arena_trim(struct mooi_arena *arena, uint64_t idle_ns)
             soonest = due - now < soonest ? due - now : soonest;
             continue;
         }
-        fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                  (off_t)slab->bytes);
+        chill(slab, slab->map[0]); /* one run: nothing of it is in use */
+        slab->warm_pages = 0;
         slab->touched = 0;
     }
     return soonest;

@@ -3,7 +3,7 @@
  * thread.c: the one thread of a plane. It runs no Python and takes no signal;
  * it starts with the first lease for another process. It sees hang-ups, grants
  * leases to third processes on request, finishes contacts that had to wait,
- * and hands idle memory back.
+ * hands idle memory back, and sees forked children end.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -133,6 +133,8 @@ static void handle(moo_plane *plane, const struct epoll_event *event)
     if (event->data.u64 == WAKE) {
         if (read(plane->wake, &count, sizeof count) < 0)
             return; /* another event took it */
+    } else if (event->data.u64 == MOOI_FORK_ENDED) {
+        mooi_forks_reap(plane);
     } else if (event->events & EPOLLIN) {
         serve(plane, event->data.u64);
     } else {

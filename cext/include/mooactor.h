@@ -358,6 +358,8 @@ typedef struct {
     uint64_t fetched_tcp;     /* so far: received over TCP */
     uint64_t fetched_ofi;     /* so far: read over RDMA */
     uint64_t served_tcp;      /* so far: sent over TCP on request */
+    uint64_t kept_for_forks;  /* bytes dropped here, own and received, that
+                                 forked children may still read */
 } moo_statistics;
 
 void moo_plane_statistics(moo_plane *plane, moo_statistics *out);
@@ -437,7 +439,8 @@ typedef struct {
     moo_dtype dtype;
     moo_reduction op;
     uint32_t root;
-    uint64_t layout; /* any hash of the shapes: all members' must be equal */
+    uint64_t layout; /* any hash of the whole call's shapes and types: all
+                        members' must be equal */
     uint32_t count;  /* of tensors */
     const void *const *inputs;
     void *const *outputs;
@@ -500,12 +503,16 @@ moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
-/* Queue an operation. The arrays of `request` are copied, the tensors are
+/* Queue a call: `parts` operations, at least one, for as many types of
+ * elements. They run one after the other until one fails, which is then how
+ * the call ended; what is left of it is not begun, on no member. All members
+ * must agree on the whole call before anything of it happens.
+ * The arrays of the requests are copied, the tensors are
  * not: they must live, and the inputs stay unchanged, until *work is done.
- * Operations run in the order queued, each in the thread that waits for it,
+ * Calls run in the order queued, each in the thread that waits for it,
  * or in the group's own thread once that was started. Does not block. */
-moo_err moo_group_submit(moo_group *group, const moo_request *request,
-                         moo_work **work);
+moo_err moo_group_submit(moo_group *group, const moo_request *requests,
+                         uint32_t parts, moo_work **work);
 
 /* Run the queue up to `work`, or wait while another thread does. MOO_OK: it
  * is done and *outcome says how it went. MOO_ETIMEOUT: `seconds` are over, or
@@ -523,6 +530,11 @@ moo_err moo_group_start(moo_group *group);
 
 void moo_group_describe(moo_group *group, moo_group_info *info);
 
+/* What keeps a newcomer out: how the members' last barrier ended, if it failed.
+ * status MOO_OK: it succeeded, or there was none. Takes the group's lock, for
+ * which it may wait as long as another member's death takes to show. */
+void moo_group_obstacle(moo_group *group, moo_outcome *out);
+
 /* The members in rank order: pids[r], ids[r] for r < the returned size, which
  * is at most MOO_GROUP_MAX, and both arrays must have room for that. */
 uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids);
@@ -532,6 +544,124 @@ uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids);
  * without this member. No other thread may use the group any more, but its
  * works remain valid. In a forked child: frees, and does nothing else. */
 void moo_group_leave(moo_group *group);
+
+/* ---- mail: the ends of the control plane's ZeroMQ sockets ---- */
+
+/*
+ * Messages are received, kept and sent here, and not by Python: it may run a
+ * signal handler between any two of its instructions, and pyzmq's functions
+ * run them as well. What a handler raises there loses what was received and
+ * not yet kept; what it calls finds locks held. No step below can be torn
+ * apart in this way, and none is held by a caller from one call to the next.
+ */
+
+/* Find libzmq where pyzmq has loaded it; needed before all else here.
+ * MOO_ESYS: it is not among this process's libraries. */
+moo_err moo_zmq_find(void);
+
+/* One process's inbox: a ROUTER socket, its messages, and who waits for them.
+ * A message is a letter: the connection's identity, and one part more.
+ *
+ * It belongs to the process that opened it. In one that was forked from that, a
+ * wait ends with MOO_SHUT, what is sent is refused with MOO_ECLOSED, and all
+ * else does nothing: the child's exit changes nothing for its parent. */
+typedef struct moo_inbox moo_inbox;
+
+/* `socket`: of libzmq, and used by nobody else until moo_inbox_close. `others`:
+ * at most two descriptors whose readability ends a wait, too. */
+moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
+                       moo_inbox **out);
+
+/* End all waits, drop what is there, and let go of the socket. Waits until no
+ * thread polls it, which is at once. */
+void moo_inbox_close(moo_inbox *inbox);
+
+/* After moo_inbox_close and the last moo_turn_leave. Outboxes may be freed later. */
+void moo_inbox_free(moo_inbox *inbox);
+
+/* Something was completed: whoever leads, without being told of what it waits
+ * for, looks again. From any thread. */
+void moo_inbox_wake(moo_inbox *inbox);
+
+/* A letter from this process to itself; copies data[0, bytes). MOO_ECLOSED. */
+moo_err moo_inbox_put(moo_inbox *inbox, const char *data, size_t bytes);
+
+/* For tests: 1 if nobody who sleeps or polls has been woken. */
+int moo_inbox_settled(moo_inbox *inbox);
+
+/* Whether some thread leads: a hint, as that may change at once. */
+int moo_inbox_led(moo_inbox *inbox);
+
+/* Count an event loop more (1) or less (-1) that reads the inbox. Returns the
+ * descriptor that is readable when a letter waits and no thread leads. */
+int moo_inbox_loops(moo_inbox *inbox, int change);
+
+/* What a wait may end with. MOO_MAIL: `data`, `bytes` of the turn have the first
+ * letter; call moo_turn_handled when it was. MOO_OTHER: a descriptor of the
+ * others is readable. MOO_LOOK: something was completed, or a signal came.
+ * MOO_LED: another thread leads. MOO_LATE: the time is over. MOO_SHUT. */
+#define MOO_MAIL 1
+#define MOO_OTHER 2
+#define MOO_MAIL_AND_OTHER 3
+#define MOO_LOOK 4
+#define MOO_LED 5
+#define MOO_LATE 6
+#define MOO_SHUT 7
+
+/* One wait of one thread, for as long as it takes. Zeroed by its owner, and
+ * left by moo_turn_leave in any case. */
+typedef struct moo_turn {
+    const char *data; /* until the next call with this turn */
+    uint64_t bytes;
+    uint64_t serial;
+    uint64_t rest[8];
+} moo_turn;
+
+/* Begin. What is completed from here on ends the turn's next wait. */
+void moo_turn_begin(moo_inbox *inbox, moo_turn *turn);
+
+/* Wait `timeout_us`, -1 for ever. Blocks; a signal ends it. Letters come in
+ * their order, the same one until it is handled, also to another thread.
+ * `woken`: moo_turn_wake is called when what this turn waits for is done, so
+ * it may sleep while another thread leads; otherwise MOO_LED says so. */
+int moo_turn_wait(moo_turn *turn, int64_t timeout_us, int woken);
+
+/* The letter that this turn read was handled; 1 if it has the next one now. */
+int moo_turn_handled(moo_turn *turn);
+
+/* Whether the letter of this serial number waits to be handled. */
+int moo_inbox_holds(moo_inbox *inbox, uint64_t serial);
+
+/* From any thread: end this turn's wait, or else its next one, by MOO_LOOK. */
+void moo_turn_wake(moo_turn *turn);
+
+/* The end of a turn; nothing happens if it has not begun, or was left. */
+void moo_turn_leave(moo_turn *turn);
+
+/* What goes out to one process. Records are sent at once, or gathered into one
+ * message. From any thread; none blocks. */
+typedef struct moo_outbox moo_outbox;
+
+/* `prefix` begins each message. `socket`: a DEALER of libzmq. */
+moo_err moo_outbox_open(moo_inbox *inbox, uintptr_t socket, const char *prefix,
+                        size_t prefix_bytes, moo_outbox **out);
+
+/* Send a record now, behind those that wait. After MOO_ENOMEM it was not. */
+moo_err moo_outbox_send(moo_outbox *outbox, const char *record, size_t bytes);
+
+/* Keep a record for the next moo_inbox_flush (*waits = 1), or send it with those
+ * that wait if they are many (*waits = 0). */
+moo_err moo_outbox_queue(moo_outbox *outbox, const char *record, size_t bytes,
+                         int *waits);
+
+/* Send what waits in all outboxes of an inbox. */
+void moo_inbox_flush(moo_inbox *inbox);
+
+/* Let go of the socket; what waits, and what is sent from here on, is dropped. */
+void moo_outbox_close(moo_outbox *outbox);
+
+/* Close it, and free it. */
+void moo_outbox_free(moo_outbox *outbox);
 
 /* cdef: end */
 

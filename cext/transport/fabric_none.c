@@ -12,7 +12,8 @@
 static moo_err refuse(char *why, size_t room)
 {
     snprintf(why, room, "built without libfabric headers; install "
-                        "libfabric-dev and reinstall mooactor");
+                        "libfabric-dev and build mooactor again "
+                        "(`mooactor doctor` has the command)");
     return MOO_EUNREACHABLE;
 }
 

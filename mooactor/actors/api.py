@@ -5,17 +5,23 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, overload
 
 from mooactor import errors
 from mooactor.actors.handle import RemoteMethod, handle_of
-from mooactor.actors.ref import Home, Ref, refuse_on_loop
+from mooactor.actors.ref import Ref, refuse_on_loop
 from mooactor.actors.spawn import ensure_runtime
+from mooactor.actors.statistics import Stats, make
 from mooactor.control import codec, envelope
+from mooactor.process import checks
 from mooactor.process.current import current_runtime
-from mooactor.process.outcome import Waiter
+from mooactor.process.holds import Hold
+from mooactor.process.lending import lending
+from mooactor.process.loops import refuse_to_block
+
+_IN_A_THREAD = "`await asyncio.to_thread({})`"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +45,9 @@ def submit(function: Any, /, *args: Any, **kwargs: Any) -> Any:
       TypeError: `function` is no method of a handle.
     """
     if not isinstance(function, RemoteMethod):
-        raise TypeError(f"submit takes a method of a handle, not {function!r}")
+        raise TypeError(
+            f"{checks.shown('function', function)} must be a method of a handle"
+        )
     return function.remote(*args, **kwargs)
 
 
@@ -56,11 +64,28 @@ def get(refs: Any, timeout: float | None = None) -> Any:
     Raises:
       CallTimeout: it passed first.
       BaseException: the first error among them, in their order.
+      TypeError: `refs` has something else than Refs in it.
     """
     if isinstance(refs, Ref):
         return refs.get(timeout)
+    refs = _listed(refs, "a Ref or a list of Refs")
+    timeout = checks.seconds("timeout", timeout)
     deadline = None if timeout is None else perf_counter() + timeout
     return [ref.get(_left(deadline)) for ref in refs]
+
+
+def _listed(refs: Any, what: str) -> list[Ref[Any]]:
+    """The argument `refs` of a public function, which must be `what`."""
+    if isinstance(refs, Ref):
+        raise TypeError(f"{checks.shown('refs', refs)} must be {what}: write [ref]")
+    if not isinstance(refs, Iterable):
+        raise TypeError(f"{checks.shown('refs', refs)} must be {what}")
+    listed = list(refs)
+    for index, ref in enumerate(listed):
+        if not isinstance(ref, Ref):
+            where = checks.shown(f"refs[{index}]", ref)
+            raise TypeError(f"{where} must be a Ref, as .remote(…) returns it")
+    return listed
 
 
 def _left(deadline: float | None) -> float | None:
@@ -76,11 +101,16 @@ def wait(
     if `timeout` seconds passed first. It never raises what a call raised.
 
     Raises:
+      TypeError: `refs` is no list of Refs.
       ValueError: `num_returns` is not between 1 and the number of Refs.
       RuntimeError: on a running event loop, which it would freeze.
     """
-    if not 1 <= num_returns <= max(1, len(refs)):
-        raise ValueError(f"num_returns={num_returns} of {len(refs)} Refs")
+    refs = _listed(refs, "a list of Refs")
+    timeout = checks.seconds("timeout", timeout)
+    most = max(1, len(refs))
+    num_returns = checks.count(
+        "num_returns", num_returns, "a number of the Refs given", least=1, most=most
+    )
     pending = [ref for ref in refs if not ref.done()]
     missing = num_returns - (len(refs) - len(pending))
     if missing > 0 and pending:
@@ -91,15 +121,9 @@ def wait(
 
 
 def _wait_some(refs: list[Ref[Any]], count: int, timeout: float | None) -> None:
-    runtime = current_runtime()
-    runtime.flush()
-    waiter = Waiter(count)
-    for ref in refs:
-        ref.listen(waiter.notify)
-    deadline = None if timeout is None else perf_counter() + timeout
-    runtime.pump.wait(waiter.satisfied, deadline, waiter)
-    for ref in refs:
-        ref.unlisten(waiter.notify)
+    current_runtime().wait_some(
+        refs, count, lambda: sum(ref.state > 0 for ref in refs) >= count, timeout
+    )
 
 
 def as_completed(
@@ -109,8 +133,13 @@ def as_completed(
 
     Raises:
       CallTimeout: some were not done within `timeout` seconds of the first step.
+      TypeError: `refs` is no list of Refs.
     """
-    rest = list(refs)
+    rest = _listed(refs, "a list of Refs")
+    return _as_completed(rest, checks.seconds("timeout", timeout))
+
+
+def _as_completed(rest: list[Ref[R]], timeout: float | None) -> Iterator[Ref[R]]:
     deadline = None if timeout is None else perf_counter() + timeout
     while rest:
         done, rest = wait(rest, timeout=_left(deadline))
@@ -132,14 +161,16 @@ def put(value: R) -> Ref[R]:
     """
     runtime = ensure_runtime()
     try:
-        data, buffers = codec.encode(value)
+        with lending(runtime) as loan:
+            data, buffers = codec.encode(value)
     except errors.MooError:
         raise
     except Exception as error:
         raise TypeError(f"cannot pickle what was put: {error}") from error
-    stored = runtime.store(data, buffers)
+    stored = runtime.store(data, buffers, loan)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")
-    ref.home = Home(runtime.process_id, runtime.objects.add_stored(stored))
+    me = runtime.process_id
+    ref.home = Hold(runtime, me, runtime.objects.add_stored(stored), me)
     ref.set_raw(stored)
     return ref
 
@@ -147,14 +178,18 @@ def put(value: R) -> Ref[R]:
 def stop(handle: Any, timeout: float | None = 60.0) -> None:
     """Let an actor finish the calls queued so far, run its `on_stop`, and end.
 
-    Returns when its process is gone. It is not restarted.
+    What it spawned is then asked to stop as well, and killed after three seconds.
+    Returns when all these processes are gone. None is restarted.
 
     Raises:
       CallTimeout: it still runs after `timeout` seconds; `kill` ends it.
+      RuntimeError: on a running event loop, which it would freeze.
     """
+    timeout = checks.seconds("timeout", timeout)
     runtime, link = handle_of(handle)._where()
     if link.cause is not None:
         return
+    refuse_to_block(f"{link.label} to stop", _IN_A_THREAD.format("moo.stop, handle"))
     runtime.flush()
     runtime.post(link.process_id, envelope.STOP, 0)
     try:
@@ -166,9 +201,10 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
 
 
 def kill(handle: Any) -> None:
-    """End an actor's process now, and those that it started. It is not restarted.
+    """End an actor's process now, and what it started: processes and, unless they are
+    detached, actors. It is not restarted.
 
-    Calls under way fail with `ActorDied`. Returns when the process is gone.
+    Calls under way fail with `ActorDied`. Returns when the actors' processes are gone.
     """
     runtime, link = handle_of(handle)._where()
     runtime.agent.ask(op="kill", id=link.actor_id)
@@ -183,15 +219,26 @@ def hosts() -> list[dict[str, Any]]:
     ]
 
 
-def stats() -> dict[str, Any]:
-    """This process's part in the session.
+def stats() -> Stats:
+    """This process's part in the session: a dict, printed as a summary.
 
-    Counts of calls under way, of objects held and of data that is arriving; `memory`:
-    shared memory in use, and bytes moved over networks; `cuda`: how many CUDA tensors
-    were sent and got within the GPU (`…_shared`), by RDMA from GPU to GPU (`…_direct`)
-    and through main memory (`…_staged`), whether the last receiver by RDMA could read
-    them or why not (`direct`), and what is lent and open, empty if there were none;
-    `peers`: for each process that was sent something, what data for it goes by
-    (`transport`, None if none went yet), why, and the bytes.
+    `calls_pending`, `values_pending`, `arriving`: counts of what is under way.
+    `objects`, `relayed`, `links`: counts of values held for others, of values passed
+    on, and of actors known. `transport`: what data may go by.
+
+    `memory`: shared memory. Sizes: `limit_bytes`, `used_bytes`, `reserved_bytes`
+    (address space), `resident_bytes`, `imported_bytes` (received and in use). Counts:
+    `slabs`, `blocks`, `leases`, `imports`, `fetches` (under way). Since the start:
+    `exports`, `exports_copied`, `bytes_copied`, and over networks
+    `fetched_tcp_bytes`, `fetched_ofi_bytes`, `served_tcp_bytes`.
+
+    `cuda`: how many CUDA tensors were sent and got within the GPU (`…_shared`), by RDMA
+    from GPU to GPU (`…_direct`) and through main memory (`…_staged`), whether the last
+    receiver by RDMA could read them or why not (`direct`), and what is lent and open;
+    empty if there were none.
+
+    `peers`: a row for each process that was sent something: `process`, `actor`, the
+    `transport` of data for it (None if none went yet), `why`, `bytes_sent` and
+    `bytes_fetched`.
     """
-    return ensure_runtime().statistics()
+    return make(ensure_runtime().statistics())

@@ -28,7 +28,13 @@ class Current:
         worker = self._worker()
         runtime = self._runtime
         incarnation = runtime.process_id - runtime.actor_id
-        return Handle(runtime.actor_id, incarnation, worker.label, worker.interface)
+        return Handle(
+            runtime.actor_id,
+            incarnation,
+            worker.label,
+            worker.interface,
+            runtime.session_mark,
+        )
 
     def _worker(self) -> Worker:
         server = self._runtime.server

@@ -17,6 +17,8 @@ from typing import (
 )
 
 from mooactor.actors.ref import Ref
+from mooactor.process import checks
+from mooactor.process.calls import DEFAULT_OPTIONS
 from mooactor.process.interface import (
     METHOD_ATTRIBUTE,
     OPTIONS_ATTRIBUTE,
@@ -37,6 +39,7 @@ class BoundMethod(Protocol[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def remote(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R_co]: ...
     def tell(self, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    @overload
     def options(
         self,
         *,
@@ -45,6 +48,15 @@ class BoundMethod(Protocol[P, R_co]):
         priority: int = ...,
         stream_window: int = ...,
     ) -> Self: ...
+    @overload
+    def options(
+        self,
+        *,
+        num_returns: int,
+        timeout: float | None = ...,
+        retries: int = ...,
+        priority: int = ...,
+    ) -> BoundSplitMethod[P, R_co]: ...
 
 
 class BoundAsyncMethod(Protocol[P, R_co]):
@@ -55,6 +67,7 @@ class BoundAsyncMethod(Protocol[P, R_co]):
     ) -> Coroutine[Any, Any, R_co]: ...
     def remote(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R_co]: ...
     def tell(self, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    @overload
     def options(
         self,
         *,
@@ -63,6 +76,23 @@ class BoundAsyncMethod(Protocol[P, R_co]):
         priority: int = ...,
         stream_window: int = ...,
     ) -> Self: ...
+    @overload
+    def options(
+        self,
+        *,
+        num_returns: int,
+        timeout: float | None = ...,
+        retries: int = ...,
+        priority: int = ...,
+    ) -> BoundSplitMethod[P, R_co]: ...
+
+
+class BoundSplitMethod(Protocol[P, R_co]):
+    """A method with ``num_returns``, as type checkers see it."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    def remote(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Ref[Any], ...]: ...
+    def tell(self, *args: P.args, **kwargs: P.kwargs) -> None: ...
 
 
 class Method(Generic[S, P, R]):
@@ -111,7 +141,11 @@ def method(  # type: ignore[overload-overlap]
 def method(function: Callable[Concatenate[S, P], R], /) -> Method[S, P, R]: ...
 @overload
 def method(
-    *, read_only: bool = ..., timeout: float | None = ...
+    *,
+    read_only: bool = ...,
+    timeout: float | None = ...,
+    priority: int = ...,
+    stream_window: int = ...,
 ) -> _MethodDecorator: ...
 def method(
     function: Any = None,
@@ -119,6 +153,8 @@ def method(
     *,
     read_only: bool = False,
     timeout: float | None = None,
+    priority: int | None = None,
+    stream_window: int | None = None,
 ) -> Any:
     """Describe a method; type checkers then know ``.remote``, ``.tell``, ``.options``.
 
@@ -127,11 +163,26 @@ def method(
 
     Args:
       read_only: it does not change the actor's state: no snapshot follows it.
-      timeout: seconds that a call may take unless the caller says otherwise.
+      timeout: seconds that a call may take; no limit by default.
+      priority: calls with a higher one overtake those with a lower one; 0 by default.
+      stream_window: items that a stream may be ahead of its consumer; 16 by default.
+
+    The last three are defaults for callers, who override them with ``.options``.
+
+    Raises:
+      TypeError, ValueError: an option makes no sense.
     """
+    checks.flag("read_only", read_only)
+    said = {"timeout": timeout, "priority": priority, "stream_window": stream_window}
+    calls = {name: value for name, value in said.items() if value is not None}
+    checked = DEFAULT_OPTIONS.changed(calls)
+    calls = {name: getattr(checked, name) for name in calls}
 
     def note(function: Any) -> Any:
-        options = MethodOptions(read_only=read_only, timeout=timeout)
+        if not callable(getattr(function, "__func__", function)):
+            shown = checks.shown("function", function)
+            raise TypeError(f"{shown} must be a function: @method is for methods")
+        options = MethodOptions(read_only, calls)
         setattr(function, METHOD_ATTRIBUTE, options)
         return function
 
@@ -166,14 +217,12 @@ def actor(
         `Overloaded`. On a running event loop it always raises.
 
     Raises:
-      ValueError: an option makes no sense.
+      TypeError, ValueError: an option makes no sense.
     """
-    if max_concurrency is not None and max_concurrency < 1:
-        raise ValueError("max_concurrency is a number of calls, at least 1")
-    if max_pending < 1:
-        raise ValueError("max_pending is a number of calls, at least 1")
-    if overflow not in ("wait", "raise"):
-        raise ValueError(f"overflow is 'wait' or 'raise', not {overflow!r}")
+    if max_concurrency is not None:
+        checks.count("max_concurrency", max_concurrency, "a number of calls", least=1)
+    checks.count("max_pending", max_pending, "a number of calls", least=1)
+    checks.one_of("overflow", overflow, ("wait", "raise"))
 
     def note(cls: type[T]) -> type[T]:
         if not isinstance(cls, type):

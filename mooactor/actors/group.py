@@ -3,14 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    cast,
+    overload,
+)
 
-from mooactor.actors.handle import RemoteMethod
-from mooactor.actors.ref import Ref
+from mooactor.actors.handle import Handle, RemoteMethod
+from mooactor.actors.ref import Ref, Told
 from mooactor.control import envelope
+from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
+from mooactor.process.runtime import Runtime
 
+if TYPE_CHECKING:
+    from mooactor.actors.mapping import Map
+
+A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -24,7 +40,26 @@ class Group(Generic[T]):
     """
 
     def __init__(self, handles: Sequence[T]) -> None:
-        self._handles = list(handles)
+        if not isinstance(handles, Iterable):
+            raise TypeError(f"{shown('handles', handles)} must be a list of handles")
+        self.__dict__["_handles"] = list(handles)  # `__setattr__` refuses
+        for index, handle in enumerate(self._handles):
+            if not isinstance(handle, Handle):
+                where = shown(f"handles[{index}]", handle)
+                raise TypeError(f"{where} must be a handle, as moo.spawn returns it")
+
+    _handles: list[T]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"cannot set {name!r} on a group: state lives in its actors; add a method "
+            "that sets it, and call that on the group"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(
+            f"cannot delete {name!r} of a group: state lives in actors"
+        )
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -48,7 +83,7 @@ class Group(Generic[T]):
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Ref[list[R]]: ...
+    ) -> GatheredRef[R]: ...
     @overload
     def call(
         self,
@@ -56,7 +91,7 @@ class Group(Generic[T]):
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Ref[list[R]]: ...
+    ) -> GatheredRef[R]: ...
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method on every member with the same arguments.
 
@@ -68,12 +103,14 @@ class Group(Generic[T]):
 
     def call_each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], /
-    ) -> Ref[list[Any]]:
+    ) -> GatheredRef[Any]:
         """Call a method on every member, each with its own argument tuple.
 
         Raises:
           ValueError: the number of tuples is not that of the members.
+          TypeError: they are no tuples.
         """
+        _check_tuples(arguments)
         if len(arguments) != len(self._handles):
             raise ValueError(
                 f"{len(arguments)} argument tuples for {len(self._handles)} members"
@@ -92,6 +129,91 @@ class Group(Generic[T]):
         """As `call`, one way."""
         self._broadcast(_name(function), args, kwargs, envelope.ONE_WAY)
 
+    @overload
+    def map(
+        self,
+        function: Callable[[T, A], Coroutine[Any, Any, R]],
+        items: Iterable[A | Ref[A]],
+        /,
+        *,
+        ordered: bool = ...,
+        in_flight: int = ...,
+        retries: int = ...,
+        timeout: float | None = ...,
+    ) -> Map[R]: ...
+    @overload
+    def map(
+        self,
+        function: Callable[[T, A], R],
+        items: Iterable[A | Ref[A]],
+        /,
+        *,
+        ordered: bool = ...,
+        in_flight: int = ...,
+        retries: int = ...,
+        timeout: float | None = ...,
+    ) -> Map[R]: ...
+    def map(
+        self,
+        function: Any,
+        items: Any,
+        /,
+        *,
+        ordered: bool = True,
+        in_flight: int = 2,
+        retries: int = 0,
+        timeout: float | None = None,
+    ) -> Any:
+        """Call a method with each of many items, and iterate over the results.
+
+        Each item goes to the member with the fewest under way, so that a member with
+        a long one gets fewer. `items` is read as the results are taken: at most
+        ``len(group) * in_flight`` items ahead. Use ``for`` or ``async for``. The
+        first calls are made at once; leaving the loop early cancels those under way.
+        A Ref among the items hands its value to the member.
+
+        An item's error is raised in its place and ends the iteration, as with
+        `concurrent.futures.Executor.map`. An item that certainly did not run goes to
+        another member when its own dies or stops; one that may have run does so only
+        with `retries`. A member that died gets no more items until it runs again.
+
+        Args:
+          ordered: results in the order of the items; else each as it comes.
+          in_flight: items that one member may have at a time. With 1 it waits for the
+            next one each time; with 2 it has it already.
+          retries: how often an item whose member died may be sent to another one;
+            your word that running it twice is harmless.
+          timeout: seconds for each call; by default what ``@method`` says.
+
+        Raises:
+          ValueError: the group is empty, or an argument makes no sense.
+          TypeError: an argument of a wrong type.
+        """
+        return self._map(_name(function), items, ordered, in_flight, retries, timeout)
+
+    def _map(
+        self,
+        name: str,
+        items: Any,
+        ordered: bool,
+        in_flight: int,
+        retries: int,
+        timeout: float | None,
+    ) -> Map[Any]:
+        from mooactor.actors.mapping import Map, check_options  # it needs `wait`
+
+        check_options(ordered, in_flight, retries, items)
+        methods = self._methods(name)
+        if not methods:
+            raise ValueError("a group without members cannot map")
+        if methods[0]._spec.streams:
+            raise TypeError(f"{methods[0]} is a generator; map is for plain methods")
+        if timeout is not None:
+            methods = [method.options(timeout=timeout) for method in methods]
+        return Map(
+            methods, items, ordered=ordered, in_flight=in_flight, retries=retries
+        )
+
     def _methods(self, name: str) -> list[RemoteMethod]:
         return [getattr(handle, name) for handle in self._handles]
 
@@ -107,18 +229,19 @@ class Group(Generic[T]):
         if args or kwargs:
             prepared = runtime.caller.prepare(f"a group's {name}", args, kwargs)
         refs: list[Ref[Any]] = []
+        kind: type[Ref[Any]] = Told if flags & envelope.ONE_WAY else Ref
         for method in methods:
             _, link = method._handle._where()
             options = method._options
-            ref: Ref[Any] = Ref(runtime, f"{link.label}.{name}", options.timeout)
+            ref = kind(runtime, f"{link.label}.{name}", options.timeout)
             runtime.caller.start(
-                link, ref, method._wire, args, kwargs, flags, options, False, prepared
+                link, ref, method._spec, args, kwargs, flags, options, False, prepared
             )
             refs.append(ref)
         runtime.flush()
         return refs
 
-    def _gathered(self, refs: list[Ref[Any]]) -> Ref[list[Any]]:
+    def _gathered(self, refs: list[Ref[Any]]) -> GatheredRef[Any]:
         return gather(refs)
 
     def __getattr__(self, name: str) -> GroupMethod:
@@ -142,25 +265,73 @@ class GroupMethod:
         self._group = group
         self._name = name
 
-    def call(self, *args: Any, **kwargs: Any) -> Ref[list[Any]]:
+    def call(self, *args: Any, **kwargs: Any) -> GatheredRef[Any]:
         """See `Group.call`."""
         group = self._group
         return group._gathered(group._broadcast(self._name, args, kwargs, 0))
+
+    def map(
+        self,
+        items: Iterable[Any],
+        /,
+        *,
+        ordered: bool = True,
+        in_flight: int = 2,
+        retries: int = 0,
+        timeout: float | None = None,
+    ) -> Map[Any]:
+        """See `Group.map`."""
+        return self._group._map(self._name, items, ordered, in_flight, retries, timeout)
 
     def tell(self, *args: Any, **kwargs: Any) -> None:
         """See `Group.tell`."""
         self._group._broadcast(self._name, args, kwargs, envelope.ONE_WAY)
 
 
-def gather(refs: Sequence[Ref[Any]]) -> Ref[list[Any]]:
+class GatheredRef(Ref[list[R]]):
+    """The results of several calls, in rank order; see `Group.call`."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, runtime: Runtime, refs: Sequence[Ref[R]]) -> None:
+        super().__init__(runtime, f"{len(refs)} calls")
+        self.parts: Sequence[Ref[R]] = refs
+
+    @overload
+    def get(
+        self, timeout: float | None = ..., *, return_exceptions: Literal[False] = ...
+    ) -> list[R]: ...
+    @overload
+    def get(
+        self, timeout: float | None = ..., *, return_exceptions: Literal[True]
+    ) -> list[R | BaseException]: ...
+    def get(
+        self, timeout: float | None = None, *, return_exceptions: bool = False
+    ) -> Any:
+        """The values in rank order; or raise the first error in rank order.
+
+        Args:
+          timeout: seconds to wait; the calls go on if they pass.
+          return_exceptions: give one value or error for each rank, and raise none.
+        """
+        if not return_exceptions:
+            return super().get(timeout)
+        if not self.state:
+            self._wait(timeout)
+        return [ref.failure() or ref.unwrap() for ref in self.parts]
+
+    def cancel(self) -> bool:
+        """Give all of them up; True unless all were done already."""
+        return any(ref.cancel() for ref in self.parts)
+
+
+def gather(refs: Sequence[Ref[Any]]) -> GatheredRef[Any]:
     """One Ref to the list of the values of several."""
     runtime = current_runtime()
-    whole: Ref[list[Any]] = Ref(runtime, f"{len(refs)} calls")
-    left = [len(refs)]
+    whole: GatheredRef[Any] = GatheredRef(runtime, refs)
 
     def one_done() -> None:
-        left[0] -= 1
-        if left[0] == 0:
+        if all(ref.state for ref in refs):
             whole.set_raw(_Gathered(refs))
             runtime.pump.wake()
 
@@ -183,4 +354,22 @@ class _Gathered:
 
 def _name(function: Any) -> str:
     """The name of an unbound method, however it is decorated."""
-    return cast(str, function.__name__)
+    name = getattr(function, "__name__", None)
+    if name is None or isinstance(function, type):
+        raise TypeError(
+            f"{shown('function', function)} must be a method of the members' class, "
+            "such as Learner.step"
+        )
+    return cast(str, name)
+
+
+def _check_tuples(arguments: Any) -> None:
+    if not isinstance(arguments, Sequence) or isinstance(arguments, str):
+        raise TypeError(
+            f"{shown('arguments', arguments)} must be a list with one tuple for each "
+            "member"
+        )
+    for index, one in enumerate(arguments):
+        if not isinstance(one, tuple | list):
+            where = shown(f"arguments[{index}]", one)
+            raise TypeError(f"{where} must be a tuple: one argument is (x,)")

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
-from mooactor.actors.ref import Ref, refuse_on_loop
+from mooactor.actors.ref import Ref, Told, refuse_on_loop
 from mooactor.actors.stream import Stream
 from mooactor.control import envelope
 from mooactor.process import current as _process
 from mooactor.process.calls import DEFAULT_OPTIONS, CallOptions
+from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.interface import Interface, MethodSpec
 from mooactor.process.links import Link
@@ -22,9 +22,19 @@ class Handle:
     """Call its methods as if they were the actor's.
 
     A small value: pickle it, pass it to other actors, compare it, use it as a key. It
-    survives restarts of the actor; calls always reach the present incarnation.
-    Attributes that are no methods are not here: state lives in the actor.
+    survives restarts of the actor; calls always reach the present incarnation. In a
+    session other than the actor's, calls end with `ActorUnavailable` at once.
+    Attributes that are no methods are not here, and none can be set: state lives in the
+    actor.
     """
+
+    _actor_id: int
+    _incarnation: int
+    _label: str
+    _interface: Interface
+    _session: bytes
+    _watch: bool
+    _bound: tuple[Runtime, Link] | None
 
     def __init__(
         self,
@@ -32,15 +42,34 @@ class Handle:
         incarnation: int,
         label: str,
         interface: Interface,
+        session: bytes,
         *,
         watch: bool = True,
     ) -> None:
-        self._actor_id = actor_id
-        self._incarnation = incarnation
-        self._label = label
-        self._interface = interface
-        self._watch = watch
-        self._bound: tuple[Runtime, Link] | None = None
+        """`session`: the mark of the actor's session, in which alone it can be found.
+
+        `watch`: whether the agent is to be asked for news of it; not by its spawner.
+        """
+        own = self.__dict__  # `__setattr__` refuses
+        own["_actor_id"] = actor_id
+        own["_incarnation"] = incarnation
+        own["_label"] = label
+        own["_interface"] = interface
+        own["_session"] = session
+        own["_watch"] = watch
+        own["_bound"] = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"cannot set {self._label}.{name}: a handle has no state of its own, state "
+            "lives in the actor; add a method that sets it"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(
+            f"cannot delete {self._label}.{name}: state lives in the actor; add a "
+            "method that changes it"
+        )
 
     def __getattr__(self, name: str) -> RemoteMethod:
         interface: Interface = self.__dict__["_interface"]
@@ -48,8 +77,8 @@ class Handle:
         if spec is None:
             raise AttributeError(self._explain(name, interface))
         method = RemoteMethod(self, spec, DEFAULT_OPTIONS)
-        if spec.options.timeout is not None:
-            method = method.options(timeout=spec.options.timeout)
+        if spec.options.calls:
+            method = method.options(**spec.options.calls)
         self.__dict__[name] = method  # the next look-up does not come here
         return method
 
@@ -74,14 +103,17 @@ class Handle:
             runtime = current_runtime()
         bound = self._bound
         if bound is None or bound[0] is not runtime:
-            link = runtime.link(
-                self._actor_id, self._incarnation, self._label, watch=self._watch
-            )
+            whom = (self._actor_id, self._incarnation, self._label)
+            if self._session == runtime.session_mark:
+                link = runtime.link(*whom, watch=self._watch)
+            else:
+                link = Link.to_nowhere(*whom)
             link.label = self._label
             link.limit = self._interface.options.max_pending
             link.overflow = self._interface.options.overflow
-            link.serial = self._interface.serial
-            bound = self._bound = (runtime, link)
+            link.concurrency = self._interface.concurrency
+            link.has_one_thread = self._interface.is_async
+            bound = self.__dict__["_bound"] = (runtime, link)
         return bound
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,7 +121,7 @@ class Handle:
         if self._bound is not None:
             incarnation = self._bound[1].incarnation
         parts = (self._actor_id, incarnation, self._label, self._interface)
-        return (Handle, parts)
+        return (Handle, (*parts, self._session))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Handle) and other._actor_id == self._actor_id
@@ -125,7 +157,7 @@ class RemoteMethod:
         """
         if self._kind == "sync":
             if asyncio._get_running_loop() is not None:
-                refuse_on_loop(self._label)
+                self._refuse_to_block()
             ref = self._start(args, kwargs, True)
             return ref.unwrap() if ref.state else ref.get()
         if self._kind == "async":
@@ -135,30 +167,39 @@ class RemoteMethod:
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Start the call and return a `Ref` to its result (a `Stream`, of a generator).
 
-        Calls from one caller to one actor start in the order sent. At most once: if the
-        process dies first, the Ref fails with `ActorDied` or `ActorRestarted`.
+        Calls from one caller to one actor start in the order sent. At most once: if
+        the process dies first, the Ref fails with `ActorDied` or `ActorRestarted`. It
+        also fails if the actor is gone already, or has no room and is not waited for:
+        what is wrong with the callee is never raised here.
 
         Raises:
           TypeError: a wrong argument list, or one that cannot be pickled.
-          Overloaded: the actor's bound is reached and it is not to be waited for.
-          ActorDied: the actor is gone.
+          OutOfMemory: there is no room for the arguments.
         """
         if self._spec.streams:
             return self._stream(args, kwargs)
         return self._start(args, kwargs, False)
 
     def tell(self, *args: Any, **kwargs: Any) -> None:
-        """Start the call and forget it. Errors are printed by the actor.
+        """Start the call and forget it. Errors are printed by the actor, or here if the
+        call cannot reach it or the actor dies first. The end of the session waits for
+        it; see `moo.shutdown`.
 
         Raises:
-          TypeError, Overloaded, ActorDied: as `remote` does.
+          TypeError, OutOfMemory: as `remote` does; TypeError also for a generator,
+            whose items nobody would take.
         """
+        if self._spec.streams:
+            raise TypeError(
+                f"{self._label} is a generator, and a tell would take none of its "
+                "items: iterate over the stream that a plain call gives"
+            )
         runtime, link = self._handle._where()
         self._spec.check(args, kwargs)
-        ref: Ref[None] = Ref(runtime, self._spec.name)
+        ref = Told(runtime, self._spec.name)
         flags = envelope.ONE_WAY
         runtime.caller.start(
-            link, ref, self._wire, args, kwargs, flags, self._options, False
+            link, ref, self._spec, args, kwargs, flags, self._options, False
         )
 
     def options(self, **changes: Any) -> RemoteMethod:
@@ -170,14 +211,35 @@ class RemoteMethod:
             your word that running it twice is harmless.
           priority: calls with a higher one overtake those with a lower one.
           stream_window: items that a stream may be ahead of its consumer.
+          num_returns: the method returns a tuple or list of so many values, and
+            `remote` a tuple of Refs, one for each value. It stays one call: they are
+            done, fail and are cancelled together.
 
         Raises:
-          TypeError: an option of another name.
+          TypeError: an option of another name, or a value of a wrong type.
+          ValueError: a value that makes no sense; `retries` of a generator, whose first
+            items would come twice.
         """
-        options = replace(self._options, **changes)
-        if not -128 <= options.priority <= 127:
-            raise ValueError("priority is a number from -128 to 127")
-        return RemoteMethod(self._handle, self._spec, options)
+        options = self._options.changed(changes)
+        self._refuse_retries(options)
+        if options.num_returns is None:
+            return RemoteMethod(self._handle, self._spec, options)
+        if self._spec.streams:
+            raise TypeError(f"{self._label} is a generator: num_returns is for others")
+        from mooactor.actors.several import SplitMethod
+
+        return SplitMethod(self._handle, self._spec, options)
+
+    def _refuse_to_block(self) -> None:
+        refuse_on_loop(self._label)
+
+    def _refuse_retries(self, options: CallOptions) -> None:
+        if options.retries and self._spec.streams:
+            raise ValueError(
+                f"retries={options.retries} of {self._label}: a stream cannot be sent "
+                "again, because its first items were taken already; catch "
+                "ActorRestarted and call the generator anew"
+            )
 
     @property
     def _label(self) -> str:
@@ -200,7 +262,7 @@ class RemoteMethod:
         options = self._options
         ref: Ref[Any] = Ref(runtime, self, options.timeout)
         runtime.caller.start(
-            link, ref, self._wire, args, kwargs, 0, options, blocking, None, awaited
+            link, ref, spec, args, kwargs, 0, options, blocking, None, awaited
         )
         return ref
 
@@ -215,16 +277,21 @@ class RemoteMethod:
     def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Stream[Any]:
         runtime, link = self._handle._where()
         self._spec.check(args, kwargs)
-        stream: Stream[Any] = Stream(runtime, self._label, self._options.stream_window)
+        options = self._options
+        self._refuse_retries(options)
+        stream: Stream[Any] = Stream(
+            runtime, self._label, options.stream_window, options.timeout
+        )
         flags = envelope.STREAM
         runtime.caller.start(
-            link, stream.channel, self._wire, args, kwargs, flags, self._options, False
+            link, stream.channel, self._spec, args, kwargs, flags, options, False
         )
-        stream.open(link.process_id)
+        if not stream.channel.state:
+            stream.open(link.process_id)
         return stream
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (RemoteMethod, (self._handle, self._spec, self._options))
+        return (type(self), (self._handle, self._spec, self._options))
 
     def __str__(self) -> str:
         return self._label
@@ -241,6 +308,6 @@ def handle_of(value: Any) -> Handle:
     """
     if not isinstance(value, Handle):
         raise TypeError(
-            f"expected a handle, as moo.spawn returns it, not {type(value).__name__}"
+            f"{shown('handle', value)} must be a handle, as moo.spawn returns it"
         )
     return value

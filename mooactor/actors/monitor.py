@@ -9,8 +9,8 @@ from typing import Any
 
 from mooactor.actors.handle import handle_of
 from mooactor.actors.ref import refuse_on_loop
+from mooactor.process.exits import cause_of
 from mooactor.process.lifeline import Message
-from mooactor.process.supervised import cause_of
 from mooactor.process.supervision import Died, Event, Restarted, Started, Stopped
 
 
@@ -51,6 +51,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
             refuse_on_loop(f"an event of {self._label}")
             self._runtime.pump.wait(lambda: self._events or self._runtime.closed)
         if not self._events:
+            self._refuse_if_forked()
             raise StopIteration
         return self._next()
 
@@ -60,6 +61,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
     async def __anext__(self) -> Event:
         while not self._events:
             if self._over or self._runtime.closed:
+                self._refuse_if_forked()
                 raise StopAsyncIteration
             await self._arrival()
         return self._next()
@@ -69,10 +71,16 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         if not self._events:
             await event.wait()
 
+    def _refuse_if_forked(self) -> None:
+        if self._runtime.forked and not self._over:
+            raise self._runtime.over(f"the events of {self._label}")
+
     def close(self) -> None:
         """Listen no longer."""
         if not self._over:
             self._over = True
+            if self._runtime.closed:
+                return
             self._runtime.agent.remove_monitor(self._actor_id, self._number)
 
     def __enter__(self) -> Monitor:

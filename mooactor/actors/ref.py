@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from time import perf_counter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mooactor import errors
-from mooactor.control import envelope
+from mooactor.control import codec
 from mooactor.process.calls import context
+from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
-from mooactor.process.lending import lent_to
+from mooactor.process.deadlock import Wait
+from mooactor.process.holds import Hold, claimed
+from mooactor.process.lending import loan_in_progress
+from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects import PINNED
 from mooactor.process.outcome import Outcome
 from mooactor.process.runtime import Runtime
@@ -20,26 +25,25 @@ from mooactor.process.runtime import Runtime
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Home(NamedTuple):
-    """Where a value is kept, once others may ask for it."""
-
-    owner: int
-    object_id: int
-
-
 class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     """A result to come. Small and picklable; get it, await it, or pass it on.
 
     Passed as an argument of a call (not inside another object), it hands its value to
     the callee, straight from the process that has it. Inside other objects, or pickled
-    by hand, it stays a Ref, which whoever receives it can `get`; one pickled by hand
-    keeps its value alive until the session ends.
+    by hand, it stays a Ref, which whoever receives it can `get`. The value lives as
+    long as anybody holds a Ref to it and the process that made it lives; one pickled by
+    hand keeps it alive until the session ends. A copy of a Ref is the Ref itself.
+
+    Cancelling a task that awaits a Ref cancels the call, as with an `asyncio.Future`:
+    so `asyncio.wait_for` ends the call when it times out. It does not when somebody
+    else awaits the same Ref, has a callback on it or was passed it, nor with
+    `asyncio.shield`.
 
     A Ref also has the methods of `concurrent.futures.Future`: `result`, `exception`,
     `add_done_callback`.
     """
 
-    __slots__ = ("_runtime", "_of", "_deadline", "_timeout", "home")
+    __slots__ = ("_runtime", "_of", "_timeout", "home")
 
     def __init__(
         self, runtime: Runtime, of: object, timeout: float | None = None
@@ -48,8 +52,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         self._runtime = runtime
         self._of = of  # what it is the result of; its str() is for messages
         self._timeout = timeout
-        self._deadline = None if timeout is None else perf_counter() + timeout
-        self.home: Home | None = None
+        self.home: Hold | None = None  # once others may ask for it
 
     @property
     def _label(self) -> str:
@@ -59,6 +62,12 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
 
     def get(self, timeout: float | None = None) -> R_co:
         """The value, once it is there.
+
+        A Ref has one value in each process: every `get` returns the same object, and
+        whatever is written into it shows in the next one. Of a call's result it shows
+        also to whoever is passed the Ref from here afterwards; of `moo.put` it does
+        not. Copy what you want to change before you change it, if the Ref is used
+        further.
 
         Args:
           timeout: seconds to wait; the call itself goes on if they pass.
@@ -84,35 +93,48 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     def _wait(self, timeout: float | None) -> None:
         if asyncio._get_running_loop() is not None:
             refuse_on_loop(self._label)
+        timeout = None if timeout is None else seconds("timeout", timeout)
         self._begin()
-        left = timeout
-        if self._deadline is not None:
-            own = max(0.0, self._deadline - perf_counter())
-            left = own if timeout is None else min(own, timeout)
-        if self._runtime.wait(self, left):
+        if self.state:
             return
-        if timeout is not None and (left is None or left >= timeout):
-            raise errors.CallTimeout(
-                f"{self._label} was not done within {timeout} s; it goes on"
+        if not self._runtime.wait_some(
+            self.parts or (self,), len(self.parts) or 1, lambda: self.state, timeout
+        ):
+            raise self._not_done(timeout)
+
+    def _not_done(self, timeout: float | None) -> BaseException:
+        if self._runtime.closed:
+            return self._runtime.over(self._label)
+        if timeout is None:
+            return errors.CallTimeout(
+                f"{self._label} was not done within the deadline of the call that "
+                "waits for it"
             )
-        self.expire()
+        return errors.CallTimeout(
+            f"{self._label} was not done within {timeout} s; it goes on"
+        )
 
     def expire(self) -> None:
         """Its own deadline has passed: it ends now, and the callee is told."""
-        limit = f" of {self._timeout} s" if self._timeout is not None else ""
-        error = errors.CallTimeout(
-            f"{self._label} did not end within its deadline{limit}; "
-            "it may have run (use .options(timeout=…) to allow more)"
-        )
-        if self.set_error(error):
+        if self.set_error(deadline_passed(self._label, self._timeout)):
             self._runtime.caller.abandon(self)
+            self._runtime.pump.wake()
+
+    def _look(self) -> None:
+        """Let what has arrived, or is over, show."""
+        self._begin()
+        if self.state:
+            return
+        self._runtime.flush()
+        self._runtime.pump.try_drain()
+        for call in self.parts or (self,):
+            if call.deadline is not None and perf_counter() > call.deadline:
+                call.expire()
 
     def done(self) -> bool:
         """Whether `get` would return at once. Looks at what has arrived."""
         if not self.state:
-            self._begin()
-            self._runtime.flush()
-            self._runtime.pump.try_drain()
+            self._look()
         return self.state != 0
 
     def cancel(self) -> bool:
@@ -121,6 +143,9 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         A queued call never runs; an async method gets `asyncio.CancelledError` at its
         next await; a sync method that runs sees ``moo.current().cancelled``.
         """
+        self.end_with_session()
+        if self.state:
+            return False
         return self._runtime.caller.cancel(self)
 
     def cancelled(self) -> bool:
@@ -133,10 +158,17 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
 
     def add_done_callback(self, callback: Callable[[Ref[R_co]], object]) -> None:
         """Call `callback(self)` once it is done: at once if it is, else in a thread of
-        the runtime. What it raises is printed."""
+        the runtime for callbacks. It may wait for other calls. What it raises is
+        printed."""
+        function("callback", callback)
+        runtime = self._runtime
         self._begin()
-        self.listen(lambda: _call(callback, self))
-        self._runtime.pump.arm()
+        if self.state:
+            _call(callback, self)
+            return
+        once = iter((partial(_call, callback, self),))
+        self.listen(lambda: runtime.callbacks.submit(once))
+        runtime.pump.arm()
 
     # -- asyncio -----------------------------------------------------------
 
@@ -148,37 +180,54 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
 
     async def _arrival(self) -> None:
         """Sleep, on the running loop, until it is done or its deadline passes."""
+        self._begin()
+        if self.state:
+            return
         loop = asyncio.get_running_loop()
         event, arrived = self._runtime.pump.arrival()
-        self._begin()
         self.listen(arrived)
         loop.call_soon(self._runtime.flush)
-        timer = None
-        if self._deadline is not None:
-            left = max(0.0, self._deadline - perf_counter())
-            timer = loop.call_later(left, self.expire)
-        call = context.get()
+        call, wait = context.get(), Wait(self.parts or (self,), len(self.parts) or 1)
         if call is not None:
-            call.awaits.append(self)
+            call.awaits.append(wait)
         try:
             await event.wait()
+        except asyncio.CancelledError:
+            self.unlisten(arrived)
+            self._give_up()
+            raise
         finally:
             if call is not None:
-                call.awaits.remove(self)
+                call.awaits.remove(wait)
             self.unlisten(arrived)
-            if timer is not None:
-                timer.cancel()
+
+    def _give_up(self) -> None:
+        """The task that awaited it was cancelled: so is the call, unless somebody
+        else waits for it, too, or may have it."""
+        if self.home is None and not self._listeners:
+            self.cancel()
 
     # -- travelling --------------------------------------------------------
 
     def _begin(self) -> None:
         """A borrowed value is asked for when somebody first wants it."""
+        if self._runtime.closed:
+            self.end_with_session()
         home = self.home
         if home is None or self.state or self.call_id:
             return
+        if home.owner == self._runtime.process_id:
+            return  # a result that comes by itself
         self.call_id = -1  # asked for, once
         source = self._runtime.values.fetch(home.owner, home.object_id, self._label)
         source.listen(lambda: self._take(source))
+
+    def end_with_session(self) -> None:
+        runtime = self._runtime
+        if not runtime.closed or self.state:
+            return
+        for outcome in (*self.parts, self):
+            end_with(runtime, outcome, self._label)
 
     def _take(self, source: Outcome) -> None:
         error = source.failure()
@@ -187,24 +236,32 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         else:
             self.set_value(source.unwrap())
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        runtime = self._runtime
-        borrower = lent_to()
-        if self.home is None:
-            self.home = Home(runtime.process_id, runtime.objects.adopt(self))
-        owner, object_id = self.home
-        runtime.values.lend(object_id, owner, PINNED if borrower is None else borrower)
-        return (_borrowed, (owner, object_id, self._label))
+    def _hold(self) -> Hold:
+        """What it is known by elsewhere.
 
-    def __del__(self) -> None:
-        home = self.home
-        if home is None or self._runtime.closed:
-            return
-        if home.owner == self._runtime.process_id:
-            self._runtime.objects.drop_local(home.object_id)
-            self._runtime.pump.arm_if_helped()
-        else:
-            self._runtime.post_later(home.owner, envelope.RELEASE, home.object_id)
+        Raises:
+          ActorUnavailable: its session has ended.
+        """
+        runtime = self._runtime
+        if runtime.closed:
+            raise runtime.over(f"{self._label} cannot be passed on")
+        if self.home is None:
+            number = runtime.objects.new_id()
+            self.home = Hold(runtime, runtime.process_id, number, None)
+        return self.home
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by hand: for nobody in particular, perhaps more than once."""
+        hold = self._hold()
+        self._runtime.values.lend(hold, PINNED, self)
+        mark = self._runtime.session_mark
+        return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
+
+    def __copy__(self) -> Ref[R_co]:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Ref[R_co]:
+        return self
 
     def __repr__(self) -> str:
         if not self.state:
@@ -212,18 +269,63 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         return f"<Ref {self._label} {'failed' if self.failure() else 'done'}>"
 
 
+class Told(Ref[None]):
+    """What a `tell` has in place of a Ref; nobody gets to see it."""
+
+    __slots__ = ()
+    told = True
+
+
+def deadline_passed(label: str, timeout: float | None) -> errors.CallTimeout:
+    """The error of a call whose own deadline has passed."""
+    limit = f" of {timeout} s" if timeout is not None else ""
+    return errors.CallTimeout(
+        f"{label} did not end within its deadline{limit}; "
+        "it may have run (use .options(timeout=…) to allow more)"
+    )
+
+
+def _lend(ref: Ref[Any]) -> Any:
+    """How a pickler of ours reduces a Ref: the receiver borrows it."""
+    loan = loan_in_progress()
+    if loan is None:
+        return NotImplemented
+    hold = ref._hold()
+    loan.add(hold, ref)
+    return (_borrowed, (hold.owner, hold.object_id, ref._label))
+
+
+codec.learn(Ref, _lend)
+
+
 def _borrowed(owner: int, object_id: int, label: str) -> Ref[Any]:
+    hold = claimed(owner, object_id)
+    return _known_as(hold or Hold(current_runtime(), owner, object_id, None), label)
+
+
+def _by_hand(mark: bytes, owner: int, object_id: int, label: str) -> Ref[Any]:
+    runtime = current_runtime()
+    if mark == runtime.session_mark:
+        return _known_as(Hold(runtime, owner, object_id, None), label)
+    ref: Ref[Any] = Ref(runtime, label)
+    ref.set_error(
+        errors.ActorUnavailable(f"the session that {label} belongs to has ended")
+    )
+    return ref
+
+
+def _known_as(hold: Hold, label: str) -> Ref[Any]:
     runtime = current_runtime()
     ref: Ref[Any] = Ref(runtime, label)
-    if owner == runtime.process_id:
-        entry = runtime.objects.come_home(object_id, owner)
+    if hold.owner == runtime.process_id:
+        entry = runtime.objects.entry(hold.object_id)
         if entry is None:
             ref.set_error(errors.ActorUnavailable(f"the value of {label} is gone"))
             return ref
         if isinstance(entry.outcome, Ref):
             return entry.outcome
         ref.set_raw(entry.stored)
-    ref.home = Home(owner, object_id)
+    ref.home = hold
     return ref
 
 
@@ -236,14 +338,19 @@ def _call(callback: Callable[[Ref[Any]], object], ref: Ref[Any]) -> None:
         traceback.print_exc()
 
 
+def end_with(runtime: Runtime, outcome: Outcome, label: str) -> None:
+    """End what a runtime that is closed would have ended, had it known of it."""
+    if runtime.forked:
+        # They are threads and event loops of the parent's, and what wakes them, too.
+        outcome._listeners = None
+    if not outcome.state:
+        outcome.set_error(runtime.over(label))
+
+
 def refuse_on_loop(what: str) -> None:
-    """Raise if this thread runs an event loop, which a blocking wait would freeze.
+    """Raise if waiting for `what` would freeze an asyncio program; see `loops`.
 
     Raises:
-      RuntimeError: it does; the message says what to write instead.
+      RuntimeError: it would; the message says what to write instead.
     """
-    if asyncio._get_running_loop() is not None:
-        raise RuntimeError(
-            f"waiting for {what} would block the running event loop; write "
-            "`await handle.method.remote(…)` (or `await ref`) here"
-        )
+    refuse_to_block(what, "`await handle.method.remote(…)` (or `await ref`)")

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from mooactor import errors
+from mooactor.process import checks
 from mooactor.process import session as _session
+from mooactor.process.current import refuse_in_actor
+from mooactor.process.ending import GRACE_S, Awaited
 from mooactor.process.network import choose
+
+_MOST_OF_A_SEED = (1 << 64) - 1
 
 
 class Running:
@@ -28,77 +33,120 @@ class Running:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # After Ctrl-C nobody wants to wait for calls under way.
-        grace = 0.2 if kind is not None and issubclass(kind, KeyboardInterrupt) else 3.0
-        self.close(grace)
+        self._session.close(awaited=Awaited.after(kind), deliver=True)
 
-    def close(self, grace: float = 3.0) -> None:
-        """End the session: actors get `grace` seconds to finish what they do."""
-        with _unbothered():
-            self._session.close(grace)
+    def close(self, grace: float | None = GRACE_S) -> None:
+        """End the session, as `moo.shutdown` does."""
+        self._session.close(_grace(grace), deliver=True)
 
     def __repr__(self) -> str:
         state = "ended" if self._session.runtime.closed else "running"
         return f"<mooactor session, {state}>"
 
 
-class _unbothered:
-    """A second Ctrl-C during the end must not leave processes behind."""
-
-    def __enter__(self) -> None:
-        self._before = None
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-
 def init(
     address: str | None = None,
     *,
+    debug: bool | None = None,
     logs: bool = True,
     memory: int | None = None,
     preload: Sequence[str] = (),
+    seed: int | None = None,
     transport: str | Sequence[str] | None = None,
 ) -> Running:
     """Start the embedded runtime on this machine.
 
+    It raises this process's soft limit on open files to the hard one, which all that it
+    starts inherits.
+
     Args:
       address: a broker's ``tcp://host:port``, for a session of several hosts.
+      debug: whether `breakpoint` in an actor stops it until ``mooactor attach`` comes;
+        by default what ``MOOACTOR_DEBUG`` says, else it is passed over.
       logs: whether what actors print appears here, each line with its actor's name.
       memory: bytes of shared memory that one process may hold; by default half of
         what the machine, or its control group, has.
       preload: modules that every actor will need: imported once, shared by all.
+      seed: what the actors' random streams begin from, at least 0 and below 2**64:
+        `random`, numpy's and torch's draw the same numbers again in each actor of the
+        same name, and in each without a name that is the same in the order in which
+        its spawner spawns those. By default nobody can repeat them. The streams of
+        this program are its own, and not touched.
       transport: what arrays and tensors may travel by: some of "shm", "ofi" and "tcp",
         in a list or separated by commas. By default what ``MOOACTOR_TRANSPORT`` says,
         or "auto": what is best, which on one machine is shared memory.
 
     Raises:
-      MooError: a session runs already, or this platform cannot start one.
-      ValueError: there is no such transport, or a variable makes no sense.
+      MooError: a session runs already, as it does in every method of an actor, or this
+        platform cannot start one.
+      TypeError, ValueError: an argument, or a variable, makes no sense.
+      PlacementError: the working directory of this process is gone, or an address was
+        given.
       ActorUnavailable: the one transport that is allowed cannot be had here.
       OSError: ``MOOACTOR_BIND`` is no address of this host.
     """
+    refuse_in_actor("moo.init()")
+    checks.flag("logs", logs)
+    if debug is not None:
+        checks.flag("debug", debug)
+    if memory is not None:
+        page = os.sysconf("SC_PAGESIZE")
+        memory = checks.count("memory", memory, "a number of bytes", least=page)
+    if seed is not None:
+        seed = checks.count("seed", seed, "a whole number", most=_MOST_OF_A_SEED)
+    modules = _module_names(preload)
     if address is not None:
+        checks.text("address", address, "the address of a broker")
         raise errors.PlacementError(
             f"cannot join {address}: this version runs sessions on one machine only; "
             "leave the address out"
         )
     return Running(
         _session.start_session(
+            debug=debug,
             logs=logs,
             memory=memory,
-            preload=list(preload),
+            preload=modules,
             network=choose(transport),
+            seed=seed,
         )
     )
 
 
-def shutdown() -> None:
-    """End the session: every actor stops, nothing is left. Without one, do nothing."""
+def _module_names(preload: object) -> list[str]:
+    if isinstance(preload, str) or not isinstance(preload, Iterable):
+        raise TypeError(
+            f"{checks.shown('preload', preload)} must be a list of names of modules"
+        )
+    return [
+        checks.text(f"preload[{index}]", name, "the name of a module")
+        for index, name in enumerate(preload)
+    ]
+
+
+def shutdown(grace: float | None = GRACE_S) -> None:
+    """End the session: every actor stops, nothing is left. Without one, do nothing.
+
+    It waits up to `grace` seconds until the calls and tells of this process have ended;
+    if some have not, a sentence on stderr says how many it gives up. Then every actor
+    stops: `on_stop` runs, in what is left of the grace or in a second. An actor that
+    needs longer is killed. Ctrl-C ends the wait at once.
+
+    Args:
+      grace: seconds; None waits for as long as it takes.
+
+    Raises:
+      MooError: this is an actor's process, whose session is not its to end.
+      TypeError, ValueError: `grace` is no number of seconds.
+      KeyboardInterrupt: Ctrl-C was pressed meanwhile; the session has ended.
+    """
+    refuse_in_actor("moo.shutdown()")
+    seconds = _grace(grace)
     session = _session.current_session()
     if session is not None:
-        with _unbothered():
-            _session.end_session()
+        session.close(seconds, deliver=True)
+
+
+def _grace(seconds: float | None) -> float:
+    checked = checks.seconds("grace", seconds)
+    return math.inf if checked is None else max(0.0, checked)

@@ -15,11 +15,18 @@ from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
 from mooactor.control.keys import new_process_id
+from mooactor.process import checks, parcel
 from mooactor.process import session as _session
-from mooactor.process.current import current_runtime
+from mooactor.process.current import current_runtime, is_forked
+from mooactor.process.fields import LONGEST_S
 from mooactor.process.interface import interface_of, signature_of
+from mooactor.process.lending import lending
+from mooactor.process.loops import refuse_to_block
+from mooactor.process.objects import every_incarnation
+from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
+from mooactor.process.threads import check_numbers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,10 +39,14 @@ def spawn(cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
 
     Returns at once: the process starts meanwhile, and calls wait for it. If the
     constructor raises, calls end with `ActorDied`, whose `cause` has the exception.
-    Starts the embedded runtime if none runs.
+    The actor belongs to the process that spawned it and ends with it; see `on` for
+    ``detached``. It starts in the working directory, and with the `sys.path`, that this
+    process has now. Starts the embedded runtime if none runs.
 
     Raises:
       TypeError: arguments that the constructor would refuse, or cannot be pickled.
+      PlacementError: the working directory of this process is gone, or there is no
+        room for another process's descriptors; see docs/failures.md.
     """
     return Spec(cls).spawn(*args, **kwargs)
 
@@ -50,21 +61,30 @@ def on(
     name: str | None = None,
     restart: Restart | None = None,
     env: Mapping[str, str] | None = None,
+    detached: bool = False,
 ) -> Spec[P, T]:
     """Say where and how an actor is to run, then ``.spawn(…)`` or ``.group(n, …)``.
 
     Args:
       host: a host of the session by name; empty for wherever there is room.
-      num_cpus: what the host must have.
+      num_cpus: what the host must have, and with how many threads the actor computes
+        (OpenMP, BLAS, torch): the whole number in it, at least 1. Where the program's
+        environment has ``OMP_NUM_THREADS`` or one of its kin, that counts instead.
       num_gpus: how many GPUs the actor gets for itself; it sees no others, as numbers
         from 0. Less than 1: a share of one, which nobody enforces. 0: it gets none for
         itself and sees them all. They are its own until it is over, also between
         restarts.
       name: what `lookup` finds it by; members of a group get ``name/rank``.
       restart: how it comes back after a death; by default it does not.
-      env: environment variables, set before the constructor runs.
+      env: environment variables, set before the constructor runs. Numbers of threads
+        among them (``OMP_NUM_THREADS``, …) hold for libraries that are loaded already,
+        too. What such a library cannot be told any more ends the actor's start: its
+        calls fail with `ActorDied`, whose cause names the variable.
+      detached: whether the actor belongs to the session. By default it belongs to the
+        process that spawns it, and ends when that ends.
 
     Raises:
+      TypeError, ValueError: an argument makes no sense; the message names it.
       PlacementError: from ``spawn``: no host of the session has that.
     """
     return Spec(
@@ -75,6 +95,7 @@ def on(
         name=name,
         restart=restart,
         env=env,
+        detached=detached,
     )
 
 
@@ -91,28 +112,38 @@ class Spec(Generic[P, T]):
         name: str | None = None,
         restart: Restart | None = None,
         env: Mapping[str, str] | None = None,
+        detached: bool = False,
     ) -> None:
         if not isinstance(cls, type):
             raise TypeError(f"an actor is made of a class, not of {cls!r}")
         self._cls: type = cls
-        self._host = host
-        if num_gpus < 0 or (num_gpus > 1 and num_gpus % 1):
+        self._host = checks.name("host", host) if host != "" else ""
+        self._num_cpus = checks.amount("num_cpus", num_cpus)
+        self._num_gpus = checks.amount("num_gpus", num_gpus)
+        if self._num_gpus > 1 and self._num_gpus % 1:
             raise ValueError(f"num_gpus={num_gpus}: a whole number, or a part of one")
-        self._num_cpus = num_cpus
-        self._num_gpus = num_gpus
-        self._name = name
+        self._name = None if name is None else checks.name("name", name)
+        if restart is not None and not isinstance(restart, Restart):
+            said = checks.shown("restart", restart)
+            raise TypeError(f"{said} must be moo.Restart(max=…), or None")
         self._restart = restart
-        self._env = dict(env or {})
+        self._env = checks.environment(env)
+        check_numbers(self._env)
+        self._detached = checks.flag("detached", detached)
 
     def spawn(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Start one actor; see `mooactor.spawn`.
 
         Raises:
           ValueError: the name is taken.
-          PlacementError: no host has what was asked for.
+          PlacementError: no host has what was asked for, or the working directory of
+            this process is gone.
         """
-        payload = self._prepare(args, kwargs)
-        return cast(T, self._start(payload, self._name))
+        payload, loan = self._prepare(1, args, kwargs)
+        try:
+            return cast(T, self._start(payload, loan, self._name))
+        finally:
+            payload.close()
 
     def group(self, n: int, /, *args: P.args, **kwargs: P.kwargs) -> Group[T]:
         """Start `n` actors with the same constructor arguments.
@@ -121,28 +152,36 @@ class Spec(Generic[P, T]):
           ValueError: `n` is negative, or a name is taken.
           PlacementError: there is no room for all; then none runs.
         """
-        if n < 0:
-            raise ValueError(f"a group of {n} actors")
-        payload = self._prepare(args, kwargs)
+        n = checks.count("n", n, "a number of actors")
+        payload, loan = self._prepare(n, args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
         started: list[Handle] = []
         try:
             for name in names:
-                started.append(self._start(payload, name))
+                started.append(self._start(payload, loan, name))
         except BaseException:
             for handle in started:
                 runtime, link = handle._where()
                 runtime.agent.ask(op="kill", id=link.actor_id)
             raise
+        finally:
+            payload.close()
         return Group([cast(T, handle) for handle in started])
 
-    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def _prepare(
+        self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[parcel.Parcel, lending]:
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
         self._check_placement()
-        ensure_runtime()  # Refs among the arguments need it
+        runtime = ensure_runtime()  # Refs among the arguments need it
+        runtime.room.take(n, label)
         try:
-            return codec.encode_in_band((self._cls, args, kwargs))
+            what = f"the constructor's arguments of {label}"
+            with lending(runtime) as loan:
+                return parcel.pack((self._cls, args, kwargs), what), loan
+        except errors.OutOfMemory:
+            raise
         except Exception as error:
             where = codec.find_unpicklable(args, kwargs)
             raise TypeError(
@@ -158,40 +197,50 @@ class Spec(Generic[P, T]):
         cpus = os.cpu_count() or 1
         if self._num_cpus > cpus:
             raise errors.PlacementError(
-                f"{self._cls.__qualname__} asks for {self._num_cpus} CPUs; this host "
+                f"{self._cls.__qualname__} asks for {self._num_cpus:g} CPUs; this host "
                 f"has {cpus}"
             )
 
-    def _start(self, payload: bytes, name: str | None) -> Handle:
+    def _start(self, payload: parcel.Parcel, loan: lending, name: str | None) -> Handle:
         runtime = ensure_runtime()
+        place = Place.here()
         actor_id = new_process_id()
         interface = interface_of(self._cls)
         label = interface.label if name is None else f"{interface.label}:{name}"
-        handle = Handle(actor_id, 0, label, interface, watch=False)
+        mark = runtime.session_mark
+        handle = Handle(actor_id, 0, label, interface, mark, watch=False)
         handle._where()  # the link is there before any notice of a death can come
         request = {
             "op": "spawn",
             "id": actor_id,
             "name": name,
             "label": label,
-            "payload": payload,
-            "policy": self._restart,
+            "payload": payload.data,
+            "policy": None if self._restart is None else self._restart.plain(),
             "env": self._env,
+            "place": None if place == runtime.origin else place.plain(),
+            "threads": max(1, int(self._num_cpus)),
+            "stream": runtime.streams.next() if name is None else None,
             "num_gpus": self._num_gpus,
             "preload": _preload(),
             "handle": pickle.dumps(handle, 5),
+            "detached": self._detached,
         }
         if name is None and not self._num_gpus:
-            runtime.agent.tell(**request)
+            runtime.agent.tell(payload.fds, **request)
+            loan.lend_to(every_incarnation(actor_id))  # until it ends for good
             return handle
-        reply = runtime.agent.ask(**request)
+        reply = runtime.agent.ask(fds=payload.fds, **request)
         if reply.get("error") == "no GPU":
             raise errors.PlacementError(
-                f"{label} asks for num_gpus={self._num_gpus}; this host has "
+                f"{label} asks for num_gpus={self._num_gpus:g}; this host has "
                 f"{reply['free']}"
             )
+        if reply.get("error") == "no room":
+            raise errors.PlacementError(reply["note"], delivered=False)
         if reply.get("error"):
             raise ValueError(f"the name {name!r} is taken by {reply['label']}")
+        loan.lend_to(every_incarnation(actor_id))
         return handle
 
 
@@ -211,6 +260,9 @@ def ensure_runtime() -> Runtime:
     try:
         return current_runtime()
     except errors.ActorUnavailable:
+        if is_forked():
+            raise  # whoever wants a session there says so
+        _session.refuse_after_loss()
         from mooactor.actors.sessions import init
 
         init()
@@ -224,18 +276,26 @@ def _preload() -> list[str]:
     return [name for name in _session.PRELOADABLE if name in sys.modules]
 
 
-def lookup(name: str, timeout: float = 0.0) -> Any:
+def lookup(name: str, timeout: float | None = 0.0) -> Any:
     """The handle of the actor spawned under `name`.
 
     Args:
-      timeout: seconds to wait for it to appear.
+      timeout: seconds to wait for it to appear; None: for ever.
 
     Raises:
       ActorUnavailable: there is none of that name.
+      TypeError, ValueError: the name is no string, or the timeout no time.
+      RuntimeError: with a timeout on a running event loop, which it would freeze.
     """
-    reply = ensure_runtime().agent.ask(
-        timeout + 60.0, op="lookup", name=name, timeout=max(0.0, timeout)
-    )
+    name, timeout = checks.name("name", name), checks.seconds("timeout", timeout)
+    if timeout is not None:
+        timeout = min(max(timeout, 0.0), LONGEST_S)
+    if timeout is None or timeout > 0:
+        instead = "`await asyncio.to_thread(moo.lookup, name, timeout)`"
+        refuse_to_block(f"an actor named {name!r}", instead)
+    wait_s = None if timeout is None else timeout + 60.0
+    agent = ensure_runtime().agent
+    reply = agent.ask(wait_s, op="lookup", name=name, timeout=timeout)
     if reply["value"] is None:
         raise errors.ActorUnavailable(
             f"no actor is named {name!r}"

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, TypeVar
 
-from mooactor.actors.ref import refuse_on_loop
+from mooactor import errors
+from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
 from mooactor.control import envelope
+from mooactor.process.calls import context
+from mooactor.process.deadlock import Wait
 from mooactor.process.outcome import Outcome, Reply
 from mooactor.process.runtime import Runtime
 
@@ -21,19 +24,28 @@ class Channel(Outcome):
     The runtime holds it until the stream ends; the consumer holds the `Stream`.
     """
 
-    __slots__ = ("items", "_wake")
+    __slots__ = ("items", "_runtime", "_label", "_timeout")
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, runtime: Runtime, label: str, timeout: float | None) -> None:
         super().__init__()
         self.items: deque[Reply] = deque()
-        self._wake = wake
+        self._runtime = runtime
+        self._label = label
+        self._timeout = timeout
 
-    def on_item(self, reply: Reply) -> None:
-        """An item has come; in the pump's thread."""
-        self.items.append(reply)
-        self._wake()
+    def on_item(self, once: Iterator[Reply]) -> None:
+        """An item has come; in the thread that dispatches. `once` holds it, until it
+        is taken."""
+        self.items.extend(once)
+        self._runtime.pump.wake()
         for listener in list(self._listeners or ()):
             listener()
+
+    def expire(self) -> None:
+        """Its own deadline has passed: it ends now, and the producer is told."""
+        if self.set_error(deadline_passed(self._label, self._timeout)):
+            self._runtime.caller.abandon(self)
+            self._runtime.pump.wake()
 
 
 class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
@@ -44,13 +56,13 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
     or dropping it, ends the producer.
     """
 
-    def __init__(self, runtime: Runtime, label: str, window: int) -> None:
+    def __init__(
+        self, runtime: Runtime, label: str, window: int, timeout: float | None = None
+    ) -> None:
         self._producer = 0
-        if window < 1:
-            raise ValueError("stream_window is a number of items, at least 1")
         self._runtime = runtime
         self._label = label
-        self.channel = Channel(runtime.pump.wake)
+        self.channel = Channel(runtime, label, timeout)
         self._window = window
         self._taken = 0
 
@@ -60,6 +72,8 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         self._give_credit(self._window)
 
     def _give_credit(self, items: int) -> None:
+        if self._runtime.closed:
+            return  # nobody is there to produce more
         record = envelope.pack_record(
             envelope.CREDIT, self.channel.call_id, b"", 0, float(items)
         )
@@ -89,20 +103,33 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
           RuntimeError: on a running event loop; use ``async for`` there.
         """
         if not self.channel.items:
+            self._end_with_session()
             if not self.channel.state:
                 refuse_on_loop(self._label)
-                self._runtime.flush()
-                self._runtime.pump.wait(self._arrived)
+                if not self._runtime.wait_some((self.channel,), 1, self._arrived):
+                    self._not_done()
             if not self.channel.items:
                 self.channel.unwrap()  # raises what it ended with
                 raise StopIteration
         return self._take()
+
+    def _end_with_session(self) -> None:
+        if self._runtime.closed:
+            end_with(self._runtime, self.channel, self._label)
+
+    def _not_done(self) -> None:
+        if self._runtime.closed:
+            raise self._runtime.over(self._label)
+        raise errors.CallTimeout(
+            f"{self._label} gave no item within the deadline of the call that waits"
+        )
 
     def __aiter__(self) -> Stream[T_co]:
         return self
 
     async def __anext__(self) -> T_co:
         while not self.channel.items:
+            self._end_with_session()
             if self.channel.state:
                 self.channel.unwrap()
                 raise StopAsyncIteration
@@ -113,15 +140,23 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         event, arrived = self._runtime.pump.arrival()
         self._runtime.flush()
         self.channel.listen(arrived)
+        call, wait = context.get(), Wait((self.channel,), 1)
+        if call is not None:
+            call.awaits.append(wait)
         try:
             if not self._arrived():
                 await event.wait()
         finally:
+            if call is not None:
+                call.awaits.remove(wait)
             self.channel.unlisten(arrived)
 
     def close(self) -> None:
         """End the producer; items that have come already are dropped."""
         self.channel.items.clear()
+        self._end_with_session()
+        if self.channel.state:
+            return
         self._runtime.caller.cancel(self.channel)
 
     async def aclose(self) -> None:

@@ -26,10 +26,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_bench(commands)
     _add_doctor(commands)
+    _add_attach(commands)
     return parser
 
 
-_DESCRIPTION = "Actors for distributed machine learning: measure, and look what works."
+_DESCRIPTION = "Actors for distributed machine learning: measure, diagnose, debug."
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -54,10 +55,26 @@ def _add_doctor(commands: _Commands) -> None:
     doctor.set_defaults(run=_doctor)
 
 
+def _add_attach(commands: _Commands) -> None:
+    attach = commands.add_parser(
+        "attach", help="debug an actor that has stopped at a breakpoint()"
+    )
+    attach.add_argument(
+        "process", nargs="?", help="its process id, or the path of its socket"
+    )
+    attach.set_defaults(run=_attach)
+
+
 def _bench(options: argparse.Namespace) -> int:
     from mooactor.cli.bench import report
 
     return report.run(options.only, quick=options.quick, as_json=options.json)
+
+
+def _attach(options: argparse.Namespace) -> int:
+    from mooactor.cli import attach
+
+    return attach.run(options.process)
 
 
 def _doctor(options: argparse.Namespace) -> int:

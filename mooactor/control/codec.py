@@ -4,27 +4,37 @@
 Pickle protocol 5 with out-of-band buffers; cloudpickle names what pickle cannot
 (classes and functions of ``__main__``, lambdas). Arrays and tensors of
 `tensors.THRESHOLD` bytes and more leave the pickle as buffers, which the data plane
-carries; see `mooactor.tensors.codec` for their layout.
+carries; see `mooactor.tensors.codec` for their layout. Exceptions are rebuilt without
+their constructors; see `exceptions`.
+
+A message has at most 4 GiB, so what stays in a pickle is bounded by `MAX_BYTES`.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 
-from mooactor.errors import RemoteError
+from mooactor.control import exceptions
+from mooactor.errors import pass_ctrl_c
 from mooactor.tensors import codec as layout
 
 # Their pickles need neither cloudpickle nor a look inside.
 _ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex))
 
+#: How objects of exactly one type are pickled by the functions here; see `layout`.
+learn = layout.learn
 type_ = type
 Buffers = list[pickle.PickleBuffer]
+
+#: What a pickle may have: a record counts its bytes with 32 bits, and holds the
+#: descriptors of the buffers, too.
+MAX_BYTES = (1 << 32) - (1 << 25)
+MAX_BUFFERS = (1 << 16) - 1
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -32,13 +42,24 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = layout.reduce(obj)
         if reduced is not NotImplemented:
             return reduced
+        cls = type_(obj)
+        if issubclass(cls, BaseException) and not exceptions.pickles_itself(cls):
+            return exceptions.reduce(obj)
         return super().reducer_override(obj)
 
 
 def encode(value: Any) -> tuple[bytes, Buffers]:
-    """Pickle `value`; large arrays come back as buffers, in pickling order."""
+    """Pickle `value`; large arrays come back as buffers, in pickling order.
+
+    Raises:
+      ValueError: it is too large for one message.
+      BaseException: it cannot be pickled.
+    """
     if type_(value) in _ATOMS:
-        return pickle.dumps(value, 5), []
+        data = pickle.dumps(value, 5)
+        if len(data) > MAX_BYTES:
+            raise _too_large(data)
+        return data, []
     return _encode(value, [])
 
 
@@ -47,20 +68,46 @@ def encode_args(args: tuple[Any, ...]) -> tuple[bytes, Buffers]:
     for arg in args:
         if type_(arg) not in _ATOMS:
             return _encode(args, [])
-    return pickle.dumps(args, 5), []
+    data = pickle.dumps(args, 5)
+    if len(data) > MAX_BYTES:
+        raise _too_large(data)
+    return data, []
 
 
 def encode_in_band(value: Any) -> bytes:
-    """Pickle `value` whole, with no buffer beside it."""
+    """Pickle `value` whole, with no buffer beside it.
+
+    Raises:
+      ValueError, BaseException: as `encode` does.
+    """
     stream = io.BytesIO()
     _Pickler(stream, 5).dump(value)
-    return stream.getvalue()
+    data = stream.getvalue()
+    if len(data) > MAX_BYTES:
+        raise _too_large(data)
+    return data
 
 
 def _encode(value: Any, buffers: Buffers) -> tuple[bytes, Buffers]:
     stream = io.BytesIO()
     _Pickler(stream, 5, buffer_callback=buffers.append).dump(value)
-    return stream.getvalue(), buffers
+    data = stream.getvalue()
+    if len(data) > MAX_BYTES:
+        raise _too_large(data)
+    if len(buffers) > MAX_BUFFERS:
+        raise ValueError(
+            f"it holds {len(buffers)} large arrays, and a message carries "
+            f"{MAX_BUFFERS} at most: stack them into fewer"
+        )
+    return data, buffers
+
+
+def _too_large(data: bytes) -> ValueError:
+    return ValueError(
+        f"its pickle has {len(data)} bytes, and a message carries {MAX_BYTES} at most: "
+        "pass large data as numpy arrays or tensors, which do not travel in the "
+        "pickle (numpy.frombuffer views bytes without a copy), or in several calls"
+    )
 
 
 decode: Callable[..., Any] = pickle.loads
@@ -73,35 +120,17 @@ def find_unpicklable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     for name, value in named:
         try:
             encode(value)
-        except Exception:
+        except BaseException as error:
+            pass_ctrl_c(error)
             return f"{name} (a {type_(value).__qualname__})"
     return "the arguments"
 
 
-def encode_error(error: BaseException, where: str) -> bytes:
-    """An exception with its remote traceback; never fails.
-
-    What cannot be pickled, or not unpickled again, arrives as a `RemoteError`.
-    """
-    trace = "".join(traceback.format_exception(error))
-    name = f"{type_(error).__module__}.{type_(error).__qualname__}"
-    try:
-        inner = encode_in_band(error.with_traceback(None))
-    except Exception:
-        inner = b""
-    return pickle.dumps((inner, name, str(error), trace, where), 5)
+def encode_error(
+    error: BaseException, where: str, max_bytes: int = exceptions.MAX_BYTES
+) -> bytes:
+    """An exception with its remote traceback; never fails. See `exceptions`."""
+    return exceptions.encode(error, where, encode_in_band, max_bytes)
 
 
-def decode_error(payload: bytes | memoryview) -> BaseException:
-    """The exception of `encode_error`, as its own type where that is possible."""
-    inner, name, text, trace, where = pickle.loads(payload)
-    error: BaseException | None = None
-    if inner:
-        try:
-            error = pickle.loads(inner)
-        except Exception:
-            error = None
-    if not isinstance(error, BaseException):
-        error = RemoteError(f"{name}: {text}", type_name=name)
-    error.add_note(f"Remote traceback ({where}):\n{trace.rstrip()}")
-    return error
+decode_error = exceptions.decode

@@ -16,9 +16,12 @@ Record head, 20 bytes, then ``body_bytes`` of body::
     4  4  body_bytes 8  8  call id  16  4  float32, by kind: seconds left, or zero
 
 Body of a CALL: name length (1), method name, chain (8 bytes per actor id), then the
-payload. Body of everything else: the payload. A payload with the ATTACHED flag begins
-with a count (2) and that many descriptors of the data plane, each with its length (1);
-the rest is a pickle. The session key is compared before anything else is looked at.
+payload. Body of everything else: the payload. A payload with the LOANS flag begins with
+the lender's process id (8), a count (4) and that many pairs of an owner's process id
+(8) and an object number (8): the Refs inside the pickle, readable without unpickling.
+With the ATTACHED flag a count (4) and that many descriptors of the data plane follow,
+each with its length (1); the rest is a pickle. The session key is compared before
+anything else is looked at.
 """
 
 from __future__ import annotations
@@ -26,11 +29,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from hmac import compare_digest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 1
+VERSION = 2
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -52,7 +55,12 @@ ASK = 13  # receiver -> holder: send the value that you were given to keep
 TAKEN = 14  # receiver -> owner: it has come
 RETRY = 15  # receiver -> owner: it does not come from there
 DROP = 16  # owner -> holder: nobody will ask for it any more
-_KINDS = frozenset(range(CALL, DROP + 1))
+LOST = 17  # a process to itself: another one is gone
+# Loans whose lender has died; see `audit`.
+AUDIT = 18  # owner -> holder: how many of them have you got?
+HOLDS = 19  # holder -> owner: so many
+WATCH = 20  # to the owner of memory: it was granted to this process on request
+_KINDS = frozenset(range(CALL, WATCH + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors
@@ -67,6 +75,7 @@ LAST = 16  # REPLY: the stream ends here
 GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from here,
 #            with ERROR: nor from its owner
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
+LOANS = 128  # CALL, REPLY, VALUE: the payload begins with the loans of its Refs
 
 _PREFIX = struct.Struct("<2sBB16sQ")
 _unpack_prefix = _PREFIX.unpack_from
@@ -74,11 +83,25 @@ _HEAD = struct.Struct("<BBbBIQf")
 HEAD_BYTES = _HEAD.size
 pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
-_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_LOANS = struct.Struct("<QI")
+_LOAN = struct.Struct("<QQ")
 
 
 class MalformedMessage(MooError):
     """Bytes that are no message of ours; they were dropped."""
+
+
+class Memo(dict[str, Any]):
+    """What was made of a record so far, should handling it have to begin again.
+
+    Two are never equal, so that records of the same content are not, either.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    __eq__ = object.__eq__
 
 
 class Record(NamedTuple):
@@ -92,6 +115,7 @@ class Record(NamedTuple):
     name: bytes
     chain: tuple[int, ...]
     payload: memoryview | bytes
+    memo: Memo
 
 
 def prefix(key: bytes, sender: int) -> bytes:
@@ -158,7 +182,15 @@ def records(message: bytes) -> Iterator[Record]:
         if kind == CALL:
             name, chain, offset = _call_body(message, offset, stop, hops)
         yield Record(
-            kind, flags, priority, call_id, value, name, chain, view[offset:stop]
+            kind,
+            flags,
+            priority,
+            call_id,
+            value,
+            name,
+            chain,
+            view[offset:stop],
+            Memo(),
         )
         offset = stop
 
@@ -194,6 +226,17 @@ def numbers(payload: memoryview | bytes, count: int) -> tuple[int, ...]:
     return struct.unpack(f"<{count}Q", payload)
 
 
+def all_numbers(payload: memoryview | bytes) -> list[int]:
+    """The reverse of `pack_numbers`, however many they are.
+
+    Raises:
+      MalformedMessage: the last one is cut short.
+    """
+    if len(payload) % 8:
+        raise MalformedMessage("a number is cut short")
+    return [number for (number,) in _U64.iter_unpack(payload)]
+
+
 def split_number(payload: memoryview | bytes) -> tuple[int, memoryview]:
     """A number, and what follows it.
 
@@ -208,7 +251,7 @@ def split_number(payload: memoryview | bytes) -> tuple[int, memoryview]:
 
 def pack_attached(descriptors: Sequence[bytes], pickled: bytes) -> bytes:
     """A payload that begins with data-plane descriptors."""
-    parts = [_U16.pack(len(descriptors))]
+    parts = [_U32.pack(len(descriptors))]
     for descriptor in descriptors:
         parts += (bytes((len(descriptor),)), descriptor)
     parts.append(pickled)
@@ -222,10 +265,10 @@ def split_attached(payload: memoryview | bytes) -> tuple[list[bytes], memoryview
       MalformedMessage: the descriptors do not fit into the payload.
     """
     view = memoryview(payload)
-    if len(view) < 2:
+    if len(view) < 4:
         raise MalformedMessage("attachments are cut short")
-    (count,) = _U16.unpack_from(view)
-    descriptors, offset = [], 2
+    (count,) = _U32.unpack_from(view)
+    descriptors, offset = [], 4
     for _ in range(count):
         if offset >= len(view) or offset + 1 + view[offset] > len(view):
             raise MalformedMessage("attachments are cut short")
@@ -233,3 +276,28 @@ def split_attached(payload: memoryview | bytes) -> tuple[list[bytes], memoryview
         offset = start + view[offset]
         descriptors.append(bytes(view[start:offset]))
     return descriptors, view[offset:]
+
+
+def pack_loans(lender: int, loans: Sequence[tuple[int, int]]) -> bytes:
+    """The first part of a payload with Refs in it: (owner, object number) of each."""
+    pairs = b"".join([_LOAN.pack(*loan) for loan in loans])
+    return _LOANS.pack(lender, len(loans)) + pairs
+
+
+def split_loans(
+    payload: memoryview | bytes,
+) -> tuple[int, list[tuple[int, int]], memoryview]:
+    """The lender, the loans, and the rest of a payload with the LOANS flag.
+
+    Raises:
+      MalformedMessage: the loans do not fit into the payload.
+    """
+    view = memoryview(payload)
+    if len(view) < _LOANS.size:
+        raise MalformedMessage("loans are cut short")
+    lender, count = _LOANS.unpack_from(view)
+    end = _LOANS.size + count * _LOAN.size
+    if end > len(view):
+        raise MalformedMessage("loans are cut short")
+    loans = list(_LOAN.iter_unpack(view[_LOANS.size : end]))
+    return lender, loans, view[end:]

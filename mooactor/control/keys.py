@@ -22,6 +22,11 @@ def new_process_id() -> int:
     return secrets.randbits(48) << 16
 
 
+def died_with(process_id: int, dead: int) -> bool:
+    """Whether a process is dead if `dead` is: an actor's incarnations die in order."""
+    return actor_of(process_id) == actor_of(dead) and process_id <= dead
+
+
 def actor_of(process_id: int) -> int:
     """The actor id that a process id belongs to."""
     return process_id & ~0xFFFF

@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: MIT
 """Tensors as the collectives see them: an address, a number of bytes, a type.
 
-A contiguous numpy array or torch CPU tensor is used where it lies. Everything else
-(strided views, tensors on a GPU) is copied to such memory first, and the results
-are copied back when the operation has succeeded.
-
-Neither library is imported here: who has not loaded torch has no tensors of it.
+A contiguous numpy array or torch CPU tensor in native form is used where it lies.
+Everything else that collectives take (see `kinds`) is *staged*: copied to such memory
+first, and the results are copied back when the operation has succeeded.
 """
 
 from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mooactor.learner.kinds import (
+    check_array,
+    check_torch,
+    is_array,
+    is_plain,
+    is_resolved,
+    is_torch,
+    name_of_dtype,
+    name_of_torch,
+)
+from mooactor.learner.places import Place, first_shared, place_of
 from mooactor.tensors.collective import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
+
+# The staged memory in which a queued operation will leave the result for a place.
+Staged = Callable[[Place], Any]
 
 
 class Buffer(NamedTuple):
@@ -29,25 +41,28 @@ class Buffer(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     holder: Any  # the tensor itself, or its contiguous copy
-    finish: Callable[[], object] | None  # brings the results back
+    finish: Callable[[], object] | None = None  # brings the results back
+    staged: Place | None = None  # where the tensor itself is, if this is a copy
+
+    @property
+    def place(self) -> Place:
+        """The memory of the tensor itself."""
+        if self.staged is not None:
+            return self.staged
+        return Place("", self.address, self.address + self.bytes)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first byte of the tensor itself, and the one behind its last."""
+        if self.staged is not None:
+            return self.staged.low, self.staged.high
+        return self.address, self.address + self.bytes
 
     @property
     def code(self) -> int:
         """A number for the type, the same in every process."""
         known = DTYPES.get(self.dtype)
         return zlib.crc32(self.dtype.encode()) if known is None else known
-
-
-def is_array(value: object) -> bool:
-    """Whether `value` is a numpy array, without importing numpy."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
-
-
-def is_torch(value: object) -> bool:
-    """Whether `value` is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def listed(tensors: Any) -> list[Any]:
@@ -66,20 +81,27 @@ def listed(tensors: Any) -> list[Any]:
     )
 
 
-def buffer_of(tensor: Any, *, written: bool) -> Buffer:
+def nothing_staged(place: Place) -> None:
+    """No operation is queued."""
+
+
+def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) -> Buffer:
     """The memory of a tensor, or of a copy.
 
     Args:
       written: whether the operation writes to it.
+      staged: memory that a queued operation has for the very same tensor. It is used
+        instead of a new copy, so that this operation works on that one's result.
 
     Raises:
-      TypeError: it is no tensor, or holds Python objects.
-      ValueError: it would be written to, and is read-only.
+      TypeError: it is no tensor, holds Python objects, or its bytes are not its value.
+      ValueError: it would be written to, and is read-only, or its elements share
+        memory.
     """
     if is_array(tensor):
-        return _of_array(tensor, written)
+        return _of_array(tensor, written, staged)
     if is_torch(tensor):
-        return _of_torch(tensor, written)
+        return _of_torch(tensor, written, staged)
     if tensor is None:
         raise TypeError("None among the tensors: a parameter without a gradient?")
     raise TypeError(f"{type(tensor).__name__} is neither an array nor a tensor")
@@ -90,61 +112,94 @@ def layout_of(buffers: Iterable[Buffer]) -> int:
     return hash(tuple((b.code, b.shape) for b in buffers)) & 0xFFFFFFFFFFFFFFFF
 
 
-def _of_array(array: np.ndarray[Any, Any], written: bool) -> Buffer:
-    if array.dtype.hasobject:
-        raise TypeError("an array of Python objects cannot be shared")
-    if written and not array.flags.writeable:
+def _of_array(array: np.ndarray[Any, Any], written: bool, staged: Staged) -> Buffer:
+    check_array(array)
+    flags, dtype = array.flags, array.dtype
+    if written and not flags.writeable:
         raise ValueError("the array is read-only; pass out= or a copy")
-    memory, finish = array, None
-    if not array.flags.c_contiguous:
-        import numpy as np
+    address = array.__array_interface__["data"][0]
+    if flags.c_contiguous and flags.aligned and dtype.isnative:
+        return Buffer(address, array.nbytes, name_of_dtype(dtype), array.shape, array)
+    import numpy as np
 
-        memory = np.ascontiguousarray(array)
-        if written:
-            finish = _copier(np.copyto, array, memory)
+    place = place_of("", address, array.shape, array.strides, array.itemsize, dtype)
+    _refuse_repeats(place, written)
+    memory = staged(place)
+    if memory is None:
+        memory = np.array(array, dtype.newbyteorder("="), order="C")
     address = memory.__array_interface__["data"][0]
-    return Buffer(address, memory.nbytes, array.dtype.name, array.shape, memory, finish)
+    finish = _copier(np.copyto, array, memory) if written else None
+    name = name_of_dtype(memory.dtype)
+    return Buffer(address, memory.nbytes, name, array.shape, memory, finish, place)
 
 
-def _of_torch(tensor: Any, written: bool) -> Buffer:
-    memory, finish = tensor, None
-    if tensor.is_cuda:
-        memory = _copy_of_cuda(tensor)
-        if written:
-            finish = _copier(_copy_to_cuda, tensor, memory)
-    elif not tensor.is_cpu or not tensor.is_contiguous():
-        memory = tensor.detach().cpu().contiguous()
-        if written:
-            finish = _copier(_copy_torch, tensor, memory)
-    name = _torch_names.get(tensor.dtype)
-    if name is None:
-        name = str(tensor.dtype).removeprefix("torch.")
-        _torch_names[tensor.dtype] = name
-    return Buffer(memory.data_ptr(), memory.nbytes, name, tensor.shape, memory, finish)
+def _of_torch(tensor: Any, written: bool, staged: Staged) -> Buffer:
+    name = name_of_torch(tensor)
+    if is_plain(tensor):
+        address = tensor.data_ptr()
+        if address % tensor.itemsize == 0:
+            return Buffer(address, tensor.nbytes, name, tensor.shape, tensor)
+    check_torch(tensor)
+    place = _place_of_torch(tensor)
+    _refuse_repeats(place, written)
+    memory = staged(place)
+    if memory is None:
+        memory = _copy_of(tensor)
+    finish = _copier(_copy_back, tensor, memory) if written else None
+    return Buffer(
+        *(memory.data_ptr(), memory.nbytes, name, tensor.shape, memory),
+        *(finish, place),
+    )
 
 
-_torch_names: dict[Any, str] = {}
+def _place_of_torch(tensor: Any) -> Place:
+    # The addresses of other devices' memory are not known, or are no addresses.
+    known = tensor.is_cpu or tensor.is_cuda
+    return place_of(
+        "" if tensor.is_cpu else str(tensor.device),
+        tensor.data_ptr() if known else 0,
+        tensor.shape,
+        [stride * tensor.itemsize for stride in tensor.stride()],
+        tensor.itemsize,
+        (tensor.dtype, tensor.is_conj(), tensor.is_neg()),
+    )
+
+
+def _refuse_repeats(place: Place, written: bool) -> None:
+    # Before anything is copied: it may be a view of a trillion elements.
+    if written and place.repeats():
+        raise ValueError(
+            "its elements share memory, as those of an expanded view do, so a result "
+            "has no place there: pass a copy, or out="
+        )
 
 
 def _copier(copy: Callable[[Any, Any], object], to: Any, memory: Any) -> Any:
     return lambda: copy(to, memory)
 
 
-def _copy_of_cuda(tensor: Any) -> Any:
-    """A CUDA tensor's present value in main memory, contiguous."""
-    from mooactor.tensors import cuda
+def _copy_of(tensor: Any) -> Any:
+    """A tensor's present value in main memory, contiguous, and nowhere else."""
+    plain = tensor.detach()
+    if not is_resolved(plain):
+        return plain.clone().resolve_conj().resolve_neg().cpu().contiguous()
+    if plain.is_cuda:
+        from mooactor.tensors import cuda
 
-    return cuda.to_host(tensor)
+        return cuda.to_host(plain)
+    if plain.is_cpu:
+        contiguous = sys.modules["torch"].contiguous_format
+        return plain.clone(memory_format=contiguous)
+    return plain.cpu().contiguous()
 
 
-def _copy_to_cuda(to: Any, memory: Any) -> None:
-    from mooactor.tensors import cuda
+def _copy_back(tensor: Any, memory: Any) -> None:
+    if tensor.is_cuda and is_resolved(tensor):
+        from mooactor.tensors import cuda
 
-    cuda.from_host(memory, to)
-
-
-def _copy_torch(to: Any, memory: Any) -> None:
-    to.detach().copy_(memory)
+        cuda.from_host(memory, tensor)
+    else:
+        tensor.detach().copy_(memory)
 
 
 def empty_like(tensor: Any, shape: tuple[int, ...]) -> Any:
@@ -152,3 +207,61 @@ def empty_like(tensor: Any, shape: tuple[int, ...]) -> Any:
     if is_array(tensor):
         return sys.modules["numpy"].empty(shape, tensor.dtype)
     return tensor.detach().new_empty(shape)
+
+
+# -- several -----------------------------------------------------------------
+
+
+def buffers_of(
+    tensors: Any, *, written: bool, staged: Staged, what: str = "tensor"
+) -> list[Buffer]:
+    """The memory of each tensor of an argument; errors say which it was.
+
+    Raises:
+      TypeError, ValueError: as `buffer_of` does.
+    """
+    buffers: list[Buffer] = []
+    for tensor in listed(tensors):
+        try:
+            buffers.append(buffer_of(tensor, written=written, staged=staged))
+        except (TypeError, ValueError) as error:
+            at = label(tensors, len(buffers))
+            raise type(error)(f"{what} {at}: {error}" if at else str(error)) from None
+    return buffers
+
+
+def label(tensors: Any, index: int) -> str:
+    """What to call one of the tensors of an argument: its key, or its position."""
+    if is_array(tensors) or is_torch(tensors):
+        return ""
+    return repr(sorted(tensors)[index]) if isinstance(tensors, Mapping) else str(index)
+
+
+def refuse_shared(
+    tensors: Any,
+    written: Sequence[Buffer],
+    read: Sequence[Buffer] = (),
+    out: Any = None,
+) -> None:
+    """See that what an operation writes shares no memory with anything else of it; but
+    a result may replace the very tensor that it is the result of.
+
+    Raises:
+      ValueError: it does. The message names both.
+    """
+    if len(written) + len(read) < 2:
+        return
+    n, buffers = len(written), (*written, *read)
+    shared = first_shared([b.span for b in buffers], lambda i: buffers[i].place, n)
+    if shared is None:
+        return
+    names = [
+        f"tensor {label(tensors, i % n)}"
+        if i >= n or out is None
+        else f"result {label(out, i)} of out="
+        for i in shared
+    ]
+    raise ValueError(
+        f"{names[0].strip()} and {names[1].strip()} share memory, so the result would "
+        "depend on their order: pass each tensor once, and copies of views"
+    )

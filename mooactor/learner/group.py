@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -13,12 +15,17 @@ from mooactor.errors import CallTimeout, InternalError
 from mooactor.learner.buffers import (
     Buffer,
     buffer_of,
+    buffers_of,
     empty_like,
     layout_of,
-    listed,
+    refuse_shared,
 )
-from mooactor.learner.work import Work
+from mooactor.learner.calls import parts_of
+from mooactor.learner.queued import Queued
+from mooactor.learner.work import Work, failure
+from mooactor.process import checks
 from mooactor.process.current import current_runtime
+from mooactor.process.loops import refuse_to_block
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Info, SharedGroup, SharedWork
 from mooactor.tensors.transports import name_of
@@ -46,11 +53,12 @@ class LearnerGroup:
     or all raise the same error.
 
     Membership changes in epochs. Who asks to join is let in at a `barrier` of the
-    members, or at once while they are fewer than `min_size`. When a member dies, the
-    operation under way raises `PeerLost` on all others, who keep their order and go
+    members, or at once while they are fewer than `min_size`. When a member dies, an
+    operation raises `PeerLost` on all others, who keep their order and go
     on in the next epoch. When one leaves, allreduce and barrier simply go on
     without it, and what names a rank raises `PeerLost`. With fewer than `min_size`
-    members left, operations wait for newcomers.
+    members left, operations wait for newcomers. All members see a new epoch after
+    the same call, so what they decide by it is the same for all.
 
     Threads: operations may be queued and waited for from any thread. Forks: a child
     is no member.
@@ -60,16 +68,17 @@ class LearnerGroup:
         group = moo.LearnerGroup("learners", min_size=2)
         epoch = None
         while training:
-            if group.epoch != epoch:  # at first, and after a loss or a newcomer
-                group.broadcast(parameters, root=0).wait()
-                epoch = group.epoch
-            ...
-            try:
+            try:  # any of these may find that a member is gone
+                if group.epoch != epoch:  # at first, and after a change of members
+                    group.broadcast(parameters, root=0).wait()
+                    epoch = group.epoch
+                gradients = compute_gradients(parameters)
                 group.allreduce(gradients, op="mean").wait()
+                optimizer.step(gradients)
+                group.barrier()  # newcomers enter here
             except moo.PeerLost:
-                continue
-            optimizer.step()
-            group.barrier()  # newcomers enter here
+                continue  # the epoch is another now
+        group.leave()
     """
 
     def __init__(self, name: str, min_size: int = 2, *, timeout: float = 60.0) -> None:
@@ -83,11 +92,19 @@ class LearnerGroup:
 
         Raises:
           CallTimeout: not let in, or too few members, within `timeout`.
-          ValueError: the group exists with another `min_size`.
+          ValueError: the group exists with another `min_size`, or an argument makes
+            no sense.
           ActorUnavailable: no session runs in this process.
         """
+        name = checks.name("name", name)
+        checks.count("min_size", min_size, "a number of members", least=1, most=64)
+        checks.seconds("timeout", timeout, positive=True, optional=False)
+        refuse_to_block(
+            f"learner group {name!r} to form", "`await asyncio.to_thread(…)`"
+        )
         self.name, self.timeout = name, timeout
         self._shared: SharedGroup | None = None
+        self._queued = Queued()
         self._pid = os.getpid()
         runtime = current_runtime()
         fd = runtime.shared_segment(f"learners:{name}", collective.segment_bytes())
@@ -103,16 +120,27 @@ class LearnerGroup:
 
     def _wait_until_in(self, shared: SharedGroup, until: float) -> None:
         while not shared.ready(_SLICE_S):
-            if time.monotonic() < until:
-                continue
-            info = shared.describe()
-            raise CallTimeout(
-                f"learner group {self.name!r} did not form within {self.timeout} s: "
+            if time.monotonic() >= until:
+                raise CallTimeout(
+                    f"{self._why_not_in(shared)} (waited for {self.timeout} s)"
+                )
+
+    def _why_not_in(self, shared: SharedGroup) -> str:
+        info = shared.describe()
+        if info.size:
+            return (
+                f"learner group {self.name!r} did not form: "
                 f"{info.size} of {info.min_size} members"
-                if info.size
-                else f"the members of learner group {self.name!r} did not let this "
-                f"process in within {self.timeout} s: they do so at a barrier"
             )
+        obstacle = shared.obstacle()
+        why = "they do so at a barrier: call it in the loop of each member"
+        if obstacle is not None:
+            last = failure(f"barrier of learner group {self.name!r}", obstacle)
+            why = f"they do so at a barrier, and the last one failed: {last}"
+        return (
+            f"the members of learner group {self.name!r} did not let this process in: "
+            f"{why}"
+        )
 
     # -- who is there ------------------------------------------------------
 
@@ -167,33 +195,44 @@ class LearnerGroup:
             then stay as they are.
 
         Raises:
-          TypeError: there is no such reduction of these types.
+          TypeError: there is no such reduction of these types, or of tensors of this
+            kind; docs/allreduce.md has a table of kinds.
+          ValueError: two of the tensors share memory, or elements of one do; a tensor
+            shares memory, in part, with a result that is still queued and has to be
+            copied; or `out` does not fit.
         """
-        outputs = tensors if out is None else out
-        pairs = self._pairs(listed(tensors), listed(outputs), out is not None)
-        for source, _ in pairs:
-            if not collective.can_reduce(source.dtype, op):
-                raise TypeError(f"there is no {op!r} of {source.dtype}")
-        works = [self._submit("allreduce", part, op=op) for part in _by_dtype(pairs)]
-        return self._work(f"allreduce({op})", works, outputs, pairs)
+        checks.one_of("op", op, collective.OPS)
+        with self._preparing():
+            pairs = self._pairs(tensors, out)
+            for source, _ in pairs:
+                if not collective.can_reduce(source.dtype, op):
+                    raise TypeError(f"there is no {op!r} of {source.dtype}")
+            work = self._submit("allreduce", pairs, op=op)
+            result = tensors if out is None else out
+            return self._work(f"allreduce({op})", work, result, pairs)
 
     def broadcast(self, tensors: T, root: int = 0) -> Work[T]:
         """Replace the tensors of all members by those of rank `root`.
 
         Any type without Python objects will do.
+
+        Raises:
+          TypeError, ValueError: as `allreduce` does.
         """
-        buffers = [buffer_of(tensor, written=True) for tensor in listed(tensors)]
-        pairs = [(buffer, buffer) for buffer in buffers]
-        work = self._submit("broadcast", pairs, root=root)
-        return self._work(f"broadcast from rank {root}", [work], tensors, pairs)
+        checks.count("root", root, "the rank of a member")
+        with self._preparing():
+            pairs = self._pairs(tensors, None)
+            work = self._submit("broadcast", pairs, root=root)
+            return self._work(f"broadcast from rank {root}", work, tensors, pairs)
 
     def all_gather(self, tensor: Any) -> Work[Any]:
         """All members' tensors, stacked in rank order: ``[size, *shape]``."""
-        source = buffer_of(tensor, written=False)
-        result = empty_like(tensor, (self.size, *source.shape))
-        target = buffer_of(result, written=True)
-        works = [self._submit("all_gather", [(source, target)])]
-        return self._work("all_gather", works, result, [(source, target)])
+        with self._preparing():
+            source = self._source(tensor)
+            result = empty_like(tensor, (self.size, *source.shape))
+            pair = source, buffer_of(result, written=True)
+            work = self._submit("all_gather", [pair])
+            return self._work("all_gather", work, result, [pair])
 
     def reduce_scatter(self, tensor: Any, op: Reduction = "mean") -> Work[Any]:
         """Reduce ``[size, *shape]`` over all members; each gets its row.
@@ -201,27 +240,33 @@ class LearnerGroup:
         Raises:
           ValueError: the first dimension is not the size of the group.
         """
-        source = buffer_of(tensor, written=False)
-        if not collective.can_reduce(source.dtype, op):
-            raise TypeError(f"there is no {op!r} of {source.dtype}")
-        if not source.shape or source.shape[0] != self.size:
-            raise ValueError(
-                f"the first dimension must be the group's size, {self.size}; "
-                f"the shape is {source.shape}"
-            )
-        result = empty_like(tensor, source.shape[1:])
-        target = buffer_of(result, written=True)
-        works = [self._submit("reduce_scatter", [(source, target)], op=op)]
-        return self._work(f"reduce_scatter({op})", works, result, [(source, target)])
+        checks.one_of("op", op, collective.OPS)
+        with self._preparing():
+            source = self._source(tensor)
+            if not collective.can_reduce(source.dtype, op):
+                raise TypeError(f"there is no {op!r} of {source.dtype}")
+            if not source.shape or source.shape[0] != self.size:
+                raise ValueError(
+                    f"the first dimension must be the group's size, {self.size}; "
+                    f"the shape is {source.shape}"
+                )
+            result = empty_like(tensor, source.shape[1:])
+            pair = source, buffer_of(result, written=True)
+            work = self._submit("reduce_scatter", [pair], op=op)
+            return self._work(f"reduce_scatter({op})", work, result, [pair])
 
     def barrier(self) -> None:
         """Wait until all members have come here, and let newcomers in.
 
         Raises:
           PeerLost, CallTimeout: see `Work.wait`.
+          RuntimeError: on a running event loop, which it would freeze.
         """
-        work = self._member().submit("barrier")
-        self._work("barrier", [work], None, []).wait()
+        refuse_to_block("a barrier", "`await asyncio.to_thread(group.barrier)`")
+        with self._queued.lock:
+            work = self._submit("barrier", [])
+            queued = self._work("barrier", work, None, [])
+        queued.wait()
 
     # -- the end -----------------------------------------------------------
 
@@ -271,15 +316,31 @@ class LearnerGroup:
     def _info(self) -> Info:
         return self._member().describe()
 
-    def _pairs(
-        self, tensors: list[Any], outputs: list[Any], separate: bool
-    ) -> list[tuple[Buffer, Buffer]]:
-        sources = [buffer_of(tensor, written=not separate) for tensor in tensors]
-        if not separate:
+    @contextmanager
+    def _preparing(self) -> Iterator[None]:
+        """Held from a look at what is queued until an operation is queued behind it."""
+        with self._queued.lock:
+            self._queued.settle()
+            yield
+
+    def _source(self, tensor: Any) -> Buffer:
+        source = buffer_of(tensor, written=False, staged=self._queued.staged)
+        self._queued.refuse_overlaps([source])
+        return source
+
+    def _pairs(self, tensors: Any, out: Any) -> list[tuple[Buffer, Buffer]]:
+        """The memory of tensors and of their results, which is theirs without `out`."""
+        staged = self._queued.staged
+        sources = buffers_of(tensors, written=out is None, staged=staged)
+        if out is None:
+            refuse_shared(tensors, sources)
+            self._queued.refuse_overlaps(sources)
             return [(source, source) for source in sources]
-        targets = [buffer_of(tensor, written=True) for tensor in outputs]
+        targets = buffers_of(out, written=True, staged=staged, what="result")
         if layout_of(sources) != layout_of(targets):
             raise ValueError("out= must have the shapes and types of the tensors")
+        refuse_shared(tensors, targets, sources, out)
+        self._queued.refuse_overlaps((*sources, *targets))
         return list(zip(sources, targets))
 
     def _submit(
@@ -290,31 +351,19 @@ class LearnerGroup:
         op: str = "sum",
         root: int = 0,
     ) -> SharedWork:
-        sources = [source for source, _ in pairs]
-        return self._member().submit(
-            kind,
-            dtype=collective.DTYPES.get(sources[0].dtype, 0) if sources else 0,
-            op=collective.OPS[op],
-            root=root,
-            layout=layout_of(sources),
-            inputs=[source.address for source in sources],
-            outputs=[target.address for _, target in pairs],
-            sizes=[source.bytes for source in sources],
-            output_bytes=pairs[0][1].bytes if pairs else 0,
-            memory=pairs,
-        )
+        parts = parts_of(kind, pairs, op=op, root=root)
+        return self._member().submit(parts, memory=pairs)
 
     def _work(
         self,
         label: str,
-        works: list[SharedWork],
+        work: SharedWork,
         result: T,
         pairs: Iterable[tuple[Buffer, Buffer]],
     ) -> Work[T]:
-        finish: list[Callable[[], object]] = [
-            target.finish for _, target in pairs if target.finish is not None
-        ]
-        return Work(self.name, label, works, result, finish, self._member().start)
+        entry = self._queued.add(work, [target for _, target in pairs], label)
+        finish = functools.partial(self._queued.bring, entry)
+        return Work(self.name, label, work, result, finish, self._member().start)
 
 
 def _way(info: Info) -> str:
@@ -326,10 +375,6 @@ def _way(info: Info) -> str:
 def _join(
     fd: int, name: str, process_id: int, min_size: int, timeout: float
 ) -> SharedGroup:
-    if not 1 <= min_size <= 64 or not timeout > 0:
-        raise ValueError(
-            f"min_size is 1 to 64 and timeout positive, not {min_size} and {timeout}"
-        )
     network = current_runtime().network
     host = os.environ.get("MOOACTOR_HOST_ID", "")
     try:
@@ -350,13 +395,3 @@ def _join(
         ) from None
     except OSError as error:
         raise InternalError(f"cannot map learner group {name!r}: {error}") from error
-
-
-def _by_dtype(
-    pairs: list[tuple[Buffer, Buffer]],
-) -> list[list[tuple[Buffer, Buffer]]]:
-    """One operation per type, in the order in which the types first appear."""
-    parts: dict[str, list[tuple[Buffer, Buffer]]] = {}
-    for pair in pairs:
-        parts.setdefault(pair[0].dtype, []).append(pair)
-    return list(parts.values()) or [[]]

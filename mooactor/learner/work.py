@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar, overload
 
 from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
+from mooactor.process import checks
+from mooactor.process.loops import refuse_to_block
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Outcome, SharedWork
 
@@ -27,26 +29,27 @@ class Work(Generic[T]):
     quickest; `start` hands them to the group's own thread, so that they overlap
     with what this thread does meanwhile.
 
-    Dropping a work does not cancel it: the other members count on it.
+    Neither dropping a work nor cancelling an `await` of it cancels the operation:
+    the other members count on it. It can be waited for again.
     """
 
     __slots__ = (
-        *("_finish", "_group", "_label", "_lock"),
-        *("_result", "_start", "_works"),
+        *("_finish", "_group", "_label"),
+        *("_result", "_start", "_work"),
     )
 
     def __init__(
         self,
         group: str,
         label: str,
-        works: Sequence[SharedWork],
+        work: SharedWork,
         result: T,
-        finish: Sequence[Callable[[], object]],
+        finish: Callable[[], object],
         start: Callable[[], None],
     ) -> None:
         self._label, self._group = label, group
-        self._works, self._result, self._finish = list(works), result, list(finish)
-        self._start, self._lock = start, threading.Lock()
+        self._work, self._result, self._finish = work, result, finish
+        self._start = start
 
     def start(self) -> Work[T]:
         """Run this and all later operations in the group's background thread."""
@@ -67,15 +70,18 @@ class Work(Generic[T]):
           CallTimeout: `timeout` is over, or a member did not come within the
             group's timeout; the message says which.
           ValueError: the members did not make the same call.
+          RuntimeError: on a running event loop, which it would freeze.
         """
+        if not self.done():
+            refuse_to_block(self._label, "`await work`")
+        timeout = checks.seconds("timeout", timeout)
         until = None if timeout is None else time.monotonic() + timeout
-        outcomes = [self._outcome(work, until) for work in self._works]
-        for outcome in outcomes:
-            if outcome.status:
-                raise self._error(outcome)
-        with self._lock:
-            while self._finish:
-                self._finish.pop()()
+        self._conclude(self._outcome(until))
+
+    def _conclude(self, outcome: Outcome) -> None:
+        if outcome.status:
+            raise failure(self._what(), outcome)
+        self._finish()
 
     def result(self, timeout: float | None = None) -> T:
         """Wait, and return the tensors: those given, unless others were asked for."""
@@ -84,47 +90,86 @@ class Work(Generic[T]):
 
     def done(self) -> bool:
         """Whether it is over, well or not. Never blocks."""
-        return all(work.done() for work in self._works)
+        return self._work.done()
 
     def __await__(self) -> Generator[Any, None, T]:
         self.start()
-        return asyncio.to_thread(self.result).__await__()
+        return self._awaited().__await__()
 
-    def _outcome(self, work: SharedWork, until: float | None) -> Outcome:
-        while True:
+    async def _awaited(self) -> T:
+        given_up = threading.Event()
+        try:
+            await asyncio.to_thread(self._wait_unless, given_up)
+        finally:
+            given_up.set()
+        return self._result
+
+    def _wait_unless(self, given_up: threading.Event) -> None:
+        """Wait in a thread of the event loop, whose end waits for this thread: so it
+        stays for no more than a slice of time when the await has been cancelled."""
+        outcome = self._outcome(None, given_up)
+        if outcome is not None:
+            self._conclude(outcome)
+
+    @overload
+    def _outcome(self, until: float | None) -> Outcome: ...
+
+    @overload
+    def _outcome(
+        self, until: float | None, given_up: threading.Event
+    ) -> Outcome | None: ...
+
+    def _outcome(
+        self, until: float | None, given_up: threading.Event | None = None
+    ) -> Outcome | None:
+        while given_up is None or not given_up.is_set():
             left = _SLICE_S if until is None else until - time.monotonic()
-            outcome = work.wait(min(_SLICE_S, max(0.0, left)))
+            outcome = self._work.wait(min(_SLICE_S, max(0.0, left)))
             if outcome is not None:
                 return outcome
             if until is not None and time.monotonic() >= until:
                 raise CallTimeout(f"{self._label} is not done yet")
+        return None
 
-    def _error(self, outcome: Outcome) -> Exception:
-        what, status = f"{self._label} of learner group {self._group!r}", outcome.status
-        who = f"rank {outcome.rank} (process {outcome.pid}) of epoch {outcome.epoch}"
-        if status == collective.EPEER:
-            story = outcome.text or f"{who} {'left' if outcome.left else 'died'}"
-            return PeerLost(
-                f"{story} during {what}; the others get this error too and can go "
-                "on in the next epoch",
-                rank=outcome.rank,
-                epoch=outcome.epoch,
-            )
-        if status == collective.ETIMEOUT:
-            late = outcome.text or f"{who} did not take part"
-            return CallTimeout(f"{what} took too long: {late}")
-        if status == collective.EMISMATCH:
-            return ValueError(f"the members disagree in {what}: {outcome.text}")
-        if status == collective.EUNREACHABLE:
-            why = outcome.text or "no transport between hosts is allowed to all"
-            return ActorUnavailable(
-                f"{what}, whose members are on several hosts: {why}; see "
-                "`mooactor doctor` and MOOACTOR_TRANSPORT"
-            )
-        if status == collective.ECLOSED:
-            return RuntimeError(f"this process left during {what}")
-        return ValueError(f"{what} does not fit the group: has its size changed?")
+    def _what(self) -> str:
+        return f"{self._label} of learner group {self._group!r}"
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "under way"
         return f"<Work {self._label} of {self._group!r}, {state}>"
+
+
+def failure(what: str, outcome: Outcome) -> Exception:
+    """The exception for an operation, described by `what`, that ended so."""
+    status = outcome.status
+    if status == collective.EPEER:
+        return _lost(what, outcome)
+    if status == collective.ETIMEOUT:
+        late = outcome.text or f"{_who(outcome)} did not take part"
+        return CallTimeout(f"{what} took too long: {late}")
+    if status == collective.EMISMATCH:
+        return ValueError(f"the members disagree in {what}: {outcome.text}")
+    if status == collective.EUNREACHABLE:
+        why = outcome.text or "no transport between hosts is allowed to all"
+        return ActorUnavailable(
+            f"{what}, whose members are on several hosts: {why}; see "
+            "`mooactor doctor` and MOOACTOR_TRANSPORT"
+        )
+    if status == collective.ECLOSED:
+        return RuntimeError(f"this process left during {what}")
+    return ValueError(f"{what} does not fit the group: has its size changed?")
+
+
+def _lost(what: str, outcome: Outcome) -> PeerLost:
+    verb = "left" if outcome.left else "died"
+    story = outcome.text or f"{_who(outcome)} {verb}"
+    return PeerLost(
+        f"{story} during {what}; the others get this error too and can go "
+        "on in the next epoch",
+        rank=outcome.rank,
+        epoch=outcome.epoch,
+    )
+
+
+def _who(outcome: Outcome) -> str:
+    return f"rank {outcome.rank} (process {outcome.pid}) of epoch {outcome.epoch}"

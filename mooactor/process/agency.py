@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""A process's side of its lifeline: requests to the host's agent, and its news."""
+"""A process's side of its lifeline: requests to the host's agent, and its news.
+
+Messages carry plain values only (see `control.plain`); large ones go as parcels, whose
+descriptors are handed on. All that one read has brought is acted on, also if acting on
+one of the messages raises.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.process.lifeline import Lifeline, LifelineClosed, Message, Received
 from mooactor.process.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -31,34 +37,46 @@ class Agency:
         self.on_stop_request: Callable[[], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
 
-    def tell(self, **message: Any) -> None:
-        """Send a message to the host's agent.
+    def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
+        """Send a message to the host's agent, which gets duplicates of `fds`.
 
         Raises:
           ActorUnavailable: the session is over.
         """
         try:
-            self._lifeline.send(message)
+            self._lifeline.send(message, fds)
         except LifelineClosed:
             raise errors.ActorUnavailable(
                 "the session is over: its agent is gone"
             ) from None
 
-    def ask(self, wait_s: float | None = 60.0, /, **message: Any) -> Message:
-        """Send a request and wait `wait_s` seconds for the reply.
+    def ask(
+        self,
+        wait_s: float | None = 60.0,
+        /,
+        fds: Sequence[int] = (),
+        **message: Any,
+    ) -> Message:
+        """Send a request and wait `wait_s` seconds for the reply; None: for ever.
 
         Raises:
           CallTimeout: no answer in time.
           ActorUnavailable: the session is over.
+          InternalError: the agent refused the request.
         """
         outcome = Outcome()
         rid = next(self._ids)
         self._requests[rid] = outcome
         try:
-            self.tell(rid=rid, **message)
+            self.tell(fds, rid=rid, **message)
             if not self._runtime.wait(outcome, wait_s):
                 raise errors.CallTimeout(f"the agent did not answer within {wait_s} s")
             reply: Message = outcome.unwrap()
+            if "failed" in reply:
+                raise errors.InternalError(
+                    f"the agent refused the request {message['op']!r}: "
+                    f"{reply['failed']}"
+                )
             return reply
         finally:
             self._requests.pop(rid, None)
@@ -77,14 +95,30 @@ class Agency:
         if not self._lock.acquire(False):
             return
         try:
-            for message, fd in self._lifeline.receive_nowait():
-                if fd is not None:
-                    message["descriptor"] = fd
-                getattr(self, f"_ev_{message['ev']}")(message)
+            self._act_on_all(self._lifeline.receive_nowait())
         except LifelineClosed:
             self._agent_lost()
         finally:
             self._lock.release()
+
+    def _act_on_all(self, received: list[Received]) -> None:
+        raised: BaseException | None = None
+        for message, fds in received:
+            try:
+                self._act_on(message, fds)
+            except BaseException as error:
+                raised = raised or error
+        if raised is not None:
+            raise raised
+
+    def _act_on(self, message: Message, fds: list[int]) -> None:
+        if fds:
+            message["descriptor"] = fds[0]
+        action = getattr(self, f"_ev_{message.get('ev')}", None)
+        if action is None:
+            print(f"mooactor: the agent sent {message!r:.200}", file=sys.stderr)
+        else:
+            action(message)
 
     def _ev_reply(self, message: Message) -> None:
         outcome = self._requests.pop(message["rid"], None)
@@ -93,6 +127,9 @@ class Agency:
             self._runtime.pump.wake()
         elif "descriptor" in message:
             os.close(message["descriptor"])
+
+    def _ev_lost_snapshot(self, message: Message) -> None:
+        print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)
 
     def _ev_log(self, message: Message) -> None:
         if self.on_log is not None:
@@ -128,7 +165,11 @@ class Agency:
             self.tell(op="unmonitor", id=actor_id, monitor=number)
 
     def _ev_died(self, message: Message) -> None:
-        self._runtime.on_death(message)
+        self._runtime.deaths.on_notice(message)
+
+    def disown(self) -> None:
+        """In the child of a fork: the line is the parent's, and so is its end."""
+        self._lifeline.close()
 
     def close(self) -> None:
         self._lifeline.close()

@@ -1,226 +1,329 @@
 # SPDX-License-Identifier: MIT
-"""The host's agent: forks actors, watches them, restarts them, knows their names.
+"""The host's agent: has actors started, watches them, restarts them, ends them.
 
 One process, one thread, one event loop over plain descriptors: the lifelines of the
-driver and of every actor, a pidfd for each actor, their output pipes. It holds no
-ZeroMQ and no user object, so it may fork at any time and cannot be held up by what
-actors do. When the driver's lifeline ends, it kills what it started and leaves.
+driver, of every actor and of the zygote, and the output pipes. It holds no ZeroMQ and
+no user object, imports nothing of the user's and unpickles nothing, so nothing that
+actors or modules do can hold it up. `requests` has what it is asked for, `nursery` how
+processes come to be.
 
-Requests arrive as messages ``{"op": …}`` and are served by the method ``_op_…``;
-those with an ``rid`` get ``{"ev": "reply", "rid": …}``.
+`lifetimes` says what ends when. When the driver ends, the agent kills all that it
+started and leaves. It knows of that end by a pidfd, which the driver opened of itself:
+whoever the driver has forked holds the lifeline open, but is not that process. The end
+of the lifeline means the same, for a driver that executes another program.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import selectors
 import shutil
 import signal
 import socket
 import sys
 import time
+import traceback
 from functools import partial
+from typing import Any
 
-from mooactor.control.keys import actor_of
-from mooactor.process import zygote
+from mooactor.process import openfiles
 from mooactor.process.devices import Devices, visible
-from mooactor.process.life import live
+from mooactor.process.exits import ExitRecord
 from mooactor.process.lifeline import Lifeline, Message
-from mooactor.process.output import LineReader, Terminal
-from mooactor.process.supervised import ExitRecord, Supervised, SupervisedState
+from mooactor.process.lifetimes import STOP_GRACE_S, Lifetimes, record_of_none
+from mooactor.process.logs import Logs
+from mooactor.process.names import Names, Segments
+from mooactor.process.nursery import Child, Nursery
+from mooactor.process.parcel import Shelf
+from mooactor.process.requests import Requests
+from mooactor.process.started import bury
+from mooactor.process.supervised import Supervised, SupervisedState
+from mooactor.process.supervision import MOST_RESTARTS
 from mooactor.process.switchboard import Switchboard
+from mooactor.process.system import (
+    adopt_orphans,
+    children,
+    kill_group,
+    name_process,
+    oom_kills,
+)
 
-_STOP_GRACE_S = 3.0
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+_PER_SESSION = ("directory", "key", "memory_limit", "network", "seed")
 
 
 class Agent:
     """Everything that one session runs on this host."""
 
-    def __init__(self, driver: Lifeline, config: Message) -> None:
-        self._config = config
-        self._driver = driver
-        self._actors: dict[int, Supervised] = {}
-        self._by_lifeline: dict[Lifeline, Supervised] = {}
-        self._names: dict[str, int] = {}
-        self._lookups: list[tuple[float, str, Lifeline, int]] = []
-        self._segments: dict[str, int] = {}
-        self._devices = Devices(visible())
-        self._terminals = {1: Terminal(1), 2: Terminal(2)}
-        self._forward_logs = bool(config["forward_logs"])
-        self._oom_kills = _oom_kill_count()
-        self._ending = False
-        self._board = Switchboard(self)
-        self._post, self._reply = self._board.post, self._board.reply
-        self._board.watch_line(driver)
+    def __init__(
+        self,
+        driver: Lifeline,
+        board: Switchboard,
+        nursery: Nursery,
+        driver_process: int,
+    ) -> None:
+        """`driver_process`: its pidfd."""
+        self.driver = driver
+        self.board = board
+        self.nursery = nursery
+        self.config: Message | None = None
+        self.actors: dict[int, Supervised] = {}
+        self.living: dict[int, Supervised] = {}  # those that are not over
+        self.by_line: dict[Lifeline, Supervised] = {}
+        self._by_child: dict[Child, Supervised] = {}
+        self._by_pid: dict[int, Supervised] = {}
+        self.names = Names(board.reply)
+        self.segments = Segments()
+        self.shelf = Shelf()
+        self.devices = Devices(visible())
+        self.logs = Logs(board, driver)
+        self._oom_kills = oom_kills()
+        self.ending = False
+        self.lifetimes = Lifetimes(self)
+        self._requests = Requests(self)
+        self._watch_children()
+        board.watch_line(driver, self._requests)
+        board.watch(driver_process, partial(self._driver_died, driver_process))
+
+    def configure(self, config: Message) -> None:
+        """The first message of the driver's."""
+        self.config = config
+        path, argv = config["path"], config["argv"]
+        self.logs.configure(config)
+        self.nursery.configure(path, argv, config["preload"])
 
     # -- the loop ----------------------------------------------------------
 
     def run(self) -> None:
         """Serve until the driver is gone or says so."""
-        while not (self._ending and not self._alive()):
-            self._board.serve(self._latest())
-            self._expire_lookups()
-            for terminal in self._terminals.values():
-                terminal.flush()
+        while not (self.ending and not self.alive()):
+            self.board.serve(self._latest())
+            self._requests.after_round()
+            self.lifetimes.look()
+            self.names.expire()
+            self.logs.after_round()
 
     def _latest(self) -> float | None:
-        due = [entry[0] for entry in self._lookups]
-        if any(terminal.waiting for terminal in self._terminals.values()):
-            due.append(time.monotonic() + 0.02)
-        return min(due, default=None)
+        if self._requests.waiting:
+            return 0.0
+        return self.names.due()
 
-    def _expire_lookups(self) -> None:
-        now = time.monotonic()
-        for entry in [entry for entry in self._lookups if entry[0] <= now]:
-            self._lookups.remove(entry)
-            self._reply(entry[2], entry[3], None)
-
-    def _alive(self) -> list[Supervised]:
-        return [actor for actor in self._actors.values() if actor.child]
-
-    def handle(self, line: Lifeline, messages: list[Message]) -> None:
-        """Serve what came over one lifeline."""
-        for message in messages:
-            getattr(self, f"_op_{message['op']}")(line, message)
+    def alive(self) -> list[Supervised]:
+        return [actor for actor in self.living.values() if actor.child]
 
     def line_closed(self, line: Lifeline) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
-        for actor in self._actors.values():
+        self.names.forget(line)
+        for actor in self.living.values():
             actor.forget(line)
-        if line is self._driver:
-            self._kill_all()
-            self._ending = True
+        if line is self.driver:
+            self.ending = True
+            self.lifetimes.kill_all()
+        elif line in self.by_line:
+            line.close()  # which a process that lives on takes for the session's end
+            child = self.by_line[line].child
+            self.board.later(STOP_GRACE_S, partial(self._without_line, child))
+
+    def _driver_died(self, driver_process: int) -> None:
+        self.board.unwatch(driver_process)
+        self.board.close_line(self.driver)
+
+    def _without_line(self, child: Child | None) -> None:
+        """Its process has closed its lifeline, and still runs."""
+        actor = None if child is None else self._by_child.get(child)
+        if actor is not None and actor.pid is not None and not actor.ending:
+            kill_group(actor.pid)
 
     # -- spawning ----------------------------------------------------------
 
-    def _op_spawn(self, line: Lifeline, message: Message) -> None:
-        name = message["name"]
-        rid = message.get("rid")
-        if name is not None:
-            holder = self._actors.get(self._names.get(name, 0))
-            if holder is not None and not holder.over:
-                self._reply(line, rid, None, error="name taken", label=holder.label)
-                return
-        gpus = self._devices.take(message["id"], message["num_gpus"])
-        if gpus is None:
-            self._reply(line, rid, None, error="no GPU", free=str(self._devices))
-            return
-        message["env"] = {**message["env"], **gpus}
-        if name is not None:
-            self._names[name] = message["id"]
-        zygote.prepare([m for m in message["preload"] if m not in sys.modules])
-        actor = Supervised(message)
-        actor.watchers.add(line)
-        self._actors[actor.id] = actor
-        self._start(actor)
-        self._reply(line, rid, True)
-        if name is not None:
-            self._answer_lookups(name)
+    def spawn(self, actor: Supervised, preload: list[str]) -> None:
+        """Take a new actor in and have its first process started."""
+        self.actors[actor.id] = self.living[actor.id] = actor
+        actor.life["namesakes"] = self.names.give(actor)
+        if actor.owner is not None:
+            actor.owner.owned.add(actor)
+            if actor.owner.ending:  # its last words
+                self.lifetimes.kill(actor, "owner")
+        if self.ending:
+            self.lifetimes.kill(actor, "stopped")
+        self.nursery.preload(preload)
+        self.start(actor)
 
-    def _start(self, actor: Supervised) -> None:
-        if self._ending or actor.over:
+    def turn_away(self, actor: Supervised, record: ExitRecord) -> None:
+        """Take a new actor in as one that has died before it had a process."""
+        self.actors[actor.id] = self.living[actor.id] = actor
+        self.ended(actor, record)
+
+    def start(self, actor: Supervised) -> None:
+        if self.ending or actor.over or actor.child is not None:
             return
+        actor.due = bool(actor.owned)
+        if not actor.due:
+            self._bear(actor)
+
+    def _bear(self, actor: Supervised, tries: int = 0) -> None:
+        assert self.config is not None
+        parcels = {"payload": actor.payload, "snapshot": actor.snapshot}
         life = {
-            "directory": self._config["directory"],
-            "key": self._config["key"],
-            "memory_limit": self._config["memory_limit"],
-            "network": self._config["network"],
+            **actor.life,
+            **{key: self.config[key] for key in _PER_SESSION},
             "actor_id": actor.id,
             "incarnation": actor.incarnation,
-            "label": actor.label,
-            "name": actor.name,
-            "payload": actor.payload,
-            "policy": actor.policy,
-            "snapshot": actor.snapshot,
-            "env": actor.env,
+            **{key: parcel and parcel.data for key, parcel in parcels.items()},
+            "carried": [key for key, p in parcels.items() if p and p.fds],
         }
+        fds = [fd for parcel in parcels.values() if parcel for fd in parcel.fds]
         try:
-            child = zygote.fork(actor.label, partial(live, life))
-        except OSError as error:
-            record = ExitRecord("exception", exception=None, note=f"fork: {error}")
-            self._ended(actor, record)
+            child = self.nursery.ask(life, fds, tries)
+        except (OSError, TypeError) as error:
+            note, full = str(error), getattr(error, "errno", None) in _NO_DESCRIPTOR
+            if full:
+                note = openfiles.no_room("the session", len(self.living) - 1)
+            note = f"{actor.label} cannot be started: {note}"
+            self.ended(actor, ExitRecord("exception", note=note, placement=full))
             return
         actor.begin(child)
-        prefix = f"({actor.label} pid={child.pid}) ".encode()
-        for number, fd in ((1, child.stdout), (2, child.stderr)):
-            reader = LineReader(fd, partial(self._emit, number, prefix))
-            actor.readers[number] = reader
-            self._board.watch(fd, partial(self._read_output, reader))
-        self._board.watch(child.pidfd, partial(self._exited, actor))
-        assert actor.lifeline is not None
-        self._by_lifeline[actor.lifeline] = actor
-        self._board.watch_line(actor.lifeline)
+        self._by_child[child] = self.by_line[child.lifeline] = actor
+        self.board.watch_line(child.lifeline, self._requests)
 
-    def _emit(self, number: int, prefix: bytes, line: bytes) -> None:
-        if not self._forward_logs:
-            return
-        if self._config["logs_by_lifeline"]:
-            text = (prefix + line).decode(errors="replace")
-            self._post(self._driver, {"ev": "log", "stream": number, "line": text})
+    def born(self, child: Child) -> None:
+        """Its process is there: what it prints can come from now on."""
+        actor = self._by_child[child]
+        assert child.pid is not None
+        self._by_pid[child.pid] = actor
+        prefix = f"({actor.label} pid={child.pid}) ".encode(errors="replace")
+        for stream, fd in ((1, child.stdout), (2, child.stderr)):
+            actor.readers[stream] = self.logs.begin(stream, fd, prefix)
+
+    def lost(self, child: Child) -> None:
+        """The zygote died with the request for this process."""
+        actor = self.let_go(child)
+        if actor.unwanted:
+            self.ended(actor, record_of_none(actor))
         else:
-            self._terminals[number].write(prefix + line + b"\n")
+            self._bear(actor, child.tries)
 
-    def _read_output(self, reader: LineReader) -> None:
-        if self._terminals[1].full or self._terminals[2].full:
-            return
-        if not reader.read():
-            self._board.unwatch(reader.fd)
+    def failed(self, child: Child, note: str) -> None:
+        """The system, or the zygote, has no process for it."""
+        actor = self.let_go(child)
+        note = f"{actor.label} cannot be started: {note}"
+        self.ended(actor, ExitRecord("exception", note=note))
+
+    def let_go(self, child: Child) -> Supervised:
+        """Close the agent's ends of what is no process, or no longer one."""
+        actor = self._by_child.pop(child)
+        del self.by_line[child.lifeline]
+        self.board.close_line(child.lifeline)
+        if actor.readers:
+            child.lifeline.close()
+            for reader in actor.readers.values():
+                self.logs.end(reader)
+        else:
+            child.close()
+        actor.child = None
+        return actor
 
     # -- death -------------------------------------------------------------
 
-    def _exited(self, actor: Supervised) -> None:
+    def _watch_children(self) -> None:
+        # The signal's number is written to the pipe, which wakes the loop up.
+        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.board.watch(read, partial(self._children_died, read))
+
+    def _children_died(self, pipe: int) -> None:
+        """Some children are dead: all of them at once, so that none waits in line."""
+        while len(_read(pipe)) == 4096:
+            pass
+        dead = [
+            (self._by_pid.pop(pid), status)
+            for pid, status in self.nursery.reap()
+            if pid in self._by_pid
+        ]
+        out_of_memory = self._out_of_memory(dead)
+        with self.board.together():
+            for actor, status in dead:
+                self._exited(actor, status, out_of_memory)
+
+    def dying(self, pid: int) -> None:
+        """A child is dead and about to be reaped; until then its pid is its own."""
+        actor = self._by_pid.get(pid)
+        if actor is not None:
+            actor.ending = True
+            kill_group(pid)  # what it started dies with it
+
+    def _exited(self, actor: Supervised, status: int, out_of_memory: bool) -> None:
         child = actor.child
-        assert child is not None and actor.lifeline is not None
-        if self._board.is_open(actor.lifeline):
-            # its last words: ready, failed, stopping
-            self._board.read_line(actor.lifeline)
-        for reader in actor.readers.values():
-            self._board.unwatch(reader.fd)
-            reader.finish()
-        self._board.unwatch(child.pidfd)
-        self._board.close_line(actor.lifeline)
-        _, status = os.waitpid(child.pid, 0)
-        _kill_group(child.pid)  # what it started dies with it
-        self._ended(actor, self._exit_record(actor, status))
+        assert child is not None
+        self.board.read_to_the_end(child.lifeline)  # ready, failed, stopping, spawn
+        self.let_go(child)
+        stderr = tuple(actor.readers[2].tail)
+        actor.readers.clear()
+        record = ExitRecord.of(
+            status,
+            unwanted=actor.unwanted,
+            owner=actor.owner_label or "",
+            failure=actor.failure,
+            stderr=stderr,
+            oom=out_of_memory,
+        )
+        self.ended(actor, record)
 
-    def _exit_record(self, actor: Supervised, status: int) -> ExitRecord:
-        stderr = tuple(actor.readers[2].tail) if 2 in actor.readers else ()
-        kills = _oom_kill_count()
-        killed_for_memory, self._oom_kills = kills > self._oom_kills, kills
-        return ExitRecord.of(status, actor, stderr, killed_for_memory)
+    def _out_of_memory(self, dead: list[tuple[Supervised, int]]) -> bool:
+        """Whether the kernel has killed for memory since the last look."""
+        if all(actor.unwanted or status != signal.SIGKILL for actor, status in dead):
+            return False
+        before, self._oom_kills = self._oom_kills, oom_kills()
+        return self._oom_kills > before
 
-    def _ended(self, actor: Supervised, record: ExitRecord) -> None:
-        if actor.lifeline is not None:
-            self._by_lifeline.pop(actor.lifeline, None)
-        actor.ended(record)
-        delay = None
-        if not actor.unwanted and not self._ending:
+    def ended(self, actor: Supervised, record: ExitRecord) -> None:
+        """It has no process now: tell everybody, and start it anew if that is due."""
+        delay, actor.ending = None, False
+        turned_away = record.placement and not actor.incarnation
+        wanted = not actor.unwanted and not self.ending and not turned_away
+        if wanted and actor.incarnation < MOST_RESTARTS:
             delay = actor.budget.take(time.monotonic())
-        following = actor.incarnation + 1 if delay is not None else None
-        self._tell_watchers(actor, record, following)
+        following = None if delay is None else actor.incarnation + 1
+        notice = actor.notice(record, following)
+        for watcher in list(actor.watchers):
+            self.board.post(watcher, notice)
         what = "stopped" if actor.unwanted else "died"
         self._tell_monitors(actor, what, record, last=delay is None)
-        _remove_inbox(self._config["directory"], actor.process_id)
+        self._remove_inbox(actor.process_id)
+        self.lifetimes.end_owned(
+            actor, gently=record.kind == "stopped" and not record.signal
+        )
         if delay is None:
-            actor.state = SupervisedState.OVER
-            self._devices.give_back(actor.id)
-            if actor.name is not None and self._names.get(actor.name) == actor.id:
-                del self._names[actor.name]
-            for waiting in actor.end_waiters:
-                self._reply(*waiting, True)
-            actor.end_waiters.clear()
-            actor.bury()
+            self._bury(actor)
             return
         actor.incarnation += 1
         actor.state = SupervisedState.WAITING
-        self._board.later(delay, partial(self._start, actor))
+        # In a moment at least: the deaths known by now are told first.
+        self.board.later(max(delay, 1e-6), partial(self.start, actor))
 
-    def _tell_watchers(
-        self, actor: Supervised, record: ExitRecord, following: int | None
-    ) -> None:
-        notice = actor.notice(record, following)
-        for watcher in list(actor.watchers):
-            self._post(watcher, notice)
+    def _bury(self, actor: Supervised) -> None:
+        """It will not run again: keep what tells of it, drop what would make it."""
+        actor.state = SupervisedState.OVER
+        del self.living[actor.id]
+        actor.watchers.clear()
+        actor.monitors.clear()
+        self.devices.give_back(actor.id)
+        self.names.free(actor)
+        self.shelf.drop(actor.payload)
+        self.shelf.drop(actor.snapshot)
+        actor.payload = actor.snapshot = None
+        actor.handle, actor.life = b"", {}
+        self.lifetimes.release(actor)
+
+    def _remove_inbox(self, process_id: int) -> None:
+        # The data plane's socket stays: that it refuses is how a dead owner is known.
+        assert self.config is not None
+        try:
+            os.unlink(f"{self.config['directory']}/{process_id:016x}")
+        except OSError:
+            pass  # it never had one
+        bury(self.config["directory"], process_id)
 
     def _tell_monitors(
         self,
@@ -229,179 +332,61 @@ class Agent:
         record: ExitRecord | None = None,
         last: bool = False,
     ) -> None:
-        event = {**actor.event(what, record), "last": last}
+        event: dict[str, Any] = {**actor.event(what, record), "last": last}
         actor.last_event = event
         for line, monitor in list(actor.monitors):
-            self._post(line, {**event, "monitor": monitor})
+            self.board.post(line, {**event, "monitor": monitor})
 
-    # -- what actors say of themselves -------------------------------------
-
-    def _by_line(self, line: Lifeline) -> Supervised | None:
-        return self._by_lifeline.get(line)
-
-    def _op_ready(self, line: Lifeline, message: Message) -> None:
-        actor = self._by_line(line)
-        if actor is not None:
+    def is_ready(self, actor: Supervised) -> None:
+        """Its constructor has returned."""
+        if actor.state is SupervisedState.STARTING:
             actor.state = SupervisedState.RUNNING
             self._tell_monitors(actor, "restarted" if actor.incarnation else "started")
 
-    def _op_failed(self, line: Lifeline, message: Message) -> None:
-        actor = self._by_line(line)
-        if actor is not None:
-            actor.failure = message["error"]
-
-    def _op_stopping(self, line: Lifeline, message: Message) -> None:
-        actor = self._by_line(line)
-        if actor is not None:
-            actor.unwanted = actor.unwanted or "stopped"
-
-    def _op_snapshot(self, line: Lifeline, message: Message) -> None:
-        actor = self._by_line(line)
-        if actor is not None:
-            actor.snapshot = message["data"]
-            self._reply(line, message.get("rid"), True)
-
-    # -- what anybody may ask ----------------------------------------------
-
-    def _op_kill(self, line: Lifeline, message: Message) -> None:
-        actor = self._actors.get(message["id"])
-        if actor is None or actor.over:
-            self._reply(line, message.get("rid"), False)
-            return
-        actor.unwanted = actor.unwanted or "killed"
-        if "rid" in message:
-            actor.end_waiters.append((line, message["rid"]))
-        if actor.child:
-            _kill_group(actor.child.pid)
-        else:  # between two incarnations
-            self._ended(actor, ExitRecord("killed"))
-
-    def _op_await_end(self, line: Lifeline, message: Message) -> None:
-        actor = self._actors.get(message["id"])
-        if actor is None or actor.over:
-            self._reply(line, message["rid"], True)
-        else:
-            actor.end_waiters.append((line, message["rid"]))
-
-    def _op_watch(self, line: Lifeline, message: Message) -> None:
-        """Tell `line` of this actor's deaths; at once if it has died before."""
-        actor = self._actors.get(actor_of(message["id"]))
-        if actor is None:
-            return
-        actor.watchers.add(line)
-        if actor.over or actor.incarnation > message["incarnation"]:
-            self._post(line, actor.last_notice())
-
-    def _op_monitor(self, line: Lifeline, message: Message) -> None:
-        actor = self._actors.get(message["id"])
-        if actor is None:
-            self._reply(line, message["rid"], False)
-            return
-        self._reply(line, message["rid"], True)
-        actor.monitors.append((line, message["monitor"]))
-        if actor.last_event is not None:
-            self._post(line, {**actor.last_event, "monitor": message["monitor"]})
-
-    def _op_unmonitor(self, line: Lifeline, message: Message) -> None:
-        actor = self._actors.get(message["id"])
-        if actor is not None and (line, message["monitor"]) in actor.monitors:
-            actor.monitors.remove((line, message["monitor"]))
-
-    def _op_lookup(self, line: Lifeline, message: Message) -> None:
-        deadline = time.monotonic() + message["timeout"]
-        self._lookups.append((deadline, message["name"], line, message["rid"]))
-        self._answer_lookups(message["name"])
-
-    def _answer_lookups(self, name: str) -> None:
-        actor = self._actors.get(self._names.get(name, 0))
-        if actor is None:
-            return
-        for entry in [entry for entry in self._lookups if entry[1] == name]:
-            self._lookups.remove(entry)
-            self._reply(entry[2], entry[3], actor.handle)
-
-    def _op_segment(self, line: Lifeline, message: Message) -> None:
-        """A named piece of shared memory: the same one for all who ask."""
-        name, size = message["name"], message["size"]
-        if name not in self._segments:
-            fd = os.memfd_create(f"mooactor:{name}", os.MFD_CLOEXEC)
-            os.ftruncate(fd, size)
-            self._segments[name] = fd
-        reply = {"ev": "reply", "rid": message["rid"], "value": True, "fd": True}
-        self._post(line, reply, self._segments[name])
-
-    def _op_list(self, line: Lifeline, message: Message) -> None:
-        self._reply(line, message["rid"], [a.summary() for a in self._actors.values()])
-
-    # -- the end -----------------------------------------------------------
-
-    def _op_shutdown(self, line: Lifeline, message: Message) -> None:
-        """Ask every actor to stop; what still runs after the grace is killed."""
-        self._ending = True
-        grace = message.get("grace", _STOP_GRACE_S)
-        for actor in reversed(self._alive()):
-            actor.unwanted = actor.unwanted or "stopped"
-            if actor.lifeline is not None:
-                self._post(actor.lifeline, {"ev": "stop"})
-        self._board.later(grace, self._kill_all)
-
-    def _kill_all(self) -> None:
-        for actor in self._alive():
-            actor.unwanted = actor.unwanted or "stopped"
-            assert actor.child is not None
-            _kill_group(actor.child.pid)
+    def close(self) -> None:
+        """Leave nothing: neither the zygote nor what actors have left behind."""
+        self.nursery.close()
+        if self.board.is_open(self.driver):
+            self.logs.after_round()
+            self.driver.drain(5.0)
+        self.driver.close()
+        end = time.monotonic() + 1.0
+        while (left := children()) and time.monotonic() < end:
+            for pid in left:  # whose own children become ours in turn
+                kill_group(pid)
+                os.waitpid(pid, 0)
+        if self.config is not None:
+            shutil.rmtree(self.config["directory"], ignore_errors=True)
+        self.logs.close()  # last: it may take a while
 
 
-def _kill_group(pid: int) -> None:
-    for kill in (os.killpg, os.kill):
-        try:
-            kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-
-
-def _remove_inbox(directory: str, process_id: int) -> None:
-    # The data plane's socket stays: that it refuses is how a dead owner is known.
+def _read(pipe: int) -> bytes:
     try:
-        os.unlink(f"{directory}/{process_id:016x}")
-    except FileNotFoundError:
-        pass
+        return os.read(pipe, 4096)
+    except BlockingIOError:
+        return b""
 
 
-def _oom_kill_count() -> int:
-    """How many processes of our control group the kernel has killed for memory."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            path = next(line for line in file if line.startswith("0::"))[3:].strip()
-        with open(f"/sys/fs/cgroup{path}/memory.events") as file:
-            return sum(int(x.split()[1]) for x in file if x.startswith("oom_kill "))
-    except (OSError, StopIteration, ValueError):
-        return 0
-
-
-def main(fd: int) -> None:
-    """The agent's process: serve the driver at the other end of `fd`."""
+def main(fd: int, driver_process: int) -> None:
+    """The agent's process: serve the driver at the other end of `fd`, while the process
+    of the pidfd lives. Does not return."""
+    code = 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    line = Lifeline(socket.socket(fileno=fd))
-    config, *backlog = _first_messages(line)
-    sys.path[:] = config["path"]
-    sys.argv = config["argv"]
-    zygote.libc()
-    zygote.prepare(config["preload"])
+    name_process("moo-agent")
+    adopt_orphans()
+    board = Switchboard()
+    nursery = Nursery(board)
+    nursery.fork_zygote()  # first: it imports while the agent gets ready
+    # A terminal may be set to stop those who write to it in the background.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    agent = Agent(Lifeline(socket.socket(fileno=fd)), board, nursery, driver_process)
+    sys.stderr = agent.logs.stderr()
+    nursery.family = agent
     try:
-        agent = Agent(line, config)
-        agent.handle(line, backlog)
         agent.run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
-        line.close()
-        shutil.rmtree(config["directory"], ignore_errors=True)
-
-
-def _first_messages(line: Lifeline) -> list[Message]:
-    with selectors.DefaultSelector() as selector:
-        selector.register(line, selectors.EVENT_READ)
-        while True:
-            selector.select()
-            messages = [message for message, _ in line.receive_nowait()]
-            if messages:
-                return messages
+        agent.close()
+        os._exit(code)  # the driver waits, and there is nothing left to tidy up

@@ -95,7 +95,7 @@ class Arrivals:
         those here take all the room: they may be waiting for it."""
         self._plane = plane
         self._stuck = stuck
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come here again
         large = min(LARGE_BYTES, plane.memory_limit // _PART_OF_MEMORY)
         small = min(SMALL_BYTES, large // 4)
         self._results = (Lane(small, False), Lane(large, False))
@@ -263,10 +263,16 @@ class Arrivals:
     def _call_back(self) -> bool:
         some = False
         while self._ended:
-            self._ended.popleft().then()
+            arrival = self._ended[0]
+            arrival.then()  # if that is cut short, it comes again
+            if arrival in self._ended:
+                self._ended.remove(arrival)
             some = True
         now = perf_counter()
         while self._later and self._later[0][0] <= now:
-            self._later.popleft()[1]()
+            entry = self._later[0]
+            entry[1]()
+            if entry in self._later:
+                self._later.remove(entry)
             some = True
         return some

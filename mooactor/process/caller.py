@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The caller's side of calls: sending them, and what becomes of each."""
+"""The caller's side of calls: sending them, and what becomes of each.
+
+Invariants, whatever a signal handler or a finalizer does in the midst of it:
+
+* A call is in ``_pending`` from before it is sent until its outcome is done, and its id
+  in ``link.calls`` until its reply is here, or will not come.
+* Starting a call raises only what is wrong with the arguments. Whatever is wrong with
+  the callee ends the outcome instead.
+* The deadline of a call is the call's: it ends then, whether anybody looks or not.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+import math
 import secrets
 from collections.abc import Callable
 from time import perf_counter
@@ -12,12 +21,24 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import codec, envelope
-from mooactor.process.calls import CallOptions, Request, context, pack_tokens
+from mooactor.process.calls import (
+    CallContext,
+    CallOptions,
+    Request,
+    context,
+    pack_tokens,
+)
+from mooactor.process.interface import MethodSpec
+from mooactor.process.interrupts import was_interrupted
 from mooactor.process.late import LateReplies
 from mooactor.process.lending import lending
 from mooactor.process.links import Link
+from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects import Stored
 from mooactor.process.outcome import Outcome, Reply
+from mooactor.process.started import UNKNOWN, Turns
+from mooactor.process.told import Lost, say_refused
+from mooactor.process.values import placed
 
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
@@ -31,15 +52,20 @@ class Caller:
         self._pending: dict[int, Outcome] = {}
         self._ids = itertools.count(1)
         self._late = LateReplies(runtime, self._deliver)
+        self._next_deadline = math.inf
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    def outstanding(self) -> list[Outcome]:
+        """What was sent and has not ended, in the order sent: calls and tells."""
+        return [o for o in list(self._pending.values()) if not o.state]
 
     def start(
         self,
         link: Link,
         outcome: Outcome,
-        name: bytes,
+        spec: MethodSpec,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         flags: int,
@@ -50,22 +76,27 @@ class Caller:
     ) -> None:
         """Send a call whose result will be `outcome`.
 
-        With `blocking` the caller is about to wait for it: the chain of waiting
-        actors travels along, and the message leaves at once; the chain also with
-        `awaited`. `prepared` holds arguments encoded already, for calls of a group.
+        With `blocking` the caller is about to wait for it: the chain of waiting calls
+        travels along, and the message leaves at once; the chain also with `awaited`.
+        `prepared` holds arguments encoded already, for calls of a group.
+
+        Raises:
+          TypeError: the arguments cannot be pickled.
+          OutOfMemory: there is no room for them.
         """
-        if link.cause is not None:
-            raise link.gone()
-        if link.outstanding >= link.limit:
-            self._wait_for_room(link, options)
         caller = context.get()
-        chain = b""
+        try:
+            chain = self._chain(link, spec, caller) if blocking or awaited else b""
+            if link.cause is not None:
+                raise link.gone()
+            if len(link.calls) >= link.limit and outcome.request is None:
+                self._wait_for_room(link, options)
+        except errors.MooError as error:
+            self._refuse(link, outcome, error)
+            return
         timeout = options.timeout
         if caller is not None:
             timeout = _remaining(timeout, caller.deadline)
-            if awaited or (blocking and caller.serial):
-                self._runtime.deadlocks.refuse_cycle(link, caller)
-                chain = envelope.pack_chain((*caller.chain[-63:], caller.actor_id))
         if not args and not kwargs:
             payload = b""
             flags |= envelope.EMPTY
@@ -74,14 +105,19 @@ class Caller:
             flags |= more
         else:
             again = outcome.request is not None
-            payload, flags = self._encode_arguments(link, args, kwargs, flags, again)
+            try:
+                payload, flags = self._encode_arguments(
+                    link, args, kwargs, flags, again
+                )
+            except errors.ActorUnavailable as error:
+                self._refuse(link, outcome, error)
+                return
         call_id = next(self._ids)
-        outcome.call_id = call_id
-        outcome.link = link
         if options.retries and outcome.request is None:
             outcome.request = Request(
-                name, args, kwargs, flags, options, options.retries
+                spec.wire, args, kwargs, flags, options, options.retries, spec
             )
+        name = spec.wire
         body = name + chain + payload if chain else name + payload
         record = envelope.pack_head(
             envelope.CALL,
@@ -92,18 +128,42 @@ class Caller:
             call_id,
             timeout or 0.0,
         )
-        self._pending[call_id] = outcome
-        link.outstanding += 1
+        if timeout is not None:
+            self._limit(outcome, timeout)
+        try:
+            outcome.call_id = call_id
+            outcome.link = link
+            self._pending[call_id] = outcome
+            link.calls.add(call_id)
+            self._send(link, outcome, call_id, record + body, blocking)
+        except BaseException:
+            self._pending.pop(call_id, None)
+            link.calls.discard(call_id)
+            raise
+
+    def _refuse(self, link: Link, outcome: Outcome, error: errors.MooError) -> None:
+        """It is not sent, and ends with this error."""
+        outcome.set_error(error)
+        say_refused(outcome, link, error)
+
+    def _chain(self, link: Link, spec: MethodSpec, caller: CallContext | None) -> bytes:
+        if caller is None:
+            return b""
+        self._runtime.deadlocks.refuse_cycle(link, spec, caller)
+        return envelope.pack_chain((*caller.chain[-63:], caller.chain_entry))
+
+    def _send(
+        self, link: Link, outcome: Outcome, call_id: int, record: bytes, blocking: bool
+    ) -> None:
         peer = link.peer
         if peer is None:
             if link.cause is not None:
                 self.fail_all(link, lambda: link.gone(delivered=False))
                 return
             peer = self._runtime.peer_of(link)
-        if blocking or link.outstanding == 1:
-            self._runtime.pump.sent_at = perf_counter()
-            peer.send(record + body)
-        elif peer.queue(record + body):
+        if blocking or len(link.calls) == 1:
+            peer.send(record)
+        elif peer.queue(record):
             self._runtime.dirty.add(peer)
             self._runtime.pump.arm()
         if link.peer is not peer:
@@ -113,34 +173,66 @@ class Caller:
         """The actor died while we sent, and the notice may not have seen the call."""
         if link.cause is not None:
             self.fail_all(link, lambda: link.gone(delivered=None))
-        elif self._pending.pop(call_id, None) is not None:
-            link.outstanding = max(0, link.outstanding - 1)
-            outcome.set_error(
-                errors.ActorUnavailable(
-                    f"{link.label} died just now and is being restarted; call again",
-                    delivered=False,
-                )
+        elif call_id in self._pending:
+            error = errors.ActorUnavailable(
+                f"{link.label} died just now and is being restarted; call again",
+                delivered=False,
             )
+            self._refuse(link, outcome, error)
+            self._forget(call_id, link)
+
+    def _forget(self, call_id: int, link: Link | None) -> None:
+        """Its outcome is done, and no reply is awaited. Can be done twice."""
+        if link is not None:
+            link.calls.discard(call_id)
+        self._pending.pop(call_id, None)
 
     def _wait_for_room(self, link: Link, options: CallOptions) -> None:
-        if link.overflow == "raise" or asyncio._get_running_loop() is not None:
+        if link.overflow == "raise" or blocks_a_loop():
             raise errors.Overloaded(
-                f"{link.label} has {link.outstanding} calls outstanding from here, its "
+                f"{link.label} has {len(link.calls)} calls outstanding from here, its "
                 "bound (max_pending); wait for some of them first",
                 delivered=False,
             )
         self._runtime.flush()
         deadline = None if options.timeout is None else perf_counter() + options.timeout
         roomy = self._runtime.pump.wait(
-            lambda: link.outstanding < link.limit or link.cause is not None, deadline
+            lambda: len(link.calls) < link.limit or link.cause is not None, deadline
         )
+        if link.cause is not None:
+            raise link.gone()
+        if not roomy and self._runtime.closed:
+            raise errors.ActorUnavailable("the session has ended", delivered=False)
         if not roomy:
             raise errors.CallTimeout(
                 f"no room in the mailbox of {link.label} within {options.timeout} s",
                 delivered=False,
             )
-        if link.cause is not None:
-            raise link.gone()
+
+    # -- deadlines ---------------------------------------------------------
+
+    def _limit(self, outcome: Outcome, timeout: float) -> None:
+        outcome.deadline = perf_counter() + timeout
+        if outcome.deadline < self._next_deadline:
+            self._next_deadline = outcome.deadline
+            self._runtime.housekeeper.at(outcome.deadline, self._expire)
+
+    def _expire(self) -> None:
+        """End what has passed its deadline; come again for the next one."""
+        self._next_deadline = math.inf
+        now, following = perf_counter(), math.inf
+        for outcome in list(self._pending.values()):
+            if outcome.deadline is None or outcome.state:
+                continue
+            if outcome.deadline <= now:
+                outcome.expire()
+            else:
+                following = min(following, outcome.deadline)
+        if following < self._next_deadline:
+            self._next_deadline = following
+            self._runtime.housekeeper.at(following, self._expire)
+
+    # -- arguments ---------------------------------------------------------
 
     def _encode_arguments(
         self,
@@ -150,15 +242,14 @@ class Caller:
         flags: int,
         again: bool,
     ) -> tuple[bytes, int]:
-        tokens: list[tuple[int, int]] = []
+        # Whatever can fail comes first: nothing is lent, and no value of a Ref sent on
+        # its way, for a call that is not made.
+        refs: list[tuple[int, Outcome]] = []
         if any(isinstance(arg, Outcome) for arg in args):
-            args = tuple(self._runtime.values.placed(arg, link, tokens) for arg in args)
+            args = tuple(placed(arg, refs) for arg in args)
         if kwargs:
-            kwargs = {
-                k: self._runtime.values.placed(v, link, tokens)
-                for k, v in kwargs.items()
-            }
-        with lending(self._runtime, link.process_id):
+            kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
+        with lending(self._runtime, link.process_id) as loan:
             try:
                 if kwargs:
                     data, buffers = codec.encode((args, kwargs))
@@ -168,11 +259,16 @@ class Caller:
             except errors.MooError:
                 raise
             except Exception as error:
+                if was_interrupted(error):
+                    raise
                 raise _unpicklable(link.label, args, kwargs, error) from error
         if buffers:
             data = self._attached(link, data, buffers, again)
             flags |= envelope.ATTACHED
-        if tokens:
+        data, flags = loan.issue(link.process_id, data, flags)
+        if refs:
+            send, target = self._runtime.values.send, link.process_id
+            tokens = [(token, send(ref, target, token)) for token, ref in refs]
             data = pack_tokens(tokens, data)
             flags |= envelope.REFS
         return data, flags
@@ -182,9 +278,7 @@ class Caller:
     ) -> bytes:
         # Wait for contact where nobody but this thread's own program depends on it: not
         # in an actor, in an event loop, or where the pump sends a call again.
-        wait = (
-            not again and context.get() is None and asyncio._get_running_loop() is None
-        )
+        wait = not again and context.get() is None and not blocks_a_loop()
         try:
             return self._runtime.attach(data, buffers, link.process_id, wait=wait)
         except errors.ActorUnavailable as error:
@@ -199,8 +293,8 @@ class Caller:
             spread.send(prepared, target, token)
             tokens = pack_tokens([(token, self._runtime.process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
-        payload, attached = prepared.payload_for(target)
-        return payload, envelope.KWARGS | (envelope.ATTACHED if attached else 0)
+        payload, flags = prepared.payload_for(target)
+        return payload, flags | envelope.KWARGS
 
     def prepare(
         self, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -209,11 +303,16 @@ class Caller:
         has to encode them for itself, because there are Refs among them."""
         if any(isinstance(arg, Outcome) for arg in (*args, *kwargs.values())):
             return None
-        try:
-            data, buffers = codec.encode((args, kwargs))
-        except Exception as error:
-            raise _unpicklable(label, args, kwargs, error) from error
-        return self._runtime.store(data, buffers)
+        with lending(self._runtime) as loan:
+            try:
+                data, buffers = codec.encode((args, kwargs))
+            except errors.MooError:
+                raise
+            except Exception as error:
+                if was_interrupted(error):
+                    raise
+                raise _unpicklable(label, args, kwargs, error) from error
+        return self._runtime.store(data, buffers, loan)
 
     def cancel(self, outcome: Outcome) -> bool:
         """Give a call up: its outcome is `Cancelled` now, the callee is told."""
@@ -222,6 +321,8 @@ class Caller:
             return False
         self.abandon(outcome)
         return True
+
+    # -- replies -----------------------------------------------------------
 
     def abandon(self, outcome: Outcome) -> None:
         """Tell the callee that nobody wants a call's result any more. Its reply still
@@ -241,25 +342,22 @@ class Caller:
             return
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
+            self._runtime.reply_of(record)
             if channel is not None:
-                reply = self._runtime.result_of(record)
-                channel.on_item(reply)  # type: ignore[attr-defined]
-            else:
-                self._runtime.reply_of(record)
+                item = self._runtime.result_of(record)
+                once = record.memo.setdefault("item", iter((item,)))
+                channel.on_item(once)  # type: ignore[attr-defined]
             return
-        outcome = self._pending.pop(call_id, None)
+        outcome = self._pending.get(call_id)
         if outcome is None:
-            self._runtime.reply_of(
-                record
-            )  # late: what is attached gives its memory back
+            # Late: what is attached gives its memory back.
+            self._runtime.reply_of(record)
             return
-        link = outcome.link
-        link.outstanding -= 1
-        outcome.link = None
         if flags & envelope.EMPTY:
             done = outcome.set_value(None)
         else:
             done = outcome.set_raw(self._runtime.result_of(record))
+        self._forget(call_id, outcome.link)
         if done:
             self._runtime.pump.wake()
 
@@ -270,18 +368,16 @@ class Caller:
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
             if channel is not None:
-                channel.on_item(reply)  # type: ignore[attr-defined]
+                channel.on_item(iter((reply,)))  # type: ignore[attr-defined]
             return
-        outcome = self._pending.pop(call_id, None)
+        outcome = self._pending.get(call_id)
         if outcome is None:
             return
-        link, outcome.link = outcome.link, None
-        if link is not None:
-            link.outstanding -= 1
         if error is not None:
             done = outcome.set_error(error)
         else:
             done = outcome.set_value(None) if reply is None else outcome.set_raw(reply)
+        self._forget(call_id, outcome.link)
         if done:
             self._runtime.pump.wake()
 
@@ -289,30 +385,47 @@ class Caller:
         lost = [o for o in list(self._pending.values()) if o.link is link]
         return lost + self._runtime.values.expected_of(link)
 
-    def fail_all(self, link: Link, error: Callable[[], errors.MooError]) -> None:
+    def fail_all(
+        self, link: Link, error: Callable[[], errors.MooError], turns: Turns = UNKNOWN
+    ) -> None:
+        lost = None if link.cause is None else Lost(link, link.cause)
         for outcome in self._outcomes_of(link):
-            self._pending.pop(outcome.call_id, None)
-            outcome.link = None
+            sent = self._pending.get(outcome.call_id) is outcome
             why = error()
+            if sent and why.delivered is None:
+                why.delivered = turns.delivered(outcome.call_id)
             if self._late.drop(outcome.call_id):
                 why.delivered = True  # it was its result that did not get here
+            if lost is not None:
+                lost.add(outcome, why.delivered)
             outcome.set_error(why)
-        link.outstanding = 0
+            self._forget(outcome.call_id, link)
+        link.calls.clear()
+        if lost is not None:
+            lost.say()
 
-    def retry_or_fail(self, link: Link, cause: errors.Cause) -> None:
-        for outcome in self._outcomes_of(link):
-            self._pending.pop(outcome.call_id, None)
-            link.outstanding = max(0, link.outstanding - 1)
-            delivered = True if self._late.drop(outcome.call_id) else None
+    def retry_or_fail(
+        self, link: Link, cause: errors.Cause, turns: Turns = UNKNOWN
+    ) -> None:
+        lost = Lost(link, cause)
+        outcomes = self._outcomes_of(link)
+        link.calls.clear()
+        for outcome in outcomes:
+            sent = self._pending.get(outcome.call_id) is outcome
+            delivered = turns.delivered(outcome.call_id) if sent else None
+            if self._late.drop(outcome.call_id):
+                delivered = True
             request = outcome.request
-            if request is None or request.attempts_left < 1:
-                outcome.link = None
+            if request is None or request.attempts_left < 1 or outcome.state:
+                lost.add(outcome, delivered)
                 outcome.set_error(link.restarted(cause, delivered))
+                self._forget(outcome.call_id, link)
                 continue
+            self._forget(outcome.call_id, link)
             left = request.attempts_left - 1
             outcome.request = request._replace(attempts_left=left)
             self._send_again(link, outcome)
-        link.outstanding = max(0, link.outstanding)
+        lost.say()
 
     def _send_again(self, link: Link, outcome: Outcome) -> None:
         request = outcome.request
@@ -321,7 +434,7 @@ class Caller:
             self.start(
                 link,
                 outcome,
-                request.name,
+                request.spec,
                 request.args,
                 request.kwargs,
                 request.flags & keep,
@@ -330,6 +443,19 @@ class Caller:
             )
         except BaseException as error:
             outcome.set_error(error)
+
+    def give_up(self, outcomes: list[Outcome]) -> None:
+        """Of these, forget the tells: it is said that they are lost."""
+        for outcome in outcomes:
+            if outcome.told:
+                outcome.set_error(errors.ActorUnavailable("the session has ended"))
+                self._forget(outcome.call_id, outcome.link)
+
+    def close_streams(self) -> None:
+        """Nobody here takes items any more: let their producers end."""
+        for outcome in list(self._pending.values()):
+            if hasattr(outcome, "on_item"):
+                self.cancel(outcome)
 
     def close(self) -> None:
         """Nothing will come any more: what is pending fails."""

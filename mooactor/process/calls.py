@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mooactor.control.envelope import MalformedMessage
+from mooactor.process import checks
 
 _U16 = struct.Struct("<H")
 PAIR = struct.Struct("<QQ")
@@ -22,8 +24,49 @@ class CallOptions:
     retries: int = 0
     priority: int = 0
     stream_window: int = 16
+    num_returns: int | None = None
+
+    def changed(self, changes: Mapping[str, Any]) -> CallOptions:
+        """The same with other values.
+
+        Raises:
+          TypeError: no such option, or a value of a wrong type.
+          ValueError: a value that makes no sense.
+        """
+        checks.known_names(".options()", changes, _CHECKS)
+        checked = {name: _CHECKS[name](value) for name, value in changes.items()}
+        return replace(self, **checked)
 
 
+def _timeout(value: Any) -> float | None:
+    return checks.seconds("timeout", value, positive=True)
+
+
+def _retries(value: Any) -> int:
+    return checks.count("retries", value, "a number of further attempts")
+
+
+def _priority(value: Any) -> int:
+    return checks.count("priority", value, "a whole number", least=-128, most=127)
+
+
+def _stream_window(value: Any) -> int:
+    return checks.count(
+        "stream_window", value, "a number of items", least=1, most=1 << 30
+    )
+
+
+def _num_returns(value: Any) -> int:
+    return checks.count("num_returns", value, "a number of values", least=1)
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "timeout": _timeout,
+    "retries": _retries,
+    "priority": _priority,
+    "stream_window": _stream_window,
+    "num_returns": _num_returns,
+}
 DEFAULT_OPTIONS = CallOptions()
 
 
@@ -36,6 +79,7 @@ class Request(NamedTuple):
     flags: int
     options: CallOptions
     attempts_left: int
+    spec: Any
 
 
 class Placeholder:
@@ -69,6 +113,10 @@ def split_tokens(payload: memoryview) -> tuple[list[tuple[int, int]], memoryview
     return [PAIR.unpack_from(payload, 2 + 16 * i) for i in range(count)], payload[end:]
 
 
+#: In a chain, set in the id of an actor whose only thread for sync methods is taken.
+IN_THREAD = 1
+
+
 class CallContext:
     """What the method that runs here may know of its call; see `moo.current()`."""
 
@@ -81,8 +129,9 @@ class CallContext:
         "deadline",
         "cancelled",
         "method",
-        "serial",
+        "in_thread",
         "awaits",
+        "started",
     )
 
     def __init__(
@@ -94,7 +143,7 @@ class CallContext:
         chain: tuple[int, ...],
         deadline: float | None,
         method: str,
-        serial: bool,
+        in_thread: bool = False,
     ) -> None:
         self.actor_id = actor_id
         self.actor_label = actor_label
@@ -104,8 +153,14 @@ class CallContext:
         self.deadline = deadline  # perf_counter seconds
         self.cancelled = False
         self.method = method
-        self.serial = serial
-        self.awaits: list[Any] = []  # the Refs that an async method sleeps on
+        self.in_thread = in_thread  # it has the one thread of an async actor
+        self.awaits: list[Any] = []  # each `Wait` that it sleeps on
+        self.started = True  # False: it is admitted, but has no thread yet
+
+    @property
+    def chain_entry(self) -> int:
+        """What stands for this call in the chain of a call that it waits for."""
+        return self.actor_id | (IN_THREAD if self.in_thread else 0)
 
 
 context: ContextVar[CallContext | None] = ContextVar("mooactor call", default=None)

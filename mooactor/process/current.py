@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The runtime of this process, if it has one."""
+"""The runtime of this process, if it has one.
+
+A process that was forked from one with a runtime has none, whatever it inherited; see
+`forks`. It may start a session of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
 
 _current: Runtime | None = None
-_forked = False
+_forked = False  # from a process with a runtime, and has none itself
+_was_forked = False  # the same, whether it has one now or not
 
 
 def current_runtime() -> Runtime:
@@ -22,25 +27,52 @@ def current_runtime() -> Runtime:
       ActorUnavailable: there is none.
     """
     if _forked:
-        raise errors.MooError(
-            "this process was forked from one that uses mooactor; start it with "
-            "moo.spawn, or with the multiprocessing method 'spawn'"
-        )
+        raise forked_error()
     if _current is None:
         raise errors.ActorUnavailable("no session runs in this process: moo.init()")
     return _current
 
 
+def is_forked() -> bool:
+    """Whether this process was forked from one with a runtime, and has no own."""
+    return _forked
+
+
+def forked_error(what: str = "") -> errors.ActorUnavailable:
+    """The error of a forked process that asks for what its parent has: `what`."""
+    return errors.ActorUnavailable(
+        f"{what + ': ' if what else ''}this process was forked from one with a "
+        "mooactor session and has no part in that; start a session of its own with "
+        "moo.init(), or use moo.spawn in place of the fork",
+        delivered=False,
+    )
+
+
+def refuse_in_actor(what: str) -> None:
+    """The runtime of an actor's process belongs to its session, not to its methods.
+
+    Raises:
+      MooError: this is an actor's process.
+    """
+    if _current is not None and _current.server is not None:
+        raise errors.MooError(
+            f"{what} is for the driver: this is an actor's process, which is in a "
+            "session already. All other functions work here as they are; an actor that "
+            "wants to end raises SystemExit"
+        )
+
+
 def set_current_runtime(runtime: Runtime | None) -> None:
-    global _current
+    global _current, _forked
     _current = runtime
+    _forked = _forked and runtime is None
 
 
 def _after_fork() -> None:
-    # Sockets and threads are the parent's: nothing here may touch them.
-    global _current, _forked
-    _forked = _current is not None
-    _current = None
+    global _current, _forked, _was_forked
+    if _current is not None:
+        runtime, _current, _forked, _was_forked = _current, None, True, True
+        runtime.disown()
 
 
 os.register_at_fork(after_in_child=_after_fork)

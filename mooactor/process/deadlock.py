@@ -1,25 +1,36 @@
 # SPDX-License-Identifier: MIT
-"""Finding cycles of blocking calls among actors that run one method at a time.
+"""Finding cycles of calls that wait for each other.
 
-Two nets. A plain (blocking) call carries the chain of actors that wait for it; a call
-back into the chain is refused before it is sent. What the chain cannot show (two
-actors that call each other at the same moment, a wait for an older Ref) is found by
-edge chasing (Chandy, Misra, Haas: Distributed Deadlock Detection, 1983, AND model):
-who has waited for a while sends a probe to the actor it waits for; an actor that waits
-itself passes it on; a probe that comes home has walked a cycle.
+There are two nets. A call that is waited for carries the chain of calls that wait for
+it. If the callee's room is taken by calls of that chain, the call is refused before it
+is sent. What the chain cannot show (two actors that call each other at the same moment,
+a wait for an older Ref, for a stream, for several Refs) is found by edge chasing
+(Chandy, Misra, Haas: Distributed Deadlock Detection, 1983, AND model). A method that
+has waited for a while sends a probe to the actors it waits for. An actor in which that
+call is held up passes the probe on along the waits that hold the call up. A probe that
+comes home has walked a cycle.
+
+A wait for k of n Refs is hopeless once more than n - k of them lead back to it. A probe
+is passed on only through waits for all of their Refs: through others it proves nothing.
+Not found, and ended by their deadlines only: cycles through threads that the user
+started, and cycles other than recursion through an actor that runs several sync methods
+at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from mooactor.control import envelope
 from mooactor.errors import DeadlockError
-from mooactor.process.calls import CallContext
+from mooactor.process.calls import IN_THREAD, CallContext
 
 if TYPE_CHECKING:
+    from mooactor.process.interface import MethodSpec
     from mooactor.process.links import Link
     from mooactor.process.outcome import Outcome
     from mooactor.process.runtime import Runtime
@@ -27,101 +38,150 @@ if TYPE_CHECKING:
 _FIRST_PROBE_S = 0.1
 _NEXT_PROBE_S = 0.4
 _MAX_HOPS = 64
-_HEAD = struct.Struct("<QQ")
+_HEAD = struct.Struct("<QQI")
+
+
+class Wait:
+    """What one method waits for: ``needed`` of ``outcomes``."""
+
+    __slots__ = ("outcomes", "needed", "stuck")
+
+    def __init__(self, outcomes: Sequence[Outcome], needed: int) -> None:
+        self.outcomes = outcomes
+        self.needed = needed
+        self.stuck: set[int] = set()  # those from which a probe came home
+
+    def calls_of(self, index: int) -> Iterator[Outcome]:
+        """The calls under way that one of the outcomes is made of."""
+        outcome = self.outcomes[index]
+        for part in outcome.parts or (outcome,):
+            if not part.state and part.link is not None:
+                yield part
 
 
 class DeadlockDetector:
-    """One per process; of use where a serial actor lives."""
+    """One per process; of use where an actor lives."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._wait_id = 0
-        self._waiting: tuple[int, Outcome, str] | None = None
+        self._numbers = itertools.count(1)
+        self._waits: dict[int, Wait] = {}  # of this process, by number
 
-    def refuse_cycle(self, link: Link, caller: CallContext) -> None:
-        """Raise if the callee already waits for this call.
+    def refuse_cycle(self, link: Link, spec: MethodSpec, caller: CallContext) -> None:
+        """Raise if the callee has no room but for calls that wait for this one.
 
         Raises:
           DeadlockError: nothing was sent.
         """
-        if not link.serial:
+        chain = (*caller.chain, caller.chain_entry)
+        thread = IN_THREAD if link.has_one_thread and not spec.is_async else 0
+        room = 1 if thread else link.concurrency
+        taken = chain.count(link.actor_id | IN_THREAD)
+        if not thread:
+            taken += chain.count(link.actor_id)
+        if taken < room:
             return
-        if link.actor_id == caller.actor_id:
+        if link.actor_id == caller.actor_id and room == 1:
             raise DeadlockError(
                 f"{caller.actor_label} calls itself and waits; it runs one method at "
                 "a time. Call the method on self, or use .remote() or .tell()",
                 delivered=False,
                 cycle=(caller.actor_label,),
             )
-        if link.actor_id in caller.chain:
-            raise DeadlockError(
-                f"{caller.actor_label} calls {link.label}, which waits for "
-                f"{caller.actor_label}.{caller.method}; use .remote() or .tell() on "
-                "one side, or make one of them async",
-                delivered=False,
-                cycle=(link.label, caller.actor_label),
-            )
+        at_once = "one call" if room == 1 else f"{room} calls"
+        raise DeadlockError(
+            f"{caller.actor_label} calls {link.label}, which runs {at_once} at once "
+            f"and waits for {caller.actor_label}.{caller.method}; use .remote() or "
+            ".tell() on one side, or make one of them async",
+            delivered=False,
+            cycle=(link.label, caller.actor_label),
+        )
 
     def wait(
-        self, outcome: Outcome, deadline: float | None, caller: CallContext
+        self,
+        caller: CallContext,
+        outcomes: Sequence[Outcome],
+        needed: int,
+        done: Callable[[], object],
+        deadline: float | None,
     ) -> bool:
-        """Wait inside a serial actor's method, probing once that takes long."""
-        runtime = self._runtime
-        step = _FIRST_PROBE_S
-        self._wait_id += 1
-        previous = self._waiting
-        # Labels need not be unique; the id in front makes a hop so.
-        hop = f"{caller.actor_id:x} {caller.actor_label}"
-        self._waiting = (self._wait_id, outcome, hop)
+        """Wait inside a method, as `Pump.wait` does, probing once that takes long."""
+        number, wait = next(self._numbers), Wait(outcomes, needed)
+        self._waits[number] = wait
+        caller.awaits.append(wait)
+        pump, step = self._runtime.pump, _FIRST_PROBE_S
         try:
             while True:
                 until = perf_counter() + step
                 if deadline is not None:
                     until = min(until, deadline)
-                if runtime.wait_plainly(outcome, until):
+                if pump.wait(done, until, outcomes):
                     return True
-                if deadline is not None and perf_counter() >= deadline:
-                    return False
+                late = deadline is not None and perf_counter() >= deadline
+                if late or self._runtime.closed:
+                    return bool(done())
                 step = _NEXT_PROBE_S
-                self._probe(outcome, hop, runtime.process_id, self._wait_id, [])
+                for index in range(len(outcomes)):
+                    self._probe(wait, index, caller, number, index, [])
         finally:
-            self._waiting = previous
+            self._waits.pop(number, None)
+            if wait in caller.awaits:
+                caller.awaits.remove(wait)
 
     def _probe(
-        self, outcome: Outcome, hop: str, initiator: int, wait_id: int, path: list[str]
+        self,
+        wait: Wait,
+        index: int,
+        waiter: CallContext,
+        number: int,
+        of: int,
+        path: list[str],
+        initiator: int = 0,
     ) -> None:
-        """Ask the actor that `outcome` is to come from whom it waits for."""
-        link = outcome.link
-        if link is None or hop in path or len(path) >= _MAX_HOPS:
+        """Ask the actors that one outcome is to come from what holds it up there."""
+        # Labels need not be unique; the id in front makes a hop so.
+        hop = f"{waiter.actor_id:x} {waiter.actor_label}"
+        if len(path) >= _MAX_HOPS or path.count(hop) > 1:
             return
-        hops = "\0".join([*path, hop])
-        payload = _HEAD.pack(initiator, wait_id) + hops.encode()
-        self._runtime.post(link.process_id, envelope.PROBE, outcome.call_id, payload)
+        head = _HEAD.pack(initiator or self._runtime.process_id, number, of)
+        payload = head + "\0".join([*path, hop]).encode()
+        for call in wait.calls_of(index):
+            link = call.link
+            if link is not None:
+                self._runtime.post(
+                    link.process_id, envelope.PROBE, call.call_id, payload
+                )
 
     def on_probe(self, sender: int, call_id: int, payload: bytes) -> None:
         """Somebody waits, directly or not, for a call that `sender` made here."""
         if len(payload) < _HEAD.size:
             raise envelope.MalformedMessage("a probe is cut short")
-        initiator, wait_id = _HEAD.unpack_from(payload)
+        initiator, number, of = _HEAD.unpack_from(payload)
         path = payload[_HEAD.size :].decode(errors="replace").split("\0")
-        waiting = self._waiting
-        if initiator == self._runtime.process_id:
-            if waiting is not None and wait_id == waiting[0]:
-                self._found(waiting[1], path)
-        elif waiting is not None:
-            # A serial actor: whatever it waits for holds up every call to it.
-            self._probe(waiting[1], waiting[2], initiator, wait_id, path)
-        elif self._runtime.server is not None:
-            for hop, outcome in self._runtime.server.awaited_by(sender, call_id):
-                self._probe(outcome, hop, initiator, wait_id, path)
+        server = self._runtime.server
+        if server is None:
+            return
+        own = self._waits.get(number) if initiator == self._runtime.process_id else None
+        for holder in server.holders_of(sender, call_id):
+            for wait in list(holder.awaits):
+                if own is not None and wait is own:
+                    self._came_home(wait, of, path)
+                elif wait.needed == len(wait.outcomes):
+                    for index in range(len(wait.outcomes)):
+                        self._probe(wait, index, holder, number, of, path, initiator)
 
-    def _found(self, outcome: Outcome, path: list[str]) -> None:
+    def _came_home(self, wait: Wait, index: int, path: list[str]) -> None:
+        wait.stuck.add(index)
+        if len(wait.stuck) <= len(wait.outcomes) - wait.needed:
+            return
         labels = tuple(hop.partition(" ")[2] for hop in path)
         cycle = " -> ".join([*labels, labels[0]])
-        error = DeadlockError(
-            f"a cycle of calls that wait for each other: {cycle}; use .remote() or "
-            ".tell() at one point of it",
-            cycle=labels,
-        )
-        if outcome.set_error(error):
-            self._runtime.caller.abandon(outcome)
+        for stuck in wait.stuck:
+            for call in list(wait.calls_of(stuck)):
+                error = DeadlockError(
+                    f"a cycle of calls that wait for each other: {cycle}; use "
+                    ".remote() or .tell() at one point of it",
+                    cycle=labels,
+                )
+                if call.set_error(error):
+                    self._runtime.caller.abandon(call)

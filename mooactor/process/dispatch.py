@@ -2,23 +2,39 @@
 """Messages in: each record goes to the part of the runtime that it is meant for.
 
 Whichever thread leads the pump calls `Dispatch.message`, so the methods named ``on_…``
-run one at a time.
+run one at a time, in order. There are two exceptions, both rare: a signal handler or a
+finalizer that waits for a call while its thread dispatches, and a leader that is
+overtaken because it stays away. A handler of records may then run again, or beside
+itself, for the same record. It may also be cut short at any line, by what a signal
+handler raises, and run again afterwards. So every handler can be run twice:
+
+* A call enters the mailbox by emptying an iterator that holds it once (`Job.entry`), an
+  item of a stream its channel in the same way; a reply ends an outcome, of which the
+  first end counts.
+* What is made of a record is kept in its ``memo``.
+* Credit given twice lets a producer get further ahead; a value sent or a reference
+  counted twice is held longer than need be. A reference given back twice would be freed
+  too early: that record is dropped before it is handled.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from mooactor import errors
 from mooactor.control import envelope
-from mooactor.process.outcome import Outcome
+from mooactor.process.interrupts import was_interrupted
 from mooactor.process.values import number_of, pair_of
 
 if TYPE_CHECKING:
+    from mooactor.process.calls import CallContext
     from mooactor.process.runtime import Runtime
+
+_MOST_TRIES = 3
 
 
 class Server(Protocol):
@@ -31,7 +47,7 @@ class Server(Protocol):
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool: ...
     def on_process_lost(self, process_id: int) -> None: ...
     def has_ready(self) -> bool: ...
-    def awaited_by(self, sender: int, call_id: int) -> list[tuple[str, Outcome]]: ...
+    def holders_of(self, sender: int, call_id: int) -> list[CallContext]: ...
 
 
 class Dispatch:
@@ -39,26 +55,67 @@ class Dispatch:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._open: dict[int, deque[envelope.Record]] = {}  # by serial
         self._dropped = 0
         self._dropped_said = -1.0
 
-    def message(self, message: bytes) -> None:
+    def message(self, serial: int, message: bytes) -> None:
         """Act on one message; a malformed one is reported and dropped."""
+        records = self._open.get(serial)
+        if records is None:
+            records = self._open.setdefault(serial, self._parsed(message))
+            if not self._runtime.messenger.holds(serial):
+                # Somebody else has dispatched it while we looked at it.
+                self._open.pop(serial, None)
+                return
+        while records:
+            try:
+                record = records[0]
+            except IndexError:
+                return
+            self._try(record, records)
+            try:
+                records.remove(record)
+            except ValueError:
+                pass
+
+    def done_with(self, serial: int) -> None:
+        """The message was taken from the queue: it does not come again."""
+        self._open.pop(serial, None)
+
+    def _parsed(self, message: bytes) -> deque[envelope.Record]:
+        records: deque[envelope.Record] = deque()
         try:
             sender = envelope.open_envelope(message, self._runtime.key)
             for record in envelope.records(message):
-                self._on_record(sender, record)
+                record.memo["sender"] = sender
+                records.append(record)
         except (
             envelope.MalformedMessage,
             errors.AuthError,
             errors.VersionMismatch,
         ) as error:
-            self._runtime.messenger.resynchronize()
             self._report_dropped(error)
-        except Exception:
+        return records
+
+    def _try(self, record: envelope.Record, records: deque[envelope.Record]) -> None:
+        memo = record.memo
+        if record.kind == envelope.RELEASE:
+            records.remove(record)
+        try:
+            self._on_record(memo["sender"], record)
+        except envelope.MalformedMessage as error:
+            self._report_dropped(error)
+            records.clear()  # who sends nonsense is not to be believed in the rest
+        except Exception as error:
+            memo["tries"] = memo.get("tries", 0) + 1
+            if was_interrupted(error) and memo["tries"] < _MOST_TRIES:
+                raise  # and the record stays
             # From a peer with the key, so a bug in it or in us: say so and live on.
             print("mooactor: a message could not be handled:", file=sys.stderr)
             traceback.print_exc()
+            records.clear()
+        self._runtime.post_what_is_due()
 
     def _report_dropped(self, error: errors.MooError) -> None:
         """Say so, but once a second at most: a stranger may send a flood."""
@@ -89,9 +146,16 @@ class Dispatch:
         elif kind == envelope.FETCH:
             runtime.values.on_fetch(number, *pair_of(record.payload))
         elif kind == envelope.BORROW:
-            runtime.objects.borrow(number, number_of(record.payload), 1)
+            runtime.objects.borrowed(number, number_of(record.payload), sender)
         elif kind == envelope.RELEASE:
-            runtime.objects.borrow(number, sender, -1)
+            runtime.objects.given_back(number, *pair_of(record.payload))
+        elif kind == envelope.LOST:
+            if server is not None and sender == runtime.process_id:
+                server.on_process_lost(number)
+        elif kind == envelope.WATCH:
+            runtime.watch(number)
+        elif kind >= envelope.AUDIT:
+            runtime.audit.on_record(sender, record)
         elif kind >= envelope.REDIRECT:
             self._on_spread(sender, record)
         elif kind == envelope.PROBE:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ class MethodOptions:
     """What ``@method(…)`` was given; see there."""
 
     read_only: bool = False
-    timeout: float | None = None
+    calls: Mapping[str, Any] = field(default_factory=dict)  # for `CallOptions.changed`
 
 
 class MethodSpec:
@@ -69,6 +70,10 @@ class MethodSpec:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
+
+    @property
+    def is_async(self) -> bool:
+        return self.kind.startswith("async")
 
     @property
     def streams(self) -> bool:

@@ -65,8 +65,10 @@ class LateReplies:
         queue = self._calls.get(call_id)
         if queue is None and not flags & envelope.ATTACHED:
             return False
+        if "late" in record.memo:
+            return True  # it was seen to before; handling the record was cut short
         reply = None if flags & envelope.EMPTY else self._runtime.reply_of(record)
-        late = _Late(flags, reply)
+        late = record.memo["late"] = _Late(flags, reply)
         if reply is not None:
             then = partial(self._settle, call_id)
             late.arrival = self._runtime.receive(reply, then)
@@ -102,6 +104,8 @@ class LateReplies:
                 return
             if late.lost and not late.settled:
                 return
+            if late is not queue[0]:
+                continue
             queue.popleft()
             if not queue:
                 self._calls.pop(call_id, None)

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mooactor.errors import ActorDied, ActorRestarted, Cause
+from mooactor.errors import (
+    ActorDied,
+    ActorRestarted,
+    ActorUnavailable,
+    Cause,
+    MooError,
+    PlacementError,
+)
 
 if TYPE_CHECKING:
     from mooactor.control.messenger import Peer
@@ -16,7 +23,7 @@ DEFAULT_MAX_PENDING = 1024
 class Link:
     """One per (process, actor). It follows the actor from incarnation to incarnation.
 
-    ``outstanding`` counts calls sent and not answered; the pump's thread lowers it.
+    ``calls`` has the ids of calls sent and not answered.
     """
 
     __slots__ = (
@@ -24,11 +31,13 @@ class Link:
         "incarnation",
         "label",
         "limit",
-        "outstanding",
+        "calls",
         "peer",
         "cause",
-        "serial",
+        "concurrency",
+        "has_one_thread",
         "overflow",
+        "foreign",
     )
 
     def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
@@ -36,19 +45,46 @@ class Link:
         self.incarnation = incarnation
         self.label = label
         self.limit = DEFAULT_MAX_PENDING
-        self.outstanding = 0
+        self.calls: set[int] = set()
         self.peer: Peer | None = None
         self.cause: Cause | None = None  # set once it is gone for good
-        self.serial = True
+        self.concurrency = 1 << 30  # calls that it runs at once, once that is known
+        self.has_one_thread = False  # for its sync methods: it is an async actor
         self.overflow = "wait"
+        self.foreign = False
+
+    @classmethod
+    def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:
+        """The link to an actor of another session: no call is ever sent over it."""
+        link = cls(actor_id, incarnation, label)
+        link.cause = Cause("unknown")
+        link.foreign = True
+        return link
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.calls)
 
     @property
     def process_id(self) -> int:
         return self.actor_id + self.incarnation
 
-    def gone(self, delivered: bool | None = False) -> ActorDied:
-        """The error of a call to an actor that is gone for good."""
+    def gone(self, delivered: bool | None = False) -> MooError:
+        """The error of a call to an actor that is gone for good, or never was."""
         assert self.cause is not None
+        if self.foreign:
+            message = (
+                f"{self.label} cannot be called: it belongs to another session, an "
+                "earlier session of this program or another program's; spawn it in "
+                "this one"
+            )
+            return ActorUnavailable(message, delivered=False)
+        if self.cause.kind == "unknown":
+            message = f"{self.label} cannot be called: {self.cause}"
+            return ActorUnavailable(message, delivered=False)
+        exception = self.cause.exception
+        if isinstance(exception, PlacementError) and exception.turned_away:
+            return PlacementError(str(exception), delivered=False, turned_away=True)
         return _died(self.label, self.cause, delivered)
 
     def restarted(self, cause: Cause, delivered: bool | None) -> ActorRestarted:

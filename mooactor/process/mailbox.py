@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import starmap
 from typing import Any
 
 from mooactor.process.arrivals import Arrival
 from mooactor.process.outcome import Outcome, Reply
+
+_ONCE = ((),)
 
 
 class Job:
@@ -30,6 +33,8 @@ class Job:
         "cancelled",
         "parked",
         "arrival",
+        "answered",
+        "entry",
     )
 
     def __init__(
@@ -59,6 +64,10 @@ class Job:
         self.cancelled = False
         self.parked = False  # a stream without credit
         self.arrival: Arrival | None = None  # of its arguments, from another host
+        self.answered = False  # its reply has gone out
+        # It enters a queue by emptying this, in one step that nothing can cut short or
+        # repeat, and leaves it by filling this anew.
+        self.entry = iter((self,))
 
     def ready(self) -> bool:
         """Whether all that it needs is here, or has failed to come."""
@@ -94,11 +103,8 @@ class Mailbox:
         if job.needs or job.arrival is not None or self._held:
             key = (job.sender, job.priority)
             queue = self._held.get(key)
-            if queue is not None:
-                queue.append(job)
-                return
-            if not job.ready():
-                self._held[key] = deque((job,))
+            if queue is not None or not job.ready():
+                self._held.setdefault(key, deque()).extend(job.entry)
                 return
         self._enqueue(job)
 
@@ -114,18 +120,17 @@ class Mailbox:
         return level
 
     def _enqueue(self, job: Job) -> None:
-        if job.priority:
-            self._level(job.priority).append(job)
-        else:
-            self._plain.append(job)
+        level = self._level(job.priority) if job.priority else self._plain
+        level.extend(job.entry)
 
     def settle(self) -> None:
         """Values have come: let go of the jobs that waited for them."""
         for key, queue in list(self._held.items()):
             while queue and queue[0].ready():
-                self._enqueue(queue.popleft())
+                # One step, which nothing can cut short: off one queue, onto the other.
+                self._level(queue[0].priority).extend(starmap(queue.popleft, _ONCE))
             if not queue:
-                del self._held[key]
+                self._held.pop(key, None)
 
     def take(self) -> Job | None:
         if len(self._order) == 1:
@@ -145,15 +150,6 @@ class Mailbox:
                     self.settle()  # it may have held up others
                     return job
         return None
-
-    def drain(self) -> list[Job]:
-        """Take everything out."""
-        jobs: list[Job] = []
-        for queue in [*self._levels.values(), *self._held.values()]:
-            jobs += queue
-            queue.clear()
-        self._held.clear()
-        return jobs
 
     def of_sender(self, sender: int) -> list[Job]:
         queues = [*self._levels.values(), *self._held.values()]

@@ -11,7 +11,7 @@ import errno
 import os
 
 from mooactor import errors
-from mooactor.process import zygote
+from mooactor.process.system import libc
 
 VARIABLE = "MOOACTOR_NETNS"
 _NAMED = "/run/netns"  # where `ip netns` keeps those that have a name
@@ -36,7 +36,7 @@ def enter(namespace: str) -> None:
         ) from None
     try:
         # As os.setns, which comes with Python 3.12.
-        if zygote.libc().setns(fd, _CLONE_NEWNET):
+        if libc().setns(fd, _CLONE_NEWNET):
             raise errors.PlacementError(_refusal(namespace, ctypes.get_errno()))
     finally:
         os.close(fd)

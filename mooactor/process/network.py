@@ -50,6 +50,18 @@ class Network:
         """As `VARIABLE` has it."""
         return ",".join(self.transports) if self.transports else "auto"
 
+    def plain(self) -> dict[str, Any]:
+        """For a frame; `of_plain` is its inverse."""
+        chosen = None if self.transports is None else list(self.transports)
+        return {**self.__dict__, "transports": chosen}
+
+    @classmethod
+    def of_plain(cls, plain: dict[str, Any]) -> Network:
+        """The choice that `plain` stands for."""
+        chosen = plain["transports"]
+        names = None if chosen is None else _names(chosen, "transport")
+        return cls(**{**plain, "transports": names})
+
     def with_environment(self, variables: Mapping[str, str]) -> Network:
         """The same, but for what the variables say; an empty one says the default.
 

@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""Who reads the inbox: the thread that waits, and nobody else while it does.
+"""Who reads the inbox: the threads that wait, one of them at a time for all.
 
-Threads that wait elect a *leader*: it polls the inbox and dispatches what comes, for
-all. The others sleep until their own outcome is done or the leader leaves. So a reply
-reaches the thread that waits for it without a hand-over between threads.
+Threads that wait elect a *leader*, which polls the inbox and dispatches what comes.
+The others sleep until what they wait for is done or the lead is free. So a reply
+reaches the thread that waits for it without a hand-over between threads. The election,
+the sleeping and the queue of messages are in C: see ``cext/mail/inbox.c``.
 
-The leader may spin before it sleeps, where that makes waits shorter; see `spinning`.
+A signal handler may run between any two lines here, and so may a finalizer. Either may
+raise (the handler), or wait for a call of its own. Therefore:
 
-When nobody waits, but replies, callbacks or queued records are due, a helper thread
+* If any thread waits, one leads or has been woken to lead. The lead is given up by the
+  destructor of the wait's *turn*, however the wait ends, and a leader that stays away
+  is overtaken.
+* A message is in the queue from its receipt until it has been dispatched. If
+  dispatching is cut short, whoever comes next does it again; every record can be
+  dispatched twice (see `dispatch`).
+* The thread that leads may wait again, at any line: the inner wait leads.
+* No lock is held while Python code runs. Callbacks of the user's run in a thread of
+  their own.
+
+When nobody waits, but replies or queued records are due, the `Housekeeper`'s thread
 looks every few milliseconds. An asyncio loop takes part by watching the descriptors.
 
 Data from other hosts (see `arrivals`) is looked after in the same way as the inbox.
@@ -18,31 +30,39 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
-from mooactor.control.messenger import Messenger
+from mooactor.control.messenger import Messenger, ffi, lib
 from mooactor.process.arrivals import Arrivals
-from mooactor.process.outcome import Waiter
-from mooactor.process.spinning import Spinner
+from mooactor.process.loops import LoopReaders
+from mooactor.process.outcome import Outcome
 
-_TICK_MS = 4
-_JUST_NOW_S = 100e-6
-_WAITED_S = 10e-6
-_IDLE_TICKS = 25
-_FOREVER_MS = 3_600_000
+_TICK_US = 4000
+_FOREVER_US = 3_600_000_000
+_SIGNAL_US = 200_000
+_MAIN = threading.main_thread().ident
+
+if lib is not None:
+    _MAIL, _OTHER, _BOTH = lib.MOO_MAIL, lib.MOO_OTHER, lib.MOO_MAIL_AND_OTHER
+    _LOOK, _LED, _LATE, _SHUT = lib.MOO_LOOK, lib.MOO_LED, lib.MOO_LATE, lib.MOO_SHUT
+    _wait, _handled, _leave = (
+        lib.moo_turn_wait,
+        lib.moo_turn_handled,
+        lib.moo_turn_leave,
+    )
+    _begin, _wake_turn = lib.moo_turn_begin, lib.moo_turn_wake
+    _new, _gc, _unpack = ffi.new, ffi.gc, ffi.unpack
+    _TURN = ffi.typeof("moo_turn *")
 
 
 class Dispatcher(Protocol):
     """What the pump feeds."""
 
-    lifeline_fd: int
-
-    def dispatch(self, message: bytes) -> None: ...
-    def read_lifeline(self) -> None: ...
-    def flush(self) -> None: ...
-    def is_idle(self) -> bool: ...
+    def dispatch(self, serial: int, message: bytes) -> None: ...
+    def dispatched(self, serial: int) -> None: ...
 
 
 class Pump:
@@ -55,27 +75,15 @@ class Pump:
         arrivals: Arrivals | None = None,
     ) -> None:
         """`arrivals`: None in a process that has nothing to do with other hosts."""
-        self._messenger = messenger
+        self._inbox = messenger.inbox
         self._dispatcher = dispatcher
         self._arrivals = arrivals
-        self._lead_lock = threading.Lock()
-        self._followers: list[Waiter] = []
-        self._wake_r, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        fds = [dispatcher.lifeline_fd]
+        self._loop_fds = [messenger.inbox_fd, lib.moo_inbox_loops(self._inbox, 0)]
         if arrivals is not None:
-            fds.append(arrivals.readable_fd)
-        self._watched = messenger.watch(self._wake_r, *fds)
-        self._loop_fds = [messenger.inbox_fd, *fds[1:]]
-        self._asleep = False  # the leader is, or is about to be, in poll
-        self._leader_thread = 0
-        self._spinner = Spinner()
-        self.sent_at = 0.0  # perf_counter before the last send that is waited for
-        self.lone = False  # the last wait lasted: what ended it is likely all there is
-        self._helper: threading.Thread | None = None
-        self._armed = False
-        self._arm_r, self._arm_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._loops: dict[asyncio.AbstractEventLoop, None] = {}
+            self._loop_fds.append(arrivals.readable_fd)
+        self._loops = LoopReaders([(fd, self._on_readable) for fd in self._loop_fds])
         self._closed = False
+        self.arm: Callable[[], None]  # have the housekeeper look for a while
 
     # -- waiting threads ---------------------------------------------------
 
@@ -83,235 +91,132 @@ class Pump:
         self,
         done: Callable[[], object],
         deadline: float | None = None,
-        waiter: Waiter | None = None,
+        outcomes: Sequence[Outcome] = (),
     ) -> bool:
         """Block until `done()`; False if `deadline` (perf_counter) passed first.
 
-        `waiter` is woken by whatever makes `done()` true; without one, a thread
-        that does not lead looks again every few milliseconds.
+        `outcomes` are those that can make `done()` true, by ending or (streams) by an
+        item; without any, a thread that does not lead looks again every few
+        milliseconds.
         """
-        while not done():
-            if self._closed:
-                return bool(done())
-            if self._lead_lock.acquire(False):
-                try:
-                    in_time = self._lead(done, deadline)
-                finally:
-                    self._lead_lock.release()
-                    self._hand_over()
-            else:
-                in_time = self._follow(done, deadline, waiter)
-            if not in_time:
-                return bool(done())
-        return True
-
-    def _lead(self, done: Callable[[], object], deadline: float | None) -> bool:
-        # One poll and one receive where a reply comes alone: each further look at
-        # the socket costs a microsecond. What is left behind, the next one reads.
-        self._leader_thread = threading.get_ident()
-        receive, dispatch = self._messenger.receive, self._dispatcher.dispatch
-        spinner = self._spinner
-        if self._arrivals is not None and self._arrivals.busy:
-            self._arrivals.look()
-        began = start = perf_counter()
-        if began - self.sent_at < _JUST_NOW_S:
-            start = self.sent_at
-        try:
-            while not self._closed:
-                message = spinner.spin(receive, done) if spinner.wanted else None
-                if message is None:
-                    timeout_ms = _FOREVER_MS
-                    if deadline is not None:
-                        left = deadline - perf_counter()
-                        if left <= 0:
-                            return bool(done())
-                        timeout_ms = int(left * 1000) + 1
-                    message = self._sleep(done, timeout_ms)
-                    if message is None:
-                        if done():
-                            return True
-                        continue
-                if start:
-                    now = perf_counter()
-                    spinner.note(now - start)
-                    self.lone = now - began > _WAITED_S
-                    start = 0.0
-                while message is not None:
-                    dispatch(message)
-                    if done():
-                        return True
-                    message = receive()
-            return True
-        finally:
-            self._leader_thread = 0
-
-    def _sleep(self, done: Callable[[], object], timeout_ms: int) -> bytes | None:
-        """Sleep until something is there; return it if it is a message."""
-        arrivals = self._arrivals
-        if arrivals is not None and arrivals.restless:
-            timeout_ms = min(timeout_ms, _TICK_MS)
-        self._asleep = True
-        # Checked after the flag is up: whoever completes something from here on
-        # sees it and writes to the pipe.
         if done():
-            self._asleep = False
-            return None
-        try:
-            ready = self._messenger.wait(self._watched, timeout_ms)
-        finally:
-            self._asleep = False
-        if ready.other:
-            self._clear(self._wake_r)
-            self._dispatcher.read_lifeline()
-        if arrivals is not None and arrivals.busy:
-            arrivals.look()
-        return self._messenger.take() if ready.inbox else None
+            return True
+        turn = _new(_TURN)
+        with _gc(turn, _leave):
+            _begin(self._inbox, turn)
+            woken, wakers = 0, None
+            try:
+                while not done():
+                    if self._closed:
+                        return False
+                    event = _wait(
+                        turn, self._timeout_us(deadline, woken, wakers), woken
+                    )
+                    if event == _MAIL:
+                        self._dispatch(turn)
+                    elif event == _LED:
+                        woken = 1
+                        if outcomes:
+                            wakers = partial(_wake_turn, turn)
+                            for outcome in outcomes:
+                                outcome.listen(wakers)
+                    elif event == _LOOK and self._arrivals is None:
+                        pass
+                    elif not self._went_on(event, turn, deadline):
+                        return bool(done())
+                return True
+            finally:
+                if wakers is not None:
+                    for outcome in outcomes:
+                        outcome.unlisten(wakers)
 
-    def _follow(
-        self,
-        done: Callable[[], object],
-        deadline: float | None,
-        waiter: Waiter | None,
-    ) -> bool:
-        timeout = _TICK_MS / 1000 if waiter is None else -1.0
+    def _timeout_us(
+        self, deadline: float | None, woken: int, wakers: object | None
+    ) -> int:
+        timeout = -1
         if deadline is not None:
             left = deadline - perf_counter()
-            if left <= 0:
-                return False
-            timeout = left if timeout < 0 else min(timeout, left)
-        waiter = waiter or Waiter()
-        self._followers.append(waiter)
-        try:
-            # The leader may have left just before the append: then lead instead.
-            if self._lead_lock.locked() and not done():
-                waiter.lock.acquire(True, timeout)
-        finally:
-            try:
-                self._followers.remove(waiter)
-            except ValueError:
-                pass
-        return True
+            timeout = min(_FOREVER_US, int(left * 1e6) + 1) if left > 0 else 0
+        arrivals = self._arrivals
+        restless = arrivals is not None and arrivals.restless
+        if restless or (woken and wakers is None):
+            timeout = _TICK_US if timeout < 0 else min(timeout, _TICK_US)
+        elif threading.get_ident() == _MAIN:
+            # A signal that comes just before the sleep does not end it; its handler
+            # runs in this thread.
+            timeout = _SIGNAL_US if timeout < 0 else min(timeout, _SIGNAL_US)
+        return timeout
 
-    def _hand_over(self) -> None:
-        if self._followers:
-            try:
-                self._followers[0].wake()
-            except IndexError:
-                pass
-        if self._loops:
-            for loop in list(self._loops):
-                self._call_soon(loop, self._on_readable)
+    def _went_on(self, event: int, turn: Any, deadline: float | None) -> bool:
+        """See to what is rarer than a message; False if the wait is over."""
+        if event == _SHUT:
+            return False
+        if event == _BOTH:
+            self._dispatch(turn)
+        if self._arrivals is not None and self._arrivals.busy:
+            self._arrivals.look()
+        late = event == _LATE and deadline is not None
+        return not (late and deadline is not None and perf_counter() >= deadline)
 
-    @property
-    def led(self) -> bool:
-        """Whether some thread leads just now."""
-        return self._lead_lock.locked()
-
-    @property
-    def leads_here(self) -> bool:
-        """Whether this thread leads."""
-        return self._leader_thread == threading.get_ident()
+    def _dispatch(self, turn: Any) -> None:
+        dispatcher = self._dispatcher
+        more = 1
+        while more:
+            serial = turn.serial
+            dispatcher.dispatch(serial, _unpack(turn.data, turn.bytes))
+            more = _handled(turn)
+            dispatcher.dispatched(serial)
+        if self._arrivals is not None and self._arrivals.busy:
+            self._arrivals.look()
 
     def wake(self) -> None:
-        """Make a sleeping leader look again. Call after completing something from a
-        thread that may not be the leader."""
-        if self._asleep and self._leader_thread != threading.get_ident():
-            self._write(self._wake_w)
-
-    def drain(self) -> bool:
-        """Dispatch all that is there, without waiting. Leader only."""
-        receive, dispatch = self._messenger.receive, self._dispatcher.dispatch
-        some = False
-        while (message := receive()) is not None:
-            dispatch(message)
-            some = True
-        if self._arrivals is not None and self._arrivals.busy:
-            some |= self._arrivals.look()
-        return some
+        """Make a leader look again that was not told of what it waits for. Call after
+        completing something from a thread that may not be the leader."""
+        lib.moo_inbox_wake(self._inbox)
 
     def try_drain(self) -> bool:
-        """As `drain`, unless another thread leads: then it does."""
-        if not self._lead_lock.acquire(False):
+        """Dispatch all that is there, without waiting; whether there was something.
+        If another thread leads, then it does that."""
+        some = False
+        turn = _new(_TURN)
+        with _gc(turn, _leave):
+            _begin(self._inbox, turn)
+            while not self._closed:
+                event = _wait(turn, 0, 0)
+                if event in (_MAIL, _BOTH):
+                    self._dispatch(turn)
+                    some = True
+                elif event != _LOOK:
+                    some |= self._look_at_arrivals(led=event == _LED)
+                    break
+        return some
+
+    def _look_at_arrivals(self, led: bool) -> bool:
+        arrivals = self._arrivals
+        if arrivals is None or not arrivals.busy:
             return False
-        try:
-            return self.drain()
-        finally:
-            self._lead_lock.release()
-
-    # -- the helper thread -------------------------------------------------
-
-    def start_helper(self) -> None:
-        """Start the helper thread; the lifeline is then read at any time."""
-        if self._helper is None:
-            self._helper = threading.Thread(
-                target=self._help, name="mooactor-pump", daemon=True
-            )
-            self._helper.start()
-
-    def arm(self) -> None:
-        """Something is due though nobody may wait for it: have the helper look."""
-        if self._armed:
-            return
-        self._armed = True
-        if self._helper is None:
-            self.start_helper()
-        else:
-            self._write(self._arm_w)
-
-    def arm_if_helped(self) -> None:
-        """As `arm`, but never start a thread: finalizers must not."""
-        if self._helper is not None:
-            self.arm()
-
-    def _help(self) -> None:
-        import select
-
-        poller = select.poll()
-        poller.register(self._arm_r, select.POLLIN)
-        poller.register(self._dispatcher.lifeline_fd, select.POLLIN)
-        idle_ticks = 0
-        while not self._closed:
-            events = poller.poll(_TICK_MS if self._armed else None)
-            if self._closed:
-                return
-            if events:
-                self._clear(self._arm_r)
-                self._dispatcher.read_lifeline()
-            if not self._armed:
-                continue
-            self._dispatcher.flush()
-            busy = self.try_drain() or not self._dispatcher.is_idle()
-            idle_ticks = 0 if busy else idle_ticks + 1
-            if idle_ticks > _IDLE_TICKS:
-                idle_ticks, self._armed = 0, False
+        if not led:
+            return arrivals.look()
+        if arrivals.restless:
+            self.wake()  # the leader may sleep, and not know
+        return False
 
     # -- asyncio -----------------------------------------------------------
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let `loop` read the inbox whenever no thread leads. In the loop's thread."""
-        if loop in self._loops:
-            return
-        for old in [known for known in self._loops if known.is_closed()]:
-            del self._loops[old]
-        self._loops[loop] = None
-        for fd in self._loop_fds:
-            loop.add_reader(fd, self._on_readable)
-        loop.add_reader(self._dispatcher.lifeline_fd, self._dispatcher.read_lifeline)
-        loop.call_soon(self._on_readable)
+        before = len(self._loops)
+        if self._loops.attach(loop):
+            lib.moo_inbox_loops(self._inbox, len(self._loops) - before)
+            loop.call_soon(self._on_readable)
 
     def _on_readable(self) -> None:
-        # The descriptor is edge-triggered: drain to the end, or not at all; a thread
-        # that leads meanwhile calls us again when it leaves.
+        if self._closed:
+            return  # the descriptors may be somebody else's by now
+        # A thread that leads dispatches what is there, and tells the loop if it leaves
+        # something behind.
+        _clear(self._loop_fds[1])
         self.try_drain()
-
-    @staticmethod
-    def _call_soon(
-        loop: asyncio.AbstractEventLoop, callback: Callable[[], object]
-    ) -> None:
-        try:
-            loop.call_soon_threadsafe(callback)
-        except RuntimeError:
-            pass  # the loop is closed
 
     def arrival(self) -> tuple[asyncio.Event, Callable[[], None]]:
         """An event of the running loop, and how to set it from any thread; from here
@@ -323,42 +228,40 @@ class Pump:
             if threading.get_ident() == thread:
                 event.set()
             else:
-                self._call_soon(loop, event.set)
+                _call_soon(loop, event.set)
 
         self.attach(loop)
         return event, arrived
 
     # -- the end -----------------------------------------------------------
 
-    def close(self) -> None:
-        """Release every waiting thread and end the helper."""
+    def disown(self) -> None:
+        """In the child of a fork: nobody is to be woken, as all are the parent's."""
         self._closed = True
-        self._write(self._wake_w)
-        self._write(self._arm_w)
-        for waiter in list(self._followers):
-            waiter.wake()
-        for loop in list(self._loops):
-            if not loop.is_closed() and not loop.is_running():
-                for fd in self._loop_fds:
-                    loop.remove_reader(fd)
-                loop.remove_reader(self._dispatcher.lifeline_fd)
-        if self._helper and self._helper is not threading.current_thread():
-            self._helper.join(2.0)
-        with self._lead_lock:
-            self._arrivals = None
-            for fd in (self._wake_r, self._wake_w, self._arm_r, self._arm_w):
-                os.close(fd)
+        self._arrivals = None
+        self.arm = _nothing
 
-    @staticmethod
-    def _write(fd: int) -> None:
-        try:
-            os.write(fd, b"\0")
-        except (BlockingIOError, OSError):
-            pass  # full means that it wakes anyway
+    def close(self) -> None:
+        """Release every waiting thread and loop."""
+        self._closed = True
+        self._arrivals = None
+        self._loops.detach()
+        lib.moo_inbox_close(self._inbox)
 
-    @staticmethod
-    def _clear(fd: int) -> None:
-        try:
-            os.read(fd, 4096)
-        except BlockingIOError:
-            pass
+
+def _nothing() -> None:
+    pass
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        pass  # the loop is closed
+
+
+def _clear(fd: int) -> None:
+    try:
+        os.read(fd, 8)
+    except (BlockingIOError, OSError):
+        pass

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
+from mooactor.process.holds import Hold
+from mooactor.process.lending import lending
 from mooactor.process.objects import Stored
 from mooactor.process.outcome import Reply
 
@@ -87,11 +89,22 @@ class Relay:
         kept = None if key is None else self._kept.get(key)
         if kept is None:
             return
-        plane = self._runtime.plane
-        kept.stored = Stored(bytes(reply.payload), reply.buffers, plane)
-        asks, kept.asks = kept.asks, []
-        for target, other in asks:
-            self._hand_on(kept.stored, target, other)
+        loan = self._own_loan(reply)
+        kept.stored = Stored(self._runtime, bytes(reply.payload), reply.buffers, loan)
+        self._answer(kept, kept.stored)
+
+    def _own_loan(self, reply: Reply) -> lending | None:
+        """What is kept holds the values of the Refs in it for itself: whoever decodes
+        the reply gives its loans back."""
+        if reply.claims is None:
+            return None
+        me, values = self._runtime.process_id, self._runtime.values
+        loan = lending(self._runtime)
+        for owner, number in reply.claims.loans():
+            hold = Hold(self._runtime, owner, number, me)
+            values.lend(hold, me)
+            loan.add(hold)
+        return loan
 
     def knows(self, token: int) -> bool:
         """Whether it comes from a holder, or is to be kept for others."""
@@ -134,18 +147,23 @@ class Relay:
             return
         # The owner's word that we are to keep it may come after this.
         kept = self._kept.setdefault(key, Kept())
-        if kept.stored is None:
-            kept.asks.append((target, record.call_id))
-        else:
-            self._hand_on(kept.stored, target, record.call_id)
+        kept.asks.append((target, record.call_id))
+        if kept.stored is not None:
+            self._answer(kept, kept.stored)
+
+    def _answer(self, kept: Kept, stored: Stored) -> None:
+        while kept.asks:
+            ask = kept.asks[0]
+            self._hand_on(stored, *ask)
+            if ask in kept.asks:
+                kept.asks.remove(ask)
 
     def _hand_on(self, stored: Stored, target: int, token: int) -> None:
         try:
-            payload, attached = stored.payload_for(target)
+            payload, flags = stored.payload_for(target)
         except errors.MooError:
             self._refuse(target, token)  # its owner will see
             return
-        flags = envelope.ATTACHED if attached else 0
         self._runtime.post(target, envelope.VALUE, token, payload, flags)
 
     def _refuse(

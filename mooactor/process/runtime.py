@@ -7,41 +7,50 @@ The driver has one and every actor's process has one:
 * `caller` has the calls that this process made, `server` (in an actor's process; see
   `worker`) those that it takes;
 * `values` and `objects` have what Refs stand for, `plane` the memory of tensors;
-* `agent` is the lifeline to the host's agent, which tells of deaths.
+* `agent` is the lifeline to the host's agent, which tells of `deaths`.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from time import perf_counter
 from typing import Any
 
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.messenger import Messenger, Peer
+from mooactor.errors import ActorUnavailable
+from mooactor.process import forks
 from mooactor.process.agency import Agency
 from mooactor.process.arrivals import Arrival, Arrivals
+from mooactor.process.audit import Audit
+from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
+from mooactor.process.current import forked_error
 from mooactor.process.deadlock import DeadlockDetector
+from mooactor.process.deaths import Deaths
 from mooactor.process.dispatch import Dispatch, Server
-from mooactor.process.lifeline import Lifeline, Message
+from mooactor.process.holds import Claims
+from mooactor.process.housekeeper import Housekeeper
+from mooactor.process.lending import lending
+from mooactor.process.lifeline import Lifeline
 from mooactor.process.links import Link
 from mooactor.process.network import Network
-from mooactor.process.objects import ObjectTable, Stored
-from mooactor.process.outcome import Outcome, Reply, Waiter, taken_over
+from mooactor.process.objects import ObjectTable, Stored, every_incarnation
+from mooactor.process.openfiles import Room
+from mooactor.process.outcome import Outcome, Reply, taken_over
+from mooactor.process.place import Place
 from mooactor.process.pump import Pump
 from mooactor.process.relay import Relay
 from mooactor.process.spread import Spread
-from mooactor.process.supervised import cause_of
+from mooactor.process.streams import Streams
 from mooactor.process.values import Values
+from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import cuda_statistics, set_current
-
-_DEATH_GRACE_S = 0.008
 
 
 class Runtime:
@@ -56,8 +65,12 @@ class Runtime:
         *,
         memory_limit: int | None = None,
         network: Network | None = None,
+        streams: Streams | None = None,
+        origin: Place | None = None,
     ) -> None:
         self.network = network or Network()
+        self.streams = streams or Streams(None)
+        self.origin = origin  # where actors start that are not told where to
         self.plane = DataPlane(
             directory,
             process_id,
@@ -72,36 +85,48 @@ class Runtime:
         )
         self.directory = directory
         self.key = key
+        # Which session it is, without telling the key.
+        self.session_mark = blake2b(key, digest_size=8, person=b"session").digest()
         self.process_id = process_id
         self.actor_id = actor_of(process_id)
         self.lifeline_fd = lifeline.fileno()
-        self.messenger = Messenger(directory, process_id, key)
         self.arrivals: Arrivals | None = None  # None: all is on this host
+        watched: tuple[int, ...] = ()
         if self.network.transports not in (None, ("shm",)):
             self.arrivals = Arrivals(self.plane, self._nothing_ready)
-        self.dispatch = Dispatch(self).message
+            watched = (self.arrivals.readable_fd,)
+        self.messenger = Messenger(directory, process_id, key, watched)
+        dispatch = Dispatch(self)
+        self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.pump = Pump(self.messenger, self, self.arrivals)
+        self.callbacks = Callbacks()
         self.agent = Agency(self, lifeline)
+        self.deaths = Deaths(self)
         self.caller = Caller(self)
         self.values = Values(self)
-        self.objects = ObjectTable()
+        self.objects = ObjectTable(process_id, self)
+        self.audit: Audit = Audit(self)
         self.spread = Spread(self)
         self.relay = Relay(self)
         self.deadlocks = DeadlockDetector(self)
+        self.room = Room(self)
         set_current(self.plane)
         self.server: Server | None = None
         self.closed = False
+        self.forked = False  # this process is a child of the one that had it
         self.dirty: set[Peer] = set()  # with records that wait for company
-        self._afterwards: deque[tuple[int, int, int]] = deque()
+        self._afterwards: deque[tuple[int, int, int, bytes]] = deque()
+        self._granted: set[tuple[int, int]] = set()  # (owner, receiver) that it knows
         self._links: dict[int, Link] = {}
-        self._link_lock = threading.Lock()
+        self.housekeeper = Housekeeper(self)
+        self.pump.arm = self.housekeeper.arm
 
     # -- payloads ----------------------------------------------------------
 
     def attach(
         self,
         data: bytes,
-        buffers: codec.Buffers,
+        buffers: Sequence[Any],
         process_id: int,
         *,
         wait: bool = False,
@@ -116,15 +141,24 @@ class Runtime:
           OutOfMemory: nothing was exported.
           ActorUnavailable: the same; it is known that no transport leads there.
         """
-        export, descriptors = self.plane.export, []
-        try:
-            for buffer in buffers:
-                descriptors.append(export(buffer, process_id, wait=wait))
-        except BaseException:
-            for descriptor in descriptors:
-                self.plane.revoke(descriptor)
-            raise
+        # If it dies before it has a plane, only the agent can tell: nobody hangs up.
+        self.watch(process_id)
+        descriptors = self.plane.export_all(buffers, process_id, wait=wait)
+        self._have_owners_watch(descriptors, process_id)
         return envelope.pack_attached(descriptors, data)
+
+    def forget_grants(self, process_id: int) -> None:
+        """It is gone, whether it owned or received."""
+        if self._granted:
+            self._granted = {pair for pair in self._granted if process_id not in pair}
+
+    def _have_owners_watch(self, descriptors: list[bytes], process_id: int) -> None:
+        """Received memory is granted by its owner, in C: this is how it learns to
+        whom."""
+        for owner in set(map(owner_of, descriptors)) - {self.process_id, process_id}:
+            if (owner, process_id) not in self._granted:
+                self._granted.add((owner, process_id))
+                self.post(owner, envelope.WATCH, process_id)
 
     def result_of(self, record: envelope.Record) -> Reply:
         """The payload of a REPLY or VALUE, its attached memory taken over."""
@@ -140,8 +174,18 @@ class Runtime:
         Raises:
           MalformedMessage: its attachments do not fit.
         """
+        kept: Reply | None = record.memo.get("reply")
+        if kept is not None:
+            return kept  # handling the record was cut short, and begins again
         descriptors: list[bytes] = []
         payload: Any = record.payload
+        claims = None
+        if record.flags & envelope.LOANS:
+            lender, loans, payload = envelope.split_loans(payload)
+            made = Claims(self, lender, loans)
+            claims = record.memo.setdefault("claims", made)
+            if claims is not made:
+                made.disarm()  # they are the other's
         if record.flags & envelope.ATTACHED:
             descriptors, payload = envelope.split_attached(payload)
         elif record.flags & envelope.EMPTY:
@@ -149,7 +193,11 @@ class Runtime:
         failed = record.kind in (envelope.REPLY, envelope.VALUE) and bool(
             record.flags & envelope.ERROR
         )
-        return Reply(payload, descriptors, failed, self.plane)
+        reply = Reply(payload, descriptors, failed, self.plane, claims)
+        first: Reply = record.memo.setdefault("reply", reply)
+        if first is not reply:
+            reply.descriptors = []  # they are the other's
+        return first
 
     def receive(
         self, reply: Reply, then: Callable[[], None], *, argument: bool = False
@@ -162,10 +210,7 @@ class Runtime:
         if self.arrivals is None or not reply.is_remote():
             return None
         arrival = self.arrivals.begin(reply, then, argument=argument)
-        if self.arrivals.restless:
-            self.pump.arm()
-        else:
-            self.pump.arm_if_helped()
+        self.pump.arm()
         return arrival
 
     def soon(self, action: Callable[[], None]) -> None:
@@ -178,14 +223,15 @@ class Runtime:
         """Nobody wants it any more, or it was used."""
         if arrival is not None and self.arrivals is not None:
             self.arrivals.cancel(arrival)
-            self.pump.arm_if_helped()
+            self.pump.arm()
 
     def _nothing_ready(self) -> bool:
         return self.server is None or not self.server.has_ready()
 
-    def store(self, data: bytes, buffers: codec.Buffers) -> Stored:
-        """Keep an encoded value, its large parts in shared memory."""
-        return Stored(data, buffers, self.plane)
+    def store(self, data: bytes, buffers: codec.Buffers, loan: lending) -> Stored:
+        """Keep an encoded value, its large parts in shared memory, and hold the values
+        of the Refs inside it."""
+        return Stored(self, data, buffers, loan if loan else None)
 
     def read_lifeline(self) -> None:
         """Hear what the agent has to say; see `Agency.read`."""
@@ -201,16 +247,32 @@ class Runtime:
         """The link to an actor; `watch` unless this process spawned it."""
         link = self._links.get(actor_id)
         if link is None:
-            with self._link_lock:
-                link = self._links.get(actor_id)
-                if link is None:
-                    link = Link(actor_id, incarnation, label)
-                    self._links[actor_id] = link
-                    if watch:
-                        self.agent.tell(
-                            op="watch", id=actor_id, incarnation=incarnation
-                        )
+            new = Link(actor_id, incarnation, label)
+            link = self._links.setdefault(actor_id, new)
+            if link is new and watch:
+                self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
         return link
+
+    def watch(self, process_id: int) -> None:
+        """Be told when that process dies: then what it holds of ours is free. One that
+        is no actor's is not watched: its end is the session's."""
+        if process_id == self.process_id or actor_of(process_id) in self._links:
+            return  # whoever has a link is told
+        number = process_id & 0xFFFF
+        incarnation = 0 if process_id == every_incarnation(process_id) else number
+        label = f"process {process_id:016x}"
+        self.link(actor_of(process_id), incarnation, label, watch=True)
+
+    def known_alive(self) -> int:
+        """How many actors are known that are not known to be gone for good."""
+        return sum(link.cause is None for link in list(self._links.values()))
+
+    def is_gone(self, process_id: int) -> bool:
+        """Whether a process is known to be dead, or an actor in `every_incarnation`."""
+        link = self._links.get(actor_of(process_id))
+        if link is None:
+            return False
+        return link.cause is not None or link.incarnation > process_id & 0xFFFF
 
     def peer_of(self, link: Link) -> Peer:
         """The way to an actor's present process."""
@@ -225,39 +287,51 @@ class Runtime:
         """Block until `outcome` is done; False if `timeout` seconds passed first."""
         if outcome.state:
             return True
+        return self.wait_some((outcome,), 1, lambda: outcome.state, timeout)
+
+    def wait_some(
+        self,
+        outcomes: Sequence[Outcome],
+        needed: int,
+        done: Callable[[], object],
+        timeout: float | None = None,
+    ) -> bool:
+        """Block until `done()`, which `needed` of `outcomes` make true; False if
+        `timeout` seconds, or the deadline of the call that runs here, passed first."""
         if self.dirty or self._afterwards:
             self.flush()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
-        if caller is not None:
-            if caller.deadline is not None:
-                deadline = min(deadline or caller.deadline, caller.deadline)
-            if caller.serial:
-                return self.deadlocks.wait(outcome, deadline, caller)
-        return self.wait_plainly(outcome, deadline)
-
-    def wait_plainly(self, outcome: Outcome, deadline: float | None) -> bool:
-        """As `wait`, until `deadline`, without a look at who waits for whom."""
-        if self.pump.led:
-            waiter = Waiter()
-            outcome.listen(waiter.notify)
-        else:
-            waiter = None
-        try:
-            return self.pump.wait(lambda: outcome.state, deadline, waiter)
-        finally:
-            if waiter is not None:
-                outcome.unlisten(waiter.notify)
+        if caller is None:
+            return self.pump.wait(done, deadline, outcomes)
+        if caller.deadline is not None:
+            deadline = min(deadline or caller.deadline, caller.deadline)
+        return self.deadlocks.wait(caller, outcomes, needed, done, deadline)
 
     def flush(self) -> None:
         """Send every record that waits for company."""
-        if self.dirty:
-            dirty, self.dirty = self.dirty, set()
-            for peer in dirty:
-                peer.flush()
-        while self._afterwards:
-            self.post(*self._afterwards.popleft())
+        self.dirty.clear()  # a hint; what waits is known to the messenger
+        self.messenger.flush()
+        self.post_what_is_due()
         self.objects.sweep()
+
+    def post_what_is_due(self) -> None:
+        """Post what finalizers have left behind."""
+        while self._afterwards:
+            try:
+                record = self._afterwards.popleft()
+            except IndexError:
+                return  # another thread was quicker
+            self.post(*record)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call `action` in so much time, in the housekeeper's thread. It must be
+        quick."""
+        self.housekeeper.at(perf_counter() + seconds, action)
+
+    def look(self) -> bool:
+        """Dispatch what has come, if nobody else does; whether there was something."""
+        return self.pump.try_drain()
 
     def queue_record(self, peer: Peer, record: bytes) -> None:
         """Send a record with the next flush, or at once if enough has gathered."""
@@ -283,56 +357,34 @@ class Runtime:
         payload: bytes = b"",
         flags: int = 0,
     ) -> None:
-        """Send one control record now, behind what is queued for that process."""
+        """Send one control record now, behind what is queued for that process; to one
+        that is known to be dead, nothing."""
+        if self.is_gone(process_id):
+            return
         record = envelope.pack_record(kind, number, payload, flags)
         self.messenger.peer(process_id).send(record)
 
-    def post_later(self, process_id: int, kind: int, number: int) -> None:
+    def post_later(
+        self, process_id: int, kind: int, number: int, payload: bytes = b""
+    ) -> None:
         """Post with the next flush. For finalizers, which must take no lock."""
-        self._afterwards.append((process_id, kind, number))
-        self.pump.arm_if_helped()
-
-    # -- deaths ------------------------------------------------------------
-
-    def on_death(self, message: Message) -> None:
-        """The agent says that an actor's process is gone."""
-        self.link(message["id"], message["incarnation"], "an actor", watch=False)
-        link = self._links[message["id"]]
-        if link.cause is not None or message["incarnation"] < link.incarnation:
-            return
-        cause = cause_of(message["record"])
-        old = link.actor_id + message["incarnation"]
-        following = message["following"]
-        if following is None:
-            link.cause = cause
-            link.peer = None
-        # What it sent before it died may still be under way.
-        self._drain_briefly(link)
-        if following is None:
-            self.caller.fail_all(link, lambda: link.gone(delivered=None))
-        else:
-            link.incarnation = following
-            link.peer = None
-            self.caller.retry_or_fail(link, cause)
-        self.messenger.forget(old)
-        self.objects.process_lost(old)
-        self.spread.process_lost(old)
-        self.relay.process_lost(old)
-        self.plane.peer_lost(old)
-        if self.server is not None:
-            self.server.on_process_lost(old)
-        self.pump.wake()
-
-    def _drain_briefly(self, link: Link) -> None:
-        end = perf_counter() + _DEATH_GRACE_S
-        while link.outstanding and perf_counter() < end:
-            if self.pump.leads_here:
-                self.pump.drain()
-            else:
-                self.pump.try_drain()
-            os.sched_yield()
+        self._afterwards.append((process_id, kind, number, payload))
+        self.pump.arm()
 
     # -- the end -----------------------------------------------------------
+
+    def over(self, what: str) -> ActorUnavailable:
+        """The error of `what`, which needs this runtime, once that is closed."""
+        if self.forked:
+            return forked_error(what)
+        return ActorUnavailable(
+            f"{what}: its session has ended; make it anew in this one",
+            delivered=False,
+        )
+
+    def disown(self) -> None:
+        """In a process that was forked from this one: see `forks`."""
+        forks.disown(self)
 
     def close(self, linger_ms: int = 500) -> None:
         """End it: pending outcomes fail with `ActorUnavailable`."""
@@ -347,6 +399,8 @@ class Runtime:
         self.relay.close()
         if self.arrivals is not None:
             self.arrivals.close()
+        self.housekeeper.close()
+        self.callbacks.close()
         self.pump.close()
         self.agent.close()
         self.messenger.close(linger_ms)
@@ -359,6 +413,7 @@ class Runtime:
     def statistics(self) -> dict[str, Any]:
         """Counts that should come back to rest, and who is reached how; see
         `moo.stats()`."""
+        self.objects.sweep()
         return {
             "calls_pending": len(self.caller),
             "values_pending": len(self.values),

@@ -7,10 +7,13 @@ socket into the method without a hand-over.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from time import perf_counter
+from typing import Any
 
-from mooactor import errors
 from mooactor.control import envelope
+from mooactor.process.answers import mend_streams
 from mooactor.process.calls import context
 from mooactor.process.interface import Interface
 from mooactor.process.lifeline import Message
@@ -42,20 +45,29 @@ class SerialWorker(Worker):
                 self._run_job(job)
                 continue
             self.runtime.flush()
-            if self.stopping:
+            if self.ended():
+                self.runtime.flush()
                 return
-            pump.lone = False
             pump.wait(self._has_work)
-            if not pump.lone:
-                pump.try_drain()  # what else came: cancellations, higher priorities
 
     def _has_work(self) -> bool:
-        return self.mailbox.has_ready() or self.stopping
+        return self.mailbox.has_ready() or (self._stop_asked and self.idle())
+
+    def complete(self, hook: Awaitable[Any]) -> None:
+        async def completed() -> None:
+            await hook
+
+        asyncio.run(completed())
+
+    def leave(self, job: Job, error: SystemExit) -> None:
+        self.runtime.flush()
+        raise error
 
     def cancel_running(self, job: Job) -> None:
         if job.parked:
             job.parked = False
             self.mailbox.put_first(job)
+            self.wake()
 
     def resume(self, job: Job) -> None:
         if job.parked and job.credit > 0:
@@ -68,7 +80,6 @@ class SerialWorker(Worker):
         runtime = self.runtime
         peer = runtime.messenger.peer(process_id)
         if not self.mailbox.has_ready():
-            runtime.pump.sent_at = perf_counter()
             peer.send(record)
         elif peer.queue(record):
             if not runtime.dirty:
@@ -80,6 +91,7 @@ class SerialWorker(Worker):
         if self.runtime.dirty and (expected is None or expected > _SLOW_S):
             self.runtime.flush()
         if expected is not None and expected > _VERY_SLOW_S:
+            mend_streams()
             self.runtime.pump.arm()
         start = perf_counter()
         if job.iterator is None:
@@ -95,55 +107,70 @@ class SerialWorker(Worker):
         if self.runtime.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
             self.runtime.flush()
         if took > _SLOW_S:
-            self.runtime.pump.try_drain()  # as in `run`
+            self.runtime.pump.try_drain()  # cancellations, higher priorities
 
     def _call(self, job: Job) -> None:
         try:
-            spec, method, args, kwargs = self.prepare(job)
+            _, method, args, kwargs = self.prepare(job)
+            self.current = job.context
             context.set(job.context)
             value = method(*args, **kwargs)
             if job.flags & envelope.STREAM:
                 self.start_stream(job, iter(value))
-                self._go_on(job)
-                return
-            if self._snapshot_every:
-                self.snapshot(spec)
-        except Exception as error:
-            self.reply_error(job, error)
-        except BaseException:
-            self.runtime.flush()
-            raise  # SystemExit: the actor's own wish to end
+        except BaseException as error:
+            self.fail(job, error)
         else:
-            self.reply(job, value)
+            if job.iterator is None:
+                self.succeed(job, value)
+            else:
+                self._go_on(job)
         finally:
+            self.current = None
             context.set(None)
 
     def _go_on(self, job: Job) -> None:
-        """Produce items while the consumer has room for them."""
+        """Let a generator produce, until it ends or is out of credit."""
+        self.current = job.context
         context.set(job.context)
-        pump = self.runtime.pump
         try:
-            while not job.cancelled:
-                if job.credit <= 0:
-                    pump.try_drain()
-                    if job.credit <= 0:
-                        job.parked = True
-                        if job.credit <= 0 and not job.cancelled:
-                            return
-                        job.parked = False  # something came meanwhile
-                        continue
-                try:
-                    item = next(job.iterator)
-                except StopIteration:
-                    self.end_stream(job)
-                    return
-                self.send_item(job, item)
-                if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
-                    self.runtime.flush()
-                    pump.try_drain()
-            job.iterator.close()
-            self.reply_error(job, errors.Cancelled("the stream was closed"))
-        except Exception as error:
-            self.reply_error(job, error)
+            if not self._parked(job):
+                self.close_stream(job, _closed(job.iterator))
+        except BaseException as error:
+            _closed(job.iterator)
+            self.close_stream(job, error)
         finally:
+            self.current = None
             context.set(None)
+
+    def _parked(self, job: Job) -> bool:
+        """Produce items while the consumer has room; False once there are no more."""
+        pump = self.runtime.pump
+        while not job.cancelled:
+            if job.credit <= 0:
+                pump.try_drain()
+                if job.credit <= 0:
+                    job.parked = True
+                    if job.credit <= 0 and not job.cancelled:
+                        return True
+                    job.parked = False  # something came meanwhile
+                    continue
+            try:
+                item = next(job.iterator)
+            except StopIteration:
+                return False
+            self.send_item(job, item)
+            if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
+                self.runtime.flush()
+                pump.try_drain()
+        return False
+
+
+def _closed(iterator: Any) -> BaseException | None:
+    """Close a generator, if it is one; what it raised then."""
+    try:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+    except BaseException as error:
+        return error
+    return None

@@ -4,30 +4,30 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
+from functools import partial
 from typing import Any
 
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key
+from mooactor.process import breakpoints, directories, openfiles
 from mooactor.process.current import set_current_runtime
+from mooactor.process.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process.lifeline import Lifeline, Message
 from mooactor.process.network import Network
+from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
+from mooactor.process.streams import Streams
 
-_PREFIX = "mooactor-"
 PRELOADABLE = ("numpy", "torch")
-# sun_path has 108 bytes; the longest name below is <id>-<proof>.data
-_MAX_SOCKET_PATH = 107 - len("/") - 2 * 16 - len("-.data") - len("/" + _PREFIX) - 8
 _AGENT = (
     "import sys; sys.path[:] = sys.argv[2].split(':'); "
-    "from mooactor.process.agent import main; main(int(sys.argv[1]))"
+    "from mooactor.process.agent import main; main(*map(int, sys.argv[1::2]))"
 )
 
 
@@ -41,34 +41,43 @@ class Session:
         memory: int | None = None,
         preload: list[str],
         network: Network,
+        debug: bool | None = None,
+        seed: int | None = None,
     ) -> None:
         _require_linux()
         _require_gil()
-        _remove_abandoned()
+        openfiles.raise_limit()
+        directories.remove_abandoned()
+        place = Place.here()
         self._pid = os.getpid()
         self.preload = preload
-        self.directory = tempfile.mkdtemp(prefix=_PREFIX, dir=_short_directory())
+        self.lost = False  # ended by the death of its agent, which nobody had wanted
+        self.directory, lock = directories.make()
         ours, theirs = socket.socketpair()
         try:
-            self._agent = _start_agent(theirs, self.directory)
+            self._agent = _start_agent(theirs, lock, debug, place)
         except BaseException:
             ours.close()
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
         finally:
             theirs.close()
-        key = new_session_key()
+            os.close(lock)
+        key, process_id = new_session_key(), new_process_id()
         lifeline = Lifeline(ours)
         config = _config(self.directory, key, logs, memory, self.modules(), network)
-        lifeline.send(config)
+        more = {"process_id": process_id, "seed": seed, "path": place.path}
+        lifeline.send({**config, **more})
         try:
             self.runtime = Runtime(
                 self.directory,
                 key,
-                new_process_id(),
+                process_id,
                 lifeline,
                 memory_limit=memory,
                 network=network,
+                streams=Streams.of_driver(seed),
+                origin=place,
             )
         except BaseException:
             lifeline.close()  # which ends the agent
@@ -77,7 +86,7 @@ class Session:
             raise
         self.runtime.agent.on_log = _print_log
         self.runtime.agent.on_agent_lost = self._agent_lost
-        self.runtime.pump.start_helper()
+        self.runtime.housekeeper.start()
         set_current_runtime(self.runtime)
 
     def modules(self) -> list[str]:
@@ -85,37 +94,46 @@ class Session:
         loaded = [name for name in PRELOADABLE if name in sys.modules]
         return loaded + self.preload
 
+    def disown(self) -> None:
+        """In the child of a fork: the agent is not this process's child."""
+        self._agent.returncode = 0
+
     def _agent_lost(self) -> None:
         if self.runtime.closed:
             return
+        self.lost = True
         print("mooactor: the host's agent is gone; the session ends", file=sys.stderr)
-        threading.Thread(target=self.close, daemon=True).start()
+        end = partial(self.close, GRACE_S, Awaited.NOTHING)
+        threading.Thread(target=end, daemon=True).start()
 
-    def close(self, grace: float = 3.0) -> None:
-        """Stop every actor, wait until all are gone, and free everything.
+    def close(
+        self,
+        grace: float = GRACE_S,
+        awaited: Awaited = Awaited.ALL,
+        *,
+        deliver: bool = False,
+    ) -> None:
+        """Wait for what was sent, stop every actor, wait until all are gone, and free
+        everything; see `ending`.
 
-        Actors get `grace` seconds for their current call and `on_stop`; those that
-        need longer are killed.
+        With `deliver`, Ctrl-C meanwhile is the program's own to handle afterwards.
         """
         runtime = self.runtime
         if runtime.closed:
             return
         if os.getpid() != self._pid:
             return  # a forked child owns nothing of this
-        runtime.agent.on_agent_lost = None
-        try:
-            runtime.flush()
-            runtime.agent.tell(op="shutdown", grace=grace)
-        except errors.ActorUnavailable:
-            pass  # it is gone already, and so are the actors
-        try:
-            self._agent.wait(grace + 5.0)
-        except subprocess.TimeoutExpired:
-            self._agent.kill()
-            self._agent.wait()
-        runtime.close()
-        set_current_runtime(None)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.close_at_exit)
+        hurry = Hurry()
+        with hurry.watch(deliver and awaited is not Awaited.NOTHING):
+            Ending(runtime, self._agent, grace, awaited, hurry).run()
+            runtime.close()
+            set_current_runtime(None)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def close_at_exit(self) -> None:
+        """The program has ended, and not its session."""
+        self.close(awaited=Awaited.after(ended_by()))
 
 
 def _require_linux() -> None:
@@ -135,20 +153,41 @@ def _require_gil() -> None:
         )
 
 
-def _start_agent(line: socket.socket, directory: str) -> subprocess.Popen[bytes]:
-    # The agent removes the directory when it ends, and holds this lock until then.
-    lock = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    path = ":".join(entry or os.getcwd() for entry in sys.path)
+def _start_agent(
+    line: socket.socket, lock: int, debug: bool | None, place: Place
+) -> subprocess.Popen[bytes]:
+    """Start the agent, which keeps the session's directory locked while it runs."""
+    environment = dict(os.environ)
+    if debug is not None:
+        environment[breakpoints.VARIABLE] = str(int(debug))
+    path = ":".join(place.path)
+    driver = _pidfd()
     try:
         return subprocess.Popen(
-            [sys.executable, "-c", _AGENT, str(line.fileno()), path],
-            pass_fds=(line.fileno(), lock),
+            [sys.executable, "-c", _AGENT, str(line.fileno()), path, str(driver)],
+            pass_fds=(line.fileno(), lock, driver),
+            env=environment,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,
+            process_group=0,
         )
     finally:
-        os.close(lock)
+        os.close(driver)
+
+
+def _pidfd() -> int:
+    """A descriptor of this very process, by which the agent knows of its death.
+
+    The end of the lifeline would not do: whoever is forked from this process has that
+    line, too. Made here, it cannot be of another process that got the pid later.
+    """
+    try:
+        return os.pidfd_open(os.getpid())
+    except OSError as error:
+        raise errors.MooError(
+            f"this system gives no pidfd ({error.strerror}), by which the end of this "
+            "program is known: use Linux 5.3 or newer; a container's seccomp profile "
+            "may forbid pidfd_open"
+        ) from error
 
 
 def _config(
@@ -160,15 +199,15 @@ def _config(
     network: Network,
 ) -> Message:
     return {
+        "op": "configure",
         "directory": directory,
         "key": key,
         "forward_logs": logs,
         "logs_by_lifeline": not _stdout_is_descriptor(),
         "memory_limit": memory,
-        "network": network,
-        "preload": preload,
-        "path": [path or os.getcwd() for path in sys.path],
-        "argv": sys.argv,
+        "network": network.plain(),
+        "preload": [str(module) for module in preload],
+        "argv": [str(word) for word in sys.argv],
     }
 
 
@@ -186,44 +225,6 @@ def _print_log(message: Message) -> None:
     print(message["line"], file=stream, flush=True)
 
 
-def _short_directory() -> str:
-    """A writable directory whose path leaves room for socket names."""
-    for candidate in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
-        if (
-            candidate
-            and len(candidate) <= _MAX_SOCKET_PATH
-            and os.path.isdir(candidate)
-            and os.access(candidate, os.W_OK | os.X_OK)
-        ):
-            return candidate
-    raise errors.MooError(
-        "no directory for the session's sockets: set TMPDIR to a writable directory "
-        f"with a path of at most {_MAX_SOCKET_PATH} characters"
-    )
-
-
-def _remove_abandoned() -> None:
-    """Directories of sessions whose driver and agent were both killed."""
-    base = _short_directory()
-    for name in os.listdir(base):
-        path = os.path.join(base, name)
-        if not name.startswith(_PREFIX):
-            continue
-        try:
-            if os.stat(path).st_uid != os.getuid():
-                continue
-            lock = os.open(f"{path}/lock", os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:
-            pass  # its agent lives
-        finally:
-            os.close(lock)
-
-
 _session: Session | None = None
 _session_lock = threading.Lock()
 
@@ -239,8 +240,18 @@ def start_session(**options: Any) -> Session:
         if _session is not None and not _session.runtime.closed:
             raise errors.MooError("a session runs already; moo.shutdown() ends it")
         _session = Session(**options)
-        atexit.register(_session.close)
+        atexit.register(_session.close_at_exit)
         return _session
+
+
+def _after_fork() -> None:
+    global _session, _session_lock
+    _session_lock = threading.Lock()
+    if _session is not None:
+        _session.disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def current_session() -> Session | None:
@@ -250,9 +261,15 @@ def current_session() -> Session | None:
     return _session
 
 
-def end_session() -> None:
-    """End this process's session, if there is one."""
-    session = current_session()
-    if session is not None:
-        atexit.unregister(session.close)
-        session.close()
+def refuse_after_loss() -> None:
+    """Before a session starts by itself: not in the place of one that was lost, which
+    had options and actors that the program still counts on.
+
+    Raises:
+      MooError: the last session was lost.
+    """
+    if _session is not None and _session.lost:
+        raise errors.MooError(
+            "the session has ended, and its actors with it, because the host's agent "
+            "died; moo.init() starts another one"
+        )

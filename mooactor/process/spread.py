@@ -97,7 +97,11 @@ class Spread:
         plan = self._plan_of(stored)
         source, holds = plan.source(host, target)
         if not source:
-            self._send(stored, target, token, plan if holds else None)
+            try:
+                self._send(stored, target, token, plan if holds else None)
+            except BaseException:
+                plan.lost(target)  # nobody is to ask it
+                raise
             return
         self._waiting[token] = (stored, target, source)
         payload = envelope.pack_numbers(source, plan.number)
@@ -112,8 +116,7 @@ class Spread:
         return plan
 
     def _send(self, stored: Stored, target: int, token: int, plan: Plan | None) -> None:
-        payload, attached = stored.payload_for(target)
-        flags = envelope.ATTACHED if attached else 0
+        payload, flags = stored.payload_for(target)
         if plan is not None:
             payload = envelope.pack_numbers(plan.number) + payload
             flags |= envelope.KEEP

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from mooactor.errors import Cause
+
+LONGEST_BACKOFF_S = 60.0  # unless the first back-off is longer already
+MOST_RESTARTS = 0xFFFF  # of one actor in its life: its process ids have room for these
 
 
 @dataclass(frozen=True)
@@ -17,8 +23,14 @@ class Restart:
     ``__snapshot__`` and ``__restore__``, the last snapshot is restored into it. A
     snapshot is taken before the reply of each ``snapshot_every``-th call leaves, so
     with 1 (the default) no caller has seen a state that a restart takes back.
-    ``backoff`` seconds pass before the first restart, doubling with each one that
-    counts. An actor that was stopped or killed by its users stays away.
+    ``backoff`` seconds pass before the first restart. Each restart that counts doubles
+    them, up to a minute (or to ``backoff`` itself, if that is longer). An actor that
+    was stopped or killed by its users stays away. No actor is restarted more than
+    65 535 times.
+
+    Raises:
+      TypeError: a field is no number.
+      ValueError: a field is out of range.
     """
 
     max: int = 3
@@ -27,10 +39,40 @@ class Restart:
     snapshot_every: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("max", "snapshot_every"):
+            _check_count(name, getattr(self, name))
+        for name in ("within", "backoff"):
+            _check_seconds(name, getattr(self, name))
         if self.max < 0 or self.within <= 0 or self.backoff < 0:
             raise ValueError(f"{self} makes no sense: numbers must not be negative")
+        if math.isinf(self.backoff):
+            raise ValueError("Restart(backoff=inf) never restarts; use restart=None")
         if self.snapshot_every < 1:
             raise ValueError("snapshot_every counts calls and is at least 1")
+
+    def plain(self) -> dict[str, Any]:
+        """For a frame; `Restart(**plain)` is its inverse. Of a subclass, the fields of
+        `Restart`."""
+        return {
+            "max": operator.index(self.max),
+            "within": float(self.within),
+            "backoff": float(self.backoff),
+            "snapshot_every": operator.index(self.snapshot_every),
+        }
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"Restart({name}={value!r}): a whole number is needed")
+    if operator.index(value).bit_length() > 63:
+        raise ValueError(f"Restart({name}={value!r}): the number is too large")
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"Restart({name}={value!r}): a number of seconds is needed")
+    if math.isnan(value):
+        raise ValueError(f"Restart({name}=nan): a number of seconds is needed")
 
 
 class RestartBudget:
@@ -49,9 +91,10 @@ class RestartBudget:
             self._times.popleft()
         if len(self._times) >= policy.max:
             return None
-        delay = policy.backoff * 2.0 ** len(self._times)
+        # 2 ** 1024 is no float, and nobody waits for years.
+        delay = policy.backoff * 2.0 ** min(len(self._times), 60)
         self._times.append(now)
-        return float(delay)
+        return min(delay, max(policy.backoff, LONGEST_BACKOFF_S))
 
 
 @dataclass(frozen=True)

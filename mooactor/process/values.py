@@ -5,6 +5,9 @@ A Ref among the arguments of a call becomes a placeholder with a random *token*;
 value is sent to the callee as a VALUE record with that token: by this process if the
 value is here, by its producer (FORWARD) if it is still to come, by its owner (FETCH)
 if it was borrowed. The callee runs the call once the values of all tokens are there.
+
+A value that comes for a call which is not there yet waits for it; a value whose call
+was refused, cancelled or never made is dropped, and with it its memory and its loans.
 """
 
 from __future__ import annotations
@@ -12,15 +15,20 @@ from __future__ import annotations
 import os
 import secrets
 import struct
+from collections import OrderedDict
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
+from mooactor.process.audit import INBOX_S
 from mooactor.process.calls import PAIR, Placeholder
+from mooactor.process.holds import Hold
 from mooactor.process.lending import lending
 from mooactor.process.links import Link
+from mooactor.process.objects import Stored
 from mooactor.process.outcome import Outcome, Reply, taken_over
 from mooactor.process.relay import Key
 
@@ -29,6 +37,9 @@ if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
 
 _U64 = struct.Struct("<Q")
+#: How long a value waits for its call, which was sent within microseconds of it.
+_UNCLAIMED_S = 60.0
+_GIVEN_UP_KEPT = 1024
 
 
 class Values:
@@ -39,24 +50,19 @@ class Values:
         self._expected: dict[int, Outcome] = {}
         self._forwarded: dict[int, tuple[Outcome, int]] = {}
         self._arriving: dict[int, Arrival] = {}
+        self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
+        self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
 
     def __len__(self) -> int:
         return len(self._expected)
 
-    def placed(self, arg: Any, link: Link, tokens: list[tuple[int, int]]) -> Any:
-        """A Ref becomes a placeholder, and its value is sent on its way."""
-        if not isinstance(arg, Outcome):
-            return arg
-        token = secrets.randbits(63)
-        producer = self.send(arg, link.process_id, token)
-        tokens.append((token, producer))
-        return Placeholder(token)
-
     def send(self, ref: Outcome, target: int, token: int) -> int:
-        """Have the value of `ref` sent to process `target` as `token`.
+        """Have the value of `ref` sent to process `target` as `token`. What fails of
+        it is sent in its place.
 
         Returns the process id of whoever sends it: its producer, or this one.
         """
+        ref.end_with_session()  # an error is a result, too
         home = getattr(ref, "home", None)
         if (
             home is not None
@@ -69,7 +75,7 @@ class Values:
         if home is not None and home.owner == self._runtime.process_id:
             stored = self._runtime.objects.stored(home.object_id)
             if stored is not None:
-                self._runtime.spread.send(stored, target, token)
+                self._send_stored(stored, target, token)
                 return self._runtime.process_id
         link = ref.link
         if not ref.state and link is not None and link.cause is None:
@@ -86,28 +92,33 @@ class Values:
         ref.listen(lambda: self._send_result(ref, target, token))
         return self._runtime.process_id
 
+    def _send_stored(self, stored: Stored, target: int, token: int) -> None:
+        try:
+            self._runtime.spread.send(stored, target, token)
+        except errors.MooError as error:
+            self.send_error(target, token, error)
+
     def _send_result(self, ref: Outcome, target: int, token: int) -> None:
+        flags = 0
         try:
             value = ref.unwrap()
-            with lending(self._runtime, target):
-                data, buffers = codec.encode(value)
+            with lending(self._runtime, target) as loan:
+                payload, buffers = codec.encode(value)
             if buffers:
-                data = self._runtime.attach(data, buffers, target)
+                payload = self._runtime.attach(payload, buffers, target)
+                flags = envelope.ATTACHED
         except BaseException as error:
             self.send_error(target, token, error)
             return
-        self._send_payload(target, token, data, bool(buffers))
-
-    def _send_payload(
-        self, target: int, token: int, payload: bytes, attached: bool
-    ) -> None:
-        flags = envelope.ATTACHED if attached else 0
+        payload, flags = loan.issue(target, payload, flags)
         self._runtime.post(target, envelope.VALUE, token, payload, flags)
 
     def send_error(self, target: int, token: int, error: BaseException) -> None:
         """Send why there is no value."""
-        payload = codec.encode_error(error, f"process {os.getpid()}")
-        self._runtime.post(target, envelope.VALUE, token, payload, envelope.ERROR)
+        with lending(self._runtime, target) as loan:
+            payload = codec.encode_error(error, f"process {os.getpid()}")
+        payload, flags = loan.issue(target, payload, envelope.ERROR)
+        self._runtime.post(target, envelope.VALUE, token, payload, flags)
 
     def _forward_failure(self, token: int) -> None:
         """The producer cannot forward what did not come to be: tell the target."""
@@ -118,14 +129,32 @@ class Values:
 
     def expect(self, token: int, producer: int) -> Outcome:
         """The value that will come as `token`, sent by process `producer`."""
+        self._unclaimed.pop(token, None)
         outcome = self._expected.get(token)
         if outcome is None:
             outcome = self._expected[token] = Outcome()
+            if token in self._given_up:
+                outcome.set_error(_late(token))
         if not outcome.state and producer != self._runtime.process_id:
             outcome.link = self._runtime.link(
                 actor_of(producer), producer & 0xFFFF, "the producer", watch=True
             )
+            if self._runtime.is_gone(producer):
+                self._doubt(token)
         return outcome
+
+    def _doubt(self, token: int) -> None:
+        """Its producer is dead, and nobody will tell of that again. What it sent before
+        may still lie in the inbox."""
+        self._runtime.later(INBOX_S, partial(self._settle_doubt, token))
+
+    def _settle_doubt(self, token: int) -> None:
+        outcome = self._expected.get(token)
+        if outcome is None or token in self._arriving:
+            return
+        gone = "the process that was to send this value is dead"
+        outcome.set_error(errors.ActorUnavailable(gone))
+        self._runtime.pump.wake()
 
     def forget(self, token: int) -> None:
         self._expected.pop(token, None)
@@ -143,13 +172,38 @@ class Values:
         outcome.listen(lambda: self.forget(token))
         return outcome
 
-    def lend(self, object_id: int, owner: int, borrower: int) -> None:
-        """Note with the owner that `borrower` is about to hold an object, too."""
-        if owner == self._runtime.process_id:
-            self._runtime.objects.borrow(object_id, borrower, 1)
+    def lend(self, hold: Hold, borrower: int, outcome: Outcome | None = None) -> None:
+        """Note with the owner that `borrower` is about to hold a value, too. `outcome`
+        has the value if it is a result of this process."""
+        if hold.owner == self._runtime.process_id:
+            self._runtime.objects.lend(hold.object_id, borrower, outcome)
             self._runtime.pump.arm()
         else:
-            self._runtime.post(owner, envelope.BORROW, object_id, _U64.pack(borrower))
+            payload = _U64.pack(borrower)
+            self._runtime.post(hold.owner, envelope.BORROW, hold.object_id, payload)
+
+    def give_back(self, hold: Hold, holder: int, lender: int) -> None:
+        """Note with the owner that a loan to `holder` has ended."""
+        if hold.owner == self._runtime.process_id:
+            self._runtime.objects.given_back(hold.object_id, holder, lender)
+        else:
+            payload = PAIR.pack(holder, lender)
+            self._runtime.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
+
+    def give_back_later(self, hold: Hold, lender: int) -> None:
+        """As `give_back`, of a loan to this process. For finalizers: takes no lock."""
+        runtime = self._runtime
+        if hold.owner == runtime.process_id:
+            runtime.objects.drop_local(hold.object_id, lender)
+            runtime.pump.arm()
+        else:
+            payload = PAIR.pack(runtime.process_id, lender)
+            runtime.post_later(hold.owner, envelope.RELEASE, hold.object_id, payload)
+
+    def refuse(self, token: int, producer: int) -> None:
+        """The call that it was to come for does not run."""
+        self.expect(token, producer)
+        self.abandon(token)
 
     def abandon(self, token: int) -> None:
         """Nobody waits for it any more, though it may still come."""
@@ -174,12 +228,28 @@ class Values:
         outcome = self._expected.get(token)
         if outcome is None:
             outcome = self._expected[token] = Outcome()
+            self._note_unclaimed(token)
         reply = self._runtime.reply_of(record)
         arrival = self._runtime.receive(reply, partial(self._arrived, token, False))
         if arrival is None:
             self._came(token, outcome, reply, taken_over(reply))
         else:
             self._arriving[token] = arrival
+
+    def _note_unclaimed(self, token: int) -> None:
+        """Nobody waits for it yet: its call is under way, or its caller died before it
+        sent that."""
+        now = perf_counter()
+        self._unclaimed[token] = now
+        while self._unclaimed:
+            oldest, since = next(iter(self._unclaimed.items()))
+            if now - since < _UNCLAIMED_S:
+                return
+            del self._unclaimed[oldest]
+            self.abandon(oldest)
+            self._given_up[oldest] = None
+            if len(self._given_up) > _GIVEN_UP_KEPT:
+                self._given_up.popitem(last=False)
 
     def _came(
         self, token: int, outcome: Outcome, reply: Reply, error: BaseException | None
@@ -243,10 +313,7 @@ class Values:
         stored = self._runtime.objects.stored(object_id)
         outcome = self._runtime.objects.outcome(object_id)
         if stored is not None:
-            try:
-                self._runtime.spread.send(stored, target, token)
-            except errors.MooError as error:
-                self.send_error(target, token, error)
+            self._send_stored(stored, target, token)
         elif outcome is not None:
             found = outcome
             found.listen(lambda: self._send_result(found, target, token))
@@ -263,6 +330,23 @@ class Values:
         for outcome in list(self._expected.values()):
             outcome.set_error(errors.ActorUnavailable("the session has ended"))
         self._expected.clear()
+
+
+def placed(arg: Any, refs: list[tuple[int, Outcome]]) -> Any:
+    """An argument, or a placeholder for the Ref that it is, which is noted."""
+    if not isinstance(arg, Outcome):
+        return arg
+    token = secrets.randbits(63)
+    refs.append((token, arg))
+    return Placeholder(token)
+
+
+def _late(token: int) -> errors.MooError:
+    return errors.ActorUnavailable(
+        f"a value came {_UNCLAIMED_S:.0f} s before the call that it is for, and was "
+        "dropped; call again",
+        delivered=False,
+    )
 
 
 def pair_of(payload: bytes | memoryview) -> tuple[int, int]:

@@ -1,52 +1,62 @@
 # SPDX-License-Identifier: MIT
-"""The callee's side of calls: taking them in, and sending replies out.
+"""The callee's side of calls: taking them in. `answers` sends the replies out.
 
 `Worker` has what all actors share. How calls run is up to its subclasses: one at a
 time in `serial`, several at once in `concurrent`.
+
+A stop lets what was accepted finish: calls that arrived before it, also those that wait
+for the value of a Ref, and streams while their consumers take. It travels in the same
+ordered channel as the calls of whoever asked for it, so all that this caller sent
+before was accepted. Calls that arrive later are refused with ``delivered=False``.
 """
 
 from __future__ import annotations
 
 import abc
-import os
-import socket
-import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import codec, envelope
-from mooactor.process.calls import PAIR, CallContext, Placeholder, split_tokens
+from mooactor.control import envelope
+from mooactor.process.answers import Answers
+from mooactor.process.calls import CallContext, Placeholder, split_tokens
 from mooactor.process.interface import Interface, MethodSpec
-from mooactor.process.lending import lending
 from mooactor.process.lifeline import Message
 from mooactor.process.mailbox import Job, Mailbox
-from mooactor.process.outcome import Outcome
 from mooactor.process.runtime import Runtime
 
 
-class Worker(abc.ABC):
-    """Takes calls in, and sends replies out. Subclasses run them."""
+class Worker(Answers):
+    """Takes calls in. Subclasses run them."""
 
     def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
-        self.runtime = runtime
-        self.interface = interface
-        self.label: str = life["label"]
-        self.instance: Any = None
+        super().__init__(runtime, interface, life)
         self.mailbox = Mailbox()
-        self.stopping = False
-        self.running: dict[tuple[int, int], Job] = {}
-        self._methods = {s.name.encode(): s for s in interface.methods.values()}
-        self._forwards: dict[tuple[int, int], list[bytes]] = {}
-        self._credits: dict[tuple[int, int], int] = {}
-        policy = life["policy"]
-        self._snapshot_every = policy.snapshot_every if policy else 0
-        self._calls_since_snapshot = 0
+        self.stopping = False  # calls that arrive are refused
+        self.current: CallContext | None = None  # what has the only thread for methods
+        self._stop_asked = False
+        self._callers: set[int] = set()  # processes of whose death the agent tells us
 
     # -- calls in (the pump's thread) --------------------------------------
 
     def on_call(self, sender: int, record: envelope.Record) -> None:
+        if sender not in self._callers:
+            self._meet(sender)
+        # Kept with the record, in case that handling it is cut short and begins again.
+        job = record.memo.get("job")
+        if job is None:
+            made = self._job_of(sender, record)
+            job = record.memo.setdefault("job", made)
+        refusal = self._refusal()
+        if refusal is not None:
+            self._let_go(job)
+            self.reply_error(job, refusal)
+            return
+        self.mailbox.put(job)
+        self.wake()
+
+    def _job_of(self, sender: int, record: envelope.Record) -> Job:
         flags = record.flags
         tokens: list[tuple[int, int]] = []
         if flags & envelope.REFS:
@@ -67,15 +77,6 @@ class Worker(abc.ABC):
             arguments,
             deadline,
         )
-        if self.stopping:
-            self.reply_error(job, self._unavailable())
-            return
-        if (
-            self.interface.options.overflow == "raise"
-            and len(self.mailbox) >= self.interface.options.max_pending
-        ):
-            self.reply_error(job, self._overloaded())
-            return
         if arguments is not None and flags & envelope.ATTACHED:
             job.arrival = self.runtime.receive(arguments, self.on_value, argument=True)
         for token, producer in tokens:
@@ -83,8 +84,21 @@ class Worker(abc.ABC):
             job.needs.append((token, outcome))
             if not outcome.state:
                 outcome.listen(self.on_value)
-        self.mailbox.put(job)
-        self.wake()
+        return job
+
+    def _meet(self, sender: int) -> None:
+        """A new caller: hear of its death, after which nobody takes its results."""
+        self._callers.add(sender)
+        self.runtime.watch(sender)
+
+    def _refusal(self) -> errors.MooError | None:
+        """Why no call is taken in just now, if so."""
+        options = self.interface.options
+        if self.stopping:
+            return self._unavailable()
+        if options.overflow == "raise" and len(self.mailbox) >= options.max_pending:
+            return self._overloaded()
+        return None
 
     def _unavailable(self) -> errors.MooError:
         return errors.ActorUnavailable(
@@ -128,17 +142,35 @@ class Worker(abc.ABC):
             self.resume(job)
 
     def on_stop(self, sender: int) -> None:
+        """Somebody stops the actor: what came before this was accepted."""
         self.runtime.agent.tell(op="stopping")
-        self.stopping = True
+        self._stop_asked = self.stopping = True
         self.wake()
 
     def stop_now(self) -> None:
-        """The session is over: what waits is refused, what runs may finish."""
-        self.stopping = True
-        for job in self.mailbox.drain():
-            self._let_go(job)
-            self.reply_error(job, self._unavailable())
+        """The session ends, says the agent, who kills what has not ended after a
+        while. What has arrived by now was accepted."""
+        self._stop_asked = True
         self.wake()
+
+    def idle(self) -> bool:
+        """Whether all that was accepted has ended."""
+        return not (self.running or len(self.mailbox))
+
+    def ended(self) -> bool:
+        """Whether to end now. In the actor's own thread, not within a wait."""
+        if not (self._stop_asked and self.idle()):
+            return False
+        if not self.stopping:
+            self.runtime.pump.try_drain()  # accept what has arrived, and no more
+            self.stopping = True
+        return self.idle()
+
+    def refuse_rest(self) -> None:
+        """The last look at the inbox: what came too late is refused, not lost."""
+        self.stopping = True
+        self.runtime.pump.try_drain()
+        self.runtime.flush()
 
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
         known = (sender, call_id) in self.running or any(
@@ -149,7 +181,8 @@ class Worker(abc.ABC):
         return known
 
     def _let_go(self, job: Job) -> None:
-        """It will not run: what is under way for it is not wanted."""
+        """It will not run: what has come and is under way for it is not wanted."""
+        job.arguments = None
         self.runtime.cancel_arrival(job.arrival)
         for token, _ in job.needs:
             self.runtime.values.abandon(token)
@@ -159,6 +192,7 @@ class Worker(abc.ABC):
         return self.mailbox.has_ready()
 
     def on_process_lost(self, process_id: int) -> None:
+        self._callers.discard(process_id)
         for job in self.mailbox.of_sender(process_id):
             if job.iterator is None:
                 self.mailbox.remove(job.sender, job.call_id)
@@ -170,13 +204,13 @@ class Worker(abc.ABC):
                     job.context.cancelled = True
                 self.cancel_running(job)
 
-    def awaited_by(self, sender: int, call_id: int) -> list[tuple[str, Outcome]]:
-        """What a call that runs here sleeps on, for deadlock detection."""
+    def holders_of(self, sender: int, call_id: int) -> list[CallContext]:
+        """The calls whose waits hold up a call that was made here: itself if it runs;
+        what has the one thread, or the whole actor, if it waits for that."""
         job = self.running.get((sender, call_id))
-        if job is None or job.context is None:
-            return []
-        hop = f"{self.runtime.actor_id:x} {self.label}"
-        return [(hop, outcome) for outcome in list(job.context.awaits)]
+        if job is not None and job.context is not None and job.context.started:
+            return [] if job.parked else [job.context]
+        return [] if self.current is None else [self.current]
 
     # -- for subclasses ----------------------------------------------------
 
@@ -196,16 +230,33 @@ class Worker(abc.ABC):
     def run(self) -> None:
         """Serve until the actor is to end."""
 
+    @abc.abstractmethod
+    def complete(self, hook: Awaitable[Any]) -> None:
+        """Run an async hook to its end; on the actor's loop, if it has one."""
+
+    def close(self) -> None:
+        """The actor has ended, and its `on_stop` has run."""
+
     # -- running one call --------------------------------------------------
 
     def prepare(
         self, job: Job
     ) -> tuple[MethodSpec, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """The bound method and its arguments.
+        """The bound method and its arguments; from here on the call counts as started.
 
         Raises:
-          BaseException: whatever the reply shall be instead.
+          BaseException: whatever the reply shall be instead. All that came for the
+            call was let go of.
         """
+        try:
+            return self._prepared(job)
+        except BaseException:
+            self._let_go(job)
+            raise
+
+    def _prepared(
+        self, job: Job
+    ) -> tuple[MethodSpec, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         spec = self._methods.get(job.name)
         if spec is None:
             name = job.name.decode(errors="replace")
@@ -229,6 +280,8 @@ class Worker(abc.ABC):
             args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
         if job.needs and not job.flags & envelope.WHOLE:
             args, kwargs = self._fill(job, args, kwargs)
+        method = getattr(self.instance, spec.name)
+        self.started.note(job.sender, job.call_id)
         job.context = CallContext(
             self.runtime.actor_id,
             self.label,
@@ -237,9 +290,8 @@ class Worker(abc.ABC):
             job.chain,
             job.deadline,
             spec.name,
-            self.interface.serial,
         )
-        return spec, getattr(self.instance, spec.name), args, kwargs
+        return spec, method, args, kwargs
 
     def _check_arrival(self, job: Job, spec: MethodSpec) -> None:
         """Give its place to others; refuse to run if its arguments did not come."""
@@ -282,118 +334,3 @@ class Worker(abc.ABC):
             return values[x.token].unwrap() if isinstance(x, Placeholder) else x
 
         return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}
-
-    def reply(self, job: Job, value: Any) -> None:
-        """Send a result; one that cannot be pickled becomes that call's error."""
-        if value is None or job.flags & envelope.ONE_WAY:
-            self._finish(job, b"", envelope.EMPTY, ())
-            return
-        alone = (job.sender, job.call_id) not in self._forwards
-        try:
-            with lending(self.runtime, job.sender, alone=alone):
-                data, buffers = codec.encode(value)
-            payload, flags = data, 0
-            if buffers:
-                payload = self.runtime.attach(data, buffers, job.sender)
-                flags = envelope.ATTACHED
-        except errors.MooError as error:
-            error.delivered = True  # it was only the result that could not be sent
-            self.reply_error(job, error)
-            return
-        except Exception as error:
-            name = job.name.decode(errors="replace")
-            self.reply_error(
-                job,
-                TypeError(
-                    f"the result of {self.label}.{name} (a {type(value).__qualname__}) "
-                    f"cannot be pickled: {error}"
-                ),
-            )
-            return
-        self._finish(job, payload, flags, (data, buffers))
-
-    def reply_error(self, job: Job, error: BaseException) -> None:
-        """Send an error; nobody waits for one of a `tell`, so that goes to stderr."""
-        if job.flags & envelope.ONE_WAY:
-            self._log_error(job, error)
-            self._finish(job, b"", envelope.EMPTY, ())
-            return
-        where = f"{self.label}, process {os.getpid()} on {socket.gethostname()}"
-        payload = codec.encode_error(error, where)
-        flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
-        self._finish(job, payload, flags, None)
-
-    def _log_error(self, job: Job, error: BaseException) -> None:
-        import traceback
-
-        name = job.name.decode(errors="replace")
-        print(f"{self.label}.{name} (told, so nobody waits):", file=sys.stderr)
-        traceback.print_exception(error)
-
-    def _finish(self, job: Job, payload: bytes, flags: int, encoded: Any) -> None:
-        key = (job.sender, job.call_id)
-        self.running.pop(key, None)
-        if self._credits:
-            self._credits.pop(key, None)
-        record = envelope.pack_head(
-            envelope.REPLY, flags, 0, 0, len(payload), job.call_id, 0.0
-        )
-        self.send_reply(job.sender, record + payload)
-        if self._forwards:
-            for pair in self._forwards.pop(key, ()):
-                self._forward(pair, payload, flags, encoded)
-
-    def _forward(self, pair: bytes, payload: bytes, flags: int, encoded: Any) -> None:
-        """Send a result to a third process, too, with memory leases of its own."""
-        target, token = PAIR.unpack(pair)
-        if flags & envelope.ATTACHED:
-            try:
-                data, buffers = encoded
-                payload = self.runtime.attach(data, buffers, target)
-            except errors.MooError as error:
-                payload = codec.encode_error(error, self.label)
-                flags = envelope.ERROR
-        elif flags & envelope.EMPTY:
-            payload, flags = codec.encode(None)[0], 0
-        keep = flags & (envelope.ATTACHED | envelope.ERROR)
-        self.runtime.post(target, envelope.VALUE, token, payload, keep)
-
-    def send_reply(self, process_id: int, record: bytes) -> None:
-        """Hand a reply to the messenger, now or with others."""
-        self.runtime.messenger.peer(process_id).send(record)
-
-    def send_item(self, job: Job, item: Any) -> None:
-        """Send one item of a stream, using up one credit."""
-        job.credit -= 1
-        with lending(self.runtime, job.sender):
-            data, buffers = codec.encode(item)
-        flags = envelope.STREAM
-        if buffers:
-            data = self.runtime.attach(data, buffers, job.sender)
-            flags |= envelope.ATTACHED
-        head = envelope.pack_head(
-            envelope.REPLY, flags, 0, 0, len(data), job.call_id, 0.0
-        )
-        self.send_reply(job.sender, head + data)
-
-    def end_stream(self, job: Job) -> None:
-        self._finish(job, b"", envelope.EMPTY | envelope.LAST, ())
-
-    def start_stream(self, job: Job, iterator: Any) -> None:
-        """From here on `job` is a stream; credit may have come before it ran."""
-        key = (job.sender, job.call_id)
-        job.iterator = iterator
-        job.credit += self._credits.pop(key, 0)
-
-    def snapshot(self, spec: MethodSpec) -> None:
-        """Let the agent keep the actor's state, if it is to be restored."""
-        if not self._snapshot_every or spec.options.read_only:
-            return
-        take = getattr(self.instance, "__snapshot__", None)
-        if take is None:
-            return
-        self._calls_since_snapshot += 1
-        if self._calls_since_snapshot >= self._snapshot_every:
-            self._calls_since_snapshot = 0
-            data = codec.encode_in_band(take())
-            self.runtime.agent.tell(op="snapshot", data=data)

@@ -1,105 +1,180 @@
 # SPDX-License-Identifier: MIT
-"""Forking: how a warm process becomes an actor's.
+"""The zygote: a warm process with one thread, from which actors are forked.
 
-The agent has imported what actors need and runs no thread but its own, so a fork of
-it is safe and costs a few milliseconds. The child keeps three descriptors: its two
-output pipes and its lifeline.
+One runs in each session. It imports what actors will need, numpy and torch above all,
+so that a fork takes milliseconds and shares that memory. It forks twice: the process in
+between exits at once, whereupon the kernel makes the actor a child of the agent (its
+``PR_SET_CHILD_SUBREAPER``), which watches and reaps it.
+
+Invariants:
+
+* The agent forks nothing and imports nothing of the user's; a slow import here delays
+  new actors and nothing else.
+* Of each request the agent hears exactly one of ``born`` with the pid, ``unborn`` with
+  the reason, and ``done`` without either (the process in between was killed); or the
+  line ends.
+* ``born`` is sent before the process in between exits, so the agent knows the pid
+  before the kernel can tell it of that child's death.
+* No user code runs before the actor is the agent's child and has asked the kernel to be
+  killed with it. An actor that finds the agent gone exits instead.
+* Nothing here starts a thread; `threads` holds the libraries back that would.
+* The zygote dies with the agent. Its own death harms no actor.
+
+A request is a message with the descriptors of the new process: its lifeline, its two
+output pipes and those of its parcels. Requests that have come together are forked by
+one process in between, which saves half of the forks of a group.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import random
+import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
+from mooactor.process import threads
+from mooactor.process.life import live
+from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.process.system import die_with, libc, name_process
 
-
-@dataclass
-class Child:
-    """What the agent holds of a process that it forked."""
-
-    pid: int
-    pidfd: int
-    lifeline: socket.socket
-    stdout: int
-    stderr: int
+_OURS = (0, 1, 2)
+_LINE = 3  # the number of the lifeline's descriptor in an actor; its parcels follow
 
 
-def prepare(modules: list[str]) -> None:
-    """Import what actors will use, once, so that their forks share it."""
-    import importlib
+class Birth(NamedTuple):
+    """A request for one process: `life` is what it is told of itself."""
 
-    for name in modules:
-        if name not in sys.modules:
-            try:
-                importlib.import_module(name)
-            except ImportError as error:
-                print(f"mooactor: cannot preload {name}: {error}", file=sys.stderr)
+    number: int
+    life: Message
+    fds: list[int]
+
+
+def main(fd: int, agent: int) -> None:
+    """The zygote's process: serve the agent, whose pid is given, at the other end."""
+    die_with(agent)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    name_process("moo-zygote")
+    _close_all_but({*_OURS, fd})
+    threads.hold()
     gc.collect()
-    # Collections in the children must not touch, and so copy, the shared pages.
+    gc.freeze()  # a collection in a child must not touch, and so copy, shared pages
+    line = Lifeline(socket.socket(fileno=fd))
+    try:
+        _serve(line, agent)
+    except LifelineClosed:
+        pass
+
+
+def _serve(line: Lifeline, agent: int) -> None:
+    poller = select.poll()
+    poller.register(line, select.POLLIN)
+    while True:
+        poller.poll()
+        births: list[Birth] = []
+        for message, fds in line.receive_nowait():
+            if "malformed" in message:
+                os._exit(1)  # no descriptors left here: the next zygote is asked
+            if message.get("op") == "birth":
+                births.append(Birth(message["number"], message["life"], fds))
+                continue
+            _fork_all(line, agent, births)
+            births.clear()
+            _prepare(line, message)
+        _fork_all(line, agent, births)
+
+
+# -- imports ---------------------------------------------------------------
+
+
+def _prepare(line: Lifeline, message: Message) -> None:
+    """Import modules once, so that all forks share them; a bad one is reported."""
+    if "path" in message:
+        sys.path[:] = message["path"]
+        sys.argv = message["argv"]
+    for name in message["modules"]:
+        if name not in sys.modules:
+            line.send({"ev": "importing", "module": name})
+            _import(name)
+    threads.look()
+    line.send({"ev": "prepared"})
+    gc.collect()
     gc.freeze()
 
 
-def fork(title: str, live: Callable[[socket.socket], None]) -> Child:
-    """Fork a process that runs `live` with its end of the lifeline, then exits.
+def _import(name: str) -> None:
+    import importlib
 
-    Raises:
-      OSError: no process, descriptor or memory is to be had.
-    """
-    ours, theirs = socket.socketpair()
-    out_r, out_w = os.pipe()
-    err_r, err_w = os.pipe()
-    parent = os.getpid()
     try:
-        pid = os.fork()
-    except OSError:
-        for fd in (out_r, out_w, err_r, err_w):
+        importlib.import_module(name)
+    except BaseException as error:  # also SystemExit: the module is not our end
+        what = f"{type(error).__name__}: {error}" if str(error) else repr(error)
+        print(f"mooactor: cannot preload {name}: {what}", file=sys.stderr, flush=True)
+
+
+# -- forks -----------------------------------------------------------------
+
+
+def _fork_all(line: Lifeline, agent: int, births: list[Birth]) -> None:
+    if not births:
+        return
+    try:
+        middle = os.fork()
+    except OSError as error:
+        for birth in births:
+            _tell_unborn(line, birth, error)
+    else:
+        if middle == 0:
+            _fork_each(line, agent, births)  # does not return
+        # Not before it is gone are its children the agent's.
+        os.waitpid(middle, 0)
+        line.send({"ev": "done", "numbers": [birth.number for birth in births]})
+    for birth in births:
+        for fd in birth.fds:
             os.close(fd)
-        ours.close()
-        theirs.close()
-        raise
-    if pid == 0:
-        _become(title, parent, theirs, out_w, err_w, live)  # does not return
-    theirs.close()
-    os.close(out_w)
-    os.close(err_w)
+
+
+def _tell_unborn(line: Lifeline, birth: Birth, error: OSError) -> None:
+    line.send({"ev": "unborn", "number": birth.number, "note": f"fork: {error}"})
+
+
+def _fork_each(line: Lifeline, agent: int, births: list[Birth]) -> None:
+    """The process in between: fork each actor, say so, and be gone."""
+    middle = os.getpid()
     try:
-        os.setpgid(pid, pid)  # the child does it, too: whoever comes first
-    except OSError:
-        pass
-    for fd in (out_r, err_r):
-        os.set_blocking(fd, False)
-    return Child(pid, os.pidfd_open(pid), ours, out_r, err_r)
+        for birth in births:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                _tell_unborn(line, birth, error)
+                continue
+            if pid == 0:
+                _become(birth, agent, middle)  # does not return
+            line.send({"ev": "born", "number": birth.number, "pid": pid})
+    finally:
+        os._exit(0)
 
 
-def _become(
-    title: str,
-    parent: int,
-    lifeline: socket.socket,
-    stdout: int,
-    stderr: int,
-    live: Callable[[socket.socket], None],
-) -> None:
+def _become(birth: Birth, agent: int, middle: int) -> None:
     code = 1
     try:
         os.setpgid(0, 0)
-        _die_with(parent)
-        lifeline = _keep_only(lifeline, stdout, stderr)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
+        _keep_only(birth.fds)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.set_wakeup_fd(-1)
-        _name_process(title)
-        _reseed()
-        live(lifeline)
+        for number in (signal.SIGINT, signal.SIGPIPE):  # the latter as Python has it
+            signal.signal(number, signal.SIG_IGN)
+        name_process(birth.life["label"])
+        lifeline = socket.socket(fileno=_LINE)
+        adopted: Callable[[], None] = partial(_await_adoption, agent, middle, lifeline)
+        live(birth.life, lifeline, adopted)
         code = 0
     except SystemExit as error:
         code = _exit_code(error)
@@ -112,8 +187,23 @@ def _become(
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
-            # No interpreter teardown: it would run the agent's exit handlers.
+            # No interpreter teardown: it would run exit handlers of the zygote's.
             os._exit(code)
+
+
+def _await_adoption(agent: int, middle: int, lifeline: socket.socket) -> None:
+    """Wait until this process is the agent's child; from then on it dies with it."""
+    # A request to be killed with the parent would be acted on when the process in
+    # between exits, so it must wait until that is gone.
+    while (parent := os.getppid()) != agent:
+        if parent != middle:
+            os._exit(1)  # the agent died, and somebody else has adopted this process
+        time.sleep(0.0002)
+    die_with(agent)
+    poller = select.poll()
+    poller.register(lifeline, 0)  # no event but its end
+    if poller.poll(0):
+        os._exit(1)  # the agent has given this process up
 
 
 def _exit_code(error: SystemExit) -> int:
@@ -125,56 +215,33 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies."""
-    libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)
-
-
-def _keep_only(lifeline: socket.socket, stdout: int, stderr: int) -> socket.socket:
-    """Close every descriptor of the agent but these, which become 1, 2 and 3."""
-    line = os.dup(lifeline.detach())
+def _keep_only(fds: list[int]) -> None:
+    """Close every descriptor but these: the lifeline, stdout, stderr and the parcels,
+    which become 3, 1, 2 and 4 and more."""
     null = os.open(os.devnull, os.O_RDONLY)
-    high = max(line, stdout, stderr, null, 8) + 1
-    os.dup2(line, high)
-    os.dup2(null, 0)
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    os.dup2(high, 3, inheritable=False)
+    high = [_dup_above(fd, len(fds) + _LINE) for fd in (null, *fds)]
+    targets = [0, _LINE, 1, 2, *range(_LINE + 1, _LINE + len(fds) - 2)]
+    for source, target in zip(high, targets, strict=True):
+        os.dup2(source, target, inheritable=target in _OURS)
+    _close_all_but(set(targets))
+    sys.stdin = open(0)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
+
+
+def _dup_above(fd: int, least: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+
+
+def _close_all_but(kept: set[int]) -> None:
     for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 3:
+        if fd not in kept:
             try:
                 os.close(fd)
             except OSError:
                 pass  # the one that listed them
-    sys.stdin = open(0)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
-    return socket.socket(fileno=3)
 
 
-def _name_process(title: str) -> None:
-    libc().prctl(_PR_SET_NAME, title.encode()[:15] + b"\0", 0, 0, 0)
-
-
-def _reseed() -> None:
-    """A fresh process draws fresh random numbers; so must a forked one."""
-    random.seed()
-    # Not by way of numpy itself, whose attribute would import it: 10 ms in each child.
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-
-
-_libc: Any = None
-
-
-def libc() -> Any:
-    """The C library; loaded before the first fork, so that children share it."""
-    global _libc
-    if _libc is None:
-        import ctypes
-
-        _libc = ctypes.CDLL(None, use_errno=True)
-    return _libc
+libc()  # loaded before the first fork, so that children share it

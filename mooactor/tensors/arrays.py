@@ -33,7 +33,7 @@ def reduce_array(array: _Array) -> Any:
     dtype = array.dtype
     if dtype.kind in _PLAIN_KINDS:
         if array.flags.c_contiguous:
-            return rebuild_array, (_buffer(array), dtype.str, array.shape)
+            return rebuild_array, (_buffer(array), _dtype_word(dtype), array.shape)
     elif dtype.hasobject:
         return NotImplemented
     return _reduce_laid_out(array)
@@ -103,8 +103,9 @@ def rebuild_array(
 
 
 def rebuild_repeated(kept: _Array, shape: tuple[int, ...]) -> _Array:
-    """Expand the dimensions that were sent once; the result is read-only."""
-    return np.broadcast_to(kept, shape)
+    """Expand the dimensions that were sent once, into memory for each element: what is
+    received can be written to, and one write must not show in other elements."""
+    return np.broadcast_to(kept, shape).copy()
 
 
 HANDLERS: dict[type, Callable[[Any], Any]] = {np.ndarray: reduce_array}

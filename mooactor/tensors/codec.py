@@ -8,8 +8,10 @@ inside the pickle below. Everything else it leaves to pickle.
 
 Shapes, dtypes, `requires_grad`, devices and dense memory orders survive. Slices
 with gaps and negative strides arrive compact; dimensions of stride 0 are sent once
-and expanded again. Two views of one memory arrive as two arrays with right values
-that share nothing; one object met twice in a pickle arrives as one.
+and expanded again: a tensor's to what they were, an array's into memory of their own,
+because numpy would let an in-place operation work on one element several times. Two
+views of one memory arrive as two arrays with right values that share nothing; one
+object met twice in a pickle arrives as one.
 
 Neither numpy nor torch is imported here before an object of theirs is met.
 """
@@ -21,7 +23,7 @@ from typing import Any
 
 from mooactor.tensors.layout import THRESHOLD
 
-__all__ = ["THRESHOLD", "reduce"]
+__all__ = ["THRESHOLD", "learn", "reduce"]
 
 _Handler = Callable[[Any], Any]
 _handlers: dict[type, _Handler] = {}
@@ -40,6 +42,14 @@ def reduce(obj: Any) -> Any:
     if type(obj).__module__ in _LIBRARIES:
         return _reduce_of_new_library(obj)
     return NotImplemented
+
+
+def learn(kind: type, handler: Callable[[Any], Any]) -> None:
+    """From now on `reduce` answers for objects of exactly this type, too.
+
+    `handler` may return `NotImplemented`, which leaves the object to pickle.
+    """
+    _handlers[kind] = handler
 
 
 def _reduce_of_new_library(obj: Any) -> Any:

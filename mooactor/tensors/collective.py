@@ -8,7 +8,9 @@ exceptions of it. All calls release the GIL.
 from __future__ import annotations
 
 import os
+import threading
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -52,6 +54,38 @@ else:
     EUNREACHABLE = lib.MOO_EUNREACHABLE
 
 
+class Part(NamedTuple):
+    """What a call does with tensors of one type, given by address; see `moo_request`.
+
+    `layout` is a hash of the whole call, the same in all its parts: it must be all
+    members' before anything is done.
+    """
+
+    kind: str
+    dtype: int = 0
+    op: int = 0
+    root: int = 0
+    layout: int = 0
+    inputs: Sequence[int] = ()
+    outputs: Sequence[int] = ()
+    sizes: Sequence[int] = ()
+    output_bytes: int = 0
+
+    def fill(self, request: Any) -> list[Any]:
+        """Describe it to C. What is returned must live until C has copied it."""
+        request.kind, request.dtype, request.op = KINDS[self.kind], self.dtype, self.op
+        request.root, request.layout = self.root, self.layout
+        request.count, request.output_bytes = len(self.sizes), self.output_bytes
+        if not self.sizes:
+            return []
+        numbers = (array("Q", column) for column in self[5:8])
+        kept = into, out_of, lengths = list(map(ffi.from_buffer, numbers))
+        request.inputs = ffi.cast("void **", into)
+        request.outputs = ffi.cast("void **", out_of)
+        request.bytes = ffi.cast("uint64_t *", lengths)
+        return kept
+
+
 class Info(NamedTuple):
     """Where a member stands in its group, and what it has done so far."""
 
@@ -80,39 +114,63 @@ class Outcome(NamedTuple):
 
 
 class SharedWork:
-    """An operation in a member's queue. Holds on to the memory it works on."""
+    """A call in a member's queue. Holds on to the memory it works on.
 
-    __slots__ = ("_work", "_memory", "_outcome")
+    It is made before C knows of the operation, and C itself fills in which one it
+    is: whatever interrupts Python, what is queued has its memory.
+    """
 
-    def __init__(self, work: Any, memory: object) -> None:
-        self._work = work
+    __slots__ = ("_slot", "_memory", "_outcome")
+
+    def __init__(self, memory: object) -> None:
+        self._slot = ffi.new("moo_work **")
         self._memory = memory
         self._outcome = ffi.new("moo_outcome *")
+
+    @property
+    def slot(self) -> Any:
+        """Where C puts the operation when it queues it."""
+        return self._slot
+
+    def __del__(self) -> None:
+        if self._slot[0] != ffi.NULL:
+            lib.moo_work_free(self._slot[0])
 
     def wait(self, seconds: float) -> Outcome | None:
         """How it ended, or None: not yet, after `seconds` or a signal."""
         out = self._outcome
-        err = lib.moo_work_wait(self._work, seconds, out)
+        err = lib.moo_work_wait(self._slot[0], seconds, out)
         if err == ETIMEOUT:
             return None
         if err:
             raise _error(err)
         if out.status == OK:
             return _WELL
-        text = ffi.string(out.text).decode()
-        return Outcome(out.status, out.rank, out.epoch, out.pid, bool(out.left), text)
+        return _outcome(out)
 
     def done(self) -> bool:
-        return bool(lib.moo_work_done(self._work))
+        """Whether it is over, well or not. It is not before it is queued."""
+        work = self._slot[0]
+        return work != ffi.NULL and bool(lib.moo_work_done(work))
+
+
+def _outcome(out: Any) -> Outcome:
+    text = ffi.string(out.text).decode()
+    return Outcome(out.status, out.rank, out.epoch, out.pid, bool(out.left), text)
 
 
 _WELL = Outcome(0, 0, 0, 0, False, "")
 
 
 class SharedGroup:
-    """This process's membership in the group that lives in a shared segment."""
+    """This process's membership in the group that lives in a shared segment.
 
-    __slots__ = ("_group", "_unfinished")
+    Invariant: what C has queued has its memory in `_unfinished`, from before it is
+    queued until it is done, whether or not anybody keeps the work. Both queues are
+    in the same order, because one lock is held while an operation enters both.
+    """
+
+    __slots__ = ("_group", "_lock", "_unfinished")
 
     def __init__(
         self,
@@ -161,8 +219,8 @@ class SharedGroup:
         if err:
             raise _error(err)
         self._group = ffi.gc(out[0], lib.moo_group_leave)
-        # What runs in the background must find its memory, whoever drops the work.
-        self._unfinished: list[SharedWork] = []
+        self._lock = threading.RLock()  # a signal's handler may queue, too
+        self._unfinished: deque[SharedWork] = deque()  # but for done ones in front
 
     def ready(self, seconds: float) -> bool:
         """Whether the group has its members and this one is among them."""
@@ -171,41 +229,26 @@ class SharedGroup:
             raise _error(err)
         return bool(err == OK)
 
-    def submit(
-        self,
-        kind: str,
-        *,
-        dtype: int = 0,
-        op: int = 0,
-        root: int = 0,
-        layout: int = 0,
-        inputs: Sequence[int] = (),
-        outputs: Sequence[int] = (),
-        sizes: Sequence[int] = (),
-        output_bytes: int = 0,
-        memory: object = None,
-    ) -> SharedWork:
-        """Queue an operation on memory given by address; see `moo_request`."""
-        request = ffi.new("moo_request *")
-        request.kind, request.dtype, request.op = KINDS[kind], dtype, op
-        request.root, request.layout = root, layout
-        request.count, request.output_bytes = len(sizes), output_bytes
-        numbers = [array("Q", column) for column in (inputs, outputs, sizes)]
-        if sizes:  # the arrays live on in `numbers` until they have been copied
-            into, out_of, lengths = map(ffi.from_buffer, numbers)
-            request.inputs = ffi.cast("void **", into)
-            request.outputs = ffi.cast("void **", out_of)
-            request.bytes = ffi.cast("uint64_t *", lengths)
-        return self._queue(request, memory)
+    def submit(self, parts: Sequence[Part], memory: object = None) -> SharedWork:
+        """Queue a call, which ends as one: with the first of its parts that fails."""
+        requests = ffi.new("moo_request []", len(parts))
+        kept = [part.fill(request) for part, request in zip(parts, requests)]
+        work = self._queue(requests, len(parts), memory)
+        del kept  # C has its own copy now
+        return work
 
-    def _queue(self, request: Any, memory: object) -> SharedWork:
-        out = ffi.new("moo_work **")
-        err = lib.moo_group_submit(self._group, request, out)
-        if err:
-            raise _error(err)
-        work = SharedWork(ffi.gc(out[0], lib.moo_work_free), memory)
-        self._unfinished = [w for w in self._unfinished if not w.done()]
-        self._unfinished.append(work)
+    def _queue(self, requests: Any, parts: int, memory: object) -> SharedWork:
+        work = SharedWork(memory)
+        with self._lock:
+            while self._unfinished and self._unfinished[0].done():
+                self._unfinished.popleft()
+            self._unfinished.append(work)
+            err = ECLOSED
+            if self._group is not None:
+                err = lib.moo_group_submit(self._group, requests, parts, work.slot)
+            if err:
+                self._unfinished.remove(work)
+                raise _error(err)
         return work
 
     def start(self) -> None:
@@ -219,6 +262,12 @@ class SharedGroup:
         lib.moo_group_describe(self._group, info)
         return Info(*(getattr(info, name) for name in Info._fields))
 
+    def obstacle(self) -> Outcome | None:
+        """How the members' last barrier failed, which is what keeps a newcomer out."""
+        out = ffi.new("moo_outcome *")
+        lib.moo_group_obstacle(self._group, out)
+        return _outcome(out) if out.status else None
+
     def members(self) -> list[tuple[int, int]]:
         """Each member's pid and process id, in rank order."""
         pids = ffi.new("int32_t []", lib.MOO_GROUP_MAX)
@@ -228,8 +277,10 @@ class SharedGroup:
 
     def leave(self) -> None:
         """Leave at once. What is queued fails; no other method may follow."""
-        ffi.release(self._group)
-        self._unfinished.clear()
+        with self._lock:  # who queues meanwhile finds no group
+            group, self._group = self._group, None
+            ffi.release(group)
+            self._unfinished.clear()
 
 
 def can_reduce(dtype: str, op: str) -> bool:
@@ -263,5 +314,6 @@ def _error(err: int) -> Exception:
         EINVAL: "an argument that the group does not take",
         ENOMEM: f"the group has its {lib.MOO_GROUP_MAX} members already",
         EFORK: "a forked child is no member of its parent's learner group",
+        ECLOSED: "this process has left the learner group",
     }.get(err, ffi.string(lib.moo_strerror(err)).decode())
     return ValueError(text) if err == EINVAL else RuntimeError(text)

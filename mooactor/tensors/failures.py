@@ -21,9 +21,10 @@ def error_for(err: int, what: str) -> Exception:
     """The exception for a `moo_err`; `what` begins its message."""
     phrase = f"{what}: {ffi.string(lib.moo_strerror(err)).decode()}"
     if err == lib.MOO_EFORK:
-        return RuntimeError(
-            "a data plane cannot be used in a forked child of its process; "
-            "start processes with moo.spawn or subprocess instead"
+        return ActorUnavailable(
+            "a data plane cannot be used in a forked child of its process; start a "
+            "session of its own there with moo.init(), or use moo.spawn in place of "
+            "the fork"
         )
     if err == lib.MOO_ESYS:
         return OSError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
@@ -76,7 +77,14 @@ def export_error(err: int, plane: DataPlane, nbytes: int, peer: int) -> Exceptio
 
 def out_of_memory(plane: DataPlane, nbytes: int) -> OutOfMemory:
     """Names sizes and holders."""
-    used = size_text(plane.statistics()["used"])
+    statistics = plane.statistics()
+    used = size_text(statistics["used"])
+    kept = ""
+    if statistics["kept_for_forks"]:
+        kept = (
+            f"; {size_text(statistics['kept_for_forks'])} were dropped here, and stay "
+            "until the forked children of this process that can read them have ended"
+        )
     holders = "; ".join(
         f"process {owner:016x} holds {size_text(held)} by {leases} leases"
         if owner != plane.process_id
@@ -85,7 +93,7 @@ def out_of_memory(plane: DataPlane, nbytes: int) -> OutOfMemory:
     )
     return OutOfMemory(
         f"no room for {size_text(nbytes)} of shared memory: {used} of "
-        f"{size_text(plane.memory_limit)} are in use ({holders or 'by nobody'}). "
+        f"{size_text(plane.memory_limit)} are in use ({holders or 'by nobody'}){kept}. "
         "Drop received data sooner, or raise the memory limit"
     )
 

@@ -56,7 +56,11 @@ class DataPlane:
     Ordering: none between planes; what `export` returned can be imported at once.
     Threads: all methods may be called from any thread, and release the GIL.
     Forks: a plane belongs to the process that made it; in a forked child every
-    method raises `RuntimeError`.
+    method raises `ActorUnavailable`. What the child inherits keeps its value: buffers
+    that were there at the fork, and are dropped here, are not used again before the
+    child has ended. The exception is memory of `empty_buffer` that was not exported
+    yet: parent and child write to the same. Their lifetime is that of a pipe that the
+    child holds, so a child that closes all its descriptors gives them up.
     Errors: whatever raises lets go of the caller's buffer first. Exceptions hold
     frames, and frames what they work with; a memoryview that is still in use when the
     collector takes the whole apart crashes CPython.
@@ -176,6 +180,20 @@ class DataPlane:
             if err:
                 raise export_error(err, self, len(data), peer)
         return bytes(ffi.buffer(out))
+
+    def export_all(
+        self, buffers: Iterable[Buffer], peer: int, *, wait: bool = False
+    ) -> list[bytes]:
+        """Descriptors of several buffers; if one fails, none is exported."""
+        descriptors: list[bytes] = []
+        try:
+            for buffer in buffers:
+                descriptors.append(self.export(buffer, peer, wait=wait))
+        except BaseException:
+            for descriptor in descriptors:
+                self.revoke(descriptor)
+            raise
+        return descriptors
 
     def revoke(self, descriptor: bytes) -> None:
         """End the lease of a descriptor that was never sent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from mooactor.tensors.layout import THRESHOLD
@@ -27,6 +28,12 @@ def set_current(plane: DataPlane | None) -> None:
     if plane is None:
         for action in _at_end:
             action()
+
+
+def disown_current() -> None:
+    """In the child of a fork: the plane is the parent's, and its session goes on."""
+    global _current
+    _current = None
 
 
 def at_end(action: Callable[[], None]) -> None:
@@ -83,18 +90,37 @@ def empty(
 
     Raises:
       OutOfMemory: this process's limit of shared memory is reached.
+      TypeError, ValueError: an argument makes no sense.
     """
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    dims = _dims(shape)
+    if like not in (None, "numpy", "torch"):
+        raise ValueError(f"like={like!r} must be 'numpy', 'torch' or None")
     torch_ = sys.modules.get("torch")
     if like == "torch" or (torch_ is not None and isinstance(dtype, torch_.dtype)):
         return _empty_tensor(dims, dtype)
     return _empty_array(dims, dtype)
 
 
+def _dims(shape: Any) -> tuple[int, ...]:
+    try:
+        sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+        dims = tuple(map(index, sizes))
+    except TypeError:
+        raise TypeError(
+            f"shape={shape!r} must be a whole number, or a sequence of them"
+        ) from None
+    if any(dim < 0 for dim in dims):
+        raise ValueError(f"shape={shape!r} must not have a negative size")
+    return dims
+
+
 def _empty_array(dims: tuple[int, ...], dtype: Any) -> Any:
     import numpy as np
 
-    kind = np.dtype(dtype)
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"dtype={dtype!r} must be a dtype, or its name") from None
     size = kind.itemsize
     for dim in dims:
         size *= dim
@@ -106,7 +132,9 @@ def _empty_array(dims: tuple[int, ...], dtype: Any) -> Any:
 def _empty_tensor(dims: tuple[int, ...], dtype: Any) -> Any:
     import torch
 
-    kind = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
+    kind = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(kind, torch.dtype):
+        raise TypeError(f"dtype={dtype!r} must be a torch.dtype, or its name")
     size = kind.itemsize
     for dim in dims:
         size *= dim

@@ -111,8 +111,8 @@ class Ticket:
         self._closed = True
         try:
             self._plane.discard(self._descriptor)
-        except (ValueError, RuntimeError):
-            pass  # the plane is closed, and all its leases are gone
+        except (ValueError, RuntimeError, ActorUnavailable):
+            pass  # the plane is closed, or the parent's: all its leases are gone
 
     __del__ = close
 

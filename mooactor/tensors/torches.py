@@ -3,8 +3,8 @@
 
 How the bytes of CUDA tensors travel is a matter of its own, see `cuda`; tensors of
 other devices are copied to main memory first and arrive on a device of the same name.
-Sparse and quantised tensors, those with names, hooks or attributes of their own, and
-subclasses are left to torch's own pickling.
+Sparse, nested and quantised tensors, those with names, hooks or attributes of their
+own, and subclasses are left to torch's own pickling.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def _reduce(tensor: torch.Tensor, flags: int) -> Any:
     plain = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
         return rebuild_flagged, (plain.resolve_conj().resolve_neg(), None, flags)
+    if tensor._is_zerotensor():  # of autograd: it has no memory
+        return rebuild_flagged, (plain.clone(), None, flags)
     if not (tensor.is_cpu or tensor.is_cuda):
         return rebuild_flagged, (plain.cpu(), str(tensor.device), flags)
     if not tensor.is_contiguous():
@@ -87,6 +89,7 @@ def _reduce(tensor: torch.Tensor, flags: int) -> Any:
 def _is_special(tensor: torch.Tensor) -> bool:
     return bool(
         tensor.layout is not torch.strided
+        or tensor.is_nested  # of layout strided as well, and without strides
         or tensor.is_quantized
         or tensor.is_meta
         or tensor.__dict__

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -153,6 +154,13 @@ class Async:
 @actor(max_concurrency=4)
 class Threaded:
     """Sync methods, four at a time."""
+
+    def __init__(self) -> None:
+        self.four = threading.Barrier(4)
+
+    def meet(self) -> None:
+        """Return when four of these run."""
+        self.four.wait(30)
 
     def nap(self, seconds: float) -> float:
         time.sleep(seconds)

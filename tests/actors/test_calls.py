@@ -121,8 +121,9 @@ def test_at_the_bound_a_raising_actor_raises_overloaded(spawn: Any) -> None:
 
     small = spawn(Small)
     refs = [small.sleep.remote(0.2) for _ in range(3)]
+    one_too_many = small.sleep.remote(0)
     with pytest.raises(moo.Overloaded) as caught:
-        small.sleep.remote(0)
+        one_too_many.get()
     assert caught.value.delivered is False
     moo.get(refs)
     small.sleep(0)

@@ -51,13 +51,13 @@ def test_a_deadline_ends_the_call_and_names_it(spawn: Any) -> None:
     counter = spawn(Counter)
     start = time.perf_counter()
     with pytest.raises(moo.CallTimeout, match=r"Counter\.sleep .*0\.1 s"):
-        counter.sleep.options(timeout=0.1)(1.0)
-    assert time.perf_counter() - start < 0.8
+        counter.sleep.options(timeout=0.1)(60.0)
+    assert time.perf_counter() - start < 30
 
 
 def test_a_call_whose_deadline_passed_in_the_queue_does_not_run(spawn: Any) -> None:
     counter = spawn(Counter)
-    blocker = counter.sleep.remote(0.4)
+    blocker = counter.sleep.remote(1.0)
     late = counter.note.options(timeout=0.1).remote("late")
     with pytest.raises(moo.CallTimeout):
         late.get()

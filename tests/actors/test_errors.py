@@ -33,7 +33,7 @@ class Raises:
         raise ValueError("deep down")
 
     def custom(self) -> None:
-        raise Custom(7, "seven")  # cannot be rebuilt from its args
+        raise Custom(7, "seven")  # its args are not those of its constructor
 
     def unpicklable(self) -> None:
         raise Unpicklable("holds a lock")
@@ -55,19 +55,21 @@ def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(
     assert "in builtin" in notes
 
 
-def test_what_cannot_be_unpickled_arrives_as_a_stand_in_with_its_text(
+def test_an_exception_whose_constructor_takes_other_arguments_is_its_own_type(
     spawn: Any,
 ) -> None:
-    with pytest.raises(moo.RemoteError, match="7: seven") as caught:
+    with pytest.raises(Custom, match="7: seven") as caught:
         spawn(Raises).custom()
-    assert caught.value.type_name.endswith("Custom")
+    assert caught.value.code == 7
 
 
-def test_what_cannot_be_pickled_arrives_as_a_stand_in_with_its_text(
+def test_an_attribute_that_cannot_be_pickled_is_left_out_and_a_note_says_so(
     spawn: Any,
 ) -> None:
-    with pytest.raises(moo.RemoteError, match="holds a lock"):
+    with pytest.raises(Unpicklable, match="holds a lock") as caught:
         spawn(Raises).unpicklable()
+    assert not hasattr(caught.value, "lock")
+    assert any("attribute 'lock'" in note for note in caught.value.__notes__)
 
 
 def test_an_unpicklable_result_fails_that_call_only(spawn: Any) -> None:

@@ -68,5 +68,5 @@ def test_refs_as_arguments_of_a_group_reach_every_member(
 
 def test_an_empty_group_has_nothing_to_say(session: Any) -> None:
     assert moo.on(Counter).group(0).call(Counter.pid).get() == []
-    with pytest.raises(ValueError, match="-1 actors"):
+    with pytest.raises(ValueError, match="n=-1"):
         moo.on(Counter).group(-1)

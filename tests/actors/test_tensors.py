@@ -90,6 +90,16 @@ def test_received_data_is_private_on_write(spawn: Any) -> None:
     assert keeps.total() == BIG
 
 
+def test_a_ref_has_one_value_in_each_process(spawn: Any) -> None:
+    keeps = spawn(Keeps)
+    for ref in (keeps.make.remote(BIG, 1.0), moo.put(np.ones(BIG, np.float32))):
+        mine = ref.get()
+        mine[0] = 5
+        assert ref.get() is mine
+    keeps.keep(ref)  # of `put`: what was put, whatever became of mine
+    assert keeps.total() == BIG
+
+
 def test_received_data_stays_readable_after_its_source_is_gone(spawn: Any) -> None:
     source, keeps = spawn(Keeps), spawn(Keeps)
     ref = source.make.remote(BIG, 3.0)
@@ -157,15 +167,15 @@ def test_memory_is_free_again_when_nobody_holds_it(spawn: Any) -> None:
     for _ in range(20):
         keeps.keep(np.ones(BIG, np.float32))
     keeps.forget()
-    assert eventually(lambda: moo.stats()["memory"]["used"] == 0)
+    assert eventually(lambda: moo.stats()["memory"]["used_bytes"] == 0)
 
 
 def test_memory_held_by_a_killed_actor_is_free_again(spawn: Any) -> None:
     keeps = spawn(Keeps)
     keeps.keep(np.ones(BIG, np.float32))
-    assert moo.stats()["memory"]["used"] > 0
+    assert moo.stats()["memory"]["used_bytes"] > 0
     moo.kill(keeps)
-    assert eventually(lambda: moo.stats()["memory"]["used"] == 0)
+    assert eventually(lambda: moo.stats()["memory"]["used_bytes"] == 0)
 
 
 def test_cancelled_and_unread_results_give_their_memory_back(spawn: Any) -> None:
@@ -180,10 +190,31 @@ def test_cancelled_and_unread_results_give_their_memory_back(spawn: Any) -> None
 
     class Asks:
         def used(self) -> int:
-            return int(source()["memory"]["used"])
+            return int(source()["memory"]["used_bytes"])
 
     assert spawn(Asks).used() == 0
-    assert moo.stats()["memory"]["imported"] == 0
+    assert moo.stats()["memory"]["imported_bytes"] == 0
+
+
+def test_what_fits_the_limit_can_be_sent_whatever_was_sent_before(
+    tmp_path: Any,
+) -> None:
+    from tests.process import programs
+
+    script = """
+        import numpy as np
+        import mooactor as moo
+
+        class Measures:
+            def size(self, x): return x.nbytes
+
+        with moo.init(memory=96 << 20):
+            measures = moo.spawn(Measures)
+            for megabytes in (10, 70, 40, 90, 10):
+                print(measures.size(np.ones(megabytes << 20, np.uint8)) >> 20)
+    """
+    done = programs.run(programs.write(tmp_path / "growing.py", script))
+    assert done.stdout.split() == ["10", "70", "40", "90", "10"], done.stderr
 
 
 def test_out_of_memory_names_sizes_and_holders_and_all_else_goes_on(

@@ -120,10 +120,10 @@ static void a_mean_of_integers_is_refused(moo_group *group, void *unused)
     moo_request request = {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_I32,
                            .op = MOO_OP_MEAN, .count = 1, .inputs = list.in,
                            .outputs = list.out, .bytes = list.bytes};
-    CHECK(moo_group_submit(group, &request, &work) == MOO_EINVAL);
+    CHECK(moo_group_submit(group, &request, 1, &work) == MOO_EINVAL);
     request.dtype = MOO_DT_F32;
     request.bytes = (const uint64_t[]){7};
-    CHECK(moo_group_submit(group, &request, &work) == MOO_EINVAL);
+    CHECK(moo_group_submit(group, &request, 1, &work) == MOO_EINVAL);
     list_free(&list);
 }
 

@@ -81,7 +81,7 @@ static inline moo_work *submit(moo_group *group, moo_group_kind kind,
         request.outputs = list->out;
         request.bytes = list->bytes;
     }
-    CHECK(moo_group_submit(group, &request, &work) == MOO_OK);
+    CHECK(moo_group_submit(group, &request, 1, &work) == MOO_OK);
     return work;
 }
 
@@ -113,7 +113,7 @@ static inline moo_outcome run_one(moo_group *group, moo_group_kind kind,
                            .op = MOO_OP_SUM, .count = 1, .inputs = inputs,
                            .outputs = outputs, .bytes = bytes,
                            .output_bytes = out_bytes};
-    CHECK(moo_group_submit(group, &request, &work) == MOO_OK);
+    CHECK(moo_group_submit(group, &request, 1, &work) == MOO_OK);
     return finish_work(work);
 }
 

@@ -234,7 +234,7 @@ static moo_work *submit_one(moo_group_kind kind, bool half, size_t bytes)
                         : kind == MOO_GROUP_REDUCE_SCATTER ? bytes / RANKS
                                                            : 0};
 
-    CHECK(moo_group_submit(us, &request, &work) == MOO_OK);
+    CHECK(moo_group_submit(us, &request, 1, &work) == MOO_OK);
     return work;
 }
 

@@ -15,9 +15,11 @@ PROGRAMS = sorted(p.stem for kind in ("test_*.c", "fuzz_*.c") for p in HERE.glob
 SLOW = (
     "test_collective_death",
     "test_collective_fabric",
+    "test_collective_ring",
     "test_collective_stripes",
     "test_device",
     "test_fabric",
+    "test_remote",
     "test_tcp",
     "test_tcp_cuts",
     "test_tcp_deaths",

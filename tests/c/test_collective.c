@@ -71,7 +71,7 @@ static void a_forked_child_may_not_use_the_group(void)
     pid_t child = fork();
     if (!child) {
         moo_work *work;
-        int ok = moo_group_submit(group, &request, &work) == MOO_EFORK &&
+        int ok = moo_group_submit(group, &request, 1, &work) == MOO_EFORK &&
                  moo_group_ready(group, 0) == MOO_EFORK;
         moo_group_leave(group);
         _exit(!ok);

@@ -615,6 +615,15 @@ static void spoil_the_keys(moo_plane *to, const moo_plane *from)
     pthread_mutex_unlock(&to->lock);
 }
 
+static int goes_over_tcp(moo_plane *to, moo_plane *from)
+{
+    pthread_mutex_lock(&to->lock);
+    struct mooi_source *source = mooi_source_find(to, from->id);
+    int does = source && source->by == &mooi_over_tcp;
+    pthread_mutex_unlock(&to->lock);
+    return does;
+}
+
 static void where_a_fabric_fails_tcp_takes_over(void)
 {
     moo_plane *from = open_both(), *to = open_both();
@@ -633,7 +642,7 @@ static void where_a_fabric_fails_tcp_takes_over(void)
                      &bytes) != MOO_OK);
     CHECK_SOON(route(from, to) == MOO_TRANSPORT_TCP);
     export_to(from, to, sent, MB, descriptor);
-    CHECK_SOON(mooi_source_find(to, from->id)->by == &mooi_over_tcp);
+    CHECK_SOON(goes_over_tcp(to, from));
     import_one(to, later, sent);
     import_one(to, descriptor, sent);
     CHECK(look(to).fetched_tcp == 2 * MB && look(to).fetched_ofi == MB);

@@ -4,7 +4,7 @@
  * or that lose packets. A cable joins two network namespaces, of the owner and
  * of the importer.
  */
-#define ALARM_S 60
+#define ALARM_S 120
 
 #include <sched.h>
 

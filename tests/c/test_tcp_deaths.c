@@ -213,7 +213,7 @@ int main(int count, char **arguments)
 
     threads = 2;
     if (count == 4)
-        return play(arguments, 60, play_owner, play_importer);
+        return play(arguments, ALARM_S, play_owner, play_importer);
     make_memory();
     srandom((unsigned)getpid());
     RUN(killed_owners_end_every_fetch_once);

@@ -4,6 +4,7 @@
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -70,10 +71,17 @@ def test_works_take_turns_and_the_first_turn_is_thrown_away() -> None:
     assert "".join(order) == "abababab"
 
 
-def test_a_busy_core_is_given_back() -> None:
-    with measure.busy_core() as burner:
-        assert burner.poll() is None
-    assert burner.returncode == -signal.SIGKILL
+def test_busy_cores_are_given_back() -> None:
+    with measure.busy_loops(3) as loops:
+        assert [loop.poll() for loop in loops] == [None] * 3
+    assert [loop.returncode for loop in loops] == [-signal.SIGKILL] * 3
+
+
+def test_the_processor_time_of_both_ends_is_counted() -> None:
+    with measure.busy_loops(1) as (loop,):
+        spell = measure.calls(lambda: time.sleep(0.002), 99, loop.pid)
+    assert 0.002 <= spell.p50 <= spell.p99 and spell.p50 * 0.5 < spell.mean
+    assert spell.processor > 1e-5  # of the loop's: this side has slept
 
 
 def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,8 +123,9 @@ def test_rays_figures_join_the_rows_of_the_same_work(
 
 def test_calls_are_really_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--only", "call.idle", "--quick", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["name"] == "call.idle"
+    row, processor = json.loads(capsys.readouterr().out)["rows"]
+    assert row["name"] == "call.idle.p50"
+    assert processor["name"] == "call.idle.processor"
     assert 1 < row["ours"] < 100_000
     assert 1 < row["peers"]["raw pyzmq"] < 100_000
     assert row["ratios"]["raw pyzmq"] == row["ours"] / row["peers"]["raw pyzmq"]

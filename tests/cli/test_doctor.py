@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mooactor.cli import main
-from mooactor.cli.doctor import kernel, report, software
+from mooactor.cli.doctor import kernel, rebuild, report, software
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
 
 
@@ -72,11 +72,14 @@ def test_a_forbidden_pidfd_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_descriptors_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
-    finding = kernel.open_files()
-    assert (finding.state, finding.remedy) == ("slow", "ulimit -n 4096")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
-    assert kernel.open_files().remedy == "ulimit -n 1024"
+    finding = kernel.open_files()
+    assert finding.state == "slow"
+    assert "1024 for each process" in finding.detail  # which a session raises it to
+    assert "112 actors" in finding.detail
+    assert "hard limit" in finding.remedy
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    assert kernel.open_files().state == "ok"
 
 
 def test_a_long_temporary_directory_cannot_hold_sockets(
@@ -126,7 +129,7 @@ def test_a_missing_extension_says_how_to_build_it(
     monkeypatch.setattr(software, "EXTENSION", "mooactor.tensors._absent")
     finding = software.extension()
     assert finding.state == "broken"
-    assert "pip install" in finding.remedy
+    assert finding.remedy.endswith(rebuild.command())
 
 
 @pytest.mark.parametrize("make", [note, slow])

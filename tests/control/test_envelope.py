@@ -67,3 +67,20 @@ def test_attachments_come_apart_as_they_were_put_together() -> None:
 def test_attachments_that_do_not_fit_are_malformed(payload: bytes) -> None:
     with pytest.raises(envelope.MalformedMessage):
         envelope.split_attached(payload)
+
+
+@pytest.mark.parametrize("loans", [[], [(1, 2)], [(1 << 63, i) for i in range(70_000)]])
+def test_loans_come_apart_as_they_were_put_together(
+    loans: list[tuple[int, int]],
+) -> None:
+    payload = envelope.pack_loans(99, loans) + b"pickle"
+    lender, found, rest = envelope.split_loans(payload)
+    assert (lender, found, bytes(rest)) == (99, loans, b"pickle")
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", bytes(11), envelope.pack_loans(1, [(2, 3)])[:-1], b"\xff" * 40]
+)
+def test_loans_that_do_not_fit_are_malformed(payload: bytes) -> None:
+    with pytest.raises(envelope.MalformedMessage):
+        envelope.split_loans(payload)

@@ -16,7 +16,12 @@ import cloudpickle
 import pytest
 
 import mooactor as moo
-from mooactor.rl.runlog import draw_curve
+from tests.marks import folder_needs
+
+pytest_pycollect_makemodule = folder_needs(
+    *("torch", "gymnasium", "ale_py", "rich", "tensorboard", "matplotlib"),
+    *("imageio", "PIL", "tyro"),
+)
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "impala_atari.py"
@@ -26,6 +31,8 @@ Program = subprocess.Popen[str]
 @pytest.fixture(scope="session", autouse=True)
 def _fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Matplotlib keeps its fonts open from the first picture on: that is no leak."""
+    from mooactor.rl.runlog import draw_curve
+
     draw_curve([], tmp_path_factory.mktemp("fonts") / "curve.png", "")
 
 

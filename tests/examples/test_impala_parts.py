@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 import mooactor as moo
 from mooactor.rl import Unroll, fingerprint, join_unrolls
+from tests.marks import slow
 
 STEPS, BATCH = 6, 8
 
@@ -104,7 +105,7 @@ def test_a_reset_step_weighs_nothing(impala: ModuleType) -> None:
 
 
 @pytest.mark.usefixtures("runtime")
-@pytest.mark.parametrize("lstm", [False, True])
+@pytest.mark.parametrize("lstm", [slow(False), True])
 def test_an_unroll_is_what_happened(impala: ModuleType, lstm: bool) -> None:
     plan = plain_plan(impala, envs_per_actor=2, unroll=40, lstm=lstm)
     actor, network = impala.Actor(plan, 0), plan.network()
@@ -150,7 +151,7 @@ def test_an_actor_without_weights_says_so(impala: ModuleType) -> None:
 
 
 @pytest.mark.usefixtures("runtime")
-@pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Breakout-v5"])
+@pytest.mark.parametrize("env", ["CartPole-v1", slow("ALE/Breakout-v5")])
 def test_two_learners_equal_one_with_the_doubled_batch(
     impala: ModuleType, env: str
 ) -> None:
@@ -203,7 +204,7 @@ def test_unrolls_that_are_too_old_are_dropped_and_counted(impala: ModuleType) ->
 
 
 @pytest.mark.usefixtures("runtime")
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+@pytest.mark.parametrize("optimizer", ["rmsprop", slow("adam")])
 def test_a_learner_goes_on_from_its_state(impala: ModuleType, optimizer: str) -> None:
     plan = plain_plan(impala, optimizer=optimizer, total_steps=10_000)
     plan = replace(plan, learners=1)

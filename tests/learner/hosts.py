@@ -8,6 +8,7 @@ sessions: a group needs its segment only.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -45,7 +46,20 @@ class Ranks:
         self._segment = os.memfd_create("group")
         os.ftruncate(self._segment, collective.segment_bytes())
         self.processes: list[subprocess.Popen[str]] = []
-        binds = binds or [""] * len(where)
+        try:
+            self._start(where, hosts, timeout, binds or [""] * len(where), env or {})
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(
+        self,
+        where: list[str],
+        hosts: list[str],
+        timeout: float,
+        binds: list[str],
+        env: dict[str, str],
+    ) -> None:
         for namespace, host, bind in zip(where, hosts, binds, strict=True):
             numbers = (self._segment, len(self.processes), len(where), timeout)
             self.processes.append(
@@ -59,11 +73,12 @@ class Ranks:
                     stdout=subprocess.PIPE,
                     text=True,
                     pass_fds=[self._segment],
-                    env={**os.environ, **(env or {})},
+                    env={**os.environ, **env},
                 )
             )
             # Ranks are given in the order of joining.
             assert self._answer(len(self.processes) - 1) == "joined"
+        assert self.answers() == ["complete"] * len(where)
 
     def tell(self, *command: Any) -> None:
         """Have all that live begin to do something."""
@@ -85,11 +100,17 @@ class Ranks:
         return self.answers()
 
     def close(self) -> None:
+        """Have them leave; whoever does not is killed."""
         for process in self.processes:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.close()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
         for process in self.processes:
-            process.wait(20)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             assert process.stdout is not None
             process.stdout.close()
         os.close(self._segment)
@@ -107,23 +128,21 @@ def finish(work: SharedWork) -> Outcome:
 
 def barrier(group: SharedGroup) -> Outcome:
     """Wait for all."""
-    return finish(group.submit("barrier"))
+    return finish(group.submit([collective.Part("barrier")]))
 
 
 def reduce(group: SharedGroup, array: np.ndarray[Any, Any]) -> Outcome:
     """The sum of all members' arrays, in place."""
     address = array.__array_interface__["data"][0]
-    return finish(
-        group.submit(
-            "allreduce",
-            dtype=collective.DTYPES[array.dtype.name],
-            op=collective.OPS["sum"],
-            inputs=[address],
-            outputs=[address],
-            sizes=[array.nbytes],
-            memory=array,
-        )
+    part = collective.Part(
+        "allreduce",
+        dtype=collective.DTYPES[array.dtype.name],
+        op=collective.OPS["sum"],
+        inputs=[address],
+        outputs=[address],
+        sizes=[array.nbytes],
     )
+    return finish(group.submit([part], memory=array))
 
 
 def do_sum(group: SharedGroup, elements: int) -> list[Any]:
@@ -160,6 +179,18 @@ def do_sockets(group: SharedGroup) -> int:
     return sum(os.path.exists(x) and "socket" in os.readlink(x) for x in links)
 
 
+def meet(group: SharedGroup, size: int, until: float) -> None:
+    """Return when all are in; two may be so without a way to each other."""
+    seen = 0
+    while seen < size:
+        while not group.ready(0.1):
+            assert time.monotonic() < until, group.obstacle()
+        seen = group.describe().size
+        outcome = barrier(group)
+        assert outcome.status in (collective.OK, collective.EUNREACHABLE), outcome
+        assert time.monotonic() < until, outcome
+
+
 def main(
     host: str, bind: str, segment: int, rank: int, size: int, timeout: float
 ) -> None:
@@ -177,13 +208,8 @@ def main(
         stripes=network.stripes,
     )
     print(json.dumps("joined"), flush=True)
-    seen = 0
-    while seen < size:
-        while not group.ready(0.1):
-            pass
-        seen = group.describe().size
-        outcome = barrier(group)
-        assert outcome.status in (collective.OK, collective.EUNREACHABLE), outcome
+    meet(group, size, time.monotonic() + timeout)
+    print(json.dumps("complete"), flush=True)
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         print(json.dumps(globals()[f"do_{name}"](group, *arguments)), flush=True)

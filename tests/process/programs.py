@@ -9,7 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-import psutil
+from tests.processes import Process
 
 
 def write(path: Path, text: str) -> Path:
@@ -50,10 +50,9 @@ def _environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
 
 
-def family(pid: int) -> list[psutil.Process]:
+def family(pid: int) -> list[Process]:
     """A process and all that descend from it."""
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
+    return Process.of(pid).family()
 
 
 def sessions() -> list[str]:
@@ -61,7 +60,5 @@ def sessions() -> list[str]:
     return [x for x in os.listdir(os.environ["TMPDIR"]) if x.startswith("mooactor-")]
 
 
-def gone(processes: list[psutil.Process]) -> bool:
-    return not any(
-        p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes
-    )
+def gone(processes: list[Process]) -> bool:
+    return not any(process.is_running() for process in processes)

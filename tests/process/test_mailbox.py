@@ -66,5 +66,4 @@ def test_the_jobs_of_one_sender_are_found_wherever_they_wait() -> None:
     for each in (held, job(1, 1), job(2, 2), job(1, 3, 5)):
         mailbox.put(each)
     assert sorted(j.call_id for j in mailbox.of_sender(1)) == [0, 1, 3]
-    assert len(mailbox.drain()) == 4
-    assert len(mailbox) == 0
+    assert len(mailbox) == 4

@@ -120,6 +120,8 @@ scratch=$(mktemp -d "$cache/run.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 install_packages
 fetch_kernel
+say "building the extension again, if libfabric has come since"
+(cd "$root" && "$python" setup.py --quiet build_ext --inplace)
 if [ $# = 0 ]; then
     say "building the C tests"
     make -s -C "$root/tests/c" build/none/test_fabric build/none/test_device \

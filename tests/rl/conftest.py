@@ -5,10 +5,17 @@ from __future__ import annotations
 
 import pytest
 
-from mooactor.rl.runlog import draw_curve
+from tests.marks import folder_needs
+
+pytest_pycollect_makemodule = folder_needs(
+    *("torch", "gymnasium", "ale_py", "rich", "tensorboard", "matplotlib"),
+    *("imageio", "PIL"),
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Matplotlib keeps its fonts open from the first picture on: that is no leak."""
+    from mooactor.rl.runlog import draw_curve
+
     draw_curve([], tmp_path_factory.mktemp("fonts") / "curve.png", "")

@@ -239,7 +239,7 @@ def test_who_froze_is_an_error_and_then_tried_again(lender, reader):
     began = time.monotonic()
     with pytest.raises(ActorDied, match="froze"):
         read(reader, lender, lent)
-    assert time.monotonic() - began < PATIENCE_S + 2
+    assert time.monotonic() - began < PATIENCE_S + 15
     os.kill(lender.pid, signal.SIGCONT)
     try_it(lender, reader)
     lent = loan(lender, reader, 5)

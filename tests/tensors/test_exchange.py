@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.marks import slow
 from tests.tensors.conftest import eventually
 from tests.tensors.worker import Worker
 
@@ -41,7 +42,7 @@ def run(workers: list[Worker], seconds: float, seed: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("mix", [mix if mix == "mixed" else slow(mix) for mix in MIXES])
 def test_what_is_passed_round_stays_what_it_was(
     new_worker: Callable[..., Worker], mix: str, request: pytest.FixtureRequest
 ) -> None:

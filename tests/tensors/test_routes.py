@@ -227,6 +227,7 @@ def test_where_nobody_answers_the_error_says_what_was_tried(elsewhere):
     assert here.statistics()["used"] == 0
 
 
+@pytest.mark.slow
 def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
     here, there = elsewhere(), elsewhere()
     assert introduced(here, there)
@@ -246,7 +247,7 @@ def test_who_does_not_wait_for_contact_has_a_descriptor_at_once(elsewhere):
         here.introduce(there.process_id, card)
         began = time.monotonic()
         assert here.is_remote(here.export(bytes(MB), there.process_id, wait=False))
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 2.5  # an attempt takes 3
         assert here.statistics()["leases"] == 1
         assert eventually(lambda: here.statistics()["used"] == 0)
         with pytest.raises(ActorUnavailable, match="did not answer"):
@@ -266,11 +267,12 @@ def test_after_a_failure_all_are_told_at_once_while_the_next_attempt_goes_on(
         began = time.monotonic()
         with pytest.raises(ActorUnavailable, match="did not answer|reached again"):
             here.export(bytes(MB), there.process_id)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 2.5  # an attempt takes 3
     assert eventually(lambda: here.route(there.process_id)[0] == "tcp")
     assert arrives(here, there)
 
 
+@pytest.mark.slow
 def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plane):
     here, there = new_plane(transports=["tcp"]), new_plane(transports=["tcp"])
     with silence() as address:
@@ -280,7 +282,7 @@ def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plan
         began = time.monotonic()
         with pytest.raises(ActorUnavailable, match="did not connect") as caught:
             there.import_(descriptor)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
     for plane in (here, there):
         ((ip, port),) = Card.read(plane.card()).addresses
         assert f"{ip}:{port}" in str(caught.value)

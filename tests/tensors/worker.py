@@ -15,6 +15,8 @@ import subprocess
 import sys
 from typing import Any
 
+from mooactor.errors import ActorUnavailable
+
 PATIENCE_S = 20  # seconds
 
 KEY = b"the key of this test session"
@@ -84,7 +86,7 @@ class Role:
         if os.fork() == 0:
             try:
                 self.plane.export(b"x", 1 << 16)
-            except RuntimeError as error:
+            except ActorUnavailable as error:
                 os.write(write, str(error).encode())
             os._exit(0)
         os.close(write)

@@ -15,6 +15,7 @@ import pytest
 
 from mooactor import ActorDied, ActorUnavailable, InternalError
 from tests.conftest import eventually
+from tests.marks import slow
 from tests.networks import HOSTS, ip, need_ipv6
 from tests.transports.pairs import Hosts
 from tests.transports.worker import Worker
@@ -104,7 +105,7 @@ def test_with_neither_the_error_says_what_was_tried(hosts, directories):
 # -- addresses -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("families", [(4,), (6,), (4, 6)], ids=str)
+@pytest.mark.parametrize("families", [slow((4,)), (6,), slow((4, 6))], ids=str)
 def test_any_family_of_addresses_will_do(hosts):
     a, b = (hosts.start(host, "tcp") for host in HOSTS)
     assert arrives(a, b) and arrives(b, a)
@@ -176,6 +177,7 @@ def arrives_again(sender: Worker, receiver: Worker) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_where_no_interface_answers_there_is_one_clear_error_until_one_does(hosts):
     a, b = (hosts.start(host, "tcp") for host in HOSTS)
     with hosts.cable.swallowing():

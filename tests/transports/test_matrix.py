@@ -57,7 +57,7 @@ def test_any_size_arrives(pair, nbytes):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_so_does_a_gigabyte(pair):
     move(pair, pair.a, pair.b, "random", GB, 1)
     assert pair.settled()
@@ -148,7 +148,7 @@ def under_way(
 ) -> Iterator[bytes]:
     """While this lasts, a part of a value has crossed the cable."""
     host = "a" if sender is pair.a else "b"
-    with pair.cable.slow(8 if nbytes < 8 * MB else 160):
+    with pair.cable.slow(3 if nbytes < 8 * MB else 160):
         message = sender.call("offer", receiver.id, "random", nbytes, 2)
         before = pair.cable.sent(host)
         receiver.tell("take", message)

@@ -22,12 +22,17 @@ h.step.remote("batch")  # mistake: argument of a wrong type, in .remote
 h.step.remote(batch, factor=2.0)  # mistake: unknown argument, in .remote
 h.step.tell()  # mistake: missing argument, in .tell
 h.step.options(patience=5)  # mistake: unknown option
+h.step.options(num_returns="two")  # mistake: a number of values is a number
+h.step.options(num_returns=2).remote("batch")  # mistake: argument of a wrong type
 h.learn(batch)  # mistake: unknown method
 h.version.remote()  # mistake: a bare method has no .remote; moo.submit has
 moo.submit(h.version, 3)  # mistake: too many arguments, in submit
 g.call(Learner.step, "batch")  # mistake: wrong type in a group's call
 g.call(Learner.learn)  # mistake: unknown method in a group's call
 g.call(Server.answer, "why")  # mistake: a method of another class
+g.map(Learner.step, ["batch"])  # mistake: items of a wrong type
+g.map(Server.answer, ["why"])  # mistake: map of a method of another class
+g.map(Learner.step, [batch], width=3)  # mistake: unknown option of map
 g[0].step(3)  # mistake: wrong type through an index
 text: str = h.step(batch)  # mistake: the result is a float
 number: int = moo.get(h.step.remote(batch))  # mistake: the value is a float

@@ -39,6 +39,10 @@ class Learner:
         for _ in range(n):
             yield Batch([1.0])
 
+    @method(timeout=5.0, priority=1, stream_window=4)
+    def frames(self, n: int) -> Iterator[Batch]:
+        yield from self.rollout(n)
+
     async def events(self) -> AsyncIterator[str]:
         yield "started"
 

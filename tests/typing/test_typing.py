@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 USES = HERE / "uses.py"
@@ -62,11 +64,12 @@ def basedpyright(folder: Path) -> Reports:
     )
 
 
-@pytest.fixture(scope="module", params=[mypy, basedpyright])
+@pytest.fixture(scope="module", params=[slow(mypy), basedpyright])
 def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Reports:
     checker: Checker = request.param
+    pytest.importorskip(checker.__name__)
     return checker(tmp_path_factory.mktemp("checker"))
 
 

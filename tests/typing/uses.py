@@ -5,7 +5,7 @@ Checked, never run: see test_typing.py.
 """
 
 from collections.abc import AsyncIterator, Iterator
-from typing import assert_type
+from typing import Any, assert_type
 
 import mooactor as moo
 from tests.typing.model import Batch, Learner, Server
@@ -45,11 +45,18 @@ assert_type(moo.submit(h.version), moo.Ref[int])
 assert_type(moo.submit(h.step, batch, scale=0.5), moo.Ref[float])
 assert_type(moo.submit(h.evaluate, 30), moo.Ref[list[float]])
 
+# calls with several results
+x, y = h.step.options(num_returns=2, timeout=5).remote(batch)
+assert_type(x, moo.Ref[Any])
+assert_type(h.step.options(stream_window=4)(batch), float)
+
 # generators
 assert_type(h.rollout(10), Iterator[Batch])
 for sample in h.rollout(10):
     assert_type(sample, Batch)
 assert_type(h.events(), AsyncIterator[str])
+assert_type(h.frames(3), Iterator[Batch])
+assert_type(h.frames.options(stream_window=8)(3), Iterator[Batch])
 
 
 async def awaiting() -> None:
@@ -81,10 +88,15 @@ assert_type(len(g), int)
 assert_type(g[0], Learner)
 assert_type(g[:4], moo.Group[Learner])
 assert_type(g[0].step(batch), float)
-assert_type(g.call(Learner.step, batch), moo.Ref[list[float]])
+of_group: moo.Ref[list[float]] = g.call(Learner.step, batch)
 assert_type(g.call(Learner.step, batch, scale=2.0).get(), list[float])
 assert_type(g.call(Learner.weights).get(), list[dict[str, float]])
 assert_type(g.call(Learner.version).get(), list[int])
 assert_type(g[:4].tell(Learner.step, batch), None)
 for member in g:
     assert_type(member, Learner)
+for loss in g.map(Learner.step, [batch, batch], ordered=False, in_flight=3):
+    assert_type(loss, float)
+assert_type(list(g.map(Learner.step, (b for b in [batch]), retries=1)), list[float])
+assert_type(list(g.map(Learner.evaluate, range(3))), list[list[float]])
+assert_type(list(g.map(Learner.step, [moo.put(batch)])), list[float])

@@ -3,21 +3,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 
 import mooactor as moo
 from mooactor.cli.bench import pyzmq
 from mooactor.cli.bench.measure import (
     Effort,
-    busy_core,
-    median_seconds,
+    busy_loops,
+    calls,
+    calls_turn_about,
     rate,
     turn_about,
 )
 from mooactor.cli.bench.row import Goal, Row
 
-NAMES = ("call.idle", "call.busy", "call.rate")
 PEER = "raw pyzmq"
+# Half of the cores, all of them, and each one twice.
+_CORES = os.cpu_count() or 1
+LOOPS = sorted({max(1, _CORES // 2), _CORES, 2 * _CORES})
+# What is measured, and what it may be of the peer's.
+IDLE = {"p50": 0.6, "processor": 1.5}
+BUSY = {"mean": 1.3, "p99": 1.5, "processor": 1.5}
+WORDS = {
+    "p50": "blocking, p50",
+    "mean": "blocking, mean",
+    "p99": "blocking, p99",
+    "processor": "processor time at both ends",
+}
+NAMES = (
+    *(f"call.idle.{figure}" for figure in IDLE),
+    *(f"call.busy{loops}.{figure}" for loops in LOOPS for figure in BUSY),
+    "call.rate",
+)
 
 
 @moo.actor
@@ -28,29 +46,44 @@ class Echo:
     def ping(self) -> None:
         return None
 
+    @moo.method(read_only=True)
+    def pid(self) -> int:
+        return os.getpid()
+
 
 def rows(effort: Effort) -> Iterator[Row]:
-    """Blocking calls on an idle and on a busy machine, then pipelined ones."""
+    """Blocking calls on an idle machine and beside busy loops, then pipelined ones."""
     with moo.init(), pyzmq.echo() as peer:
         echo = moo.spawn(Echo)
-        work = "empty call, blocking, p50"
-        yield _latency(effort, echo, peer, "call.idle", work, 0.75)
-        with busy_core():
-            busy = f"{work}, one core busy"
-            yield _latency(effort, echo, peer, "call.busy", busy, 1.3)
+        yield from _blocking(effort, echo, peer, 0)
+        for loops in LOOPS:
+            with busy_loops(loops):
+                yield from _blocking(effort, echo, peer, loops)
         yield _rate(effort, echo, peer)
 
 
-def _latency(
-    effort: Effort, echo: Echo, peer: pyzmq.Echo, name: str, work: str, bound: float
-) -> Row:
-    repeats = effort.repeats(500)
-
-    def timed(call: Callable[[], None]) -> Callable[[], float]:
-        return lambda: median_seconds(call, repeats) * 1e6
-
-    ours, floor = turn_about(effort.rounds, timed(echo.ping), timed(peer.ping))
-    return Row(name, work, "µs", ours, {PEER: floor}, Goal("at most", bound, PEER))
+def _blocking(
+    effort: Effort, echo: Echo, peer: pyzmq.Echo, loops: int
+) -> Iterator[Row]:
+    repeats, actor = effort.repeats(500), echo.pid()
+    ours, floor = calls_turn_about(
+        effort.rounds,
+        lambda: calls(echo.ping, repeats, actor),
+        lambda: calls(peer.ping, repeats, peer.pid),
+    )
+    for figure, bound in (BUSY if loops else IDLE).items():
+        name, work = "call.idle", f"empty call, {WORDS[figure]}"
+        if loops:
+            name = f"call.busy{loops}"
+            work += f", {loops} busy loop{'s' * (loops > 1)}"
+        yield Row(
+            f"{name}.{figure}",
+            work,
+            "µs",
+            getattr(ours, figure) * 1e6,
+            {PEER: getattr(floor, figure) * 1e6},
+            Goal("at most", bound, PEER),
+        )
 
 
 def _rate(effort: Effort, echo: Echo, peer: pyzmq.Echo) -> Row:

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,63 @@ QUICK = Effort(rounds=3, share=0.3)
 
 
 def turn_about(rounds: int, *works: Callable[[], float]) -> list[float]:
-    """Let each of `works` measure once per round; return their medians.
+    """Let each of `works` measure once per round; return their medians."""
+    return [statistics.median(values) for values in _turns(rounds, *works)]
+
+
+def _turns(rounds: int, *works: Callable[[], _T]) -> list[list[_T]]:
+    """What each of `works` gave in each round.
 
     One round more is done first and thrown away: it warms caches, connections and
     pages.
     """
-    found: list[list[float]] = [[] for _ in works]
+    found: list[list[_T]] = [[] for _ in works]
     for turn in range(rounds + 1):
         for values, work in zip(found, works, strict=True):
             value = work()
             if turn:
                 values.append(value)
-    return [statistics.median(values) for values in found]
+    return found
+
+
+class Calls(NamedTuple):
+    """What a call took, in seconds: of the clock, and of all processors together."""
+
+    p50: float
+    mean: float
+    p99: float
+    processor: float
+
+
+def calls(function: Callable[[], object], repeats: int, callee: int) -> Calls:
+    """Call `function` repeatedly; `callee` is the pid of the process that answers."""
+    spent = []
+    before = time.process_time() + _processor_time(callee)
+    for _ in range(repeats):
+        began = time.perf_counter()
+        function()
+        spent.append(time.perf_counter() - began)
+    processor = time.process_time() + _processor_time(callee) - before
+    spent.sort()
+    return Calls(
+        statistics.median(spent),
+        statistics.fmean(spent),
+        spent[(len(spent) * 99 - 1) // 100],
+        processor / repeats,
+    )
+
+
+def calls_turn_about(rounds: int, *works: Callable[[], Calls]) -> list[Calls]:
+    """As `turn_about`, of each figure."""
+    return [
+        Calls(*map(statistics.median, zip(*spells, strict=True)))
+        for spells in _turns(rounds, *works)
+    ]
+
+
+def _processor_time(pid: int) -> float:
+    # Linux's clock of another process, as clock_getcpuclockid(3) makes it.
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def median_seconds(function: Callable[[], object], repeats: int) -> float:
@@ -74,13 +122,17 @@ def helper(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def busy_core() -> Iterator[subprocess.Popen[bytes]]:
-    """Something else computes: one core of this machine is not ours alone."""
-    # it ends with its parent, should that be killed
+def busy_loops(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Something else computes: `count` processes want a core each, all the time."""
+    # they end with their parent, should that be killed
     program = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(10000))"
-    process = subprocess.Popen([sys.executable, "-S", "-c", program])
+    command = [sys.executable, "-S", "-c", program]
+    loops: list[subprocess.Popen[bytes]] = []
     try:
-        yield process
+        for _ in range(count):
+            loops.append(subprocess.Popen(command))
+        yield loops
     finally:
-        process.kill()
-        process.wait()
+        for process in loops:
+            process.kill()
+            process.wait()

@@ -25,8 +25,9 @@ WINDOW = 500  # calls outstanding, half of libzmq's high-water mark
 class Echo:
     """The calling side."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], pid: int) -> None:
         self._socket = socket
+        self.pid = pid  # of the process that answers
 
     def ping(self) -> None:
         """One empty call."""
@@ -72,11 +73,11 @@ def echo() -> Iterator[Echo]:
     """An echo server in its own process, and the caller's side of it."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{Path(folder) / 'echo'}"
-        with helper("pyzmq", address), zmq.Context() as context:
+        with helper("pyzmq", address) as server, zmq.Context() as context:
             with context.socket(zmq.DEALER) as socket:
                 socket.linger = 0
                 socket.connect(address)
-                yield Echo(socket)
+                yield Echo(socket, server.pid)
 
 
 def serve(address: str) -> None:

@@ -25,7 +25,7 @@ from mooactor.cli.bench.measure import Effort, turn_about
 from mooactor.cli.bench.namespaces import Host, obstacle, two_hosts
 from mooactor.cli.bench.row import Goal, Row, Skipped
 from mooactor.tensors import collective
-from mooactor.tensors.collective import SharedGroup, SharedWork
+from mooactor.tensors.collective import Part, SharedGroup, SharedWork
 
 NAMES = ("ring.2", "ring.4")
 SIZES_KB = (64, 1024, 16 << 10, 64 << 10)
@@ -130,18 +130,17 @@ def _ours(host: str, rank: int, ranks: int, segment: int) -> Rank:
 
     def reduce(tensor: Any) -> None:
         where = [tensor.data_ptr()]
-        finish(
-            group.submit(
-                "allreduce",
-                dtype=collective.DTYPES["float32"],
-                op=collective.OPS["sum"],
-                inputs=where,
-                outputs=where,
-                sizes=[tensor.nbytes],
-            )
+        part = Part(
+            "allreduce",
+            dtype=collective.DTYPES["float32"],
+            op=collective.OPS["sum"],
+            inputs=where,
+            outputs=where,
+            sizes=[tensor.nbytes],
         )
+        finish(group.submit([part]))
 
-    return Rank(lambda: finish(group.submit("barrier")), reduce)
+    return Rank(lambda: finish(group.submit([Part("barrier")])), reduce)
 
 
 def _gloo(rank: int, ranks: int, where: str) -> Rank:

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
+from mooactor.process import openfiles
 
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 CGROUP_LIMITS = (
@@ -100,13 +101,13 @@ def _chosen(path: Path) -> str:
 
 
 def open_files() -> Finding:
-    """Each actor costs the driver some descriptors."""
-    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit >= 4096 or limit == resource.RLIM_INFINITY:
-        return ok("open files", f"{_limit(limit)} descriptors")
-    remedy = f"ulimit -n {'4096' if hard < 0 or hard >= 4096 else hard}"
-    detail = f"{limit} descriptors: about {limit // 8} actors"
-    return slow("open files", detail, remedy)
+    """Each actor needs descriptors in every process that has to do with it."""
+    limit = openfiles.reachable()
+    actors = openfiles.capacity(limit)
+    detail = f"{limit} for each process after moo.init(): room for {actors} actors"
+    if limit >= 4096:
+        return ok("open files", detail)
+    return slow("open files", detail, openfiles.REMEDY)
 
 
 def processes() -> Finding:

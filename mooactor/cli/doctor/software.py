@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from mooactor import __version__
+from mooactor.cli.doctor import rebuild
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
 
 EXTENSION = "mooactor.tensors._cext"
@@ -39,12 +40,12 @@ def extension() -> Finding:
     """The compiled data plane."""
     spec = importlib.util.find_spec(EXTENSION)
     if spec is None or spec.origin is None:
-        remedy = "install gcc and python3-dev, then pip install --force-reinstall ."
+        remedy = f"install gcc and python3-dev, then: {rebuild.command()}"
         return broken("C data plane", "the extension was not built", remedy)
     try:
         importlib.import_module(EXTENSION)
     except ImportError as error:
-        return broken("C data plane", str(error), "build it again for this Python")
+        return broken("C data plane", str(error), rebuild.command())
     return ok("C data plane", Path(spec.origin).name)
 
 

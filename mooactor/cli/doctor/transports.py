@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from mooactor.cli.doctor import rebuild
 from mooactor.cli.doctor.finding import Finding, broken, note, ok
 from mooactor.errors import MooError
 from mooactor.process.network import VARIABLE, choose
@@ -16,6 +17,7 @@ from mooactor.tensors.plane import DataPlane
 
 INFINIBAND = Path("/sys/class/infiniband")
 _BYTES = 4 << 20
+_INSTALL_HEADERS = "apt-get install libfabric-dev, or your system's like"
 _INSTALL = "apt-get install libfabric1 libfabric-bin rdma-core, or your system's like"
 
 
@@ -46,7 +48,8 @@ def rdma() -> Finding:
     devices = sorted(path.name for path in INFINIBAND.glob("*"))
     found, lines = fabrics.probe()
     if not found:
-        return note(name, "; ".join(lines), _remedy(devices))
+        detail = "; ".join(lines).removesuffix(rebuild.ADVICE)
+        return note(name, detail, _remedy(devices, detail != "; ".join(lines)))
     fabric = ", ".join(lines[:2])
     try:
         spent = _cross("ofi")
@@ -55,10 +58,13 @@ def rdma() -> Finding:
     return ok(name, f"{fabric}: 4 MiB crossed in {1e3 * spent:.1f} ms")
 
 
-def _remedy(devices: list[str]) -> str:
-    if not devices:
+def _remedy(devices: list[str], to_rebuild: bool = False) -> str:
+    if not devices and not to_rebuild:
         return ""  # nothing to be installed would make a device
-    return f"{', '.join(devices)} could be used: {_INSTALL}; raise ulimit -l"
+    who = f"{', '.join(devices)} could be used" if devices else "if there is RDMA"
+    if to_rebuild:
+        return f"{who}: {_INSTALL_HEADERS}, then: {rebuild.command()}"
+    return f"{who}: {_INSTALL}; raise ulimit -l"
 
 
 def chosen() -> Finding:

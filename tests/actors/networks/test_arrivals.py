@@ -119,6 +119,7 @@ def test_a_cancelled_call_ends_its_transfer(big_result):
     assert eventually(nothing_left)
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_its_transfer(source, pid):
     hasty = source.make.options(timeout=4.0)
     with under_way(pid, lambda: hasty.remote(BIG), arriving) as ref:

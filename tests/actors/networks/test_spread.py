@@ -44,6 +44,12 @@ class Member:
     def take_inside(self, box: list[Any]) -> int:
         return self.take(box[0].get())
 
+    def keep(self, data: Any) -> None:
+        self.kept = data
+
+    def read_inner(self) -> int:
+        return int(self.kept["inner"].get()[0])
+
     def total(self) -> int:
         return int(self.kept.sum(dtype=np.int64))
 
@@ -54,14 +60,20 @@ class Member:
         return os.getpid()
 
     def fetched(self) -> int:
-        return int(moo.stats()["memory"]["fetched_tcp"] - self.start["fetched_tcp"])
+        return int(
+            moo.stats()["memory"]["fetched_tcp_bytes"] - self.start["fetched_tcp_bytes"]
+        )
 
     def served(self) -> int:
-        return int(moo.stats()["memory"]["served_tcp"] - self.start["served_tcp"])
+        return int(
+            moo.stats()["memory"]["served_tcp_bytes"] - self.start["served_tcp_bytes"]
+        )
 
     def at_rest(self) -> bool:
         stats = moo.stats()
-        return not (stats["relayed"] or stats["memory"]["used"] or stats["arriving"])
+        return not (
+            stats["relayed"] or stats["memory"]["used_bytes"] or stats["arriving"]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +108,9 @@ def hosts(session: Any) -> Iterator[Hosts]:
 
 
 def at_rest(members: list[Any]) -> bool:
-    runtime_at_rest = not moo.stats()["relayed"] and not moo.stats()["memory"]["used"]
+    runtime_at_rest = (
+        not moo.stats()["relayed"] and not moo.stats()["memory"]["used_bytes"]
+    )
     return runtime_at_rest and all(member.at_rest() for member in members)
 
 
@@ -117,11 +131,11 @@ def data() -> Any:
 def test_what_was_put_crosses_once_to_each_host(hosts):
     rows = hosts(2, 3)
     members = [member for row in rows for member in row]
-    served = moo.stats()["memory"]["served_tcp"]
+    served = moo.stats()["memory"]["served_tcp_bytes"]
     ref = moo.put(data())
     assert moo.get([member.take.remote(ref) for member in members]) == [3] * 6
     assert [sum(fetched(row)) for row in rows] == [SIZE, SIZE]
-    assert moo.stats()["memory"]["served_tcp"] - served == 2 * SIZE
+    assert moo.stats()["memory"]["served_tcp_bytes"] - served == 2 * SIZE
     assert [member.total() for member in members] == [3 * SIZE] * 6
     del ref
     assert forgotten(members)
@@ -146,6 +160,20 @@ def test_refs_inside_other_values_take_the_same_way(hosts):
     assert forgotten([first, second])
 
 
+def test_everyone_holds_the_refs_inside_a_value_that_was_handed_on(hosts):
+    rows = hosts(3, 2)
+    members = [member for row in rows for member in row]
+    ref = moo.put({"data": data(), "inner": moo.put(data()[:SMALL] + 1)})
+    moo.get([member.keep.remote(ref) for member in members])
+    assert sum(sum(fetched(row)) for row in rows) < 4 * SIZE  # it was handed on
+    del ref
+    for member in members:
+        assert member.read_inner() == 4
+        member.forget()
+    assert forgotten(members)
+    assert eventually(lambda: moo.stats()["objects"] == 0)
+
+
 def test_a_call_to_a_group_crosses_once_to_each_host(hosts):
     rows = hosts(2, 2)
     members = [member for row in rows for member in row]
@@ -158,11 +186,11 @@ def test_a_call_to_a_group_crosses_once_to_each_host(hosts):
 def test_between_hosts_it_is_a_binary_tree(hosts):
     rows = hosts(5, 1)
     members = [row[0] for row in rows]
-    served = moo.stats()["memory"]["served_tcp"]
+    served = moo.stats()["memory"]["served_tcp_bytes"]
     ref = moo.put(data())
     assert moo.get([member.take.remote(ref) for member in members]) == [3] * 5
     assert fetched(members) == [SIZE] * 5
-    assert moo.stats()["memory"]["served_tcp"] - served == 2 * SIZE
+    assert moo.stats()["memory"]["served_tcp_bytes"] - served == 2 * SIZE
     assert [member.served() // SIZE for member in members] == [2, 1, 0, 0, 0]
     del ref
     assert forgotten(members)

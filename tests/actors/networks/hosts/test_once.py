@@ -82,6 +82,7 @@ def test_a_ref_that_is_passed_on_does_not_come_back(
     assert eventually(nothing_left)
 
 
+@pytest.mark.slow
 def test_a_cut_fails_all_that_wait_for_it_and_none_for_ever(
     far: list[Any], cable: Cable
 ) -> None:
@@ -106,6 +107,7 @@ def _all_get(ref: Any, far: list[Any]) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_who_was_to_hand_it_on_and_died_is_replaced(
     far: list[Any], cable: Cable
 ) -> None:

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * outbox.c: what goes out to one process.
+ *
+ * All outboxes of an inbox share its sending lock: a send is a copy and a push
+ * into libzmq's own queue, so that nobody holds it for long, and no code of
+ * Python's runs under it. That is the point: a signal handler may send to the
+ * very process that the interrupted code was sending to.
+ *
+ * Invariant, sending lock held: an outbox with records in it that has a socket
+ * is on its inbox's list of outboxes to flush.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mail/internal.h"
+#include "mail/zmq.h"
+
+#define FLUSH_RECORDS 64
+#define FLUSH_BYTES (1 << 16)
+
+struct moo_outbox {
+    moo_inbox *inbox;
+    void *socket;    /* NULL: the process is gone, and what is sent, dropped */
+    moo_outbox *next; /* on the list, or NULL; see `listed` */
+    int listed;
+    uint32_t records;
+    size_t prefix_bytes, bytes, room; /* bytes: the prefix and the records */
+    char *pending;
+};
+
+moo_err moo_outbox_open(moo_inbox *inbox, uintptr_t socket, const char *prefix,
+                        size_t prefix_bytes, moo_outbox **out)
+{
+    moo_outbox *outbox = calloc(1, sizeof *outbox);
+
+    if (!outbox)
+        return MOO_ENOMEM;
+    outbox->room = prefix_bytes + 512;
+    outbox->pending = malloc(outbox->room);
+    if (!outbox->pending) {
+        free(outbox);
+        return MOO_ENOMEM;
+    }
+    outbox->inbox = inbox;
+    atomic_fetch_add(&inbox->holds, 1);
+    outbox->socket = (void *)socket;
+    outbox->prefix_bytes = outbox->bytes = prefix_bytes;
+    memcpy(outbox->pending, prefix, prefix_bytes);
+    *out = outbox;
+    return MOO_OK;
+}
+
+/* ---- the sending lock is held ---- */
+
+/* One message of what waits and `record`, NULL for none. */
+static moo_err send_all(moo_outbox *outbox, const char *record, size_t bytes)
+{
+    mooi_zmq_msg message;
+    char *data;
+    int sent;
+
+    if (!outbox->socket)
+        return MOO_OK;
+    if (mooi_zmq.msg_init_size(&message, outbox->bytes + bytes))
+        return MOO_ENOMEM;
+    data = mooi_zmq.msg_data(&message);
+    memcpy(data, outbox->pending, outbox->bytes);
+    if (bytes)
+        memcpy(data + outbox->bytes, record, bytes);
+    do
+        sent = mooi_zmq.msg_send(&message, outbox->socket, MOOI_ZMQ_DONTWAIT);
+    while (sent < 0 && mooi_zmq.error() == EINTR);
+    if (sent >= 0)
+        return MOO_OK;
+    errno = mooi_zmq.error();
+    mooi_zmq.msg_close(&message);
+    return MOO_ESYS;
+}
+
+static moo_err flush(moo_outbox *outbox, const char *record, size_t bytes)
+{
+    moo_err err = send_all(outbox, record, bytes);
+
+    if (err != MOO_ENOMEM) { /* a socket that refuses will refuse again */
+        outbox->records = 0;
+        outbox->bytes = outbox->prefix_bytes;
+    }
+    return err;
+}
+
+static void unlist(moo_outbox *outbox)
+{
+    moo_outbox **at = &outbox->inbox->unsent;
+
+    if (!outbox->listed)
+        return;
+    while (*at != outbox)
+        at = &(*at)->next;
+    *at = outbox->next;
+    outbox->listed = 0;
+}
+
+static moo_err append(moo_outbox *outbox, const char *record, size_t bytes)
+{
+    if (outbox->bytes + bytes > outbox->room) {
+        size_t room = 2 * (outbox->bytes + bytes);
+        char *larger = realloc(outbox->pending, room);
+        if (!larger)
+            return MOO_ENOMEM;
+        outbox->pending = larger;
+        outbox->room = room;
+    }
+    memcpy(outbox->pending + outbox->bytes, record, bytes);
+    outbox->bytes += bytes;
+    outbox->records++;
+    if (!outbox->listed) {
+        outbox->next = outbox->inbox->unsent;
+        outbox->inbox->unsent = outbox;
+        outbox->listed = 1;
+    }
+    return MOO_OK;
+}
+
+/* ---- it is not ---- */
+
+moo_err moo_outbox_send(moo_outbox *outbox, const char *record, size_t bytes)
+{
+    moo_err err;
+
+    if (!mooi_inbox_is_ours(outbox->inbox))
+        return MOO_ECLOSED;
+    pthread_mutex_lock(&outbox->inbox->sending);
+    unlist(outbox);
+    err = flush(outbox, record, bytes);
+    pthread_mutex_unlock(&outbox->inbox->sending);
+    return err;
+}
+
+moo_err moo_outbox_queue(moo_outbox *outbox, const char *record, size_t bytes,
+                         int *waits)
+{
+    moo_err err;
+
+    *waits = 0;
+    if (!mooi_inbox_is_ours(outbox->inbox))
+        return MOO_ECLOSED;
+    pthread_mutex_lock(&outbox->inbox->sending);
+    if (outbox->records + 1 < FLUSH_RECORDS &&
+        outbox->bytes + bytes < FLUSH_BYTES) {
+        err = append(outbox, record, bytes);
+        *waits = err == MOO_OK;
+    } else {
+        unlist(outbox);
+        err = flush(outbox, record, bytes);
+    }
+    pthread_mutex_unlock(&outbox->inbox->sending);
+    return err;
+}
+
+void moo_inbox_flush(moo_inbox *inbox)
+{
+    moo_outbox *outbox;
+
+    if (!mooi_inbox_is_ours(inbox))
+        return;
+    pthread_mutex_lock(&inbox->sending);
+    while ((outbox = inbox->unsent)) {
+        unlist(outbox);
+        flush(outbox, NULL, 0);
+    }
+    pthread_mutex_unlock(&inbox->sending);
+}
+
+void moo_outbox_close(moo_outbox *outbox)
+{
+    if (!mooi_inbox_is_ours(outbox->inbox))
+        return;
+    pthread_mutex_lock(&outbox->inbox->sending);
+    unlist(outbox);
+    outbox->socket = NULL;
+    pthread_mutex_unlock(&outbox->inbox->sending);
+}
+
+void moo_outbox_free(moo_outbox *outbox)
+{
+    if (!mooi_inbox_is_ours(outbox->inbox))
+        return;
+    moo_outbox_close(outbox);
+    moo_inbox_free(outbox->inbox);
+    free(outbox->pending);
+    free(outbox);
+}

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: MIT
+"""`Map`: results of one method over many items, spread over a group.
+
+Invariants, at every moment between two steps of the consumer:
+
+* at most ``members * in_flight`` items have been taken whose results the consumer has
+  not, and at most `in_flight` of them are under way at one member;
+* an item is in exactly one state: waiting to be sent, under way, or settled;
+* an item is sent again only if it certainly did not run, or if `retries` allows it.
+
+Only the consumer's own thread sends, so a consumer that stops stops everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from mooactor import errors
+from mooactor.actors.api import wait
+from mooactor.actors.handle import RemoteMethod
+from mooactor.actors.monitor import Monitor
+from mooactor.actors.ref import Ref
+from mooactor.control import envelope
+from mooactor.process import checks
+from mooactor.process.calls import context
+from mooactor.process.current import current_runtime
+from mooactor.process.deadlock import Wait
+from mooactor.process.loops import refuse_to_block
+from mooactor.process.supervision import Restarted
+
+R_co = TypeVar("R_co", covariant=True)
+
+_END = object()
+_GONE = (errors.ActorDied, errors.ActorUnavailable)  # another member may do better
+
+
+class _Member:
+    """One actor of the group."""
+
+    def __init__(self, method: RemoteMethod) -> None:
+        self.method = method
+        self._restart: Monitor | None = None  # while it may be down
+
+    @property
+    def alive(self) -> bool:
+        return self.method._handle._where()[1].cause is None
+
+    def usable(self) -> bool:
+        """Whether it runs, as far as this process knows."""
+        if not self.alive:
+            return False
+        while self._restart is not None and self._restart._events:
+            if isinstance(self._restart._next(), Restarted):
+                self.close()
+        return self._restart is None
+
+    def died(self) -> None:
+        """It gets no more until it is up again."""
+        if self._restart is None and self.alive:
+            self._restart = Monitor(self.method._handle)
+
+    def close(self) -> None:
+        if self._restart is not None:
+            self._restart.close()
+            self._restart = None
+
+
+class _Item:
+    """One item, and how far it is."""
+
+    __slots__ = ("value", "ref", "member", "retries", "tried", "settled")
+
+    def __init__(self, value: Any, retries: int) -> None:
+        self.value = value
+        self.ref: Ref[Any] | None = None
+        self.member: _Member | None = None
+        self.retries = retries
+        self.tried: list[_Member] = []
+        self.settled = False
+
+    @property
+    def under_way(self) -> bool:
+        return self.ref is not None and not self.settled
+
+
+class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
+    """Iterate over it, plainly or with ``async for``, once; see `Group.map`.
+
+    The first items are sent at once. One thread at a time may iterate. Closing it,
+    dropping it and the first error all cancel what is under way.
+    """
+
+    def __init__(
+        self,
+        methods: Sequence[RemoteMethod],
+        items: Iterable[Any],
+        *,
+        ordered: bool,
+        in_flight: int,
+        retries: int,
+    ) -> None:
+        self._taken: list[_Item] = []  # in their order; a handful
+        self._runtime = current_runtime()
+        self._label = f"a result of {methods[0]}"
+        self._members = [_Member(method) for method in methods]
+        self._items = iter(items)
+        self._ordered = ordered
+        self._in_flight = in_flight
+        self._retries = retries
+        self._failure: Exception | None = None  # of the items' own iterator
+        self._fill()
+
+    # -- sending -----------------------------------------------------------
+
+    def _fill(self) -> None:
+        while len(self._taken) < len(self._members) * self._in_flight:
+            try:
+                value = next(self._items, _END)
+            except Exception as error:  # comes after the results before it
+                self._failure, value = error, _END
+            if value is _END:
+                self._items = iter(())
+                break
+            self._taken.append(_Item(value, self._retries))
+        self._send()
+
+    def _send(self) -> None:
+        if all(item.ref is not None for item in self._taken):
+            return
+        loads = self._loads()
+        for item in self._taken:
+            if item.ref is None:
+                member = self._free_member(item, loads)
+                if member is None:
+                    break
+                self._start(item, member)
+                loads[member] += 1
+        self._runtime.flush()
+
+    def _loads(self) -> Counter[_Member]:
+        """How many items each member has; counted anew, so that it is never wrong."""
+        return Counter(
+            item.member for item in self._taken if item.member and item.under_way
+        )
+
+    def _free_member(self, item: _Item, loads: Counter[_Member]) -> _Member | None:
+        members = [member for member in self._members if member.usable()]
+        members = members or [member for member in self._members if member.alive]
+        if not members:  # all are dead: let one say why
+            return item.member or self._members[0]
+        free = [member for member in members if loads[member] < self._in_flight]
+        return min(free, key=lambda m: (m in item.tried, loads[m]), default=None)
+
+    def _start(self, item: _Item, member: _Member) -> None:
+        item.member = member
+        item.tried.append(member)
+        try:
+            item.ref = member.method.remote(item.value)
+        except Exception as error:  # is raised at the item's place
+            item.ref = Ref(self._runtime, member.method)
+            item.ref.set_error(error)
+
+    # -- what has come -----------------------------------------------------
+
+    def _settle(self) -> None:
+        """Look at what has ended, and send again what may be."""
+        for item in self._taken:
+            if item.under_way and item.ref is not None and item.ref.state:
+                error = item.ref.failure()
+                item.settled = True
+                if item.member is not None and isinstance(error, _GONE):
+                    self._lost(item, item.member, error)
+                else:
+                    item.value = None  # will not be sent again
+        self._send()
+
+    def _lost(self, item: _Item, member: _Member, error: errors.MooError) -> None:
+        if isinstance(error, errors.ActorDied):
+            member.died()
+        others = [m for m in self._members if m.alive and m not in item.tried]
+        if error.delivered is False and others:
+            item.ref, item.settled = None, False  # it did not run
+        elif item.retries > 0 and any(m.alive for m in self._members):
+            item.retries -= 1
+            item.ref, item.settled = None, False
+
+    def _ready(self) -> _Item | None:
+        """The item whose result is next, once that is there."""
+        self._settle()
+        some = self._taken[:1] if self._ordered else self._taken
+        return next((item for item in some if item.settled), None)
+
+    def _result(self, item: _Item) -> R_co:
+        assert item.ref is not None
+        self._taken.remove(item)
+        error = item.ref.failure()
+        if error is not None:
+            self.close()
+            raise error
+        self._fill()
+        value: R_co = item.ref.unwrap()
+        return value
+
+    def _ended(self) -> bool:
+        """Whether all results were taken.
+
+        Raises:
+          Exception: what the items' iterator raised, once.
+        """
+        if self._taken:
+            return False
+        error, self._failure = self._failure, None
+        self.close()
+        if error is not None:
+            raise error
+        return True
+
+    def _refs(self) -> list[Ref[Any]]:
+        return [item.ref for item in self._taken if item.ref and item.under_way]
+
+    # -- iterating ---------------------------------------------------------
+
+    def __iter__(self) -> Map[R_co]:
+        return self
+
+    def __next__(self) -> R_co:
+        """The next result.
+
+        Raises:
+          StopIteration: there are no more.
+          BaseException: the call of this item failed, and `close` was called.
+          RuntimeError: on a running event loop; use ``async for`` there.
+        """
+        if self._ended():
+            raise StopIteration
+        while (item := self._ready()) is None:
+            refuse_to_block(self._label, "`async for`")
+            wait(self._refs())
+        return self._result(item)
+
+    def __aiter__(self) -> Map[R_co]:
+        return self
+
+    async def __anext__(self) -> R_co:
+        if self._ended():
+            raise StopAsyncIteration
+        while (item := self._ready()) is None:
+            await self._arrival(self._refs())
+        return self._result(item)
+
+    async def _arrival(self, refs: list[Ref[Any]]) -> None:
+        """Sleep, on the running loop, until one of them is done."""
+        event, arrived = self._runtime.pump.arrival()
+        for ref in refs:
+            ref.listen(arrived)
+        asyncio.get_running_loop().call_soon(self._runtime.flush)
+        call, waiting = context.get(), Wait(refs, 1)
+        if call is not None:
+            call.awaits.append(waiting)
+        try:
+            await event.wait()
+        finally:
+            if call is not None:
+                call.awaits.remove(waiting)
+            for ref in refs:
+                ref.unlisten(arrived)
+
+    # -- the end -----------------------------------------------------------
+
+    def close(self) -> None:
+        """Take no more items, and cancel what is under way."""
+        refs, self._taken = self._refs(), []
+        self._items, self._failure = iter(()), None
+        for ref in refs:
+            ref.cancel()
+        for member in self._members:
+            member.close()
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        self.close()
+
+    def __enter__(self) -> Map[R_co]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        for ref in self._refs():
+            link = ref.link
+            if link is not None and not ref.state and not self._runtime.closed:
+                number = ref.call_id
+                self._runtime.post_later(link.process_id, envelope.CANCEL, number)
+
+    def __repr__(self) -> str:
+        return f"<Map of {self._members[0].method} over {len(self._members)} members>"
+
+
+def check_options(ordered: Any, in_flight: Any, retries: Any, items: Any) -> None:
+    """Refuse what `Group.map` cannot take.
+
+    Raises:
+      TypeError, ValueError: an argument makes no sense.
+    """
+    if not isinstance(items, Iterable):
+        raise TypeError(f"{checks.shown('items', items)} must be an iterable")
+    checks.flag("ordered", ordered)
+    checks.count("in_flight", in_flight, "a number of items per member", least=1)
+    checks.count("retries", retries, "a number of further attempts")

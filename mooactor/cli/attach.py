@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor attach``: this terminal becomes that of a stopped actor's debugger."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+
+from mooactor.process.breakpoints import stopped
+
+
+def run(where: str | None) -> int:
+    """Attach to a process by its id, or to the only one that is stopped."""
+    path = _find(where)
+    if path is None:
+        return 1
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(path)
+        except OSError as error:
+            print(f"mooactor: cannot attach at {path}: {error}", file=sys.stderr)
+            return 1
+        _converse(connection)
+    return 0
+
+
+def _find(where: str | None) -> str | None:
+    if where is not None and "/" in where:
+        return where
+    found = stopped()
+    if where is None and len(found) == 1:
+        return next(iter(found.values()))
+    if where is not None and where.isdecimal() and int(where) in found:
+        return found[int(where)]
+    what = "no process is stopped" if where is None else f"{where} is not stopped"
+    if found:
+        what = "name one" if where is None else what
+        rest = f"stopped at a breakpoint: {', '.join(map(str, sorted(found)))}"
+    else:
+        rest = "breakpoint() stops actors with moo.init(debug=True) or MOOACTOR_DEBUG=1"
+    print(f"mooactor: {what}; {rest}", file=sys.stderr)
+    return None
+
+
+def _converse(connection: socket.socket) -> None:
+    """Pass lines on, both ways, until the debugger hangs up."""
+    keyboard = sys.stdin.fileno()
+    sources: list[int] = [connection.fileno(), keyboard]
+    while True:
+        ready, _, _ = select.select(sources, [], [])
+        if connection.fileno() in ready:
+            data = _received(connection)
+            if not data:
+                return
+            sys.stdout.write(data.decode(errors="replace"))
+            sys.stdout.flush()
+        if keyboard in ready:
+            line = os.read(keyboard, 4096)
+            if line:
+                connection.sendall(line)
+            else:  # what it still says is shown
+                connection.shutdown(socket.SHUT_WR)
+                sources.remove(keyboard)
+
+
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65536)
+    except ConnectionResetError:
+        return b""

@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: MIT
+"""Exceptions to bytes and back, whatever their classes do.
+
+An exception crosses as a list of *nodes*: one for itself, and one for each exception
+that it is chained to or has as a member of a group. The receiver rebuilds each node
+without calling its constructor, because a constructor may take other arguments than
+``args`` and may have side effects: the nearest builtin base makes the object, then its
+attributes are set. A class that defines its own pickling is pickled by that, if the
+result can be unpickled again.
+
+Invariants:
+
+* `encode` and `decode` never fail, whatever ``__str__``, ``__reduce__``,
+  ``__setattr__`` or the arguments do. The one exception that passes is Ctrl-C.
+* The exception arrives as its own type wherever the receiver can have that type.
+  Otherwise a `RemoteError` stands in for it and says why.
+* An argument or attribute that cannot be pickled is left out, and a note says so.
+* Every traceback is printed once: a node has the text of its own traceback only.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+import traceback
+from collections.abc import Callable, Iterator
+from types import MemberDescriptorType
+from typing import Any, NamedTuple
+
+from mooactor.errors import RemoteError, pass_ctrl_c, text_of
+
+#: Bytes that the parts of one exception may have.
+MAX_BYTES = 1 << 30
+_MAX_NODES = 1000
+_MAX_TEXT = 1 << 16
+_LONG_TEXTS = 8  # nodes with texts as long as that
+_HUGE = 1 << 24
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or as if
+_OWN_PICKLING = (
+    "__reduce__",
+    "__reduce_ex__",
+    "__getstate__",
+    "__setstate__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+)
+Dumps = Callable[[Any], bytes]
+
+
+class Node(NamedTuple):
+    """One exception, as plain values. Other nodes are named by their index."""
+
+    name: str
+    text: str
+    trace: str
+    whole: bytes  # pickled by its own class
+    cls: bytes  # pickled apart: the class,
+    args: bytes  # the arguments for its builtin base,
+    state: bytes  # and the attributes
+    lost: list[str]  # what could not be pickled, and why
+    notes: list[str]
+    cause: int | None
+    context: int | None
+    suppress: bool
+    members: list[int]
+
+
+# -- to bytes ------------------------------------------------------------------
+
+
+def encode(
+    error: BaseException, where: str, dumps: Dumps, max_bytes: int = MAX_BYTES
+) -> bytes:
+    """An exception with all that it is chained to; `dumps` pickles its parts.
+
+    Never fails. Parts of more than `max_bytes` are left out.
+    """
+    chain = _chain_of(error)
+    index = {id(one): i for i, one in enumerate(chain)}
+    nodes = []
+    for one in chain:
+        node = _node(one, index, _Parts(dumps, max_bytes))
+        max_bytes -= len(node.whole) + len(node.args) + len(node.state)
+        nodes.append(tuple(node))
+    return pickle.dumps((nodes, where), 5)
+
+
+def _chain_of(error: BaseException) -> list[BaseException]:
+    """The exception, what it is chained to, and their members; nearest first."""
+    found = [error]
+    seen = {id(error)}
+    for one in found:
+        for other in (*_members(one), _cause(one), _context(one)):
+            if other is not None and id(other) not in seen and len(found) < _MAX_NODES:
+                seen.add(id(other))
+                found.append(other)
+    return found
+
+
+def _node(error: BaseException, index: dict[int, int], parts: _Parts) -> Node:
+    cls = type(error)
+    members = [index[id(m)] for m in _members(error) if id(m) in index]
+    whole = cls_data = args = state = b""
+    if pickles_itself(cls) and not members:
+        whole = parts.try_whole(error)
+    if not whole:
+        parts.lost.clear()
+        cls_data = parts.pickled(cls, "its class")
+        args, state = parts.args_and_state(error) if cls_data else (b"", b"")
+    number = index[id(error)]
+    most = _MAX_TEXT if number < _LONG_TEXTS else _MAX_TEXT // 64
+    return Node(
+        name=name_of(cls),
+        text=_short(_text(error), most),
+        trace=_short(_trace(error, always=not number), most),
+        whole=whole,
+        cls=cls_data,
+        args=args,
+        state=state,
+        lost=list(parts.lost),
+        notes=[_short(note, most) for note in _notes(error)],
+        cause=_index_of(_cause(error), index),
+        context=_index_of(_context(error), index),
+        suppress=bool(_SUPPRESS.__get__(error)),
+        members=members,
+    )
+
+
+class _Parts:
+    """Pickles the parts of one exception, and notes what could not be pickled."""
+
+    def __init__(self, dumps: Dumps, max_bytes: int) -> None:
+        self._dumps = dumps
+        self._left = max_bytes
+        self.lost: list[str] = []
+
+    def pickled(self, value: Any, what: str) -> bytes:
+        """The pickle of `value`, tried also in unpickling; empty if that fails."""
+        try:
+            data = self._dumps(value)
+            if len(data) > self._left:
+                raise ValueError(f"it has {len(data)} bytes")
+            pickle.loads(data)
+        except BaseException as error:
+            pass_ctrl_c(error)
+            self.lost.append(f"{what} ({_short(text_of(error), 200)})")
+            return b""
+        return data
+
+    def try_whole(self, error: BaseException) -> bytes:
+        """Pickled as its class wants it; empty if that gives no exception."""
+        data = self.pickled(error, "the exception")
+        if data and not is_exception(pickle.loads(data)):
+            return b""
+        return data
+
+    def args_and_state(self, error: BaseException) -> tuple[bytes, bytes]:
+        """What `_rebuilt` needs beside the class."""
+        args, state = taken_apart(error)
+        state.pop("__notes__", None)
+        if _members(error):
+            args = args[:1]  # the members are nodes
+        return self._pickled_args(args), self._pickled_state(state)
+
+    def _pickled_args(self, args: tuple[Any, ...]) -> bytes:
+        data = self.pickled(args, "")
+        if data:
+            return data
+        self.lost.pop()
+        kept = [
+            arg if self.pickled(arg, f"argument {i}") else _repr_of(arg)
+            for i, arg in enumerate(args)
+        ]
+        return self.pickled(tuple(kept), "the arguments")
+
+    def _pickled_state(self, state: dict[str, Any]) -> bytes:
+        data = self.pickled(state, "")
+        if data:
+            return data
+        self.lost.pop()
+        kept = {k: v for k, v in state.items() if self.pickled(v, f"attribute {k!r}")}
+        return self.pickled(kept, "the attributes")
+
+
+def taken_apart(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments for the builtin base of an exception, and its attributes."""
+    args, state = _builtin_parts(error)
+    state.update(_slots_of(error))
+    if not isinstance(args, tuple):
+        args = ()
+    return args, {key: value for key, value in state.items() if type(key) is str}
+
+
+def _builtin_parts(error: BaseException) -> tuple[Any, dict[str, Any]]:
+    base: Any = _builtin_base(type(error))
+    _, args, *state = base.__reduce__(error)
+    return args, dict(state[0] or {}) if state else {}
+
+
+def _slots_of(error: BaseException) -> dict[str, Any]:
+    """The values of what its classes name in ``__slots__``."""
+    found = {}
+    for cls in type(error).__mro__:
+        for name, member in vars(cls).items():
+            if type(member) is MemberDescriptorType and cls.__flags__ & _HEAP_TYPE:
+                try:
+                    found[name] = member.__get__(error)
+                except AttributeError:
+                    pass  # it was not set
+    return found
+
+
+# -- and back ------------------------------------------------------------------
+
+
+def decode(payload: bytes | memoryview) -> BaseException:
+    """The exception of `encode`, with the remote tracebacks as notes. Never fails."""
+    try:
+        rows, where = pickle.loads(payload)
+        nodes = [Node(*row) for row in rows]
+        made = _all_made(nodes)
+        for i, node in enumerate(nodes):
+            _chain(made[i], node, made)
+            _annotate(made[i], node, where)
+        return made[0]
+    except BaseException as error:
+        pass_ctrl_c(error)
+        return RemoteError(f"an exception could not be read: {text_of(error)}")
+
+
+def _all_made(nodes: list[Node]) -> dict[int, BaseException]:
+    """By index; the members of a group before the group."""
+    made: dict[int, BaseException] = {}
+    while len(made) < len(nodes):
+        for i in reversed(range(len(nodes))):
+            if i not in made and all(member in made for member in nodes[i].members):
+                made[i] = _made(nodes[i], made)
+    return made
+
+
+def _made(node: Node, made: dict[int, BaseException]) -> BaseException:
+    """The exception of one node; what can be had of it, at least a stand-in."""
+    if node.whole:
+        error = _loaded(node.whole, "the exception", node.lost)
+        if is_exception(error):
+            return error  # type: ignore[no-any-return]
+    cls = _loaded(node.cls, "its class", node.lost)
+    if isinstance(cls, type) and issubclass(cls, BaseException):
+        args = _loaded(node.args, "the arguments", node.lost)
+        args = (node.text,) if args is None else args
+        state = _loaded(node.state, "the attributes", node.lost)
+        if node.members:
+            args = (*args, [made[i] for i in node.members])
+        try:
+            return set_attributes(made_of(cls, args), state or {})
+        except BaseException as error:
+            pass_ctrl_c(error)
+            node.lost.append(f"the object ({text_of(error)})")
+    why = "; ".join(node.lost) or "it has no class here"
+    message = f"{node.name}: {node.text} (not as its own type: lost {why})"
+    return RemoteError(message, type_name=node.name, reason=why)
+
+
+def _loaded(data: bytes, what: str, lost: list[str]) -> Any:
+    if not data:
+        return None
+    try:
+        return pickle.loads(data)
+    except BaseException as error:
+        pass_ctrl_c(error)
+        lost.append(f"{what} ({text_of(error)})")
+        return None
+
+
+def made_of(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An exception of `cls`, made by its builtin base: no code of the class's runs."""
+    base: Any = _builtin_base(cls)
+    error: BaseException = base.__new__(cls, *args)
+    base.__init__(error, *args)
+    return error
+
+
+def set_attributes(error: BaseException, state: dict[str, Any]) -> BaseException:
+    """Give an exception its attributes, whatever its class thinks of that."""
+    for name, value in state.items():
+        try:
+            object.__setattr__(error, name, value)
+        except (AttributeError, TypeError):
+            _dict_of(error)[name] = value  # behind a property
+    return error
+
+
+def reduce(error: BaseException) -> tuple[Any, ...]:
+    """For a pickler that meets an exception inside a value."""
+    args, state = taken_apart(error)
+    return made_of, (type(error), args), state, None, None, set_attributes
+
+
+def _chain(error: BaseException, node: Node, made: dict[int, BaseException]) -> None:
+    if node.cause in made and made[node.cause] is not error:
+        _CAUSE.__set__(error, made[node.cause])
+    if node.context in made and made[node.context] is not error:
+        _CONTEXT.__set__(error, made[node.context])
+    _SUPPRESS.__set__(error, node.suppress)
+
+
+def _annotate(error: BaseException, node: Node, where: str) -> None:
+    """Set its notes, also where its class refuses them."""
+    notes = [*node.notes]
+    if node.lost and type(error) is not RemoteError:
+        notes.append(f"Lost on the way ({where}): {'; '.join(node.lost)}")
+    if node.trace:
+        notes.append(f"Remote traceback ({where}):\n{node.trace}")
+    if notes:
+        _dict_of(error)["__notes__"] = notes
+
+
+# -- a careful look at an exception ----------------------------------------------
+
+_CAUSE: Any = BaseException.__dict__["__cause__"]
+_CONTEXT: Any = BaseException.__dict__["__context__"]
+_SUPPRESS: Any = BaseException.__dict__["__suppress_context__"]
+_TRACEBACK: Any = BaseException.__dict__["__traceback__"]
+_DICT: Any = BaseException.__dict__["__dict__"]
+_GROUP_MEMBERS: Any = BaseExceptionGroup.__dict__["exceptions"]
+_NAME: Any = type.__dict__["__qualname__"]
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    cause: BaseException | None = _CAUSE.__get__(error)
+    return cause
+
+
+def _context(error: BaseException) -> BaseException | None:
+    context: BaseException | None = _CONTEXT.__get__(error)
+    return context
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    if not issubclass(type(error), BaseExceptionGroup):
+        return ()
+    members: tuple[BaseException, ...] = _GROUP_MEMBERS.__get__(error)
+    return members
+
+
+def _index_of(error: BaseException | None, index: dict[int, int]) -> int | None:
+    return None if error is None else index.get(id(error))
+
+
+def _dict_of(error: BaseException) -> dict[str, Any]:
+    attributes: dict[str, Any] = _DICT.__get__(error)
+    return attributes
+
+
+def is_exception(value: object) -> bool:
+    """As `isinstance` says it, whatever its ``__class__`` pretends."""
+    return issubclass(type(value), BaseException)
+
+
+def pickles_itself(cls: type) -> bool:
+    """Whether a class, or one above it, says how it is to be pickled."""
+    return cls in copyreg.dispatch_table or any(
+        name in vars(base)
+        for base in cls.__mro__
+        if base.__flags__ & _HEAP_TYPE
+        for name in _OWN_PICKLING
+    )
+
+
+def _builtin_base(cls: type) -> type:
+    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+
+
+def name_of(cls: type) -> str:
+    """The full name of a class, whatever its metaclass does."""
+    module = cls.__dict__.get("__module__", "builtins")
+    return f"{module if type(module) is str else '?'}.{short_name_of(cls)}"
+
+
+def short_name_of(cls: type) -> str:
+    """The name of a class without its module, whatever its metaclass does."""
+    name: str = _NAME.__get__(cls)
+    return name
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """As ``error.add_note`` does it, also where the class refuses notes."""
+    notes = _dict_of(error).setdefault("__notes__", [])
+    if type(notes) is list:
+        notes.append(note)
+
+
+def _text(error: BaseException) -> str:
+    """Its text, unless that would show an argument of many megabytes."""
+    if type(error).__str__ is BaseException.__str__:
+        args = BaseException.__dict__["args"].__get__(error)
+        if any(map(_is_huge, args)):
+            return f"({', '.join(map(_repr_of, args))})"
+    return text_of(error)
+
+
+def _is_huge(value: Any) -> bool:
+    return isinstance(value, str | bytes | bytearray) and len(value) > _HUGE
+
+
+def _repr_of(value: Any) -> str:
+    if _is_huge(value):
+        return f"<{len(value)} items of {short_name_of(type(value))}>"
+    try:
+        return _short(str.__str__(repr(value)), 200)
+    except BaseException as error:
+        pass_ctrl_c(error)
+        return f"<a {short_name_of(type(value))}>"
+
+
+def _notes(error: BaseException) -> Iterator[str]:
+    notes: Any = _dict_of(error).get("__notes__")
+    for note in notes if type(notes) in (list, tuple) else ():
+        yield str.__str__(note) if isinstance(note, str) else _repr_of(note)
+
+
+def _trace(error: BaseException, always: bool) -> str:
+    """Its own traceback, without the exceptions that it is chained to; empty if it was
+    not raised here, unless `always`."""
+    last = f"{name_of(type(error)).removeprefix('builtins.')}: {_text(error)}"
+    try:
+        frames = traceback.format_tb(_TRACEBACK.__get__(error))
+    except BaseException as problem:
+        pass_ctrl_c(problem)
+        frames = ["  (its frames cannot be shown)\n"]
+    if not frames:
+        return last if always else ""
+    return "".join(["Traceback (most recent call last):\n", *frames, last])
+
+
+def _short(text: str, most: int = _MAX_TEXT) -> str:
+    if len(text) <= most:
+        return text
+    return (
+        f"{text[: most // 2]}\n… {len(text) - most} characters …\n{text[-most // 2 :]}"
+    )

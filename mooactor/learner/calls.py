@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+"""A member's call as C takes it: a part for each type of elements, one layout for all.
+
+The layout is a hash of the whole call. Every part carries it, so members that pass
+different tensors find out at the first part, before anything is reduced.
+"""
+
+from __future__ import annotations
+
+from mooactor.learner.buffers import Buffer, layout_of
+from mooactor.tensors import collective
+from mooactor.tensors.collective import Part
+
+# Where a tensor's bytes come from, and where the results go.
+Pair = tuple[Buffer, Buffer]
+
+
+def parts_of(
+    kind: str, pairs: list[Pair], *, op: str = "sum", root: int = 0
+) -> list[Part]:
+    """At least one part. What only moves bytes has just one, whatever the types."""
+    layout = layout_of(source for source, _ in pairs)
+    groups = _by_dtype(pairs) if kind == "allreduce" else [pairs]
+    return [_part(kind, group, op, root, layout) for group in groups]
+
+
+def _part(kind: str, pairs: list[Pair], op: str, root: int, layout: int) -> Part:
+    return Part(
+        kind,
+        dtype=collective.DTYPES.get(pairs[0][0].dtype, 0) if pairs else 0,
+        op=collective.OPS[op],
+        root=root,
+        layout=layout,
+        inputs=[source.address for source, _ in pairs],
+        outputs=[target.address for _, target in pairs],
+        sizes=[source.bytes for source, _ in pairs],
+        output_bytes=pairs[0][1].bytes if pairs else 0,
+    )
+
+
+def _by_dtype(pairs: list[Pair]) -> list[list[Pair]]:
+    """In the order in which the types first appear."""
+    parts: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        parts.setdefault(pair[0].dtype, []).append(pair)
+    return list(parts.values()) or [[]]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""The results that queued operations of a group have yet to bring.
+
+Invariant: operations take effect in the order queued, also where tensors are staged
+(see `buffers`). A staged tensor is copied when its operation is queued, and its result
+copied back after; in between, the copy is the tensor. So
+
+- an operation on the very same tensor uses the same copy, which has the result of the
+  one before when its turn comes;
+- one on other memory that overlaps it has no such copy, and is refused;
+- results are copied back in the order queued, by whoever waits for them or for a later
+  operation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mooactor.learner.buffers import Buffer
+from mooactor.learner.places import Place
+from mooactor.tensors.collective import SharedWork
+
+
+class Entry:
+    """One operation and what it writes to."""
+
+    __slots__ = ("work", "targets", "label", "error")
+
+    def __init__(self, work: SharedWork, targets: Sequence[Buffer], label: str) -> None:
+        self.work, self.targets, self.label = work, targets, label
+        self.error: Exception | None = None  # of copying back
+
+
+class Queued:
+    """What is queued. `lock` is held while an operation is prepared and queued."""
+
+    __slots__ = ("lock", "_entries")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._entries: deque[Entry] = deque()
+
+    def staged(self, place: Place) -> Any:
+        """The copy that stands for exactly this tensor now, or None."""
+        for entry in reversed(self._entries):
+            for target in entry.targets:
+                if target.staged == place:
+                    return target.holder
+        return None
+
+    def refuse_overlaps(self, buffers: Iterable[Buffer]) -> None:
+        """See that no operation works on memory whose value is elsewhere.
+
+        Raises:
+          ValueError: a tensor overlaps, without being the same, the result of a queued
+            operation, and one of the two is staged.
+        """
+        if not self._entries:
+            return
+        for buffer in buffers:
+            for entry in self._entries:
+                if any(_hides(target, buffer) for target in entry.targets):
+                    raise ValueError(
+                        "a tensor shares memory with a result of an operation that is "
+                        f"still queued, {entry.label}, and one of the two is a view "
+                        "that has to be copied: wait for that operation first"
+                    )
+
+    def add(self, work: SharedWork, targets: Sequence[Buffer], label: str) -> Entry:
+        entry = Entry(work, targets, label)
+        self._entries.append(entry)
+        return entry
+
+    def bring(self, entry: Entry) -> None:
+        """See that the results of an operation that is over are in their place.
+
+        Raises:
+          Exception: one that copying them back has raised.
+        """
+        self.settle()
+        if entry.error is not None:
+            raise entry.error
+
+    def settle(self) -> None:
+        """Copy back the results of all operations that are over. Never blocks."""
+        with self.lock:
+            while self._entries and self._entries[0].work.done():
+                _bring_back(self._entries[0])
+                self._entries.popleft()  # after: an interrupted copy is made again
+
+
+def _hides(target: Buffer, buffer: Buffer) -> bool:
+    if not (target.staged or buffer.staged):
+        return False  # both are used where they lie, one after the other
+    return target.staged != buffer.staged and target.place.shares(buffer.place)
+
+
+def _bring_back(entry: Entry) -> None:
+    outcome = entry.work.wait(0.0)
+    if outcome is None or outcome.status:
+        return
+    try:
+        for target in entry.targets:
+            if target.finish is not None:
+                target.finish()
+    except Exception as error:
+        entry.error = error

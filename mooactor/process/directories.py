@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""The directory of a session: how it is made, whose it is, and who may remove it.
+
+Sockets lie in it. The agent removes it at the session's end; if driver and agent were
+both killed, whoever starts the next session does.
+
+The protocol, for those who start sessions and clean up after others at the same time:
+
+* A directory belongs to whoever holds the lock (``flock``) on the file ``lock`` that is
+  in it *now*: a lock on a file that is no longer there is worth nothing.
+* Whoever makes a directory goes on with it once it holds that lock, and keeps it: the
+  agent inherits it. Before that, the directory may be taken for an abandoned one. A
+  maker that finds it taken makes another, which another cleaner would have to meet in
+  the same microseconds.
+* Whoever cleans up removes only what it has the lock of. Once the lock itself is
+  removed, the directory may be its maker's again, and is removed only if it is empty: a
+  maker puts nothing into it before its own lock.
+
+So nobody removes what somebody uses, and no start fails because others clean up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+
+from mooactor import errors
+
+PREFIX = "mooactor-"
+# sun_path has 108 bytes; the longest name below is <id>-<proof>.data
+_MAX_SOCKET_PATH = 107 - len("/") - 2 * 16 - len("-.data") - len("/" + PREFIX) - 8
+
+
+def make() -> tuple[str, int]:
+    """A new directory, and the descriptor that keeps it ours while it is open.
+
+    Raises:
+      MooError: there is nowhere to make it.
+      OSError: the system refused it.
+    """
+    base = _base()
+    while True:
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
+        try:
+            lock = _lock(path)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        if lock is not None:
+            return path, lock
+
+
+def remove_abandoned() -> None:
+    """Remove the directories of sessions whose driver and agent were both killed."""
+    base = _base()
+    for name in os.listdir(base):
+        path = os.path.join(base, name)
+        try:
+            if not name.startswith(PREFIX) or os.stat(path).st_uid != os.getuid():
+                continue
+            lock = _lock(path)
+        except OSError:
+            continue  # no directory, or none that we may change
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock(path: str) -> int | None:
+    """The lock of a directory; None if it is somebody else's, or gone."""
+    file = f"{path}/lock"
+    try:
+        lock = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever had it until now may have removed the file since we opened it.
+        if os.path.samestat(os.fstat(lock), os.stat(file)):
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
+
+
+def _base() -> str:
+    """A writable directory whose path leaves room for socket names."""
+    for candidate in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+        if (
+            candidate
+            and len(candidate) <= _MAX_SOCKET_PATH
+            and os.path.isdir(candidate)
+            and os.access(candidate, os.W_OK | os.X_OK)
+        ):
+            return candidate
+    raise errors.MooError(
+        "no directory for the session's sockets: set TMPDIR to a writable directory "
+        f"with a path of at most {_MAX_SOCKET_PATH} characters"
+    )

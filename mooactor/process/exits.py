@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""How a process ended, as the agent knows it and as it tells others."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from mooactor.errors import Cause, PlacementError
+
+Kind = Literal[
+    "exit", "signal", "exception", "oom", "killed", "stopped", "owner", "unknown"
+]
+# Why somebody wanted an actor to end; empty: nobody did.
+Unwanted = Literal["", "stopped", "killed", "owner"]
+
+
+@dataclass(frozen=True)
+class ExitRecord:
+    """The exception stays pickled: the agent does not look into it. `note` is for
+    what has no exception: the system's refusal, or the name of the owner."""
+
+    kind: Kind
+    exitcode: int | None = None
+    signal: int | None = None
+    exception: bytes | None = None
+    stderr: tuple[str, ...] = ()
+    note: str = ""
+    placement: bool = False  # the note is why there is no room for it
+
+    @classmethod
+    def of(
+        cls,
+        status: int,
+        *,
+        unwanted: Unwanted,
+        owner: str,
+        failure: bytes | None,
+        stderr: tuple[str, ...],
+        oom: bool,
+    ) -> ExitRecord:
+        """From a wait status and what was known of the actor before."""
+        if failure is not None:
+            return cls("exception", exception=failure, stderr=stderr)
+        if unwanted == "killed":
+            return cls("killed", stderr=stderr)
+        if unwanted == "owner":
+            return cls("owner", stderr=stderr, note=owner)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            kind: Kind = "oom" if oom and number == 9 else "signal"
+            if unwanted == "stopped":
+                kind = "stopped"
+            return cls(kind, signal=number, stderr=stderr)
+        code = os.WEXITSTATUS(status)
+        if unwanted == "stopped" and code == 0:
+            return cls("stopped", exitcode=0, stderr=stderr)
+        return cls("exit", exitcode=code, stderr=stderr)
+
+    def plain(self) -> dict[str, Any]:
+        """For a frame; `of_plain` is its inverse."""
+        return {**self.__dict__, "stderr": list(self.stderr)}
+
+    @classmethod
+    def of_plain(cls, plain: dict[str, Any]) -> ExitRecord:
+        """From what the agent sent; anything else becomes an ``"unknown"`` one."""
+        kind, lines = plain.get("kind"), plain.get("stderr")
+        return cls(
+            cast(Kind, kind if kind in get_args(Kind) else "unknown"),
+            _of(int, plain.get("exitcode")),
+            _of(int, plain.get("signal")),
+            _of(bytes, plain.get("exception")),
+            tuple(map(str, lines)) if isinstance(lines, list) else (),
+            _of(str, plain.get("note")) or "",
+            plain.get("placement") is True,
+        )
+
+
+def _of(kind: type, value: Any) -> Any:
+    return value if type(value) is kind else None
+
+
+def cause_of(plain: dict[str, Any]) -> Cause:
+    """The public form of a record. It decodes the exception, so never in the agent."""
+    from mooactor.control.codec import decode_error
+
+    record = ExitRecord.of_plain(plain)
+    exception: BaseException | None = None
+    if record.exception is not None:
+        exception = decode_error(record.exception)
+    elif record.kind == "exception":
+        exception = OSError(record.note)
+        if record.placement:
+            exception = PlacementError(record.note, delivered=False, turned_away=True)
+    return Cause(
+        record.kind,
+        record.exitcode,
+        record.signal,
+        exception,
+        record.stderr,
+        record.note if record.kind == "owner" else None,
+    )

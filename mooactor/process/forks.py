@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""What becomes of a runtime in a process that was forked from its own.
+
+All of it is the parent's: the sockets, the threads that the child does not have, the
+locks that they may have held. Invariant: nothing that such a child does, its end
+included, sends anything over its parent's sockets, waits for one of its parent's locks,
+or takes anything from its parent's session.
+
+* The parts of the runtime are replaced by one that raises. What was there stays in
+  memory, untouched, since its finalizers would act on what is the parent's.
+* The runtime is closed, so whatever is pending of it ends when somebody looks: see
+  `Outcome.end_with_session`.
+* The C parts see to themselves, also where a fork runs none of Python's hooks: the
+  inbox (``cext/mail/inbox.c``) and the data plane (``cext/core/plane.c``).
+* The agent does not know of the child, and needs not: see `agent` for how it learns of
+  the parent's end.
+
+The child may start a session of its own, which has nothing in common with this one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mooactor.process.calls import context
+from mooactor.process.current import forked_error
+from mooactor.tensors.public import disown_current
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
+
+# `pump` and `plane` refuse by themselves.
+_PARTS = (
+    "agent",
+    "audit",
+    "callbacks",
+    "caller",
+    "deadlocks",
+    "housekeeper",
+    "messenger",
+    "objects",
+    "relay",
+    "spread",
+    "values",
+)
+
+
+class Disowned:
+    """Stands for a part of the parent's runtime: whoever uses it hears why not."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise forked_error()
+
+
+def disown(runtime: Runtime) -> None:
+    """In the child, right after the fork."""
+    _of_the_parents.append(dict(runtime.__dict__))
+    runtime.closed = runtime.forked = True
+    runtime.arrivals = None
+    runtime.pump.disown()
+    runtime.agent.disown()
+    for name in _PARTS:
+        runtime.__dict__[name] = Disowned()
+    disown_current()
+    context.set(None)
+
+
+_of_the_parents: list[dict[str, Any]] = []

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""The thread that sees to what nobody waits for.
+
+It alone reads the lifeline: news of a death reach those who wait whatever others
+do, and no signal handler can cut their handling short, as those run in the main
+thread. It ends calls whose deadline has passed, and acts on what is to happen later.
+While replies or queued records are due and perhaps nobody waits for them, it looks
+every few milliseconds. It runs no code of the user's; see `callbacks`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import select
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from time import perf_counter
+from typing import Protocol
+
+_TICK_MS = 4
+_IDLE_TICKS = 25
+
+
+class Household(Protocol):
+    """What the housekeeper sees to."""
+
+    lifeline_fd: int
+
+    def read_lifeline(self) -> None: ...
+    def flush(self) -> None: ...
+    def look(self) -> bool: ...
+    def is_idle(self) -> bool: ...
+
+
+class Housekeeper:
+    """One thread per runtime."""
+
+    def __init__(self, household: Household) -> None:
+        self._household = household
+        # Sockets, not bare descriptors: one that is closed refuses, and its number may
+        # be another file's by then.
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._armed = False
+        self._closed = False
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._wakes_at = 0.0  # until when it sleeps, at most; 0: it is awake
+        self._thread = threading.Thread(
+            target=self._run, name="mooactor-housekeeper", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread: whoever is to hear of the lifeline's news is ready."""
+        self._thread.start()
+
+    def arm(self) -> None:
+        """Something is due though nobody may wait for it: look for it. Never blocks;
+        finalizers may call it."""
+        if not self._armed:
+            self._armed = True
+            self._wake()
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        """Call `action` at `when` (perf_counter), in the housekeeper's thread. It must
+        be quick."""
+        heapq.heappush(self._due, (when, next(self._numbers), action))
+        if when < self._wakes_at:
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._waker.send(b"\0")
+        except OSError:
+            pass  # full, which wakes it anyway; or closed
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._woken, select.POLLIN)
+        poller.register(self._household.lifeline_fd, select.POLLIN)
+        idle_ticks = 0
+        while not self._closed:
+            events = poller.poll(self._sleep_ms())
+            self._wakes_at = 0.0
+            if self._closed:
+                return
+            try:
+                if events:
+                    self._clear()
+                    self._household.read_lifeline()
+                self._act()
+                if self._armed:
+                    idle_ticks = self._tick(idle_ticks)
+            except Exception:
+                # The thread must live on: others' deadlines depend on it.
+                print("mooactor: the housekeeper failed:", file=sys.stderr)
+                traceback.print_exc()
+
+    def _sleep_ms(self) -> float | None:
+        # `_wakes_at` is set before the list is looked at: what is added from here on
+        # sees it, and wakes.
+        self._wakes_at = float("inf")
+        if self._armed:
+            return _TICK_MS
+        if not self._due:
+            return None
+        self._wakes_at = self._due[0][0]
+        return max(0.0, (self._wakes_at - perf_counter()) * 1000 + 0.5)
+
+    def _act(self) -> None:
+        while self._due and self._due[0][0] <= perf_counter():
+            heapq.heappop(self._due)[2]()
+
+    def _tick(self, idle_ticks: int) -> int:
+        self._household.flush()
+        if self._household.look() or not self._household.is_idle():
+            return 0
+        if idle_ticks >= _IDLE_TICKS:
+            self._armed = False
+            return 0
+        return idle_ticks + 1
+
+    def _clear(self) -> None:
+        try:
+            self._woken.recv(4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """End the thread; what was to happen later does not."""
+        self._closed = True
+        self._wake()
+        if self._thread.ident and self._thread is not threading.current_thread():
+            self._thread.join(2.0)
+        self._woken.close()
+        self._waker.close()

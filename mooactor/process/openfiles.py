@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""The limit on open files: raised at the start of a session, and never reached in it.
+
+Running out of descriptors is not an error that a call could end with: libzmq, which
+accepts connections in a thread of its own, ends the process. So they are counted before
+anything is opened. Invariants:
+
+* Every process of a session has the limit of its driver, which `raise_limit` has set.
+* There are never more actors than `capacity` of it: each process then has room for ways
+  to all the others, and for `_RESERVE` files of its own.
+* A process with more files of its own than that starts fewer actors.
+
+What one actor costs was measured (a session of 20 actors, /proc/PID/fd):
+
+* 3 descriptors in the agent: lifeline, stdout, stderr. 8 while its birth waits for the
+  zygote: their other ends, and a large constructor argument with its duplicate.
+* 3 in whoever calls it: a connection each way, and ZeroMQ's own for the socket. 6 once
+  arrays were passed both ways: two connections more, and the memory that its arrays lie
+  in. That comes in slabs of 64 MiB and more, of which each is one.
+* None in the zygote, once it is born.
+
+An actor's own process has some 25 open at its start, as the driver has; slabs of its
+own are at most 64.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import TYPE_CHECKING
+
+from mooactor.errors import PlacementError
+
+if TYPE_CHECKING:
+    from mooactor.process.runtime import Runtime
+
+PER_ACTOR = 8
+_RESERVE = 128
+_CALLED = 3  # descriptors of a way to another process
+_MOST = 1 << 20  # some containers allow a thousand times that; programs loop over it
+_MOST_ACTORS = 16_000  # as many sockets as ZeroMQ is allowed, less some
+_COUNT_EVERY = 16  # spawns; counting takes a microsecond for each that is open
+
+REMEDY = (
+    "raise the hard limit (`ulimit -Hn`): LimitNOFILE= of systemd, --ulimit nofile= of "
+    "docker, or /etc/security/limits.conf"
+)
+
+
+def raise_limit() -> None:
+    """Raise this process's soft limit to the hard one; children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = reachable()
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def reachable() -> int:
+    """How many descriptors each process may have once `raise_limit` was called, at
+    least."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+
+
+def limit() -> int:
+    """How many descriptors this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else soft
+
+
+def capacity(descriptors: int, own: int = 0) -> int:
+    """How many actors a session can have if each process may have so many descriptors,
+    and one has `own` open for other purposes."""
+    reserve = min(_RESERVE, descriptors // 2)
+    return min(_MOST_ACTORS, max(0, descriptors - max(own, reserve)) // PER_ACTOR)
+
+
+def no_room(who: str, actors: int, own: int = 0) -> str:
+    """Why no more actors are started: `who` has so many already."""
+    files = f", of which {own} are open for other purposes" if own > _RESERVE else ""
+    return (
+        f"{who} has {actors} actors and no room for more under the limit of {limit()} "
+        f"open files for each process{files} (an actor may need {PER_ACTOR}); {REMEDY}"
+    )
+
+
+class Room:
+    """How many actors more this process can know, by the descriptors that it has."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._left = 0  # spawns before the next count
+
+    def take(self, actors: int, label: str) -> None:
+        """Make sure of room for `actors` more.
+
+        Raises:
+          PlacementError: there is none; nothing was started.
+        """
+        if actors <= self._left:
+            self._left -= actors
+            return
+        own, known = self._count()
+        left = capacity(limit(), own) - known
+        if left < actors:
+            why = no_room("this process", known, own)
+            raise PlacementError(f"{label} cannot be started: {why}", delivered=False)
+        self._left = min(left, _COUNT_EVERY) - actors
+
+    def _count(self) -> tuple[int, int]:
+        """Descriptors that are not of ways to others, and actors."""
+        runtime = self._runtime
+        plane = runtime.plane.statistics()
+        ways = _CALLED * len(runtime.messenger.known())
+        ways += plane["peers"] + 2 * plane["owners"]
+        return len(os.listdir("/proc/self/fd")) - 1 - ways, runtime.known_alive()

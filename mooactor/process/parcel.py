@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""A pickled value on its way to an actor's process by way of the agent.
+
+A small one travels inside the message. A large one lies in a sealed memory file, of
+which only the descriptor travels: the agent keeps that and hands it on, but neither
+maps nor copies the bytes. The receiver maps the file privately, so arrays in the value
+are views that are writable and copied page by page on the first write; nobody else
+sees what is written.
+
+A parcel's bytes are a head (the length of the pickle, the number of its out-of-band
+buffers, the length of each), the pickle, and the buffers, each at a multiple of 64.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from mooactor import errors
+from mooactor.control import codec
+
+SMALL_BYTES = 1 << 16
+_ALIGNMENT = 64
+_COUNTS = struct.Struct("<QQ")
+_SEALS = (
+    fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+)
+
+
+class Parcel(NamedTuple):
+    """Either the bytes themselves or a descriptor of the file that has them."""
+
+    data: bytes | None
+    fd: int | None = None
+
+    @property
+    def fds(self) -> list[int]:
+        return [] if self.fd is None else [self.fd]
+
+    def close(self) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
+
+
+def pack(value: Any, what: str) -> Parcel:
+    """Encode `value`, which errors call `what`. The caller closes the parcel.
+
+    Raises:
+      OutOfMemory: there is no room for it.
+      Exception: it cannot be pickled.
+    """
+    pickled, buffers = codec.encode(value)
+    raw = [buffer.raw() for buffer in buffers]
+    pieces = list(_pieces(pickled, raw))
+    size = sum(map(len, pieces))
+    if size <= SMALL_BYTES:
+        return Parcel(b"".join(pieces))
+    try:
+        return Parcel(None, _stored(pieces))
+    except (OSError, MemoryError) as error:
+        raise errors.OutOfMemory(
+            f"there is no memory for {what} ({size >> 20} MiB): {error}"
+        ) from error
+
+
+def _pieces(pickled: bytes, buffers: list[memoryview]) -> Iterator[Any]:
+    head = _COUNTS.pack(len(pickled), len(buffers))
+    head += b"".join(struct.pack("<Q", buffer.nbytes) for buffer in buffers)
+    yield head
+    yield pickled
+    at = len(head) + len(pickled)
+    for buffer in buffers:
+        yield bytes(-at % _ALIGNMENT)
+        yield buffer.cast("B") if buffer.nbytes else b""
+        at += -at % _ALIGNMENT + buffer.nbytes
+
+
+def _stored(pieces: list[Any]) -> int:
+    fd = os.memfd_create("mooactor-parcel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:  # one write takes at most 2 GiB
+                rest = rest[os.write(fd, rest) :]
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def unpack(parcel: Parcel) -> Any:
+    """Decode the value. The parcel may be closed afterwards; the value keeps what it
+    needs.
+
+    Raises:
+      Exception: what its unpickling raised.
+    """
+    if parcel.fd is not None:
+        content = memoryview(_mapped(parcel.fd))
+    else:
+        content = memoryview(bytearray(parcel.data or b""))  # arrays are writable
+    pickled, count = _COUNTS.unpack_from(content)
+    sizes = struct.unpack_from(f"<{count}Q", content, _COUNTS.size)
+    at = _COUNTS.size + 8 * count
+    pickle_at, at = at, at + pickled
+    buffers = []
+    for size in sizes:
+        at += -at % _ALIGNMENT
+        buffers.append(content[at : at + size])
+        at += size
+    return codec.decode(content[pickle_at : pickle_at + pickled], buffers=buffers)
+
+
+def _mapped(fd: int) -> mmap.mmap:
+    options: dict[str, Any] = {} if sys.version_info < (3, 13) else {"trackfd": False}
+    size = os.fstat(fd).st_size
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    return mmap.mmap(fd, size, mmap.MAP_PRIVATE, protection, **options)
+
+
+class Shelf:
+    """The parcels that the agent keeps. One that came several times, as for the members
+    of a group, is kept once."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, int], list[int]] = {}  # inode: descriptor, users
+
+    def keep(self, data: bytes | None, fd: int | None) -> Parcel:
+        """A parcel of the agent's own; `fd` stays the caller's."""
+        if fd is None:
+            return Parcel(data)
+        inode = _inode(fd)
+        entry = self._held.get(inode)
+        if entry is None:
+            entry = self._held[inode] = [os.dup(fd), 0]
+        entry[1] += 1
+        return Parcel(None, entry[0])
+
+    def drop(self, parcel: Parcel | None) -> None:
+        """One of its users needs it no longer."""
+        if parcel is None or parcel.fd is None:
+            return
+        inode = _inode(parcel.fd)
+        entry = self._held[inode]
+        entry[1] -= 1
+        if not entry[1]:
+            del self._held[inode]
+            os.close(entry[0])
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+def _inode(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino

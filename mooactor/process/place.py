@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Where a process is: its working directory, and where it imports from.
+
+Invariant: an actor starts where its spawner is when it spawns it, and starts there
+again after each death. That costs nothing while the spawner is where the zygote is,
+from which the actor is forked: then nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NamedTuple
+
+from mooactor import errors
+
+
+class Place(NamedTuple):
+    """A working directory and a `sys.path`, without the empty entry that stands for
+    the former."""
+
+    cwd: str
+    path: list[str]
+
+    @classmethod
+    def here(cls) -> Place:
+        """Where this process is now.
+
+        Raises:
+          PlacementError: its working directory is gone.
+        """
+        try:
+            cwd = os.getcwd()
+        except OSError as error:
+            raise errors.PlacementError(
+                "the working directory of this process, in which actors would start, "
+                f"cannot be had ({error.strerror}): os.chdir to one that exists"
+            ) from None
+        return cls(cwd, [str(entry) or cwd for entry in sys.path])
+
+    def plain(self) -> dict[str, Any]:
+        """For a frame; `of_plain` is its inverse."""
+        return self._asdict()
+
+    @classmethod
+    def of_plain(cls, plain: dict[str, Any]) -> Place:
+        """The place that `plain` stands for.
+
+        Raises:
+          TypeError: it stands for none.
+        """
+        cwd, path = plain.get("cwd"), plain.get("path")
+        if type(cwd) is not str or type(path) is not list:
+            raise TypeError("a place has a directory and a path")
+        if plain.keys() - cls._fields or any(type(entry) is not str for entry in path):
+            raise TypeError("a place has something that does not belong there")
+        return cls(cwd, path)
+
+    def enter(self) -> None:
+        """Make it this process's.
+
+        Raises:
+          PlacementError: the directory cannot be entered.
+        """
+        try:
+            os.chdir(self.cwd)
+        except OSError as error:
+            raise errors.PlacementError(
+                f"the actor's working directory {self.cwd!r}, in which its spawner "
+                f"was, cannot be entered ({error.strerror}): spawn it from one that "
+                "stays"
+            ) from None
+        sys.path[:] = self.path
+        _forget_relative()
+
+
+def _forget_relative() -> None:
+    # Of what `importlib.invalidate_caches` does, the part that is due: finders of
+    # relative entries look where the working directory was, and what was no directory
+    # may be one here.
+    for entry, finder in list(sys.path_importer_cache.items()):
+        if finder is None or not os.path.isabs(entry):
+            del sys.path_importer_cache[entry]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""Random streams: every actor's process draws numbers of its own.
+
+An actor is forked with its generators in the state of the zygote's, so all that are
+loaded are seeded anew before any code of the user's runs: `random`, `numpy.random` and
+torch's, of the CPU and of GPUs. Without ``moo.init(seed=…)`` the system gives the seed.
+
+With it each seed is a digest (BLAKE2b) of what the actor is, and of nothing else:
+
+* of an actor with a name, the session's seed, the name, and how many actors have had
+  the name before in this session;
+* of any other, the seed of the process that spawns it, and how many actors without a
+  name that has spawned before;
+* of both, the number of restarts, so that a restarted actor, and what it spawns, does
+  not draw once more what its predecessor drew.
+
+Hence no two processes of a session share a stream, and what other processes do at the
+same time changes no seed. A library that is loaded later is seeded when its import
+ends: the stream does not depend on who imported it first. The driver's own generators
+are the program's, and left alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+from mooactor.control import plain
+from mooactor.process.imports import after_import
+
+_SEED_BYTES = 16
+
+
+class Streams:
+    """The seed of one process, and those of the actors that it spawns.
+
+    Args:
+      session: what `moo.init` was given; None for streams that nobody can repeat.
+      who: plain values that no other process of the session has.
+    """
+
+    def __init__(self, session: int | None, *who: Any) -> None:
+        self._session = session
+        self._own = None if session is None else _digest(session, *who)
+        self._spawned = itertools.count()
+
+    @classmethod
+    def of_driver(cls, session: int | None) -> Streams:
+        """Those of the program that called `moo.init`."""
+        return cls(session, "driver")
+
+    @classmethod
+    def of_actor(cls, life: dict[str, Any]) -> Streams:
+        """Those of a process that was told this of itself."""
+        if life["name"] is None:
+            who: tuple[Any, ...] = ("number", life.get("stream"))
+        else:
+            who = ("name", life["name"], life["namesakes"])
+        return cls(life["seed"], *who, life["incarnation"])
+
+    def next(self) -> bytes | None:
+        """What tells the next actor without a name from all others."""
+        if self._own is None:
+            return None
+        return _digest(self._own, next(self._spawned))
+
+    def begin(self) -> None:
+        """Have this process draw from its own streams from now on. Takes no numbers
+        from any generator, and does not initialise CUDA."""
+        own = self._own or os.urandom(_SEED_BYTES)
+        for name, seed in _GENERATORS.items():
+            seed_this = partial(seed, own=_digest(own, name))
+            module = sys.modules.get(name)
+            if module is not None:
+                seed_this(module)
+            elif self._own is not None:  # else its import seeds it from the system
+                after_import(name, seed_this)
+
+
+def _digest(*fields: Any) -> bytes:
+    return blake2b(plain.pack(list(fields)), digest_size=_SEED_BYTES).digest()
+
+
+def _seed_random(random: Any, own: bytes) -> None:
+    random.seed(int.from_bytes(own, "little"))
+
+
+def _seed_numpy(random: Any, own: bytes) -> None:
+    words = range(0, _SEED_BYTES, 4)
+    random.seed([int.from_bytes(own[at : at + 4], "little") for at in words])
+
+
+def _seed_torch(torch: Any, own: bytes) -> None:
+    # `torch.manual_seed` does this and more, for kinds of devices that are not there,
+    # and takes 2 ms of each actor's start.
+    seed = int.from_bytes(own[:8], "little")
+    torch.default_generator.manual_seed(seed)
+    if torch.backends.cuda.is_built():
+        torch.cuda.manual_seed_all(seed)  # when CUDA is initialised, if it ever is
+
+
+# By module. Not by way of numpy itself, whose attribute would import it: 10 ms in each
+# actor.
+_GENERATORS: dict[str, Callable[..., None]] = {
+    "random": _seed_random,
+    "numpy.random": _seed_numpy,
+    "torch": _seed_torch,
+}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""What Linux offers a process and Python does not: some calls of the C library."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+
+_libc: Any = None
+
+
+def libc() -> Any:
+    """The C library, loaded once."""
+    global _libc
+    if _libc is None:
+        import ctypes
+
+        _libc = ctypes.CDLL(None, use_errno=True)
+    return _libc
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when `parent`, its parent, dies."""
+    libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent dies."""
+    if libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError("this kernel lets no process adopt orphans (Linux 3.4 does)")
+
+
+def name_process(title: str) -> None:
+    """What `ps` and `top` show; the kernel keeps fifteen bytes."""
+    libc().prctl(_PR_SET_NAME, title.encode(errors="replace")[:15] + b"\0", 0, 0, 0)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process and its group, which it leads or is about to."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def children() -> list[int]:
+    """The pids of this process's children, dead ones that are not reaped included."""
+    pid = os.getpid()
+    try:
+        with open(f"/proc/self/task/{pid}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except FileNotFoundError:
+        return []  # a kernel that does not tell (CONFIG_PROC_CHILDREN)
+
+
+def oom_kills() -> int:
+    """How many processes of our control group the kernel has killed for memory."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            path = next(line for line in file if line.startswith("0::"))[3:].strip()
+        with open(f"/sys/fs/cgroup{path}/memory.events") as file:
+            return sum(int(x.split()[1]) for x in file if x.startswith("oom_kill "))
+    except (OSError, StopIteration, ValueError):
+        return 0

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Tells: calls for which nobody waits.
+
+Invariant: **no tell is lost in silence.** An actor answers each one that it takes,
+without a value, and prints what the method raised. So its outcome here is pending until
+it has run; one that fails here was never run, or died with the actor, and this process
+says so on stderr: those that failed for one reason together, in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from mooactor import errors
+from mooactor.process.complaints import say
+from mooactor.process.links import Link
+from mooactor.process.outcome import Outcome
+
+_MOST_LABELS = 5
+
+
+def say_refused(outcome: Outcome, link: Link, error: errors.MooError) -> None:
+    """This one was not sent; nothing is said of a call that is no tell."""
+    if outcome.told:
+        say(f"mooactor: a tell to {link.label} is lost: {errors.text_of(error)}")
+
+
+class Lost:
+    """The tells that one death has taken along."""
+
+    def __init__(self, link: Link, cause: errors.Cause) -> None:
+        self._link = link
+        self._cause = cause
+        self._surely = self._perhaps = 0
+
+    def add(self, outcome: Outcome, delivered: bool | None) -> None:
+        """Count it, if it is a tell and had not ended. It did not run if `delivered`
+        is False, or if the actor never came to serve calls."""
+        if not outcome.told or outcome.state:
+            return
+        if delivered is False or self._cause.kind == "exception":
+            self._surely += 1
+        elif self._cause.kind != "killed":
+            # Who kills an actor in the midst of a method has meant just that.
+            self._perhaps += 1
+
+    def say(self) -> None:
+        """Say how many there were, if any."""
+        label, parts = self._link.label, []
+        if self._surely:
+            parts.append(f"{number(self._surely, 'tell')} to {label} did not run")
+        if self._perhaps:
+            many = number(self._perhaps, "tell")
+            parts.append(f"{many} to {label} may not have run to the end")
+        if parts:
+            what = ", and ".join(parts)
+            known = self._cause.kind != "unknown"
+            say(
+                f"mooactor: {what}: {label} {'died' if known else 'is not there'} "
+                f"({self._cause})"
+            )
+
+
+def summary(outcomes: Iterable[Outcome]) -> str:
+    """``3 tells to Logger and 1 call to Learner``; empty of none."""
+    found = Counter(
+        ("tell" if one.told else "call", one.link.label if one.link else "an actor")
+        for one in outcomes
+    )
+    parts = [
+        f"{number(count, what)} to {label}"
+        for (what, label), count in found.most_common(_MOST_LABELS)
+    ]
+    if rest := found.total() - sum(c for _, c in found.most_common(_MOST_LABELS)):
+        parts.append(f"{rest} more")
+    *first, last = parts or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def number(count: int, what: str) -> str:
+    """``1 tell``, ``2 tells``."""
+    return f"{count} {what}{'s' * (count != 1)}"

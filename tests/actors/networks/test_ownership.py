@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: MIT
+"""Who holds a value can get it over a network, too, and nothing is left: same tests."""
+
+from __future__ import annotations
+
+from tests.actors import test_ref_ownership, test_ref_protocol
+from tests.actors.test_ref_ownership import keeper
+
+__all__ = ["keeper"]
+
+for _module in (test_ref_ownership, test_ref_protocol):
+    for _name, _test in vars(_module).items():
+        if _name.startswith("test_"):
+            globals()[_name] = _test

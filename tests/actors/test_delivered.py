@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""What callers know of the calls that a death left unanswered."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.process import started
+from mooactor.process.started import _WORDS, Started, read_turns
+from tests.conftest import eventually
+
+WAIT_S = 20.0
+
+
+class Work:
+    """Notes in a file what ran, then does what it is told."""
+
+    def __init__(self, path: str) -> None:
+        self.file = open(path, "a", buffering=1)
+
+    def run(self, number: int) -> int:
+        print(number, file=self.file)
+        return number
+
+    def die(self, number: int) -> None:
+        print(number, file=self.file)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_once_there_is(self, path: str, number: int) -> None:
+        assert eventually(lambda: os.path.exists(path), WAIT_S)
+        self.die(number)
+
+
+@moo.actor
+class Serial(Work):
+    """One at a time."""
+
+
+@moo.actor(max_concurrency=4)
+class Threaded(Work):
+    """Four at a time."""
+
+
+@moo.actor
+class Async(Work):
+    async def pause(self) -> None: ...
+
+
+def ran(path: Path) -> set[int]:
+    return set(map(int, path.read_text().split()))
+
+
+@pytest.mark.parametrize(
+    "restart", [None, moo.Restart(max=1)], ids=["for good", "anew"]
+)
+def test_calls_queued_behind_a_death_did_not_run_and_say_so(
+    spawn: Any, tmp_path: Path, restart: Any
+) -> None:
+    path = tmp_path / "ran"
+    actor = spawn(moo.on(Serial, restart=restart), str(path))
+    refs = [actor.die.remote(0), *[actor.run.remote(i) for i in range(1, 60)]]
+    errors = [ref.exception(timeout=WAIT_S) for ref in refs]
+    assert all(isinstance(error, moo.ActorDied) for error in errors)
+    assert [error.delivered for error in errors] == [None, *[False] * 59]
+    assert ran(path) == {0}
+
+
+@pytest.mark.parametrize("kind", [Serial, Threaded, Async])
+@pytest.mark.parametrize("seed", range(3))
+def test_delivered_false_is_never_wrong(
+    spawn: Any, tmp_path: Path, kind: Any, seed: int
+) -> None:
+    rng = random.Random(seed)
+    path = tmp_path / "ran"
+    actor = spawn(kind, str(path))
+    deadly = rng.randrange(40, 160)
+    refs = {}
+    for i in range(200):
+        method = actor.die if i == deadly else actor.run
+        priority = rng.choice([0, 0, 0, 1, -1])
+        try:
+            refs[i] = method.options(priority=priority).remote(i)
+        except moo.ActorDied:  # it is known already
+            break
+    errors = {i: ref.exception(timeout=WAIT_S) for i, ref in refs.items()}
+    refused = {i for i, error in errors.items() if error and error.delivered is False}
+    answered = {i for i, error in errors.items() if error is None}
+    assert not refused & ran(path)
+    assert answered <= ran(path)
+
+
+def test_each_caller_learns_what_became_of_its_own_calls(
+    spawn: Any, tmp_path: Path
+) -> None:
+    class Caller:
+        def send(self, actor: Any, n: int) -> list[Any]:
+            refs = [actor.run.remote(i) for i in range(n)]
+            Path(sent).touch()
+            return [ref.exception(timeout=WAIT_S).delivered for ref in refs]
+
+    path, sent = tmp_path / "ran", str(tmp_path / "sent")
+    actor, caller = spawn(Serial, str(path)), spawn(Caller)
+    assert actor.run(500) == 500
+    deadly = actor.die_once_there_is.remote(sent, 1000)
+    assert caller.send.remote(actor, 50).get(timeout=WAIT_S) == [False] * 50
+    error = deadly.exception(timeout=WAIT_S)
+    assert isinstance(error, moo.ActorDied)
+    assert error.delivered is None
+    assert ran(path) == {500, 1000}
+
+
+def test_more_callers_than_slots_are_told_nothing_wrong(tmp_path: Path) -> None:
+    page = Started(str(tmp_path), 1)
+    callers = range(10, 10 + _WORDS)
+    for caller in callers:
+        page.note(caller, caller + 5)
+    for caller in callers:
+        turns = read_turns(str(tmp_path), 1, caller)
+        assert turns.delivered(caller + 5) is None
+        assert turns.delivered(caller + 6) is (False if turns.known else None)
+    assert read_turns(str(tmp_path), 1, 10).known
+    assert not read_turns(str(tmp_path), 1, callers[-1]).known
+
+
+def test_a_page_keeps_the_highest_number(tmp_path: Path) -> None:
+    page = Started(str(tmp_path), 1)
+    for number in (3, 9, 4):
+        page.note(7, number)
+    turns = read_turns(str(tmp_path), 1, 7)
+    assert [turns.delivered(n) for n in (3, 9, 10)] == [None, None, False]
+    assert read_turns(str(tmp_path), 1, 8).delivered(1) is False  # it never had a turn
+    assert read_turns(str(tmp_path), 2, 7).delivered(1) is None  # there is no page
+
+
+def test_pages_of_the_dead_do_not_pile_up(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(started, "_buried", deque())
+    monkeypatch.setattr(started, "_ASKED_FOR_S", 1e9)
+    pages = [Started(str(tmp_path), process) for process in range(4)]
+    for process in range(4):
+        started.bury(str(tmp_path), process)
+    assert len(list(tmp_path.iterdir())) == len(pages)
+    monkeypatch.setattr(started, "_ASKED_FOR_S", -1.0)
+    started.bury(str(tmp_path), 5)  # which never had one
+    assert list(tmp_path.iterdir()) == []

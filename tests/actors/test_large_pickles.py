@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""What does not fit into a message is refused by a sentence, and nobody dies of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor.control import codec, envelope
+
+psutil = pytest.importorskip("psutil")
+
+TOO_MUCH = codec.MAX_BYTES + 1
+WAIT_S = 300.0
+
+
+def test_the_limit_leaves_room_for_all_else_in_a_record() -> None:
+    most = codec.MAX_BYTES + codec.MAX_BUFFERS * 256 + 65_536 * 16 + 1024
+    assert most < 1 << 32
+    envelope.pack_head(envelope.CALL, 0, 0, 0, most, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        codec.encode,
+        lambda value: codec.encode_args((value,)),
+        lambda value: codec.encode({"inside": value}),
+        codec.encode_in_band,
+    ],
+    ids=["a value", "arguments", "inside", "in band"],
+)
+def test_every_way_to_a_pickle_has_the_limit(
+    monkeypatch: Any, encode: Callable[[Any], Any]
+) -> None:
+    monkeypatch.setattr(codec, "MAX_BYTES", 1000)
+    encode(b"x" * 900)
+    with pytest.raises(ValueError, match=r"1\d\d\d bytes.*numpy"):
+        encode(b"x" * 1001)
+
+
+def test_the_arrays_of_one_message_are_counted(monkeypatch: Any) -> None:
+    monkeypatch.setattr(codec, "MAX_BUFFERS", 3)
+    arrays = [np.zeros(1 << 17, np.uint8) for _ in range(4)]
+    codec.encode(arrays[:3])
+    with pytest.raises(ValueError, match="4 large arrays.*stack them"):
+        codec.encode(arrays)
+
+
+def test_a_large_argument_is_named(spawn: Any, monkeypatch: Any) -> None:
+    echo = spawn(Echo)
+    monkeypatch.setattr(codec, "MAX_BYTES", 1000)
+    with pytest.raises(TypeError, match=r"argument 0 \(a bytes\).*numpy"):
+        echo.take(b"x" * 2000)
+    with pytest.raises(TypeError, match=r"numpy"):
+        moo.put(b"x" * 2000)
+    assert echo.take(b"x" * 500) == 500
+
+
+@moo.actor
+class Echo:
+    def take(self, data: bytes) -> int:
+        return len(data)
+
+    def give(self, size: int) -> bytes:
+        return bytes(size)
+
+    def stream(self, size: int) -> Iterator[bytes]:
+        yield b"small"
+        yield bytes(size)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    psutil.virtual_memory().available < 12 << 30, reason="needs 12 GiB of memory"
+)
+def test_4_gib_of_bytes_are_refused_and_the_actor_lives(spawn: Any) -> None:
+    echo = spawn(Echo)
+    with pytest.raises(TypeError, match=r"argument 0 \(a bytes\).*numpy"):
+        echo.take(bytes(TOO_MUCH))
+    with pytest.raises(TypeError, match=r"the result of .*numpy"):
+        echo.give.remote(TOO_MUCH).get(timeout=WAIT_S)
+    stream = echo.stream(TOO_MUCH)
+    assert next(stream) == b"small"
+    with pytest.raises(TypeError, match=r"the item of .*numpy"):
+        next(stream)
+    assert echo.take(b"small") == 5

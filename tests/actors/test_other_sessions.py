@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""What belongs to an earlier session fails at once in the next one, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from tests.actors.counter import Counter
+
+
+@moo.actor
+class Maker:
+    def stored(self) -> list[Any]:
+        return [moo.put(5)]
+
+    def count(self) -> Iterator[int]:
+        yield from range(1000)
+
+    def ask(self, handles: list[Any]) -> int:
+        return handles[0].add()
+
+    def take(self, value: Any) -> Any:
+        return value
+
+
+class Earlier:
+    """Some of everything that a session gives, never looked at while it ran."""
+
+    def __init__(self) -> None:
+        with moo.init(logs=False):
+            maker = moo.spawn(Maker)
+            self.used = moo.spawn(Counter)
+            self.used.add()
+            self.handle = moo.spawn(Counter)
+            self.group = moo.on(Counter).group(2)
+            self.group.add.call().get()
+            self.pickled = pickle.dumps(self.handle)
+            self.refs = [maker.stored()[0] for _ in range(7)]
+            self.stream = maker.count()
+            self.maker = maker
+
+
+@pytest.fixture(scope="module")
+def earlier() -> Earlier:
+    return Earlier()
+
+
+@pytest.fixture(scope="module")
+def later(earlier: Earlier) -> Iterator[Any]:
+    with moo.init(logs=False):
+        maker = moo.spawn(Maker)
+        maker.take(0)
+        yield maker
+
+
+def fails(ref: Any) -> None:
+    """It is done, with the one error; nobody had to be asked."""
+    assert ref.state
+    error = ref.exception()
+    assert isinstance(error, moo.ActorUnavailable), error
+    assert error.delivered is False
+    assert "earlier session" in str(error)
+
+
+CALLS: dict[str, Callable[[Earlier], Any]] = {
+    "handle": lambda e: e.handle.add.remote(),
+    "used handle": lambda e: e.used.add.remote(),
+    "unpickled handle": lambda e: pickle.loads(e.pickled).add.remote(),
+    "pickled again": lambda e: pickle.loads(pickle.dumps(e.used)).add.remote(),
+    "submit": lambda e: moo.submit(e.handle.add, 1),
+    "member": lambda e: e.group[1].add.remote(),
+    "group": lambda e: e.group.add.call().parts[1],
+}
+
+
+@pytest.mark.parametrize("what", list(CALLS))
+def test_a_call_to_an_actor_of_an_earlier_session_has_failed_when_it_is_made(
+    earlier: Earlier, later: Any, what: str
+) -> None:
+    fails(CALLS[what](earlier))
+
+
+def test_every_other_way_to_call_it_gives_the_same_error(
+    earlier: Earlier, later: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> Any:
+        return pytest.raises(moo.ActorUnavailable, match="earlier session")
+
+    with refused():
+        earlier.handle.add()
+    with refused():
+        earlier.group.add.call().get()
+    with refused():
+        list(earlier.maker.count())
+    with refused():
+        list(earlier.group.map(Counter.add, [1, 2, 3]))
+    with refused():
+        later.ask([earlier.handle])  # in an actor, too
+    earlier.handle.add.tell()
+    assert "earlier session" in capfd.readouterr().err
+    with pytest.raises(moo.ActorUnavailable):
+        next(moo.monitor(earlier.handle))
+    moo.kill(earlier.handle)
+    moo.stop(earlier.handle)
+
+
+def test_a_ref_of_an_earlier_session_is_done(earlier: Earlier, later: Any) -> None:
+    one, other, cancelled, awaited, called, passed, _ = earlier.refs
+    ended = pytest.raises(moo.ActorUnavailable, match="session has ended")
+    done, rest = moo.wait([one, other], num_returns=2, timeout=30)
+    assert (done, rest) == ([one, other], [])
+    with ended:
+        one.get()
+    assert not cancelled.cancel() and cancelled.done()
+
+    async def wait_for(ref: Any) -> Any:
+        return await ref
+
+    with ended:
+        asyncio.run(wait_for(awaited))
+    heard: list[Any] = []
+    called.add_done_callback(heard.append)
+    assert heard == [called]
+    with ended:
+        later.take(passed)

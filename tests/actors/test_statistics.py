@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""`moo.stats`: names with units, and a summary that fits a screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import mooactor as moo
+from mooactor.actors.statistics import make
+from tests.actors.counter import Counter
+
+COUNTS = {"slabs", "blocks", "leases", "peers", "owners", "imports", "exports"}
+COUNTS |= {"exports_copied", "revoked", "links", "fetches"}
+
+
+def test_every_size_names_its_unit(spawn: Any) -> None:
+    spawn(Counter).echo(np.zeros(100_000))
+    memory = moo.stats()["memory"]
+    sizes = {key for key in memory if "bytes" in key}
+    assert set(memory) - sizes - COUNTS == set()
+    assert memory["limit_bytes"] > memory["resident_bytes"] >= memory["used_bytes"]
+    (row,) = [row for row in moo.stats()["peers"] if row["bytes_sent"]]
+    assert row["bytes_sent"] == 800_000
+
+
+def test_it_prints_as_a_summary_that_fits_a_screen(group: Any) -> None:
+    members = group(Counter, 14)
+    members.call(Counter.echo, np.zeros(100_000)).get()
+    stats = moo.stats()
+    lines = str(stats).splitlines()
+    assert len(lines) <= 24 and all(len(line) < 80 for line in lines)
+    assert lines[0].startswith("calls    0 pending")
+    assert any(" used of " in line and "GB" in line for line in lines)
+    assert any("Counter: shm, 800 kB sent" in line for line in lines)
+    assert lines[-1].endswith("more")
+    assert repr(stats) == str(stats) and isinstance(stats, dict)
+
+
+def test_what_is_unknown_is_kept_and_an_ended_session_prints() -> None:
+    counts = dict.fromkeys(
+        ("calls_pending", "values_pending", "arriving", "objects", "relayed", "links"),
+        0,
+    )
+    ended = make({**counts, "memory": {}, "cuda": {}, "transport": "auto", "peers": []})
+    assert "the session has ended" in str(ended)
+    more = make({**ended, "memory": {"used": 3, "new": 4}, "cuda": {"sent_shared": 1}})
+    assert more["memory"] == {"used_bytes": 3, "new": 4}

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: MIT
+"""`moo.stop` and the session's end let what was accepted finish."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from tests.conftest import eventually
+from tests.process import programs
+
+WAIT_S = 20.0
+
+
+class Gate:
+    """Holds callers up until a file exists; works the same in every actor."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def wait(self) -> str:
+        assert eventually(self.path.exists, WAIT_S)
+        return "opened"
+
+
+class Common:
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def take(self, value: Any) -> Any:
+        return value
+
+    def hold(self, gate: Gate) -> str:
+        return gate.wait()
+
+    def count(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+
+@moo.actor
+class Serial(Common):
+    """One method at a time."""
+
+
+@moo.actor(max_concurrency=2)
+class Threaded(Common):
+    """Two."""
+
+
+@moo.actor
+class Async(Common):
+    async def pause(self) -> int:
+        await asyncio.sleep(0)
+        return 1
+
+
+everywhere = pytest.mark.parametrize(
+    "kind", [Serial, Threaded, Async], ids=lambda kind: kind.__name__
+)
+
+
+class Stopping:
+    """`moo.stop` in a thread of its own."""
+
+    def __init__(self, actor: Any) -> None:
+        self.error: BaseException | None = None
+        self._actor = actor
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            moo.stop(self._actor, timeout=WAIT_S)
+        except BaseException as error:
+            self.error = error
+
+    def over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def join(self) -> None:
+        self._thread.join(2 * WAIT_S)
+        assert self.over()
+        assert self.error is None
+
+
+@everywhere
+def test_a_call_that_waits_for_a_ref_was_accepted(
+    spawn: Any, tmp_path: Any, kind: Any
+) -> None:
+    gate = Gate(str(tmp_path / "gate"))
+    actor, producer = spawn(kind), spawn(Serial)
+    value = producer.hold.remote(gate)
+    held = [actor.take.remote(value), actor.take.remote(2)]
+    stopping = Stopping(actor)
+    assert eventually(lambda: _refused(actor))
+    gate.path.touch()
+    assert moo.get(held, timeout=WAIT_S) == ["opened", 2]
+    stopping.join()
+
+
+def _refused(actor: Any) -> bool:
+    # Of another priority, so that calls which wait for values do not hold it up.
+    probe = actor.take.options(priority=1).remote(1)
+    error = probe.exception(timeout=WAIT_S)
+    if error is None:
+        return False
+    assert isinstance(error, moo.ActorUnavailable), error
+    assert error.delivered is False
+    return True
+
+
+@everywhere
+def test_a_stream_goes_on_while_its_consumer_takes(spawn: Any, kind: Any) -> None:
+    actor = spawn(kind)
+    stream = actor.count(1000)
+    assert next(stream) == 0
+    stopping = Stopping(actor)
+    assert eventually(lambda: _refused(actor))
+    assert not stopping.over()
+    assert list(stream) == list(range(1, 1000))
+    stopping.join()
+
+
+@everywhere
+def test_a_stream_that_is_dropped_holds_up_no_stop(spawn: Any, kind: Any) -> None:
+    actor = spawn(kind)
+    stream = actor.count(1000)
+    assert next(stream) == 0
+    stopping = Stopping(actor)
+    assert eventually(lambda: _refused(actor))
+    del stream
+    stopping.join()
+
+
+@everywhere
+def test_a_consumer_that_dies_holds_up_no_stop(spawn: Any, kind: Any) -> None:
+    class Consumer:
+        def begin(self, producer: Any) -> int:
+            self.stream = producer.count(1000)
+            return next(self.stream)
+
+    actor, consumer = spawn(kind), spawn(Consumer)
+    assert consumer.begin(actor) == 0
+    stopping = Stopping(actor)
+    assert eventually(lambda: _refused(actor))
+    assert not stopping.over()
+    moo.kill(consumer)
+    stopping.join()
+
+
+@everywhere
+def test_calls_after_a_stop_are_refused_and_never_lost(spawn: Any, kind: Any) -> None:
+    actor = spawn(kind)
+    actor.take(1)
+    stopping = Stopping(actor)
+    errors = []
+    while not stopping.over():
+        try:
+            ref = actor.take.remote(1)
+        except moo.ActorDied as error:
+            errors.append(error)  # it is known to be gone
+            break
+        error = ref.exception(timeout=WAIT_S)
+        if error is not None:
+            errors.append(error)
+    stopping.join()
+    assert all(error.delivered is False for error in errors), errors
+
+
+def test_what_was_sent_before_the_stop_runs_whoever_sent_it(spawn: Any) -> None:
+    class Sender:
+        def send_and_stop(self, target: Any, n: int) -> list[int]:
+            refs = [target.take.remote(i) for i in range(n)]
+            moo.stop(target, timeout=WAIT_S)
+            return moo.get(refs)
+
+    actor = spawn(Serial)
+    assert spawn(Sender).send_and_stop(actor, 300) == list(range(300))
+
+
+def test_the_session_s_end_lets_accepted_calls_finish(tmp_path: Any) -> None:
+    script = programs.write(
+        tmp_path / "ends.py",
+        """
+        import pathlib, time
+        import mooactor as moo
+
+        OUT = pathlib.Path(__file__).with_suffix(".out")
+
+        @moo.actor
+        class Writer:
+            def __init__(self):
+                self.lines = []
+            def add(self, i):
+                time.sleep(0.001)
+                self.lines.append(i)
+            def count(self):
+                yield from range(1000)
+            def on_stop(self):
+                OUT.write_text(str(len(self.lines)))
+
+        moo.init()
+        writer = moo.spawn(Writer)
+        writer.add(0)
+        stream = writer.count()
+        next(stream)
+        for i in range(100):
+            writer.add.tell(i)
+        writer.count.options(priority=5)  # nothing of it is sent
+        start = time.monotonic()
+        moo.shutdown()
+        print(time.monotonic() - start < 2.5)
+        """,
+    )
+    ended = programs.run(script)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "ends.out").read_text() == "101"

@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The inbox and its waiting threads, and outboxes, over a libzmq of our own:
+ * sockets that are queues here, which lose nothing and add nothing.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+
+#include "check.h"
+#include "mail/zmq.h"
+#include "mooactor.h"
+
+#define WAITERS 4
+#define ROUNDS 3000
+#define PREFIX "head"
+
+/* ---- the libzmq of this test ---- */
+
+struct letter {
+    struct letter *next;
+    size_t bytes;
+    char data[];
+};
+
+struct socket {
+    pthread_mutex_t lock;
+    struct letter *first, **last;
+    int fd;   /* readable while there is a letter */
+    int part; /* of the first letter: 0 is its sender's identity */
+    _Atomic int error; /* of the next send, if not 0 */
+};
+
+static __thread int failure;
+
+static struct socket *socket_new(void)
+{
+    struct socket *socket = calloc(1, sizeof *socket);
+
+    CHECK(socket);
+    socket->fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
+    CHECK(socket->fd >= 0);
+    pthread_mutex_init(&socket->lock, NULL);
+    socket->last = &socket->first;
+    return socket;
+}
+
+static struct letter *take(struct socket *socket)
+{
+    struct letter *letter = socket->first;
+
+    if (letter && !(socket->first = letter->next))
+        socket->last = &socket->first;
+    return letter;
+}
+
+static void socket_free(struct socket *socket)
+{
+    struct letter *letter;
+
+    while ((letter = take(socket)))
+        free(letter);
+    close(socket->fd);
+    pthread_mutex_destroy(&socket->lock);
+    free(socket);
+}
+
+static void deliver(struct socket *socket, struct letter *letter)
+{
+    uint64_t one = 1;
+
+    letter->next = NULL;
+    pthread_mutex_lock(&socket->lock);
+    *socket->last = letter;
+    socket->last = &letter->next;
+    CHECK(write(socket->fd, &one, sizeof one) == sizeof one);
+    pthread_mutex_unlock(&socket->lock);
+}
+
+static struct letter *letter_new(size_t bytes)
+{
+    struct letter *letter = malloc(sizeof *letter + bytes);
+
+    CHECK(letter);
+    letter->bytes = bytes;
+    return letter;
+}
+
+static void post(struct socket *socket, uint32_t value)
+{
+    struct letter *letter = letter_new(sizeof value);
+
+    memcpy(letter->data, &value, sizeof value);
+    deliver(socket, letter);
+}
+
+/* What a message is inside: its letter, NULL for the identity; whether more
+ * parts follow. */
+struct inside {
+    struct letter *letter;
+    int more;
+};
+
+static struct inside *in(const mooi_zmq_msg *message)
+{
+    return (struct inside *)(uintptr_t)message->opaque;
+}
+
+static int msg_init(mooi_zmq_msg *message)
+{
+    *in(message) = (struct inside){NULL, 0};
+    return 0;
+}
+
+static int msg_init_size(mooi_zmq_msg *message, size_t bytes)
+{
+    *in(message) = (struct inside){letter_new(bytes), 0};
+    return 0;
+}
+
+static int msg_close(mooi_zmq_msg *message)
+{
+    free(in(message)->letter);
+    return msg_init(message);
+}
+
+static int msg_recv(mooi_zmq_msg *message, void *from, int flags)
+{
+    struct socket *socket = from;
+    uint64_t one;
+
+    CHECK(flags == MOOI_ZMQ_DONTWAIT);
+    msg_close(message);
+    pthread_mutex_lock(&socket->lock);
+    if (!socket->first) {
+        failure = EAGAIN;
+        pthread_mutex_unlock(&socket->lock);
+        return -1;
+    }
+    if (!socket->part) {
+        *in(message) = (struct inside){NULL, 1};
+        socket->part = 1;
+    } else {
+        *in(message) = (struct inside){take(socket), 0};
+        socket->part = 0;
+        CHECK(read(socket->fd, &one, sizeof one) == sizeof one);
+    }
+    pthread_mutex_unlock(&socket->lock);
+    return 0;
+}
+
+static int msg_send(mooi_zmq_msg *message, void *to, int flags)
+{
+    struct socket *socket = to;
+
+    CHECK(flags == MOOI_ZMQ_DONTWAIT);
+    if ((failure = atomic_exchange(&socket->error, 0)))
+        return -1;
+    deliver(socket, in(message)->letter);
+    return msg_init(message);
+}
+
+static int msg_more(const mooi_zmq_msg *message)
+{
+    return in(message)->more;
+}
+
+static void *msg_data(mooi_zmq_msg *message)
+{
+    return in(message)->letter->data;
+}
+
+static size_t msg_size(const mooi_zmq_msg *message)
+{
+    return in(message)->letter->bytes;
+}
+
+static int get_option(void *of, int option, void *value, size_t *bytes)
+{
+    struct socket *socket = of;
+
+    CHECK(option == MOOI_ZMQ_FD && *bytes == sizeof(int));
+    memcpy(value, &socket->fd, sizeof(int));
+    return 0;
+}
+
+static int last_error(void)
+{
+    return failure;
+}
+
+static moo_inbox *inbox_on(struct socket *socket)
+{
+    moo_inbox *inbox;
+
+    CHECK(!moo_inbox_open((uintptr_t)socket, NULL, 0, &inbox));
+    return inbox;
+}
+
+static uint32_t value_of(const moo_turn *turn)
+{
+    uint32_t value;
+
+    CHECK(turn->bytes == sizeof value);
+    memcpy(&value, turn->data, sizeof value);
+    return value;
+}
+
+static void end(moo_inbox *inbox, struct socket *socket)
+{
+    moo_inbox_close(inbox);
+    moo_inbox_free(inbox);
+    socket_free(socket);
+}
+
+/* ---- letters ---- */
+
+static void letters_come_in_order_until_each_is_handled(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_turn turn = {0};
+
+    for (uint32_t i = 0; i < 200; i++)
+        post(socket, i);
+    moo_turn_begin(inbox, &turn);
+    for (uint32_t i = 0; i < 200; i++) {
+        /* Read thrice: whoever left without handling it lost nothing. */
+        for (int again = 0; again < 3; again++) {
+            CHECK(moo_turn_wait(&turn, -1, 1) == MOO_MAIL);
+            CHECK(value_of(&turn) == i && moo_inbox_holds(inbox, turn.serial));
+        }
+        uint64_t serial = turn.serial;
+        moo_turn_handled(&turn);
+        CHECK(!moo_inbox_holds(inbox, serial));
+    }
+    CHECK(moo_turn_wait(&turn, 1000, 1) == MOO_LATE);
+    moo_turn_leave(&turn);
+    moo_turn_leave(&turn); /* nothing happens */
+    end(inbox, socket);
+}
+
+static void a_letter_that_is_being_read_stays_in_memory(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_turn outer = {0}, inner = {0};
+
+    post(socket, 1);
+    post(socket, 2);
+    moo_turn_begin(inbox, &outer);
+    CHECK(moo_turn_wait(&outer, -1, 1) == MOO_MAIL);
+    /* a finalizer waits, in this very thread, and handles both */
+    moo_turn_begin(inbox, &inner);
+    CHECK(moo_turn_wait(&inner, -1, 1) == MOO_MAIL && value_of(&inner) == 1);
+    CHECK(moo_turn_handled(&inner) && value_of(&inner) == 2);
+    CHECK(!moo_turn_handled(&inner));
+    moo_turn_leave(&inner);
+    CHECK(value_of(&outer) == 1);
+    CHECK(!moo_turn_handled(&outer));
+    moo_turn_leave(&outer);
+    end(inbox, socket);
+}
+
+/* ---- waiting threads ---- */
+
+struct waiter {
+    moo_inbox *inbox;
+    struct socket *socket;
+    struct waiter *all;
+    uint32_t number;
+    atomic_int done; /* replies for this one, not yet taken */
+    pthread_mutex_t lock;
+    moo_turn *turn; /* to be woken when `done` */
+};
+
+static void complete(struct waiter *waiter)
+{
+    atomic_fetch_add(&waiter->done, 1);
+    pthread_mutex_lock(&waiter->lock);
+    if (waiter->turn)
+        moo_turn_wake(waiter->turn);
+    pthread_mutex_unlock(&waiter->lock);
+}
+
+static void listen_with(struct waiter *waiter, moo_turn *turn)
+{
+    pthread_mutex_lock(&waiter->lock);
+    waiter->turn = turn;
+    pthread_mutex_unlock(&waiter->lock);
+}
+
+/* As process/pump.py waits: handle what comes, for whomever it is. */
+static int wait_for_reply(struct waiter *waiter, int64_t timeout_us)
+{
+    moo_turn turn = {0};
+    int woken = 0, more, event = 0;
+
+    moo_turn_begin(waiter->inbox, &turn);
+    while (!atomic_load(&waiter->done) && event != MOO_SHUT &&
+           event != MOO_LATE) {
+        event = moo_turn_wait(&turn, timeout_us, woken);
+        if (event == MOO_LED) {
+            listen_with(waiter, &turn);
+            woken = 1;
+        }
+        for (more = event == MOO_MAIL; more; more = moo_turn_handled(&turn))
+            complete(&waiter->all[value_of(&turn)]);
+    }
+    listen_with(waiter, NULL);
+    moo_turn_leave(&turn);
+    return event != MOO_SHUT && event != MOO_LATE;
+}
+
+static void *ask_and_wait(void *of)
+{
+    struct waiter *waiter = of;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        post(waiter->socket, waiter->number);
+        CHECK(wait_for_reply(waiter, -1));
+        atomic_fetch_sub(&waiter->done, 1);
+    }
+    return NULL;
+}
+
+static void *look_and_wake(void *of)
+{
+    struct waiter *waiter = of;
+    moo_turn turn;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        memset(&turn, 0, sizeof turn);
+        moo_turn_begin(waiter->inbox, &turn);
+        if (moo_turn_wait(&turn, 0, 0) == MOO_MAIL) {
+            uint32_t number = value_of(&turn);
+            moo_turn_handled(&turn);
+            complete(&waiter->all[number]);
+        }
+        moo_turn_leave(&turn);
+        moo_inbox_led(waiter->inbox);
+        moo_inbox_wake(waiter->inbox);
+    }
+    return NULL;
+}
+
+static void waiters_init(struct waiter *waiters, moo_inbox *inbox,
+                         struct socket *socket)
+{
+    for (uint32_t i = 0; i < WAITERS; i++) {
+        waiters[i] = (struct waiter){
+            .inbox = inbox, .socket = socket, .all = waiters, .number = i};
+        pthread_mutex_init(&waiters[i].lock, NULL);
+    }
+}
+
+static void every_thread_that_waits_gets_its_letters(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    struct waiter waiters[WAITERS];
+    pthread_t threads[WAITERS], looker;
+
+    waiters_init(waiters, inbox, socket);
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(!pthread_create(&threads[i], NULL, ask_and_wait, &waiters[i]));
+    CHECK(!pthread_create(&looker, NULL, look_and_wake, &waiters[0]));
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+    CHECK(!pthread_join(looker, NULL));
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(!atomic_load(&waiters[i].done));
+    end(inbox, socket);
+}
+
+static void *wait_once(void *of)
+{
+    return wait_for_reply(of, -1) ? of : NULL;
+}
+
+static void a_leader_that_does_not_come_back_is_overtaken(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    struct waiter waiters[WAITERS];
+    pthread_t thread;
+    moo_turn away = {0};
+    void *got;
+
+    waiters_init(waiters, inbox, socket);
+    post(socket, 1); /* handled by nobody, and so by whoever overtakes */
+    moo_turn_begin(inbox, &away);
+    CHECK(moo_turn_wait(&away, -1, 1) == MOO_MAIL && moo_inbox_led(inbox));
+    CHECK(!pthread_create(&thread, NULL, wait_once, &waiters[1]));
+    CHECK(!pthread_join(thread, &got));
+    CHECK(got && atomic_load(&waiters[1].done) == 1);
+    CHECK(value_of(&away) == 1);
+    CHECK(!moo_turn_handled(&away));
+    moo_turn_leave(&away);
+    end(inbox, socket);
+}
+
+static void the_end_ends_all_waits(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    struct waiter waiters[WAITERS];
+    pthread_t threads[WAITERS];
+    moo_turn turn = {0};
+    void *got;
+
+    waiters_init(waiters, inbox, socket);
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(!pthread_create(&threads[i], NULL, wait_once, &waiters[i]));
+    CHECK_SOON(moo_inbox_led(inbox));
+    moo_inbox_close(inbox);
+    for (int i = 0; i < WAITERS; i++) {
+        CHECK(!pthread_join(threads[i], &got));
+        CHECK(!got);
+    }
+    moo_turn_begin(inbox, &turn);
+    CHECK(moo_turn_wait(&turn, -1, 1) == MOO_SHUT);
+    moo_turn_leave(&turn);
+    CHECK(moo_inbox_put(inbox, "x", 1) == (moo_err)MOO_ECLOSED);
+    end(inbox, socket);
+}
+
+static void what_is_put_wakes_whoever_waits(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    struct waiter waiters[WAITERS];
+    pthread_t threads[WAITERS];
+    void *got;
+
+    waiters_init(waiters, inbox, socket);
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(!pthread_create(&threads[i], NULL, wait_once, &waiters[i]));
+    for (uint32_t i = WAITERS; i--;)
+        CHECK(!moo_inbox_put(inbox, (char *)&i, sizeof i));
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(!pthread_join(threads[i], &got) && got);
+    end(inbox, socket);
+}
+
+/* ---- outboxes ---- */
+
+struct record {
+    uint32_t thread, number;
+};
+
+struct sender {
+    moo_outbox *outbox;
+    moo_inbox *inbox;
+    uint32_t thread;
+};
+
+static void *send_many(void *of)
+{
+    struct sender *sender = of;
+    int waits;
+
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        struct record record = {sender->thread, i};
+        if (i % 7 == 3)
+            CHECK(!moo_outbox_send(sender->outbox, (char *)&record,
+                                   sizeof record));
+        else
+            CHECK(!moo_outbox_queue(sender->outbox, (char *)&record,
+                                    sizeof record, &waits));
+        if (i % 50 == 49)
+            moo_inbox_flush(sender->inbox);
+    }
+    return NULL;
+}
+
+static void records_of_a_thread_go_out_in_their_order(void)
+{
+    struct socket *socket = socket_new(), *there = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    struct sender senders[WAITERS];
+    pthread_t threads[WAITERS];
+    uint32_t next[WAITERS] = {0};
+    struct letter *letter;
+    moo_outbox *outbox;
+
+    CHECK(!moo_outbox_open(inbox, (uintptr_t)there, PREFIX, 4, &outbox));
+    for (uint32_t i = 0; i < WAITERS; i++) {
+        senders[i] = (struct sender){outbox, inbox, i};
+        CHECK(!pthread_create(&threads[i], NULL, send_many, &senders[i]));
+    }
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+    moo_inbox_flush(inbox);
+    while ((letter = take(there))) {
+        CHECK(letter->bytes >= 4 && !memcmp(letter->data, PREFIX, 4));
+        CHECK((letter->bytes - 4) % sizeof(struct record) == 0);
+        for (size_t at = 4; at < letter->bytes; at += sizeof(struct record)) {
+            struct record record;
+            memcpy(&record, letter->data + at, sizeof record);
+            CHECK(record.thread < WAITERS);
+            CHECK(record.number == next[record.thread]++);
+        }
+        free(letter);
+    }
+    for (int i = 0; i < WAITERS; i++)
+        CHECK(next[i] == ROUNDS);
+    moo_outbox_free(outbox);
+    end(inbox, socket);
+    socket_free(there);
+}
+
+static void a_refused_send_says_so_and_the_next_one_goes_out(void)
+{
+    struct socket *socket = socket_new(), *there = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_outbox *outbox;
+
+    CHECK(!moo_outbox_open(inbox, (uintptr_t)there, PREFIX, 4, &outbox));
+    atomic_store(&there->error, EINTR); /* tried again */
+    CHECK(!moo_outbox_send(outbox, "a", 1));
+    atomic_store(&there->error, EAGAIN);
+    CHECK(moo_outbox_send(outbox, "b", 1) == MOO_ESYS && errno == EAGAIN);
+    CHECK(!moo_outbox_send(outbox, "c", 1));
+    moo_outbox_close(outbox);
+    CHECK(!moo_outbox_send(outbox, "d", 1)); /* dropped */
+    for (const char *text = "ac"; *text; text++) {
+        struct letter *letter = take(there);
+        CHECK(letter && letter->bytes == 5 && letter->data[4] == *text);
+        free(letter);
+    }
+    CHECK(!take(there));
+    end(inbox, socket); /* before its outbox: that keeps it */
+    moo_outbox_free(outbox);
+    socket_free(there);
+}
+
+int main(void)
+{
+    mooi_zmq = (struct mooi_zmq){
+        msg_init, msg_init_size, msg_recv, msg_send,   msg_close,
+        msg_more, msg_data,      msg_size, get_option, last_error,
+    };
+    CHECK(!moo_zmq_find()); /* it has been found */
+    RUN(letters_come_in_order_until_each_is_handled);
+    RUN(a_letter_that_is_being_read_stays_in_memory);
+    RUN(every_thread_that_waits_gets_its_letters);
+    RUN(a_leader_that_does_not_come_back_is_overtaken);
+    RUN(the_end_ends_all_waits);
+    RUN(what_is_put_wakes_whoever_waits);
+    RUN(records_of_a_thread_go_out_in_their_order);
+    RUN(a_refused_send_says_so_and_the_next_one_goes_out);
+    printf("test_mail: ok\n");
+    return 0;
+}

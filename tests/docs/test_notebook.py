@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""Notebooks: cells of a real kernel block, await and are interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="needs ipykernel and nbclient")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
+# A kernel starts in a second or two; its libraries warn of what is not ours.
+pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("default")]
+
+BEGIN = """
+import asyncio, signal, os, threading, time
+import mooactor as moo
+
+@moo.actor
+class Counter:
+    def __init__(self): self.total = 0
+    def add(self, n=1):
+        self.total += n
+        return self.total
+    def sleep(self, s):
+        time.sleep(s)
+        return s
+    def up_to(self, n): yield from range(n)
+    async def twice(self, n): return 2 * n
+
+moo.init()
+counter = moo.spawn(Counter)
+"""
+BLOCKING = """
+assert counter.add() == 1
+assert counter.add.remote().get() == 2
+assert moo.get([counter.add.remote(), counter.add.remote()]) == [3, 4]
+done, rest = moo.wait([counter.add.remote()])
+assert not rest
+assert [ref.get() for ref in moo.as_completed([counter.add.remote()])] == [6]
+assert list(counter.up_to(40)) == list(range(40))
+assert moo.on(Counter).group(2).call(Counter.add).get() == [1, 1]
+assert isinstance(next(moo.monitor(counter)), moo.Started)
+moo.stop(moo.spawn(Counter))
+"""
+AWAITING = """
+before = await counter.add.remote(0)
+assert await counter.twice(4) == 8
+refs = [counter.add.remote() for _ in range(20)]
+assert await asyncio.gather(*refs) == [before + i for i in range(1, 21)]
+assert [i async for i in counter.up_to(40)] == list(range(40))
+"""
+# A cell that awaits runs as a task, and the loop has readers of the inbox by now.
+MIXED = """
+await asyncio.sleep(0)
+before = counter.add(0)
+assert counter.add() == before + 1
+assert moo.get([counter.add.remote(), counter.add.remote()]) == [before + 2, before + 3]
+assert list(counter.up_to(40)) == list(range(40))
+assert next(moo.as_completed([counter.add.remote()])).get() == before + 4
+assert await counter.twice(4) == 8
+ticks = []
+async def tick():
+    while True:
+        ticks.append(await counter.twice(1))
+        await asyncio.sleep(0)
+background = asyncio.create_task(tick())
+await asyncio.sleep(0.05)
+assert counter.add() > 0  # while another task of the loop waits for a reply
+seen = len(ticks)
+while len(ticks) < seen + 5:
+    await asyncio.sleep(0.01)
+background.cancel()
+"""
+REFUSED = """
+async def program():
+    counter.add(1000)
+
+before = counter.add(0)
+try:
+    await asyncio.create_task(program())
+except RuntimeError as error:
+    assert "would block the running event loop" in str(error)
+else:
+    raise AssertionError("a task of the user's own blocked the kernel")
+assert counter.add(0) == before  # nothing was sent
+"""
+SECOND = """
+for _ in range(2):
+    moo.shutdown()
+    moo.init()
+    counter = moo.spawn(Counter)
+    assert counter.add() == 1
+    assert await asyncio.wait_for(counter.add.remote(), 20) == 2
+    assert counter.add() == 3
+"""
+INTERRUPTED = """
+ref = counter.sleep.remote(30.0)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    ref.get()
+except KeyboardInterrupt:
+    assert time.monotonic() - began < 20
+else:
+    raise AssertionError("it was not interrupted")
+moo.kill(counter)
+counter = moo.spawn(Counter)
+assert counter.add() == 1
+"""
+END = "moo.shutdown()"
+
+
+def executed(*cells: str, cwd: Path) -> Any:
+    """The cells, run in a kernel of their own; an error in one is raised here."""
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    return execute(notebook, cwd)
+
+
+def execute(notebook: Any, cwd: Path) -> Any:
+    client = nbclient.NotebookClient(
+        notebook, timeout=60, resources={"metadata": {"path": str(cwd)}}
+    )
+    return asyncio.run(client.async_execute())
+
+
+@pytest.fixture(autouse=True)
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels find this package, this Python, and a place for their files."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for variable in ("RUNTIME_DIR", "DATA_DIR", "CONFIG_DIR"):
+        monkeypatch.setenv(f"JUPYTER_{variable}", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+
+
+def test_cells_block_and_await_like_a_script(tmp_path: Path) -> None:
+    executed(BEGIN, BLOCKING, AWAITING, MIXED, REFUSED, END, cwd=tmp_path)
+
+
+def test_a_kernel_is_interrupted_and_has_several_sessions(tmp_path: Path) -> None:
+    executed(BEGIN, INTERRUPTED, SECOND, AWAITING, INTERRUPTED, END, cwd=tmp_path)
+
+
+def test_the_notebook_of_the_examples_runs(tmp_path: Path) -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    done = execute(notebook, tmp_path)
+    values = [o["data"]["text/plain"] for c in done.cells for o in c.get("outputs", [])]
+    assert values == [
+        "[0, 1, 4, 9, 16]",
+        "[0, 1, 4, 9, 16]",
+        "[0, 1, 4, 9, 16, 25, 36, 49, 64, 81]",
+        "(25.0, 36.0)",
+    ]
+
+
+def test_the_notebook_of_the_examples_has_no_outputs() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not c.outputs and c.execution_count is None for c in code)

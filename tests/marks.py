@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: MIT
+"""What tests say of themselves, beside pytest's own marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def slow(value: object) -> Any:
+    """A parameter that repeats others: the quick run leaves it out."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+class _Lacking(pytest.Module):
+    """A module of tests that cannot be imported here."""
+
+    def collect(self) -> Any:
+        pytest.skip(f"{self.lacks} is not installed", allow_module_level=True)
+
+    lacks = ""
+
+
+def folder_needs(*packages: str) -> Callable[..., pytest.Module | None]:
+    """For a conftest.py: the hook that skips its folder where a package is missing.
+
+    ::
+
+        pytest_pycollect_makemodule = folder_needs("torch")
+    """
+    missing = [name for name in packages if find_spec(name) is None]
+
+    def pytest_pycollect_makemodule(
+        module_path: Path, parent: pytest.Collector
+    ) -> pytest.Module | None:
+        if not missing:
+            return None
+        module = _Lacking.from_parent(parent, path=module_path)
+        module.lacks = missing[0]
+        return module
+
+    return pytest_pycollect_makemodule

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""What was built is built again where libfabric has come, or gone, since."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mooactor
+from mooactor.cli.doctor import rebuild, transports
+from mooactor.tensors import fabrics
+
+ROOT = Path(__file__).parents[2]
+
+needs_make = pytest.mark.skipif(
+    shutil.which("make") is None or shutil.which("gcc") is None,
+    reason="make and gcc are needed",
+)
+
+
+@pytest.fixture
+def headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Install libfabric's headers, or take them away."""
+    header = tmp_path / "include" / "rdma" / "fabric.h"
+    header.parent.mkdir(parents=True)
+
+    def there(found: bool) -> None:
+        monkeypatch.setenv("CPPFLAGS", f"-I{header.parents[1]}")
+        monkeypatch.delenv("MOOACTOR_NO_LIBFABRIC", raising=False)
+        if found:
+            header.touch()
+        else:  # this machine may have them, too
+            header.unlink(missing_ok=True)
+            monkeypatch.setenv("MOOACTOR_NO_LIBFABRIC", "1")
+
+    return there
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the recipe reads, in a folder of its own that is the working directory."""
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "cext", source / "cext")
+    monkeypatch.chdir(source)
+    return source
+
+
+def test_the_extension_depends_on_whether_the_headers_are_there(
+    headers: Callable[[bool], None], project: Path
+) -> None:
+    seen = []
+    for found in (False, False, True, True):
+        headers(found)
+        recipe = runpy.run_path("cext/build.py", run_name="recipe")["ffibuilder"]
+        options = recipe._assigned_source[3]
+        answer = project / "build" / "libfabric"
+        assert "build/libfabric" in options["depends"]
+        assert ("-DMOOI_NO_FABRIC" in options["extra_compile_args"]) is not found
+        seen.append((answer.read_text(), answer.stat().st_mtime_ns))
+        os.utime(answer, ns=(0, 0))  # so that writing it shows
+    assert [text.strip() for text, _ in seen] == ["absent"] * 2 + ["found"] * 2
+    assert [time > 0 for _, time in seen] == [True, False, True, False]
+
+
+@needs_make
+def test_make_asks_each_time_and_does_nothing_while_the_answer_is_the_same(
+    headers: Callable[[bool], None], project: Path
+) -> None:
+    """The rules of the Makefile, with the steps before and behind taken away."""
+    shutil.copy(ROOT / "Makefile", project)
+    stamps = project / ".venv" / "stamps"
+    stamps.mkdir(parents=True)
+    (project / ".venv" / "bin").mkdir()
+    python = project / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    extension = project / "mooactor" / "tensors" / "_cext.abi3.so"
+    extension.parent.mkdir(parents=True)
+    (project / "setup.py").write_text(
+        f"print('compiling'); open({str(extension)!r}, 'w')"
+    )
+    for name in ("constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, project)
+    for step in ("venv", "torch", "packages"):
+        (stamps / step).touch()
+
+    def compiles(found: bool) -> bool:
+        headers(found)
+        done = subprocess.run(
+            ["make", "setup", "PYTHON=python3"], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return "compiling\n" in done.stdout
+
+    answers = [compiles(found) for found in (False, False, True, True, False)]
+    assert answers == [True, False, True, False, True]
+    extension.unlink()
+    assert [compiles(False), compiles(False)] == [True, False]
+
+
+@needs_make
+def test_so_do_the_c_tests(headers: Callable[[bool], None], tmp_path: Path) -> None:
+    build = tmp_path / "objects"
+    target = f"{build}/core/crc32c.o"
+
+    def compiles(found: bool) -> bool:
+        headers(found)
+        words = ["make", "-C", str(ROOT / "tests/c"), f"BUILD={build}", target]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return "crc32c.c" in done.stdout
+
+    assert [compiles(f) for f in (True, True, False, False)] == [True, False] * 2
+
+
+def test_the_doctor_names_a_command_that_builds_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = f"built without libfabric headers{rebuild.ADVICE}"
+    monkeypatch.setattr(fabrics, "probe", lambda: (False, [said]))
+    finding = transports.rdma()
+    assert finding.detail == "built without libfabric headers"
+    assert "libfabric-dev" in finding.remedy
+    assert finding.remedy.endswith(rebuild.command())
+    assert f"make -C {ROOT}" in finding.remedy or f"-e {ROOT}" in finding.remedy
+
+
+def test_what_the_data_plane_says_is_what_the_doctor_knows() -> None:
+    source = ROOT / "cext" / "transport" / "fabric_none.c"
+    text = source.read_text().replace('"\n', "").replace(" " * 24 + '"', "")
+    assert rebuild.ADVICE in text
+
+
+@pytest.mark.parametrize(
+    ("url", "ending"),
+    [
+        ("file:///a%20clone/of%20it", ["/a clone/of it"]),
+        ("https://example.org/it.whl", ["https://example.org/it.whl"]),
+        (None, ["mooactor"]),
+    ],
+)
+def test_for_an_installation_by_pip_it_is_pips(
+    url: str | None, ending: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return url and json.dumps({"url": url})
+
+    package = tmp_path / "mooactor" / "__init__.py"
+    monkeypatch.setattr(mooactor, "__file__", str(package))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed())
+    words = shlex.split(rebuild.command())
+    assert words[:4] == [sys.executable, "-m", "pip", "install"]
+    assert words[4:] == [
+        *("--force-reinstall", "--no-deps", "--no-cache-dir"),
+        *("--no-binary", "mooactor"),
+        *ending,
+    ]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Actors that say how many threads libraries would use. Importing this loads none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import mooactor as moo
+from mooactor.process import threads
+
+Numbers = dict[str, int]
+
+
+@moo.actor
+class Asks:
+    """Its methods run in the thread in which it was made."""
+
+    def has(self, module: str) -> bool:
+        return module in sys.modules
+
+    def variables(self, *names: str) -> list[str | None]:
+        return [os.environ.get(name) for name in names]
+
+    def numbers(self) -> Numbers:
+        """What each library that is loaded would use."""
+        threads.look()
+        found = {one.file: int(one.count()) for one in threads._loaded.values()}
+        if "torch" in sys.modules:
+            import torch
+
+            found["torch"] = torch.get_num_threads()
+        return found
+
+    def number_of_numpy(self) -> int:
+        """That of the BLAS that it brings along."""
+        import numpy
+
+        assert numpy.ones(1)
+        (number,) = set(self.numbers().values())
+        return number
+
+    def threads_for_torch(self) -> int:
+        """How many threads this process has more when it has computed."""
+        import torch
+
+        before = len(os.listdir("/proc/self/task"))
+        torch.ones(500_000).cos().sum()
+        return len(os.listdir("/proc/self/task")) - before
+
+    def threads_of_the_zygote(self) -> int:
+        for children in Path(f"/proc/{os.getppid()}/task").rglob("children"):
+            for pid in children.read_text().split():
+                if Path(f"/proc/{pid}/comm").read_text() == "moo-zygote\n":
+                    return len(os.listdir(f"/proc/{pid}/task"))
+        raise LookupError("no zygote")
+
+
+@moo.actor(max_concurrency=2)
+class AsksInThreads(Asks):
+    """Its methods run in threads that were started later."""

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: MIT
+"""Programs and actors that fork: what the child may do, and what it holds up."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.process.session import current_session
+from tests.actors.counter import Counter
+from tests.conftest import eventually
+from tests.process import programs
+from tests.processes import Process
+
+pytestmark = pytest.mark.usefixtures("no_session")
+
+
+def fork(child: Callable[[], object], end: Callable[[], object] | None = None) -> int:
+    """Run `child` in a forked process that then ends as `end` does; its exit code,
+    which is 99 if `child` raised."""
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
+        pid = os.fork()
+    if pid == 0:
+        try:
+            child()
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(99)
+        if end is not None:
+            end()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+# -- a child that outlives its parent ------------------------------------------
+
+DRIVER = """
+    import os, sys, time
+    import mooactor as moo
+
+    def leave_a_child():
+        import ctypes
+        libc = ctypes.CDLL(None)
+        # A fork of the C library's runs none of Python's hooks.
+        pid = os.fork() if sys.argv[1] == "os.fork" else libc.fork()
+        if pid == 0:
+            libc.setsid()
+            while True: libc.pause()
+        return pid
+
+    @moo.actor
+    class Parent:
+        def __init__(self): self.owned = []
+        def leave_a_child(self): return leave_a_child()
+        def adopt(self):
+            self.owned.append(moo.spawn(Parent))
+            return self.owned[0].pid()
+        def pid(self): return os.getpid()
+
+    moo.init(logs=False)
+    parent, other = moo.spawn(Parent), moo.spawn(Parent)
+    other.pid()
+    print(os.getpid(), leave_a_child(), parent.pid(), parent.adopt(), flush=True)
+    if "actor" in sys.argv:
+        parent.leave_a_child()
+        print("forked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["os.fork", "fork of the C library"])
+def test_the_end_of_the_driver_is_known_although_its_child_lives(
+    tmp_path: Path, how: str
+) -> None:
+    path = programs.write(tmp_path / "driver.py", DRIVER)
+    process = programs.start(path, how)
+    assert process.stdout is not None
+    driver, child, *_ = map(int, process.stdout.readline().split())
+    heir = Process.of(child)
+    session = [one for one in programs.family(driver) if one.pid not in (driver, child)]
+    assert len(session) >= 5  # the agent, the zygote, three actors
+    try:
+        process.send_signal(signal.SIGKILL)
+        start = time.monotonic()
+        assert eventually(lambda: programs.gone(session), 2.0)
+        left = 2.0 - (time.monotonic() - start)
+        assert eventually(lambda: programs.sessions() == [], left)
+        assert heir.is_running()  # it is the user's, not ours
+    finally:
+        heir.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("how", ["os.fork", "fork of the C library"])
+def test_the_end_of_an_actor_is_known_although_its_child_lives(
+    tmp_path: Path, how: str
+) -> None:
+    path = programs.write(tmp_path / "driver.py", DRIVER)
+    process = programs.start(path, how, "actor")
+    assert process.stdout is not None
+    _, child, parent, owned = map(int, process.stdout.readline().split())
+    heir, actors = Process.of(child), [Process.of(parent), Process.of(owned)]
+    try:
+        assert process.stdout.readline() == "forked\n"
+        os.kill(parent, signal.SIGKILL)
+        assert eventually(lambda: programs.gone(actors), 2.0)
+    finally:
+        process.kill()
+        heir.kill()  # it has the driver's output
+        process.communicate()
+    assert eventually(lambda: programs.sessions() == [], 2.0)
+
+
+# -- what a child asks of its parent's session -----------------------------------
+
+
+@moo.actor
+class Slow:
+    def __init__(self) -> None:
+        self.children = 0
+
+    def wait(self, path: str) -> str:
+        while not os.path.exists(path):
+            time.sleep(0.002)
+        return "waited"
+
+    def pair(self, path: str) -> tuple[str, str]:
+        return self.wait(path), "and"
+
+    def count(self) -> Any:
+        yield from range(1000)
+
+    def stored(self) -> list[Any]:
+        return [moo.put(list(range(5)))]
+
+    def fork(self) -> int:
+        """The exit code of a child with a session of its own, which then returns."""
+        if pid := os.fork():
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with moo.init(logs=False):
+            moo.spawn(Counter).add()
+        self.children += 1
+        return self.children
+
+
+def refused(ask: Callable[[], object]) -> None:
+    began = time.process_time()
+    with pytest.raises(
+        moo.ActorUnavailable, match=r"was forked.*moo\.init.*moo\.spawn"
+    ):
+        ask()
+    assert time.process_time() - began < 1.0
+
+
+def test_whatever_a_child_asks_of_the_session_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    gate = str(tmp_path / "gate")
+    with moo.init(logs=False):
+        slow, group = moo.spawn(Slow), moo.on(Slow).group(2)
+        borrowed = slow.stored()[0]
+        pending = slow.wait.remote(gate)
+        first, second = slow.pair.options(num_returns=2).remote(gate)
+        gathered = group.call(Slow.wait, gate)
+        stream = moo.spawn(Slow).count()
+        next(stream)
+        events = moo.monitor(slow)
+        next(events)
+        mapped = group.map(Slow.wait, [gate] * 4)
+
+        async def awaited(ref: Any) -> Any:
+            return await ref
+
+        def child() -> None:
+            waiting = [pending, second, borrowed]
+            assert moo.wait(waiting, num_returns=3, timeout=30) == (waiting, [])
+            assert pending.done() and not pending.cancel()
+            refused(pending.get)
+            refused(first.get)
+            refused(second.get)
+            refused(gathered.get)
+            assert all(gathered.get(return_exceptions=True))
+            refused(borrowed.get)
+            refused(lambda: asyncio.run(awaited(pending)))
+            refused(lambda: list(stream))
+            refused(lambda: next(events))
+            refused(lambda: next(mapped))
+            refused(lambda: slow.wait(gate))
+            refused(lambda: slow.wait.remote(gate))
+            refused(lambda: slow.wait.tell(gate))
+            refused(lambda: group.call(Slow.wait, gate))
+            refused(lambda: moo.spawn(Slow))
+            refused(lambda: moo.put(1))
+            refused(lambda: moo.kill(slow))
+            refused(moo.actors)
+            stream.close()
+            events.close()
+            mapped.close()
+            moo.shutdown()
+
+        assert fork(child) == 0
+        Path(gate).touch()
+        assert pending.get() == first.get() == "waited" and second.get() == "and"
+        assert gathered.get() == list(mapped)[:2] == ["waited", "waited"]
+        assert list(stream) == list(range(1, 1000))
+        assert borrowed.get() == list(range(5))
+
+
+END = """
+    import os, sys
+    import mooactor as moo
+    class Adds:
+        def __init__(self): self.n = 0
+        def add(self): self.n += 1; return self.n
+
+    with moo.init() as running:
+        adds = moo.spawn(Adds)
+        adds.add()
+        kept = [moo.put(bytes(1 << 20)), adds.add.remote()]
+        pid = os.fork()
+        if pid == 0:
+            if sys.argv[1] == "exit": sys.exit(7)
+            if sys.argv[1] == "_exit": os._exit(7)
+            if sys.argv[1] == "close": running.close(); os._exit(7)
+            if sys.argv[1] == "exception": raise ValueError("in the child")
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        found = len(kept[0].get()), os.listdir(sys.argv[2]) > []
+        print(adds.add(), kept[1].get(), *found)
+"""
+
+
+@pytest.mark.parametrize("end", ["exit", "_exit", "close", "exception"])
+def test_the_end_of_a_child_changes_nothing_for_its_parent(
+    tmp_path: Path, end: str
+) -> None:
+    path = programs.write(tmp_path / "main.py", END)
+    done = programs.run(path, end, os.environ["TMPDIR"])
+    code = 1 if end == "exception" else 7
+    assert done.stdout == f"{code}\n3 2 {1 << 20} True\n", done.stderr
+    assert done.stderr.count("Traceback") == (end == "exception")
+    assert done.stderr.count("Error") == 2 * (end == "exception")  # and its source line
+
+
+def test_processes_of_multiprocessing_may_be_forked_beside_a_session() -> None:
+    context = multiprocessing.get_context("fork")
+    with moo.init(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        counter = moo.spawn(Counter)
+        ref = counter.add.remote()
+        with context.Pool(2) as pool:
+            assert pool.map(abs, [-1, -2, -3]) == [1, 2, 3]
+            pool.close()
+            pool.join()
+        assert ref.get() == 1 and counter.add() == 2
+
+
+def test_a_child_may_have_a_session_of_its_own() -> None:
+    with moo.init(logs=False):
+        counter = moo.spawn(Counter)
+        counter.add(41)
+
+        def child() -> None:
+            with moo.init(logs=False):
+                assert moo.spawn(Counter, 4).add(1) == 5
+                with pytest.raises(moo.ActorUnavailable, match="earlier session"):
+                    counter.add(1)
+            assert moo.spawn(Counter).add() == 1  # a session starts by itself again
+            moo.shutdown()
+            assert current_session() is None
+
+        assert fork(child) == 0
+        assert counter.add(1) == 42
+
+
+def test_a_child_of_a_method_with_its_own_session_ends_with_the_method() -> None:
+    with moo.init(logs=False):
+        slow = moo.spawn(Slow)
+        assert slow.fork() == 0
+        assert slow.fork() == 0

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""The pump's invariants, line by line: whatever the schedule and whoever interrupts, no
+thread waits in vain, and nothing that was received is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooactor.control.envelope import KEY_BYTES
+from mooactor.control.messenger import Messenger, lib
+from mooactor.process import outcome as outcome_module
+from mooactor.process import pump as pump_module
+from mooactor.process.outcome import Outcome
+from mooactor.process.pump import Pump
+from tests.process.interleave import Interrupt, Schedule, Thread
+
+KEY = bytes(KEY_BYTES)
+
+
+@pytest.fixture
+def messenger(tmp_path: Path) -> Iterator[Messenger]:
+    messenger = Messenger(str(tmp_path), 7 << 16, KEY)
+    yield messenger
+    messenger.close(0)
+
+
+class Replies:
+    """A dispatcher: message ``b"3"`` ends outcome 3."""
+
+    pump: Pump
+
+    def __init__(self, outcomes: list[Outcome]) -> None:
+        self.outcomes = outcomes
+
+    def dispatch(self, serial: int, message: bytes) -> None:
+        if self.outcomes[int(message)].set_value(int(message)):
+            self.pump.wake()
+
+    def dispatched(self, serial: int) -> None: ...
+
+
+class World:
+    """Some threads that wait at one pump, and the replies that come."""
+
+    def __init__(
+        self,
+        messenger: Messenger,
+        monkeypatch: pytest.MonkeyPatch,
+        choose: Callable[[Any], Any],
+    ) -> None:
+        self.messenger = messenger
+        self.outcomes: list[Outcome] = []
+        self.replies = Replies(self.outcomes)
+        self.pump = self.replies.pump = Pump(messenger, self.replies)
+        self.pump.arm = lambda: None
+        self.schedule = Schedule(
+            choose,
+            [pump_module, outcome_module],
+            lambda: bool(lib.moo_inbox_settled(messenger.inbox)),
+        )
+        asleep = self.schedule.asleep(lib.moo_turn_wait)
+        monkeypatch.setattr(pump_module, "_wait", asleep)
+
+    def outcome(self) -> Outcome:
+        self.outcomes.append(Outcome())
+        return self.outcomes[-1]
+
+    def wait(self, outcome: Outcome) -> None:
+        assert self.pump.wait(lambda: outcome.state, None, (outcome,))
+        assert self.outcomes[outcome.unwrap()] is outcome
+
+    def poll(self, outcome: Outcome) -> None:
+        while not outcome.state:
+            self.pump.try_drain()
+
+    def waiter(self, name: str) -> tuple[Thread, Outcome]:
+        outcome = self.outcome()
+        return self.schedule.add(name, lambda: self.wait(outcome)), outcome
+
+    def run(self) -> None:
+        numbers = range(len(self.outcomes))
+        put = self.messenger.inbox
+        letters = [
+            lambda n=n: lib.moo_inbox_put(put, str(n).encode(), len(str(n)))
+            for n in numbers
+        ]
+        self.schedule.run(letters)  # type: ignore[arg-type]
+        self.pump.try_drain()
+        assert [o.state > 0 for o in self.outcomes] == [True] * len(self.outcomes)
+        assert not lib.moo_inbox_led(put)
+
+
+def seeded(seed: int) -> Callable[[Any], Any]:
+    rng = random.Random(seed)
+    favoured = rng.random() < 0.5  # to go on for a while with one, half of the time
+    last: list[Any] = [None]
+
+    def choose(ready: Any) -> Any:
+        if favoured and last[0] in ready and rng.random() < 0.8:
+            return last[0]
+        last[0] = rng.choice(ready)
+        return last[0]
+
+    return choose
+
+
+def preempting(at: int, to: int) -> Callable[[Any], Any]:
+    """Go on with the first thread that can, but at step `at` change to another."""
+    steps, current = [0], [0]
+
+    def choose(ready: Any) -> Any:
+        steps[0] += 1
+        if steps[0] == at:
+            current[0] = to
+        return ready[current[0] % len(ready)]
+
+    return choose
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_every_thread_that_waits_gets_its_reply_in_any_schedule(
+    messenger: Messenger, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    for seed in range(60):
+        world = World(messenger, monkeypatch, seeded(seed))
+        waiters = [world.waiter(f"t{n}")[0] for n in range(threads)]
+        world.run()
+        assert [w.error for w in waiters] == [None] * threads, f"seed {seed}"
+
+
+def test_a_change_of_threads_at_any_line_strands_nobody(
+    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(1, 90):
+        for to in (1, 2):
+            world = World(messenger, monkeypatch, preempting(at, to))
+            waiters = [world.waiter(name)[0] for name in ("a", "b")]
+            world.run()
+            assert [w.error for w in waiters] == [None, None], f"step {at} to {to}"
+
+
+def test_a_thread_that_only_looks_takes_nothing_from_those_that_wait(
+    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(60):
+        world = World(messenger, monkeypatch, seeded(seed))
+        waiter, _ = world.waiter("waits")
+        looked_for = world.outcome()
+        looker = world.schedule.add("looks", lambda o=looked_for: world.poll(o))
+        world.run()
+        assert waiter.error is looker.error is None, f"seed {seed}"
+
+
+def test_an_exception_at_any_line_loses_no_reply(
+    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_interrupt() -> None:
+        raise Interrupt
+
+    interrupted = 0
+    for line in range(1, 80):
+        world = World(messenger, monkeypatch, seeded(line))
+        struck, _ = world.waiter("struck")
+        other, _ = world.waiter("other")
+        struck.interrupt_at[line] = raise_interrupt
+        world.run()
+        assert other.error is None, f"line {line}: {other.error!r}"
+        interrupted += isinstance(struck.error, Interrupt)
+        assert struck.error is None or isinstance(struck.error, Interrupt)
+    assert interrupted > 20
+
+
+def test_a_handler_may_wait_for_another_call_at_any_line(
+    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for line in range(1, 80):
+        world = World(messenger, monkeypatch, seeded(1000 + line))
+        struck, _ = world.waiter("struck")
+        other, _ = world.waiter("other")
+        wanted = world.outcome()
+        struck.interrupt_at[line] = lambda w=world, o=wanted: w.wait(o)
+        world.run()
+        assert struck.error is other.error is None, f"line {line}"
+
+
+def test_a_handler_may_wait_for_the_very_reply_that_is_waited_for(
+    messenger: Messenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for line in range(1, 80):
+        world = World(messenger, monkeypatch, seeded(2000 + line))
+        struck, own = world.waiter("struck")
+        other, _ = world.waiter("other")
+        struck.interrupt_at[line] = lambda w=world, o=own: w.wait(o)
+        world.run()
+        assert struck.error is other.error is None, f"line {line}"

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""Random streams: each actor has its own, and a seed brings all of them back."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor.process import session as session_module
+from mooactor.process.streams import Streams
+
+pytestmark = pytest.mark.usefixtures("no_session")
+needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="needs torch")
+
+Draw = tuple[float, ...]
+
+
+@moo.actor
+class Draws:
+    """Draws from every generator that a process has for all its code."""
+
+    def draw(self, *, torch_too: bool = False) -> Draw:
+        draws = random.random(), float(np.random.rand())
+        return (*draws, self.draw_of_torch()) if torch_too else draws
+
+    def draw_of_torch(self) -> float:
+        import torch
+
+        return torch.rand(1).item()
+
+    def draws_of_children(self, count: int) -> list[Draw]:
+        return [moo.spawn(Draws).draw() for _ in range(count)]
+
+    def die(self) -> None:
+        raise SystemExit(1)
+
+    def has(self, module: str) -> bool:
+        return module in sys.modules
+
+
+def draw_again(actor: Any, **options: bool) -> Draw:
+    """Another process's first numbers, in the same actor."""
+    with pytest.raises(moo.ActorRestarted):
+        actor.die()
+    drawn: Draw = actor.draw(**options)
+    return drawn
+
+
+def draws_of_a_session(seed: int | None) -> dict[str, Draw]:
+    """The first numbers of actors of all kinds."""
+    with moo.init(seed=seed):
+        group = moo.on(Draws, restart=moo.Restart(max=3)).group(2)
+        named = moo.on(Draws, name="named").spawn()
+        found = {f"rank {rank}": group[rank].draw() for rank in (0, 1)}
+        found["named"] = named.draw()
+        found["child"], found["second child"] = named.draws_of_children(2)
+        found["restarted"] = draw_again(group[1])
+        found["child of a restarted one"] = group[1].draws_of_children(1)[0]
+        moo.kill(named)
+        found["of the same name"] = moo.on(Draws, name="named").spawn().draw()
+        return found
+
+
+def all_differ(draws: list[Draw]) -> bool:
+    """Whether no generator gave the same number twice."""
+    return all(len(set(of_one)) == len(draws) for of_one in zip(*draws, strict=True))
+
+
+def states() -> list[str]:
+    """Where the generators of this process are."""
+    found = [repr(random.getstate()), repr(np.random.get_state())]
+    if "torch" in sys.modules:
+        import torch
+
+        found.append(repr(torch.get_rng_state().tolist()))
+    return found
+
+
+@pytest.fixture
+def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "PRELOADABLE", ("numpy",))
+
+
+@pytest.mark.usefixtures("_without_torch")
+def test_no_two_actors_share_a_stream_and_a_seed_repeats_all_of_them() -> None:
+    before = states()
+    seeded, other = draws_of_a_session(seed=5), draws_of_a_session(None)
+    assert all_differ([*seeded.values(), *other.values()])
+    assert draws_of_a_session(seed=5) == seeded
+    assert states() == before  # the driver's own are not touched
+
+
+@needs_torch
+@pytest.mark.parametrize("seed", [None, 2**64 - 1])
+def test_actors_that_share_a_torch_do_not_share_its_numbers(seed: int | None) -> None:
+    with moo.init(seed=seed, preload=["torch"]):
+        group = moo.on(Draws, restart=moo.Restart(max=3)).group(3)
+        named = moo.on(Draws, name="named").spawn()
+        assert named.has("torch")
+        draws = [actor.draw(torch_too=True) for actor in (named, *group)]
+        assert all_differ([*draws, draw_again(group[0], torch_too=True)])
+    if seed is not None:
+        assert late_draw(seed) == draws[0]
+
+
+def late_draw(seed: int) -> Draw:
+    """The first numbers of an actor that imports numpy.random and torch itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_module, "PRELOADABLE", ())
+        moo.init(seed=seed)
+        named = moo.on(Draws, name="named").spawn()
+        assert not named.has("torch")
+        drawn: Draw = named.draw(torch_too=True)
+        moo.shutdown()
+        return drawn
+
+
+@pytest.fixture
+def _streams_come_back() -> Iterator[None]:
+    """Whatever is done to this process's generators."""
+    torch = pytest.importorskip("torch")
+    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    yield
+    random.setstate(kept[0])
+    np.random.set_state(kept[1])
+    torch.set_rng_state(kept[2])
+
+
+@pytest.mark.usefixtures("_streams_come_back")
+def test_gpus_have_the_actors_own_stream_and_cuda_is_not_initialised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    was_initialised = torch.cuda.is_initialized()
+    for seed, who in ((5, "first"), (5, "second"), (6, "first"), (5, "first")):
+        Streams(seed, who).begin()
+    assert seeds[0] == seeds.pop()
+    assert len(set(seeds)) == 3
+    assert torch.cuda.is_initialized() == was_initialised
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.0, "5", True])
+def test_what_is_no_seed_is_refused(seed: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^seed=.* must be a whole num"):
+        moo.init(seed=seed)
+    assert session_module.current_session() is None

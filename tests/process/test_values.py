@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""Values that come for calls which never do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.control import envelope
+from mooactor.process import values as values_module
+from mooactor.process.current import current_runtime
+from tests.actors.keeper import holdings, value
+from tests.conftest import eventually, running_session
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    with running_session() as running:
+        send_to_self(0)  # what that needs is opened once
+        current_runtime().values.forget(0)
+        yield running
+
+
+def send_to_self(token: int) -> None:
+    """A value of 64 KiB, as another process would send it."""
+    runtime = current_runtime()
+    ref = moo.put(value(token))
+    runtime.values.send(ref, runtime.process_id, token)
+    assert eventually(lambda: (runtime.pump.try_drain(), token in _expected())[1])
+
+
+def _expected() -> Any:
+    return current_runtime().values._expected
+
+
+def test_a_value_whose_call_never_comes_is_dropped_in_time(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_to_self(1)
+    assert holdings()["imported"] > 0  # it waits for its call
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
+    runtime = current_runtime()
+    ref = moo.put(value(2))
+    runtime.values.send(ref, runtime.process_id, 2)
+    del ref
+    nothing = dict.fromkeys(holdings(), 0)
+    assert eventually(lambda: (runtime.pump.try_drain(), holdings() == nothing)[1])
+
+
+def test_a_call_that_comes_after_that_is_told(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
+    runtime = current_runtime()
+    runtime.values.send(moo.put(value(3)), runtime.process_id, 3)
+    assert eventually(
+        lambda: (runtime.pump.try_drain(), 3 in runtime.values._given_up)[1]
+    )
+    outcome = runtime.values.expect(3, runtime.process_id)
+    assert isinstance(outcome.failure(), moo.ActorUnavailable)
+    runtime.values.forget(3)
+
+
+def test_a_refused_value_is_dropped_whether_it_comes_before_or_after(
+    session: Any,
+) -> None:
+    runtime = current_runtime()
+    send_to_self(4)
+    runtime.values.refuse(4, runtime.process_id)
+    runtime.values.refuse(5, runtime.process_id)
+    runtime.values.send(moo.put(value(5)), runtime.process_id, 5)
+    nothing = dict.fromkeys(holdings(), 0)
+    assert eventually(lambda: (runtime.pump.try_drain(), holdings() == nothing)[1])
+
+
+def test_all_numbers_of_a_record_come_apart() -> None:
+    assert envelope.all_numbers(envelope.pack_numbers(1, 2, 3)) == [1, 2, 3]
+    with pytest.raises(envelope.MalformedMessage):
+        envelope.all_numbers(b"1234567")

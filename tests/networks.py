@@ -22,6 +22,7 @@ from collections.abc import Iterator
 import pytest
 
 from mooactor.process.namespaces import enter
+from tests.conftest import eventually
 
 HOSTS = "ab"
 _numbers = itertools.count()
@@ -63,6 +64,11 @@ def ip(*arguments: str) -> str:
     return subprocess.run(
         ["ip", *arguments], check=True, capture_output=True, text=True
     ).stdout
+
+
+def _is_up(namespace: str, interface: str) -> bool:
+    (found,) = json.loads(ip("-n", namespace, "-j", "link", "show", interface))
+    return bool(found["operstate"] == "UP")
 
 
 @functools.cache
@@ -122,10 +128,19 @@ class Cable:
                 address = f"fd99:{subnet}::{index}/64"
                 ip("-n", space, "addr", "add", address, "dev", name, "nodad")
             ip("-n", space, "link", "set", name, "up")
+        self.await_up(name)
 
     def set(self, state: str, name: str = "up0") -> None:
         """Pull the cable ("down"), or plug it in ("up")."""
         ip("-n", self.namespace["a"], "link", "set", name, state)
+        if state == "up":
+            self.await_up(name)
+
+    def await_up(self, name: str) -> None:
+        """Until then libfabric does not take the interface, in a process that starts
+        now, and has the loopback alone for the rest of its life."""
+        for space in self.namespace.values():
+            assert eventually(functools.partial(_is_up, space, name))
 
     @contextlib.contextmanager
     def pulled(self, name: str = "up0") -> Iterator[None]:

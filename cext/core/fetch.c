@@ -108,6 +108,8 @@ void mooi_fetch_end(struct moo_fetch *fetch, moo_err result)
 {
     fetch->done = 1;
     fetch->result = result;
+    if (!fetch->reason)
+        fetch->reason = errno;
     fetch->plane->fetches--;
     if (fetch->ticket && !fetch->freed)
         post(fetch);
@@ -322,6 +324,7 @@ moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
     if (fetch->done) {
         err = fetch->told ? MOO_ESTALE : fetch->result;
         fetch->told = 1;
+        errno = fetch->reason;
     }
     if (err == MOO_OK) {
         *out = fetch->at;

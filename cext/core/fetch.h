@@ -22,6 +22,7 @@ struct moo_fetch {
     void *into;
     char *at;       /* memory for the user, until it was taken */
     moo_err result; /* once done */
+    int reason;     /* with MOO_ESYS: the errno of whoever saw it fail */
     uint8_t done, told, freed;
     uint8_t queued; /* its ticket waits to be taken */
     uint8_t holds;

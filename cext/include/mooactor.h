@@ -273,7 +273,8 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
  * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say
  * how it failed: MOO_EPEER: the owner died, or its connection broke.
  * MOO_EUNREACHABLE: it made no contact. MOO_ESTALE: fetched before, or revoked;
- * also if this told the end of it before. */
+ * also if this told the end of it before. MOO_ESYS: errno is that of when it
+ * failed, in whichever thread. */
 moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
                        size_t *out_bytes);
 

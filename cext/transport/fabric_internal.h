@@ -108,6 +108,7 @@ struct mooi_fabric_read {
     int suspect;      /* so was the peer when it began */
     uint64_t heard_ns;
     moo_err result;
+    int reason;            /* with MOO_ESYS: the errno */
     int doomed;            /* it ends as soon as nothing of it is flying */
     uint64_t patient_until_ns; /* if so: then it is taken from the device */
     struct mooi_fabric_stop *stop;

@@ -67,6 +67,8 @@ static void refused(struct mooi_fabric_read *read, const char *what, int err)
 {
     mooi_fabric_explain(read->peer, what,
                         read->peer->fabric->library->strerror(-err));
+    if (!read->doomed)
+        read->reason = -err;
     mooi_fabric_doom(read, err == -FI_ENOMEM ? MOO_ENOMEM : MOO_ESYS,
                      MOOI_FABRIC_GRACE_NS);
 }

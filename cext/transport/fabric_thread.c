@@ -219,6 +219,7 @@ static int call_back(struct mooi_fabric *fabric)
     for (; head->next != head; any = 1) {
         struct mooi_fabric_read *read = head->next;
         mooi_fabric_reads_remove(read);
+        errno = read->reason;
         read->want.done(read->want.cookie, read->result);
         free(read);
     }

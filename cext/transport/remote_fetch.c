@@ -7,6 +7,8 @@
  */
 #include "transport/remote.h"
 
+#include <errno.h>
+
 /* ---- lists ---- */
 
 static void insert(struct moo_fetch **list, struct moo_fetch *fetch)
@@ -102,6 +104,8 @@ void mooi_source_ended(struct moo_fetch *fetch, moo_err result)
     struct mooi_source *source = fetch->source;
     moo_plane *plane = fetch->plane;
 
+    if (!fetch->reason)
+        fetch->reason = errno; /* what follows may change it */
     take_out(fetch);
     give_back(source, fetch);
     if (fetch->by->pulled)

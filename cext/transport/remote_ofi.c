@@ -16,6 +16,7 @@
  */
 #include "transport/remote.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +191,7 @@ static void on_read(void *cookie, moo_err result)
     struct moo_fetch *fetch = cookie;
     moo_plane *plane = fetch->plane;
 
+    fetch->reason = errno;
     pthread_mutex_lock(&plane->lock);
     if (result == MOO_OK)
         result = confirm(fetch);

@@ -27,6 +27,7 @@ from mooactor.rl.runlog import save_checkpoint as save_checkpoint
 from mooactor.rl.statistics import Interval as Interval
 from mooactor.rl.statistics import bootstrap_interval as bootstrap_interval
 from mooactor.rl.unroll import Unroll as Unroll
+from mooactor.rl.unroll import UnrollBuffer as UnrollBuffer
 from mooactor.rl.unroll import join_unrolls as join_unrolls
 from mooactor.rl.vtrace import VTrace as VTrace
 from mooactor.rl.vtrace import vtrace as vtrace

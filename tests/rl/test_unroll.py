@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from mooactor.rl import Episode, Unroll, join_unrolls
+from mooactor.rl import Episode, Unroll, UnrollBuffer, join_unrolls
+
+CPU = torch.device("cpu")
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -37,6 +39,17 @@ def tensor_names(unroll: Unroll) -> list[str]:
 def assert_equal(left: Unroll, right: Unroll) -> None:
     for name in tensor_names(left):
         assert torch.equal(getattr(left, name), getattr(right, name)), name
+
+
+def assert_same(left: Unroll, right: Unroll) -> None:
+    """Equal tensors, types, and facts beside them."""
+    assert_equal(left, right)
+    names = tensor_names(left)
+    kinds = [[getattr(each, name).dtype for name in names] for each in (left, right)]
+    assert kinds[0] == kinds[1]
+    beside = ("version", "episodes", "busy_s", "idle_s")
+    for name in beside:
+        assert getattr(left, name) == getattr(right, name), name
 
 
 def test_an_empty_unroll_has_the_documented_shapes() -> None:
@@ -69,3 +82,86 @@ def test_a_joined_unroll_is_as_old_as_its_oldest_part() -> None:
     assert joined.batch == 3
     assert joined.episodes == [Episode(1.0, 1), Episode(1.0, 2)]
     assert joined.busy_s == 2.0
+
+
+def test_unrolls_that_do_not_fit_are_refused_by_name() -> None:
+    longer = Unroll.empty(6, 2, (2, 3), torch.uint8, torch.zeros(2, 2, 7), allocate)
+    with pytest.raises(ValueError, match=r"observations of unroll 1 are uint8 \[7, 2"):
+        join_unrolls([random_unroll(4), longer])
+    with pytest.raises(ValueError, match="equal length and kind"):
+        UnrollBuffer().fill([random_unroll(4), longer], CPU)
+    with pytest.raises(ValueError, match="at least one"):
+        UnrollBuffer().fill([], CPU)
+
+
+def test_a_buffer_joins_as_join_unrolls_does_whatever_the_sizes() -> None:
+    buffer = UnrollBuffer()
+    for batches in ([4, 2], [1, 1, 1], [3, 8], [5], [2, 4]):
+        pieces = [random_unroll(batch, version=batch) for batch in batches]
+        assert_same(buffer.fill(pieces, CPU), join_unrolls(pieces))
+
+
+def test_a_buffer_takes_another_kind_of_observations() -> None:
+    buffer, pieces = UnrollBuffer(), [random_unroll(4), random_unroll(1)]
+    buffer.fill(pieces, CPU)
+    for piece in pieces:
+        piece.observations = piece.observations.float()
+    assert_same(buffer.fill(pieces, CPU), join_unrolls(pieces))
+
+
+def test_a_buffer_joins_columns_too() -> None:
+    unroll = random_unroll(6)
+    pieces = [unroll.columns(4, 6), unroll.columns(0, 3)]
+    assert_same(UnrollBuffer().fill(pieces, CPU), join_unrolls(pieces))
+
+
+def test_a_buffer_keeps_its_memory() -> None:
+    buffer = UnrollBuffer()
+    batches = [
+        buffer.fill([random_unroll(width), random_unroll(3)], CPU)
+        for width in (5, 5, 2, 5)
+    ]
+    for name in tensor_names(batches[0]):
+        addresses = {getattr(batch, name).data_ptr() for batch in batches}
+        assert len(addresses) == 1, name
+        assert getattr(batches[2], name).is_contiguous()
+
+
+def test_one_piece_for_the_cpu_is_not_copied() -> None:
+    piece = random_unroll(4)
+    batch = UnrollBuffer().fill([piece], CPU)
+    for name in tensor_names(piece):
+        assert getattr(batch, name).data_ptr() == getattr(piece, name).data_ptr()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_batches_on_a_gpu_are_not_overwritten_by_later_ones() -> None:
+    gpu, buffer = torch.device("cuda", 0), UnrollBuffer()
+    busy = torch.randn(2048, 2048, device=gpu)
+    expected, batches = [], []
+    for batches_of in ([40, 20], [60], [10, 10, 10], [80, 40], [60]):
+        pieces = [random_unroll(batch) for batch in batches_of]
+        expected.append(join_unrolls(pieces))
+        for _ in range(20):
+            busy = busy @ busy / 2048
+        batch = buffer.fill(pieces, gpu)
+        batches.append(replace(batch, observations=batch.observations + 0))
+        for piece in pieces:  # as an actor's shared memory that is used again
+            piece.observations.zero_()
+    for moved, joined in zip(batches, expected, strict=True):
+        assert moved.observations.device == gpu
+        assert_same(moved.to(CPU), joined)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_buffer_for_a_gpu_keeps_two_pinned_memories() -> None:
+    gpu, buffer = torch.device("cuda", 0), UnrollBuffer()
+    for _ in range(5):
+        buffer.fill([random_unroll(4)], gpu)
+    kept = [pinned.memory["observations"] for pinned in buffer._pinned]
+    assert all(memory.is_pinned() for memory in kept)
+    buffer.fill([random_unroll(2)], gpu)
+    again = [pinned.memory["observations"] for pinned in buffer._pinned]
+    assert {memory.data_ptr() for memory in again} == {
+        memory.data_ptr() for memory in kept
+    }

@@ -8,17 +8,20 @@
 
 The picture, for two actors and two learners:
 
-    Actor 0  ── unrolls ──▶  Learner 0  ┐
-             ◀── weights ──             │  gradients: allreduce
-    Actor 1  ── unrolls ──▶  Learner 1  ┘  by `moo.LearnerGroup`
-             ◀── weights ──
+    Actor 0  ── unrolls ──▶ ┌────────┐ ── unrolls ──▶ Learner 0  ┐ gradients: allreduce
+    Actor 1  ◀── weights ── │ Supply │ ◀── weights ── Learner 1  ┘ by `moo.LearnerGroup`
+                            └────────┘
 
 Each actor steps a batch of environments in two halves: while the C++ threads of ale-py
-emulate one half, the policy chooses actions for the other. Each learner keeps a bounded
-number of calls in flight to actors of its own, so unrolls go from actor to learner
-through shared memory and never through this program; with a call goes a Ref to the
-newest weights, which were put into shared memory once. The learners add up their
-gradients and so stay identical to the last bit, which is checked with every report.
+emulate one half, the policy chooses actions for the other. The supply keeps a bounded
+number of calls in flight to all actors and hands what they played to whichever learner
+asks; only Refs pass through it, the unrolls themselves go from actor to learner through
+shared memory. An actor begins each unroll with the newest weights. The learners add up
+their gradients and so stay identical to the last bit, which is checked with every
+report.
+
+What is learned does not depend on the machine: the update, its batch and what is in
+flight are the same on 2 cores and on 64; a larger machine is only faster.
 
 This program starts them, asks the learners for some updates at a time, and writes down
 what they report.
@@ -31,9 +34,9 @@ import math
 import os
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,20 +52,25 @@ from mooactor.rl import (
     ActorCritic,
     Camera,
     Display,
+    EnvironmentFailed,
     Environments,
     Episode,
-    EpisodeCounter,
+    Half,
+    Meter,
     ModelName,
     Player,
     RunLog,
+    Supply,
     Unroll,
+    UnrollBuffer,
+    approximate_kl,
     atari_game,
     bootstrap_interval,
+    explained_variance,
     film_game,
     fingerprint,
     flatten_gradients,
     interrupts,
-    join_unrolls,
     load_checkpoint,
     make_environments,
     make_network,
@@ -79,17 +87,40 @@ REPORT_PERIOD_S = 1.0
 DRAW_PERIOD_S = 30.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
 GAUGE_PERIOD_S = 3.0
-MOST_FAILURES = 10  # deaths of one actor without an unroll between them
 SUMMED = ("loss", "policy_loss", "value_loss")  # over learners
 AVERAGED = (
-    "entropy",
-    "rho",
-    "grad_norm",
-    "lr",
-    "policy_lag",
-    "actor_busy",
-    "learner_busy",
+    *("loss_mean", "policy_loss_mean", "value_loss_mean", "entropy"),
+    *("rho", "clipped_rho", "approx_kl", "explained_variance", "grad_norm", "lr"),
+    *("policy_lag", "queue"),
+    *("actor_busy", "environment_share", "inference_share"),
+    *("learner_busy", "allreduce_share"),
 )
+# What a checkpoint and a resume must agree on; with --deterministic, on all but these.
+FIXED = ("env", "model", "lstm", "optimizer", "all_actions")
+FREE = ("total_steps", "run_dir", "device", "resume", "checkpoint_every_s", "eval")
+FREE += ("eval_games", "record", "ceiling")
+FORMAT = 2  # of checkpoints
+COUNTS = ("steps", "played", "games", "dropped", "lost_calls")  # kept in checkpoints
+METRICS = "metrics.csv"
+ADVICE = {
+    EnvironmentFailed: "--restart-environments goes on without it",
+    FloatingPointError: "the last checkpoint is from before it",
+}
+# The least that a number may be.
+LEAST = {
+    "total_steps": 1,
+    "actors": 1,
+    "learners": 1,
+    "envs_per_actor": 1,
+    "unroll": 1,
+    "batch": 1,
+    "lag": 1,
+    "eval_games": 1,
+    **dict.fromkeys(("seed", "lr", "gamma", "entropy_cost", "baseline_cost"), 0),
+    **dict.fromkeys(("clip_norm", "clip_reward", "sticky", "max_lag"), 0),
+    "checkpoint_every_s": 0,
+}
+MOST = {"gamma": 1, "sticky": 1}
 
 
 # --- Settings -------------------------------------------------------------------------
@@ -112,12 +143,14 @@ class Config:
     """Where metrics, curve, checkpoint and recording go. Default: runs/ENV-TIME."""
 
     actors: int | None = None
-    """Processes that step environments. Default: one per core."""
+    """Processes that step environments. Default: one per core, at most as many as
+    unrolls may be in flight."""
     learners: int | None = None
     """Processes that learn and average gradients. Default: one per GPU, or without GPU
-    one per four cores, and at least two."""
-    envs_per_actor: int = 16
-    """Environments in each actor, an even number: they are stepped in two halves."""
+    one per four cores, and at least two; as many as divide the batch."""
+    envs_per_actor: int | None = None
+    """Environments in each actor, stepped in two halves where the number is even.
+    Default: four for each unroll in the batch, shared among the actors, at most 16."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where learners compute. Actors always choose actions on the CPU."""
 
@@ -129,9 +162,8 @@ class Config:
 
     unroll: int = 20
     """Steps T of each environment in one unroll."""
-    batch: int | None = None
-    """Unrolls in one update, over all learners together. Default: an eighth of those
-    that are in flight, so that the policy lag stays the same on larger machines."""
+    batch: int = 8
+    """Unrolls (of one environment each) in one update, over all learners together."""
     optimizer: Literal["auto", "rmsprop", "adam"] = "auto"
     """rmsprop (decay 0.99, eps 0.01 outside the root) or adam; auto takes rmsprop for
     images and adam for all else."""
@@ -157,17 +189,25 @@ class Config:
     all_actions: bool = False
     """Give ALE games all 18 actions instead of those that matter in the game."""
 
-    prefetch: int = 2
-    """Unroll calls that a learner keeps in flight to each of its actors."""
+    restart_environments: bool = False
+    """Make an environment anew that raises, or whose observation or reward is not
+    finite, and go on. Otherwise the run ends, and says which it was."""
+
+    lag: int = 8
+    """Updates of policy lag to allow for: at most lag times batch unrolls are in flight
+    from the actors to the learners."""
     max_lag: int = 50
-    """Unrolls older than this many updates are dropped, and counted."""
+    """Unrolls older than this many updates, as those of an actor that was stopped for a
+    while, are dropped, and counted."""
     deterministic: bool = False
     """One call in flight and a fixed order: the same seed gives the same curve."""
 
     resume: bool = False
-    """Go on from the checkpoint in --run-dir."""
+    """Go on from the newest checkpoint in --run-dir. With --deterministic the games are
+    played again up to where they were, and the metrics are those of one whole run."""
     checkpoint_every_s: float = 60.0
-    """Seconds between checkpoints. The end, and Ctrl-C, always save one."""
+    """Seconds between checkpoints, of which the last three are kept. The end, and
+    Ctrl-C, always save one."""
     eval: bool = False
     """After training, play full games with sampled actions and fresh seeds, and beside
     them a random policy. With --resume on a finished run nothing else happens."""
@@ -190,7 +230,7 @@ class Plan:
     cores: int
     actors: int
     learners: int
-    batch: int
+    envs_per_actor: int
     device: str
     optimizer: str
     lr: float
@@ -198,11 +238,12 @@ class Plan:
     dtype: torch.dtype
     num_actions: int
     frames_per_step: int
+    resumes: int = 0  # how often this run was resumed: other games each time
 
     @property
     def local_batch(self) -> int:
         """Unrolls in each learner's part of an update."""
-        return self.batch // self.learners
+        return self.config.batch // self.learners
 
     @property
     def evaluators(self) -> int:
@@ -210,7 +251,12 @@ class Plan:
 
     @property
     def steps_per_update(self) -> int:
-        return self.batch * self.config.unroll
+        return self.config.batch * self.config.unroll
+
+    @property
+    def in_flight(self) -> int:
+        """Calls to actors whose unrolls no learner has taken yet, at most."""
+        return self.config.lag * self.config.batch // self.envs_per_actor
 
     def network(self) -> ActorCritic:
         """A network of this plan, the same for the same seed in every process."""
@@ -218,9 +264,10 @@ class Plan:
         lstm = self.config.lstm
         return make_network(self.config.model, self.shape, self.num_actions, lstm=lstm)
 
-    def seed(self, offset: int) -> int:
-        """A seed of its own for each offset below a million."""
-        return self.config.seed * 1_000_000 + offset
+    def seed(self, *path: int) -> int:
+        """A seed of its own for each path; a million may be counted on from it."""
+        sequence = np.random.SeedSequence([self.config.seed, *path])
+        return int(sequence.generate_state(1)[0]) >> 2
 
     def environments(self, num_envs: int, threads: int = 1) -> Environments:
         return make_environments(
@@ -229,40 +276,33 @@ class Plan:
             threads=threads,
             sticky=self.config.sticky,
             all_actions=self.config.all_actions,
+            restart=self.config.restart_environments,
         )
 
 
 def make_plan(config: Config) -> Plan:
     """Decide what the settings leave open, and refuse what cannot work."""
+    check_numbers(config)
     cores = len(os.sched_getaffinity(0))
     gpus = torch.cuda.device_count() if config.device != "cpu" else 0
     if config.device == "cuda" and not gpus:
         raise SystemExit("--device cuda, but torch sees no GPU here")
-    learners = config.learners or gpus or max(2, cores // 4)
-    actors = config.actors or round_up(max(cores, learners), learners)
-    in_flight = actors * config.prefetch * config.envs_per_actor
-    batch = config.batch or round_up(max(8, in_flight // 8), learners)
     probe = probe_environment(config)
     images = len(probe.observation_shape) == 3
     optimizer = config.optimizer
     if optimizer == "auto":
         optimizer = "rmsprop" if images else "adam"
     default_lr = 6e-4 if optimizer == "rmsprop" else 2e-3
-    if actors < learners:
-        raise SystemExit(f"{learners} learners need at least as many actors")
-    if batch % learners:
-        raise SystemExit(f"--batch {batch} does not split over {learners} learners")
-    if config.envs_per_actor % 2:
-        raise SystemExit(
-            "--envs-per-actor must be even: they are stepped in two halves"
-        )
-    return Plan(
+    most = config.lag * config.batch
+    actors = config.actors or min(cores, most)
+    plan = Plan(
         config=config,
         name=f"impala-{os.getpid()}",
         cores=cores,
         actors=actors,
-        learners=learners,
-        batch=batch,
+        learners=config.learners or divisor(config.batch, gpus or max(2, cores // 4)),
+        envs_per_actor=config.envs_per_actor
+        or min(16, most, max(1, 4 * config.batch // actors)),
         device="cuda" if gpus else "cpu",
         optimizer=optimizer,
         lr=default_lr if config.lr is None else config.lr,
@@ -271,106 +311,125 @@ def make_plan(config: Config) -> Plan:
         num_actions=probe.num_actions,
         frames_per_step=4 if atari_game(config.env) else 1,
     )
+    check_plan(plan)
+    return plan
+
+
+def check_numbers(config: Config) -> None:
+    """Refuse numbers that mean nothing."""
+    for name, least in LEAST.items():
+        value, most = getattr(config, name), MOST.get(name, math.inf)
+        if value is not None and not least <= value <= most:
+            limits = f"at least {least}" if most == math.inf else f"{least} to {most}"
+            raise SystemExit(f"{flag(name)} {value}: it must be {limits}")
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse numbers that do not go together, and networks that cannot be built."""
+    config = plan.config
+    if config.batch % plan.learners:
+        raise SystemExit(
+            f"--batch {config.batch} does not split over {plan.learners} learners"
+        )
+    if config.lag > config.max_lag:
+        raise SystemExit(
+            f"--lag {config.lag} with --max-lag {config.max_lag}: what is played would "
+            "be dropped"
+        )
+    if not plan.in_flight:
+        raise SystemExit(
+            f"--envs-per-actor {plan.envs_per_actor}: one call brings more than the "
+            f"{config.lag * config.batch} unrolls that may be in flight; raise --batch "
+            "or --lag"
+        )
+    if config.deterministic and plan.actors < plan.learners:
+        raise SystemExit(
+            f"--deterministic: {plan.learners} learners need at least as many actors"
+        )
+    try:
+        plan.network()
+    except ValueError as error:
+        raise SystemExit(f"--env {config.env}: {error}") from error
 
 
 def probe_environment(config: Config) -> Environments:
     """One environment, closed: it knows shapes and actions. Else, why there is none."""
     try:
         probe = make_environments(config.env, 1, all_actions=config.all_actions)
-    except (ValueError, ModuleNotFoundError, gymnasium.error.Error) as error:
+    except (ValueError, ImportError, EnvironmentFailed, gymnasium.error.Error) as error:
         raise SystemExit(f"--env {config.env}: {error}") from error
     probe.close()
     return probe
 
 
-def round_up(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
+def divisor(number: int, most: int) -> int:
+    """The largest divisor of ``number`` that is at most ``most``."""
+    return max(d for d in range(1, number + 1) if number % d == 0 and d <= most)
 
 
 # --- Acting ---------------------------------------------------------------------------
 
 
-class Half:
-    """Half of an actor's environments: they emulate while the other half infers."""
-
-    def __init__(self, plan: Plan, network: ActorCritic, index: int) -> None:
-        size = plan.config.envs_per_actor // 2
-        side = index % 2
-        self.columns = slice(side * size, (side + 1) * size)
-        self.life_loss_ends = plan.config.life_loss_ends
-        self.environments = plan.environments(size)
-        self.player = Player(network, plan.num_actions, size, plan.seed(index))
-        self.observations = self.environments.reset(plan.seed(index * size))
-        self.first = np.ones(size, np.bool_)
-        self.ended = np.zeros(size, np.bool_)
-        self.games = EpisodeCounter(size)
-
-    def send(self, unroll: Unroll, row: int) -> None:
-        """Choose the actions of ``row`` and let the emulators run."""
-        actions, log_probs = self.player.choose(self.observations, self.first)
-        self.environments.send(actions.numpy())
-        unroll.actions[row, self.columns] = actions
-        unroll.log_probs[row, self.columns] = log_probs
-        unroll.valid.numpy()[row, self.columns] = ~self.ended
-
-    def receive(self, unroll: Unroll, row: int) -> None:
-        """Wait for the emulators and write down what the actions of ``row`` led to."""
-        outcome = self.environments.recv()
-        self.observations = outcome.observations
-        self.first = self.ended  # under next-step autoreset a new game begins only now
-        self.ended = outcome.terminated | outcome.truncated
-        terminal = outcome.terminated | (outcome.lost_life & self.life_loss_ends)
-        unroll.rewards.numpy()[row, self.columns] = outcome.rewards
-        unroll.terminal.numpy()[row, self.columns] = terminal
-        self.games.add(outcome.rewards, self.ended)
-        unroll.episodes += [game for _, game in self.games.finished()]
-
-    def write_observations(self, unroll: Unroll, row: int) -> None:
-        unroll.observations.numpy()[row, self.columns] = self.observations
-        unroll.first.numpy()[row, self.columns] = self.first
-
-
 @moo.actor
 class Actor:
-    """Plays its environments with the newest weights it was given."""
+    """Plays its environments, each unroll with the newest weights."""
 
-    def __init__(self, plan: Plan, index: int) -> None:
-        torch.set_num_threads(1)
+    def __init__(self, plan: Plan, index: int, supply: Any = None) -> None:
         self.plan = plan
+        self.supply = supply
         self.network = plan.network()
-        self.halves = [Half(plan, self.network, 2 * index + side) for side in (0, 1)]
+        born = moo.submit(supply.enlist, index).get() if supply is not None else 0
+        sizes = divide(plan.envs_per_actor)
+        self.halves = [
+            self._make_half((index, side, born, plan.resumes), sum(sizes[:side]), size)
+            for side, size in enumerate(sizes)
+        ]
         self.version = -1
         self.finished_at = time.perf_counter()
 
-    def unroll(self, version: int, weights: Weights | None = None) -> Unroll:
-        """Play T steps in every environment.
+    def _make_half(self, path: tuple[int, ...], start: int, size: int) -> Half:
+        config = self.plan.config
+        return Half(
+            self.plan.environments(size),
+            Player(self.network, self.plan.num_actions, size, self.plan.seed(1, *path)),
+            slice(start, start + size),
+            self.plan.seed(0, *path),
+            life_loss_ends=config.life_loss_ends,
+            keep_actions=config.deterministic,
+        )
 
-        The ``weights`` of ``version`` are used where they lie, in shared memory. They
-        may be left out if this actor has that version; an actor that was restarted has
-        none, and raises `LookupError`.
-        """
+    def unroll(self, version: int | None = None) -> Unroll:
+        """Play with the newest weights, or with those of ``version``."""
         started = time.perf_counter()
-        self._adopt(version, weights)
+        found = moo.submit(self.supply.weights, self.version, version).get()
+        self.adopt(*found)
+        return self.play(started)
+
+    def adopt(self, version: int, weights: Weights | None) -> None:
+        """Use ``weights`` from now on, where they lie, in shared memory."""
+        if weights is not None:
+            self.network.load_state_dict(weights, assign=True)
+        self.version = version
+
+    def play(self, started: float | None = None) -> Unroll:
+        """T steps in every environment."""
+        started = started or time.perf_counter()
         unroll = self._empty_unroll()
         for row in range(unroll.steps + 1):
             for half in self.halves:
-                self._step(half, unroll, row)
-        unroll.idle_s = started - self.finished_at
-        self.finished_at = time.perf_counter()
-        unroll.busy_s = self.finished_at - started
+                if row > 0:
+                    half.receive(unroll, row - 1)
+                half.observe(unroll, row)
+                if row < unroll.steps:
+                    half.send(unroll, row)
+        self._account(unroll, started)
         return unroll
 
-    def _adopt(self, version: int, weights: Weights | None) -> None:
-        if weights is not None:
-            self.network.load_state_dict(weights, assign=True)
-            self.version = version
-        if self.version != version:
-            raise LookupError(f"asked for version {version}, but have {self.version}")
-
     def _empty_unroll(self) -> Unroll:
+        """Observations ``[T+1, B, …]`` in shared memory; B are all its environments."""
         unroll = Unroll.empty(
             self.plan.config.unroll,
-            self.plan.config.envs_per_actor,
+            self.plan.envs_per_actor,
             self.plan.shape,
             self.plan.dtype,
             torch.cat([half.player.core for half in self.halves], dim=1),
@@ -379,12 +438,29 @@ class Actor:
         unroll.version = self.version
         return unroll
 
-    def _step(self, half: Half, unroll: Unroll, row: int) -> None:
-        if row > 0:
-            half.receive(unroll, row - 1)
-        half.write_observations(unroll, row)
-        if row < unroll.steps:
-            half.send(unroll, row)
+    def _account(self, unroll: Unroll, started: float) -> None:
+        """Where the time went since the end of the unroll before."""
+        unroll.idle_s = started - self.finished_at
+        self.finished_at = time.perf_counter()
+        unroll.busy_s = self.finished_at - started
+        for half in self.halves:
+            unroll.environment_s += half.environment_s
+            unroll.inference_s += half.inference_s
+            half.environment_s = half.inference_s = 0.0
+
+    def state(self) -> list[dict[str, Any]]:
+        """Where its games and its choices stand, with --deterministic."""
+        return [half.state() for half in self.halves]
+
+    def load(self, state: list[dict[str, Any]]) -> None:
+        """Go on from there."""
+        for half, saved in zip(self.halves, state, strict=True):
+            half.load(saved)
+
+
+def divide(count: int) -> list[int]:
+    """Two halves, or one part where there are no halves."""
+    return [count] if count % 2 else [count // 2] * 2
 
 
 # --- Learning -------------------------------------------------------------------------
@@ -392,10 +468,12 @@ class Actor:
 
 def impala_loss(
     network: ActorCritic, batch: Unroll, config: Config
-) -> tuple[Tensor, dict[str, float]]:
-    """The loss of IMPALA, summed over T and B, and what to report about it.
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of IMPALA, summed over T and B, and what to report about it, as 0-d
+    tensors: nothing here waits for a GPU.
 
-    Steps under next-step autoreset that took no action weigh nothing.
+    Steps under next-step autoreset that took no action weigh nothing. ``rho`` is the mean
+    clipped importance weight, ``clipped_rho`` the share of weights that were clipped.
     """
     output = network(batch.observations, batch.first, batch.core)
     log_policy = F.log_softmax(output.logits[:-1], dim=-1)
@@ -419,144 +497,115 @@ def impala_loss(
     loss = (
         policy_loss + config.baseline_cost * value_loss - config.entropy_cost * entropy
     )
-    count = float(valid.sum())
-    return loss, {
-        "loss": loss.item(),
-        "policy_loss": policy_loss.item(),
-        "value_loss": value_loss.item(),
-        "entropy": entropy.item() / count,
-        "rho": float((traced.rhos * valid).sum()) / count,
-    }
-
-
-class Supply:
-    """The unrolls of a learner's own actors: a bounded number of calls in flight.
-
-    An unroll is handed out in the order of arrival, or with ``in_order`` in the order
-    asked for. The call that replaces it goes out at once, before anybody learns from
-    it, so its actor never waits for the learner while calls are in flight. A call that
-    was lost with its actor is sent again; the actor's supervisor starts a new one.
-    """
-
-    def __init__(self, actors: Sequence[Any], prefetch: int, in_order: bool) -> None:
-        self.actors = actors
-        self.prefetch = prefetch
-        self.in_order = in_order
-        self.calls: dict[Any, int] = {}
-        self.versions = [-1] * len(actors)
-        self.failures = [0] * len(actors)  # since the last unroll of each
-        self.lost = 0
-
-    def take(self, version: int, weights: Any) -> Unroll:
-        """The next unroll; calls sent meanwhile carry ``weights``, a Ref."""
-        while len(self.calls) < self.prefetch * len(self.actors):
-            self._ask(len(self.calls) % len(self.actors), version, weights)
-        while True:
-            call = self._next_call()
-            index = self.calls.pop(call)
-            try:
-                unroll: Unroll = call.get()
-            except (moo.ActorDied, moo.ActorUnavailable, LookupError) as error:
-                self._note_lost(index, error)
-                self._ask(index, version, weights)
-                continue
-            self.failures[index] = 0
-            self._ask(index, version, weights)
-            return unroll
-
-    def _note_lost(self, index: int, error: Exception) -> None:
-        """Count it, and give up on an actor that nobody can bring back."""
-        self.lost += 1
-        self.versions[index] = -1
-        self.failures[index] += 1
-        if self.failures[index] > self.prefetch * MOST_FAILURES:
-            raise error
-
-    def _next_call(self) -> Any:
-        if self.in_order:
-            return next(iter(self.calls))
-        done, _ = moo.wait(list(self.calls), num_returns=1)
-        return done[0]
-
-    def _ask(self, index: int, version: int, weights: Any) -> None:
-        has_it = self.versions[index] == version
-        self.versions[index] = version
-        call = self.actors[index].unroll.remote(version, None if has_it else weights)
-        self.calls[call] = index
+    with torch.no_grad():
+        count = valid.sum()
+        log_ratio = log_probs - batch.log_probs
+        facts = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
+        facts |= {f"{name}_mean": value / count for name, value in facts.items()}
+        facts |= {
+            "entropy": entropy / count,
+            "rho": (traced.rhos * valid).sum() / count,
+            "clipped_rho": ((log_ratio > 0) * valid).sum() / count,
+            "approx_kl": approximate_kl(log_ratio, batch.valid),
+            "explained_variance": explained_variance(
+                values, traced.targets, batch.valid
+            ),
+        }
+    return loss, {name: value.detach() for name, value in facts.items()}
 
 
 @dataclass
 class Report:
-    """What one learner did in some updates: means, games, and a fingerprint."""
+    """What one learner did in some updates: means, games, counts and a fingerprint."""
 
-    steps: int
     version: int
+    steps: int
     means: dict[str, float]
     lag_max: int
     episodes: list[Episode]
     digest: str
-    lost_calls: int
+    played: int
     dropped: int
+    lost_calls: int
 
 
 @moo.actor
 class Learner:
-    """Learns from unrolls of its own actors, in step with all other learners."""
+    """Learns from unrolls of the supply, in step with all other learners."""
 
-    def __init__(self, plan: Plan, index: int, actors: Sequence[Any]) -> None:
-        torch.set_num_threads(1)
-        config = plan.config
+    def __init__(self, plan: Plan, index: int, supply: Any = None) -> None:
         self.plan = plan
-        self.device = torch.device(plan.device)
-        if plan.device == "cuda":
-            self.device = torch.device("cuda", index % torch.cuda.device_count())
+        self.index = index
+        self.supply = supply
+        self.device = torch.device(plan.device)  # it sees no other GPU than its own
         self.network = plan.network().to(self.device)
         self.optimizer = make_optimizer(plan, self.network)
         self.gradients = flatten_gradients(self.network, moo.empty)
-        prefetch = 1 if config.deterministic else config.prefetch
-        self.supply = Supply(actors, prefetch, config.deterministic)
+        self.buffer = UnrollBuffer()
         self.pieces: deque[Unroll] = deque()
         self.group: Any = None
         self.version = 0
-        self.published: tuple[int, Any] = (-1, None)
+        self.steps = 0
+        self.lost_calls = 0
+        self._begin_report()
+
+    def _begin_report(self) -> None:
         self.meter = Meter()
+        self.episodes: list[Episode] = []
+        self.lag_max = 0
+        self.played = 0
         self.dropped = 0
 
     def join(self) -> None:
-        """Wait until all learners are here; one alone has nobody to wait for."""
-        if self.plan.learners == 1:
-            return
-        self.group = moo.LearnerGroup(self.plan.name, min_size=self.plan.learners)
+        """Wait until all learners are here, and publish the first weights.
+
+        One alone has nobody to wait for.
+        """
+        if self.plan.learners > 1:
+            self.group = moo.LearnerGroup(self.plan.name, min_size=self.plan.learners)
+        self._publish()
 
     def train(self, updates: int) -> Report:
         """Make ``updates`` updates, each together with all other learners."""
         for _ in range(updates):
             started = time.perf_counter()
             batch = self._next_batch()
-            waited = time.perf_counter() - started
-            self.meter.add(self.learn(batch))
-            busy = 1 - waited / (time.perf_counter() - started)
-            self.meter.add({"learner_busy": busy})
+            taken = time.perf_counter()
+            facts, reducing_s = self.learn(batch)
+            self._publish()
+            elapsed_s = time.perf_counter() - started
+            waited_s = taken - started + reducing_s
+            self.meter.add(facts)
+            self.meter.add({"learner_busy": 1 - waited_s / elapsed_s})
+            self.meter.add({"allreduce_share": reducing_s / elapsed_s})
         return self._report()
 
-    def learn(self, batch: Unroll) -> dict[str, float]:
-        """One update from ``batch`` and what the other learners bring to it."""
-        total_steps = max(1, self.plan.config.total_steps)
-        done = self.version * self.plan.steps_per_update / total_steps
-        lr = self.plan.lr * max(0.0, 1 - done)
+    def learn(self, batch: Unroll) -> tuple[dict[str, Any], float]:
+        """One update from ``batch`` and what the other learners bring to it.
+
+        Returns what to report about it, and the seconds spent on the allreduce. A
+        gradient that is not finite changes nothing, and ends the run with the report.
+        """
+        lr = self.plan.lr * max(0.0, 1 - self.steps / self.plan.config.total_steps)
         for settings in self.optimizer.param_groups:
             settings["lr"] = lr
         self.gradients.zero_()
-        loss, facts = impala_loss(self.network, batch.to(self.device), self.plan.config)
+        loss, facts = impala_loss(self.network, batch, self.plan.config)
         loss.backward()  # type: ignore[no-untyped-call]
-        if self.group is not None:
-            self.group.allreduce([self.gradients], op="sum").wait()
-        norm = self.gradients.norm().item()
-        if norm > self.plan.config.clip_norm:
-            self.gradients.mul_(self.plan.config.clip_norm / norm)
+        reducing_s = self._sum_gradients()
+        norm = self.gradients.norm()
+        self.gradients.mul_((self.plan.config.clip_norm / norm).clamp(max=1.0))
+        self.gradients.masked_fill_(~norm.isfinite(), 0.0)
         self.optimizer.step()
         self.version += 1
-        return facts | {"grad_norm": norm, "lr": lr}
+        self.steps += self.plan.steps_per_update
+        return facts | {"grad_norm": norm, "lr": lr}, reducing_s
+
+    def _sum_gradients(self) -> float:
+        started = time.perf_counter()
+        if self.group is not None:
+            self.group.allreduce([self.gradients], op="sum").wait()
+        return time.perf_counter() - started
 
     def weights(self) -> Weights:
         """The parameters, contiguous and on the CPU."""
@@ -564,20 +613,28 @@ class Learner:
         return {name: value.cpu().contiguous() for name, value in state.items()}
 
     def state(self) -> dict[str, Any]:
-        """All that `load` needs to go on from here."""
+        """All that `load` needs to go on from here; the same for all learners."""
         return {
             "network": self.weights(),
             "optimizer": self.optimizer.state_dict(),
             "version": self.version,
+            "steps": self.steps,
         }
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Take over parameters, optimizer and version of a checkpoint."""
+    def kept(self) -> list[dict[str, Any]]:
+        """What it took and has not learned from yet, with --deterministic."""
+        return [as_state(piece) for piece in self.pieces]
+
+    def load(self, state: dict[str, Any], kept: Sequence[dict[str, Any]] = ()) -> None:
+        """Take over parameters, optimizer and counts of a checkpoint."""
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.version = state["version"]
+        self.steps = state["steps"]
+        self.pieces.extend(map(from_state, kept))
 
     def _next_batch(self) -> Unroll:
+        """This learner's part of the next update, ``[T, local batch]``."""
         wanted = self.plan.local_batch
         taken: list[Unroll] = []
         while wanted:
@@ -592,58 +649,69 @@ class Learner:
                 piece = piece.columns(0, wanted)
             taken.append(piece)
             wanted -= piece.batch
-        return join_unrolls(taken)
+        return self.buffer.fill(taken, self.device)
 
     def _receive(self) -> None:
-        unroll = self.supply.take(self.version, self._publish())
-        self.meter.episodes += unroll.episodes
-        busy = unroll.busy_s / (unroll.busy_s + unroll.idle_s)
-        self.meter.add({"actor_busy": busy})
+        taken = moo.submit(self.supply.take, self.index, self.version).get()
+        unroll: Unroll = taken.unroll[0].get()
+        self.episodes += unroll.episodes
+        self.played += unroll.batch * unroll.steps
+        self.lost_calls = taken.lost
+        self.meter.add(
+            {
+                "queue": taken.ready,
+                "actor_busy": unroll.busy_s / (unroll.busy_s + unroll.idle_s),
+                "environment_share": unroll.environment_s / unroll.busy_s,
+                "inference_share": unroll.inference_s / unroll.busy_s,
+            }
+        )
         self.pieces.append(unroll)
 
     def _too_old(self, piece: Unroll) -> bool:
         lag = self.version - piece.version
         if lag > self.plan.config.max_lag:
-            self.dropped += 1
+            self.dropped += piece.batch
             return True
         self.meter.add({"policy_lag": lag})
-        self.meter.lag_max = max(self.meter.lag_max, lag)
+        self.lag_max = max(self.lag_max, lag)
         return False
 
-    def _publish(self) -> Any:
-        """A Ref to the weights of this version, put into shared memory once."""
-        if self.published[0] != self.version:
-            self.published = (self.version, moo.put(self.weights()))
-        return self.published[1]
+    def _publish(self) -> None:
+        if self.index == 0 and self.supply is not None:
+            self.supply.publish.tell(self.version, self.weights())
 
     def _report(self) -> Report:
-        meter, self.meter = self.meter, Meter()
-        return Report(
-            steps=self.version * self.plan.steps_per_update,
+        norms = self.meter.values("grad_norm")
+        if not norms.isfinite().all():
+            first = self.version - len(norms) + int((~norms.isfinite()).nonzero()[0])
+            raise FloatingPointError(
+                f"the gradient of update {first + 1} is not finite; the weights are as "
+                "they were before it. Lower --lr, or look at the loss before it"
+            )
+        report = Report(
             version=self.version,
-            means=meter.means(),
-            lag_max=meter.lag_max,
-            episodes=meter.episodes,
+            steps=self.steps,
+            means=self.meter.means(),
+            lag_max=self.lag_max,
+            episodes=self.episodes,
             digest=fingerprint(self.weights()),
-            lost_calls=self.supply.lost,
+            played=self.played,
             dropped=self.dropped,
+            lost_calls=self.lost_calls,
         )
+        self._begin_report()
+        return report
 
 
-class Meter:
-    """Means of what is added, by name, and the games that finished meanwhile."""
+def as_state(unroll: Unroll) -> dict[str, Any]:
+    """An unroll as tensors and plain values, for a checkpoint."""
+    state = {entry.name: getattr(unroll, entry.name) for entry in fields(unroll)}
+    return state | {"episodes": [tuple(game) for game in unroll.episodes]}
 
-    def __init__(self) -> None:
-        self.samples: dict[str, list[float]] = defaultdict(list)
-        self.episodes: list[Episode] = []
-        self.lag_max = 0
 
-    def add(self, facts: dict[str, float]) -> None:
-        for name, value in facts.items():
-            self.samples[name].append(value)
-
-    def means(self) -> dict[str, float]:
-        return {name: float(np.mean(values)) for name, values in self.samples.items()}
+def from_state(state: dict[str, Any]) -> Unroll:
+    episodes = [Episode(*game) for game in state["episodes"]]
+    return Unroll(**(state | {"episodes": episodes}))
 
 
 def make_optimizer(plan: Plan, network: ActorCritic) -> torch.optim.Optimizer:
@@ -673,9 +741,8 @@ class Evaluator:
 
     def play(self, plan: Plan, index: int, weights: Weights | None) -> list[Episode]:
         """Play this evaluator's share of ``--eval-games`` with sampled actions."""
-        torch.set_num_threads(1)
         share = len(range(index, plan.config.eval_games, plan.evaluators))
-        seed = plan.seed(500_000 + 1000 * index)
+        seed = plan.seed(2, index)
         player = make_player(plan, weights, share, seed)
         return play_games(plan.environments(share), player, seed)
 
@@ -704,7 +771,7 @@ def record_game(plan: Plan, weights: Weights, path: Path) -> None:
     """Play one game and save it as a GIF, at the speed it is played at."""
     import imageio
 
-    config, seed = plan.config, plan.seed(900_000)
+    config, seed = plan.config, plan.seed(3)
     camera = Camera(config.env, sticky=config.sticky, all_actions=config.all_actions)
     player = make_player(plan, weights, 1, seed)
     pictures: list[Any] = film_game(plan.environments(1), camera, player, seed)
@@ -765,11 +832,13 @@ class Gauge:
 def measure_ceiling(plan: Plan) -> Ceiling:
     """Time each part alone on one core, then all of them in a plain loop."""
     actor = Actor(plan, 0)
-    learner = Learner(replace(plan, learners=1), 0, ())
-    unroll = actor.unroll(0, learner.weights())
+    learner = Learner(replace(plan, learners=1), 0)
+    actor.adopt(0, learner.weights())
+    unroll = actor.play()
     half = actor.halves[0]
-    size, local = half.environments.num_envs, plan.local_batch
-    batch = join_unrolls([unroll] * -(-local // unroll.batch)).columns(0, local)
+    size = half.environments.num_envs
+    local = min(plan.local_batch, unroll.batch)
+    batch = unroll.columns(0, local).to(learner.device)
     actions = np.zeros(size, np.int64)
 
     def step() -> None:
@@ -783,9 +852,11 @@ def measure_ceiling(plan: Plan) -> Ceiling:
         learner.learn(batch)
 
     def loop() -> None:
-        played = actor.unroll(learner.version, learner.weights())
+        actor.adopt(learner.version, learner.weights())
+        played = actor.play()
         for start in range(0, played.batch - played.batch % local, local):
-            learner.learn(played.columns(start, start + local))
+            columns = played.columns(start, start + local)
+            learner.learn(learner.buffer.fill([columns], learner.device))
 
     parts = seconds_per(step) / size, seconds_per(infer) / size
     learning_s = seconds_per(learn) / (local * unroll.steps)
@@ -810,20 +881,30 @@ def seconds_per(work: Callable[[], None]) -> float:
 # --- Training: this program's own part ------------------------------------------------
 
 
+@dataclass
+class Workers:
+    """Handles of all that works for this program."""
+
+    supply: Any
+    actors: list[Any]
+    learners: list[Any]
+
+
 class Training:
     """Asks the learners for updates and writes down what they report."""
 
     def __init__(self, plan: Plan, run_dir: Path, saved: dict[str, Any] | None) -> None:
         self.plan = plan
         self.run_dir = run_dir
-        self.steps: int = saved["steps"] if saved else 0
-        self.games: int = saved["games"] if saved else 0
-        self.recent = deque[float](saved["recent"] if saved else (), RECENT_GAMES)
-        self.trained_s: float = saved["wall_s"] if saved else 0.0
+        counts = saved or dict.fromkeys(COUNTS, 0) | {"recent": [], "wall_s": 0.0}
+        self.steps, self.played, self.games, self.dropped, self.lost_before = (
+            int(counts[name]) for name in COUNTS
+        )
+        self.lost_calls = self.lost_before
+        self.recent = deque[Episode]((Episode(*game) for game in counts["recent"]))
+        self.trained_s: float = counts["wall_s"]
         self.log = RunLog(run_dir, from_step=self.steps if saved else None)
-        self.learners = start_workers(plan)
-        if saved:
-            moo.get([each.load.remote(saved["learner"]) for each in self.learners])
+        self.workers = start_workers(plan, saved)
         self.updates = DETERMINISTIC_UPDATES if plan.config.deterministic else 1
         self.started_steps = self.steps
         self.started_at = self.reported_at = time.monotonic()
@@ -840,10 +921,11 @@ class Training:
         """
         row = None
         while not (self.done or interrupted.is_set()):
-            calls = [each.train.remote(self._next_updates()) for each in self.learners]
+            count = self._next_updates()
+            calls = [each.train.remote(count) for each in self.workers.learners]
             if row is not None:
                 self._write(row, display)
-            row = self._digest(moo.get(calls))
+            row = self._digest(results(calls))
             if time.monotonic() - self.saved_at > self.plan.config.checkpoint_every_s:
                 self.save()
         if row is not None:
@@ -854,14 +936,19 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint; the learners are between two updates."""
+        counts = self.steps, self.played, self.games, self.dropped, self.lost_calls
         saved = {
-            "learner": self.learners[0].state(),
-            "settings": network_settings(self.plan),
-            "steps": self.steps,
-            "games": self.games,
-            "recent": list(self.recent),
+            "format": FORMAT,
+            "settings": settings_of(self.plan),
+            "resumes": self.plan.resumes,
+            "learner": self.workers.learners[0].state(),
+            **dict(zip(COUNTS, counts, strict=True)),
+            "recent": [tuple(game) for game in self.recent],
             "wall_s": self.wall_s(),
+            "games_under_way": None,
         }
+        if self.plan.config.deterministic:
+            saved["games_under_way"] = games_under_way(self.workers)
         save_checkpoint(self.run_dir, saved)
         self.saved_at = time.monotonic()
 
@@ -886,8 +973,13 @@ class Training:
         elapsed_s, self.reported_at = now - self.reported_at, now
         steps, self.steps = reports[0].steps - self.steps, reports[0].steps
         episodes = [game for report in reports for game in report.episodes]
-        self.recent.extend(game.score for game in episodes)
+        self.recent.extend(episodes)
+        while len(self.recent) > RECENT_GAMES:
+            self.recent.popleft()
         self.games += len(episodes)
+        self.played += sum(report.played for report in reports)
+        self.dropped += sum(report.dropped for report in reports)
+        self.lost_calls = self.lost_before + max(each.lost_calls for each in reports)
         self._adapt(elapsed_s)
         return self._row(reports, steps / elapsed_s)
 
@@ -900,16 +992,18 @@ class Training:
     def _row(self, reports: list[Report], steps_per_s: float) -> Row:
         return {
             "step": self.steps,
+            "played": self.played,
             "frames": self.steps * self.plan.frames_per_step,
             "wall_s": round(self.wall_s(), 3),
             "steps_per_s": round(steps_per_s, 1),
             "frames_per_s": round(steps_per_s * self.plan.frames_per_step, 1),
-            "episode_return": float(np.mean(self.recent)) if self.recent else math.nan,
+            "episode_return": mean([game.score for game in self.recent]),
+            "episode_length": mean([game.steps for game in self.recent]),
             "episodes": self.games,
             **{name: merged(name, reports) for name in (*SUMMED, *AVERAGED)},
             "policy_lag_max": max(report.lag_max for report in reports),
-            "lost_calls": sum(report.lost_calls for report in reports),
-            "dropped": sum(report.dropped for report in reports),
+            "lost_calls": self.lost_calls,
+            "dropped": self.dropped,
             "weights": reports[0].digest,
         }
 
@@ -929,60 +1023,158 @@ def merged(name: str, reports: list[Report]) -> float:
     return float(np.sum(values) if name in SUMMED else np.mean(values))
 
 
-def start_workers(plan: Plan) -> list[Any]:
-    """Start actors that are replaced when they die, and learners to share them."""
+def mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
+def results(calls: Sequence[Any]) -> list[Any]:
+    """The values of all calls; the first error that comes, while others still wait."""
+    for call in moo.as_completed(calls):
+        call.get()
+    return [call.get() for call in calls]
+
+
+def start_workers(plan: Plan, saved: dict[str, Any] | None = None) -> Workers:
+    """Start a supply, actors that are replaced when they die, and learners."""
+    in_order = plan.config.deterministic
+    supply = moo.on(Supply, name=f"{plan.name}-supply").spawn(
+        plan.in_flight, plan.learners, in_order
+    )
     again = moo.Restart(max=10, within=600)
     actors = [
         moo.on(Actor, name=f"{plan.name}-actor-{index}", restart=again).spawn(
-            plan, index
+            plan, index, supply
         )
         for index in range(plan.actors)
     ]
+    gpus = 1 if plan.device == "cuda" else 0
     learners = [
-        moo.on(Learner, name=f"{plan.name}-learner-{index}").spawn(
-            plan, index, actors[index :: plan.learners]
+        moo.on(Learner, name=f"{plan.name}-learner-{index}", num_gpus=gpus).spawn(
+            plan, index, supply
         )
         for index in range(plan.learners)
     ]
-    moo.get([moo.submit(learner.join) for learner in learners])
-    return learners
+    workers = Workers(supply, actors, learners)
+    version, lanes = (saved["learner"]["version"], None) if saved else (0, None)
+    if saved is not None:
+        lanes = load_workers(workers, saved, in_order)
+    results([each.join.remote() for each in learners])
+    supply.start.remote(actors, version, lanes).get()
+    return workers
 
 
-def network_settings(plan: Plan) -> dict[str, Any]:
-    """What must be the same for a checkpoint to fit."""
+def load_workers(
+    workers: Workers, saved: dict[str, Any], in_order: bool
+) -> list[list[tuple[int, int, Any]]] | None:
+    """Give learners, and with ``in_order`` actors, the state of a checkpoint.
+
+    Returns the unrolls that were played and not taken, for the supply.
+    """
+    state = moo.put(saved["learner"])
+    if not in_order:
+        results([each.load.remote(state) for each in workers.learners])
+        return None
+    games = saved["games_under_way"]
+    kept = zip(workers.learners, games["kept"], strict=True)
+    played = zip(workers.actors, games["actors"], strict=True)
+    results(
+        [each.load.remote(state, pieces) for each, pieces in kept]
+        + [each.load.remote(halves) for each, halves in played]
+    )
+    return [
+        [(index, version, moo.put(from_state(unroll))) for index, version, unroll in lane]
+        for lane in games["lanes"]
+    ]
+
+
+def games_under_way(workers: Workers) -> dict[str, Any]:
+    """With --deterministic: what a resumed run needs to play exactly the same."""
+    lanes = moo.submit(workers.supply.freeze).get()
     return {
-        "env": plan.config.env,
-        "model": plan.config.model,
-        "lstm": plan.config.lstm,
+        "lanes": [
+            [(index, version, as_state(ref.get())) for index, version, ref in lane]
+            for lane in lanes
+        ],
+        "kept": results([each.kept.remote() for each in workers.learners]),
+        "actors": results([each.state.remote() for each in workers.actors]),
     }
 
 
+def settings_of(plan: Plan) -> dict[str, Any]:
+    """All that was set and decided, as plain values."""
+    decided = {
+        name: getattr(plan, name)
+        for name in ("actors", "learners", "envs_per_actor", "optimizer", "lr")
+    }
+    return asdict(plan.config) | decided | {"run_dir": None}
+
+
 def choose_run_dir(config: Config) -> Path:
-    if config.run_dir is not None:
-        return config.run_dir
-    if config.resume:
+    """Where this run goes; refuses a directory that holds another one."""
+    if config.run_dir is None and config.resume:
         raise SystemExit("--resume needs --run-dir: the run to go on with")
-    name = config.env.removeprefix("ALE/")
-    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{config.env.removeprefix('ALE/')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    run_dir = config.run_dir or Path("runs") / name.replace(":", "-").replace("/", "-")
+    if (run_dir / METRICS).exists() and not config.resume:
+        raise SystemExit(
+            f"{run_dir} holds a run already: go on with it by --resume, or choose "
+            "another --run-dir"
+        )
+    return run_dir
 
 
 def load_saved(plan: Plan, run_dir: Path) -> dict[str, Any] | None:
-    if not plan.config.resume:
+    """The checkpoint to go on with; refuses one that this run cannot go on with."""
+    config = plan.config
+    if not config.resume:
         return None
-    saved = load_checkpoint(run_dir)
-    if saved["settings"] != network_settings(plan):
-        raise SystemExit(f"{run_dir} was trained with {saved['settings']}")
+    try:
+        saved = load_checkpoint(run_dir)
+    except (FileNotFoundError, ValueError) as error:
+        raise SystemExit(f"--resume: {error}") from error
+    if saved.get("format") != FORMAT:
+        raise SystemExit(f"--resume: {run_dir} is of another version of this program")
+    check_settings(plan, run_dir, saved)
+    if saved["steps"] >= config.total_steps and not (config.eval or config.record):
+        raise SystemExit(
+            f"{run_dir} has made its {saved['steps']:,} steps: raise --total-steps to go "
+            "on, or add --eval or --record"
+        )
     return saved
+
+
+def check_settings(plan: Plan, run_dir: Path, saved: dict[str, Any]) -> None:
+    """Refuse what may not change in a run that goes on, and say what has changed."""
+    now, before = settings_of(plan), saved["settings"]
+    if plan.config.deterministic and saved["games_under_way"] is None:
+        raise SystemExit(
+            f"--resume: {run_dir} was not run with --deterministic, so its games are "
+            "not known; go on without that"
+        )
+    changed = [name for name in now if now[name] != before[name] and name not in FREE]
+    fixed = set(changed if plan.config.deterministic else FIXED)
+    for name in changed:
+        if name in fixed:
+            raise SystemExit(
+                f"--resume: {run_dir} was trained with {flag(name)} {before[name]}, not "
+                f"{now[name]}; give the same, or start a new run"
+            )
+    for name in changed:
+        print(f"changed: {flag(name)} was {before[name]}, and is {now[name]}")
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def announce(plan: Plan, run_dir: Path) -> None:
     config = plan.config
     print(
         f"{config.env} on {plan.cores} cores: {plan.actors} actors of "
-        f"{config.envs_per_actor} environments, {plan.learners} learners on "
+        f"{plan.envs_per_actor} environments, {plan.learners} learners on "
         f"{plan.device}, {config.model} network for {plan.shape}, {plan.optimizer} "
-        f"with learning rate {plan.lr:g}, {plan.batch} unrolls of {config.unroll} "
-        f"steps in an update, seed {config.seed}, "
+        f"with learning rate {plan.lr:g}, {config.batch} unrolls of {config.unroll} "
+        f"steps in an update and at most {config.lag * config.batch} in flight, seed {config.seed}, "
         f"load average {os.getloadavg()[0]:.2f}; everything goes to {run_dir}",
         flush=True,
     )
@@ -998,7 +1190,10 @@ def train(
         Display(title, plan.config.total_steps) as display,
         interrupts() as interrupted,
     ):
-        training.run(display, interrupted)
+        try:
+            training.run(display, interrupted)
+        except (EnvironmentFailed, FloatingPointError) as error:
+            raise SystemExit(f"{error}\n{ADVICE[type(error)]}") from error
     rate = training.steps_per_s()
     print(
         f"{training.steps:,} steps ({training.steps * plan.frames_per_step:,} frames) "
@@ -1010,7 +1205,7 @@ def train(
         print(f"{rate / ceiling.steps_per_s:.0%} of the ideal; {ceiling}")
     if not training.done:
         print(f"go on with: --run-dir {run_dir} --resume")
-    weights: Weights = training.learners[0].weights()
+    weights: Weights = training.workers.learners[0].weights()
     return weights
 
 
@@ -1029,6 +1224,8 @@ def main() -> None:
         check_recording(config)
     run_dir = choose_run_dir(config)
     saved = load_saved(plan, run_dir)
+    if saved is not None:
+        plan = replace(plan, resumes=saved["resumes"] + 1)
     announce(plan, run_dir)
     with moo.init():
         ceiling = measure_in_actor(plan) if config.ceiling else None

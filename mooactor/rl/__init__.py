@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Parts for reinforcement learning; importing this imports torch and gymnasium."""
 
+from mooactor.rl.acting import Half as Half
 from mooactor.rl.camera import Camera as Camera
 from mooactor.rl.display import Display as Display
 from mooactor.rl.environments import AtariEnvironments as AtariEnvironments
@@ -12,6 +13,7 @@ from mooactor.rl.environments import make_environments as make_environments
 from mooactor.rl.episodes import Episode as Episode
 from mooactor.rl.episodes import EpisodeCounter as EpisodeCounter
 from mooactor.rl.interrupts import interrupts as interrupts
+from mooactor.rl.meter import Meter as Meter
 from mooactor.rl.networks import ActorCritic as ActorCritic
 from mooactor.rl.networks import ModelName as ModelName
 from mooactor.rl.networks import PolicyOutput as PolicyOutput
@@ -26,6 +28,8 @@ from mooactor.rl.runlog import load_checkpoint as load_checkpoint
 from mooactor.rl.runlog import save_checkpoint as save_checkpoint
 from mooactor.rl.statistics import Interval as Interval
 from mooactor.rl.statistics import bootstrap_interval as bootstrap_interval
+from mooactor.rl.supply import Supply as Supply
+from mooactor.rl.supply import Taken as Taken
 from mooactor.rl.unroll import Unroll as Unroll
 from mooactor.rl.unroll import UnrollBuffer as UnrollBuffer
 from mooactor.rl.unroll import join_unrolls as join_unrolls

@@ -31,6 +31,7 @@ class Unroll:
       version: of the weights that chose the actions.
       episodes: games that ended within, with unclipped scores.
       busy_s, idle_s: what the actor spent on this unroll, and waited before it.
+      environment_s, inference_s: of ``busy_s``, for environments and for the network.
     """
 
     observations: Tensor
@@ -45,6 +46,8 @@ class Unroll:
     episodes: list[Episode] = field(default_factory=list)
     busy_s: float = 0.0
     idle_s: float = 0.0
+    environment_s: float = 0.0
+    inference_s: float = 0.0
 
     @classmethod
     def empty(
@@ -88,7 +91,7 @@ class Unroll:
         narrowed = {
             name: getattr(self, name)[:, start:stop].detach() for name in _TENSORS
         }
-        return replace(self, **narrowed, episodes=[], busy_s=0.0, idle_s=0.0)
+        return replace(self, **narrowed, episodes=[], **dict.fromkeys(_TIMES, 0.0))
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> Unroll:
         """The same unroll with its tensors on ``device``.
@@ -102,6 +105,7 @@ class Unroll:
         return replace(self, **moved)
 
 
+_TIMES = ("busy_s", "idle_s", "environment_s", "inference_s")
 _TENSORS = [entry.name for entry in fields(Unroll) if entry.type == "Tensor"]
 
 
@@ -240,6 +244,5 @@ def _side_by_side(unrolls: Sequence[Unroll], joined: dict[str, Tensor]) -> Unrol
         **joined,
         version=min(unroll.version for unroll in unrolls),
         episodes=[episode for unroll in unrolls for episode in unroll.episodes],
-        busy_s=sum(unroll.busy_s for unroll in unrolls),
-        idle_s=sum(unroll.idle_s for unroll in unrolls),
+        **{name: sum(getattr(unroll, name) for unroll in unrolls) for name in _TIMES},
     )

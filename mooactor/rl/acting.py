@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""`Half`: some of an actor's environments, which emulate while others infer."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mooactor.rl.environments import Environments, Outcome
+from mooactor.rl.episodes import EpisodeCounter
+from mooactor.rl.play import Player
+from mooactor.rl.unroll import Unroll
+
+
+class Half:
+    """Environments and their player, which fill columns of unrolls row by row.
+
+    For each row t: `observe` writes the observations, `send` chooses the actions and
+    lets the emulators run, `receive` waits and writes what they led to. Between `send`
+    and `receive` the actor does the same for its other half.
+
+    Args:
+      columns: which columns of an unroll are theirs.
+      seed: of the first games; the player has a seed of its own.
+      life_loss_ends: whether a lost life ends the return, though the game goes on.
+      keep_actions: remember all actions, for `state`.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        player: Player,
+        columns: slice,
+        seed: int,
+        *,
+        life_loss_ends: bool = True,
+        keep_actions: bool = False,
+    ) -> None:
+        self.environments = environments
+        self.player = player
+        self.columns = columns
+        self.environment_s = 0.0
+        self.inference_s = 0.0
+        self._life_loss_ends = life_loss_ends
+        self._actions: list[NDArray[np.int64]] | None = [] if keep_actions else None
+        self._begin(seed)
+
+    def _begin(self, seed: int) -> None:
+        size = self.environments.num_envs
+        self._seed = seed
+        self.observations = self.environments.reset(seed)
+        self.first = np.ones(size, np.bool_)
+        self._ended = np.zeros(size, np.bool_)
+        self._games = EpisodeCounter(size)
+
+    def observe(self, unroll: Unroll, row: int) -> None:
+        """Write the observations of ``row``."""
+        unroll.observations.numpy()[row, self.columns] = self.observations
+        unroll.first.numpy()[row, self.columns] = self.first
+
+    def send(self, unroll: Unroll, row: int) -> None:
+        """Choose the actions of ``row`` and let the emulators run."""
+        began = perf_counter()
+        actions, log_probs = self.player.choose(self.observations, self.first)
+        chosen = perf_counter()
+        self._send(actions.numpy())
+        self.inference_s += chosen - began
+        self.environment_s += perf_counter() - chosen
+        unroll.actions[row, self.columns] = actions
+        unroll.log_probs[row, self.columns] = log_probs
+        unroll.valid.numpy()[row, self.columns] = ~self._ended
+
+    def receive(self, unroll: Unroll, row: int) -> None:
+        """Wait for the emulators and write down what the actions of ``row`` led to."""
+        began = perf_counter()
+        outcome = self._receive()
+        self.environment_s += perf_counter() - began
+        terminal = outcome.terminated | (outcome.lost_life & self._life_loss_ends)
+        unroll.rewards.numpy()[row, self.columns] = outcome.rewards
+        unroll.terminal.numpy()[row, self.columns] = terminal
+        unroll.episodes += [game for _, game in self._games.finished()]
+
+    def _send(self, actions: NDArray[np.int64]) -> None:
+        self.environments.send(actions)
+        if self._actions is not None:
+            self._actions.append(actions.copy())
+
+    def _receive(self) -> Outcome:
+        outcome = self.environments.recv()
+        self.observations = outcome.observations
+        self.first = self._ended  # under next-step autoreset a game begins only now
+        self._ended = outcome.terminated | outcome.truncated
+        self._games.add(outcome.rewards, self._ended)
+        return outcome
+
+    def state(self) -> dict[str, Any]:
+        """All that `load` needs, tensors and plain values: the seed, and every action.
+
+        Emulators in C++ cannot be saved, but they do the same again when they are given
+        the same seed and actions. Only with ``keep_actions``, and between two rows.
+        """
+        if self._actions is None:
+            raise RuntimeError("a Half has a state only with keep_actions=True")
+        size = self.environments.num_envs
+        actions = np.reshape(np.asarray(self._actions, np.int64), (-1, size))
+        return {
+            "seed": self._seed,
+            "actions": torch.from_numpy(actions),
+            "player": self.player.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Play again what led to ``state``; as long as the emulators take for it."""
+        self._actions = []
+        self._begin(state["seed"])
+        for actions in state["actions"].numpy():
+            self._send(actions)
+            self._receive()
+        self.player.load(state["player"])

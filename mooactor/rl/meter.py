@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""`Meter`: means of what is measured, by name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+class Meter:
+    """Collects numbers and 0-d tensors by name until somebody asks for them.
+
+    Tensors are not looked at before that, so adding one does not wait for a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._samples: dict[str, list[float | Tensor]] = defaultdict(list)
+
+    def add(self, facts: Mapping[str, float | Tensor]) -> None:
+        for name, value in facts.items():
+            self._samples[name].append(value)
+
+    def values(self, name: str) -> Tensor:
+        """What was added under ``name``, ``[n]`` float64 on the CPU."""
+        samples = self._samples.get(name, [])
+        tensors = [sample for sample in samples if isinstance(sample, Tensor)]
+        if len(tensors) == len(samples) > 0:
+            return torch.stack(tensors).double().cpu()  # one wait for all
+        return torch.tensor([float(sample) for sample in samples], dtype=torch.float64)
+
+    def means(self) -> dict[str, float]:
+        """The mean under each name, NaN left out where there is anything else."""
+        return {name: float(self.values(name).nanmean()) for name in self._samples}

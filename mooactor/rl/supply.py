@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: MIT
+"""`Supply`: unrolls on their way from actors to learners, and weights on theirs back.
+
+    actor ── unroll ──▶ ┌────────┐ ◀── take ──── learner
+                        │ Supply │
+    actor ◀── weights ─ └────────┘ ◀── publish ─ learner 0
+
+Only Refs to unrolls pass through it: their tensors go from actor to learner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mooactor import ActorDied, ActorUnavailable, actor
+
+CALLS_TO_ONE = 2  # it plays one unroll, and the call for the next waits in its mailbox
+MOST_FAILURES = 20  # calls to one actor that were lost with no unroll between them
+
+
+class Taken(NamedTuple):
+    """What a learner gets: an unroll, and how the supply stands.
+
+    Attributes:
+      unroll: a list of one, the Ref to it.
+      ready: unrolls that were played and wait for a learner.
+      lost: calls that were lost with their actors so far, and sent again.
+    """
+
+    unroll: list[Any]
+    ready: int
+    lost: int
+
+
+@dataclass
+class _Entry:
+    """A call to actor ``index``, for weights of ``version`` (None: the newest)."""
+
+    index: int
+    version: int | None
+    unroll: Any = None  # its Ref, once it was played
+
+
+@actor
+class Supply:
+    """Asks actors for unrolls, hands them to learners, and has the newest weights.
+
+    An actor is an actor with a method ``unroll(version)``, which begins by asking
+    `weights` and returns what it played. At most ``in_flight`` unrolls are asked for and
+    not taken yet, so the policy lag is bounded however many actors there are; at most
+    two of these calls wait for one actor. All learners take from one supply in the order in which
+    unrolls come, so a slow actor delays nobody. A call that is lost with its actor is
+    sent again, as the actor's supervisor starts a new one; any other error of an actor
+    is raised by every `take` from then on.
+
+    With ``in_order`` nothing depends on time: actor ``i`` plays for learner ``i %
+    learners``, one call at a time, in rotation, with the weights of the version that
+    the learner had when it took the unroll before.
+    """
+
+    def __init__(
+        self, in_flight: int, learners: int = 1, in_order: bool = False
+    ) -> None:
+        self._most = in_flight
+        self._in_order = in_order
+        self._lanes: list[deque[_Entry]] = [
+            deque() for _ in range(learners if in_order else 1)
+        ]
+        self._actors: Sequence[Any] = ()
+        self._playing: list[int] = []  # calls to each actor
+        self._turns: list[int] = []  # actors, asked longest ago first
+        self._failures: list[int] = []  # of each since its last unroll
+        self._incarnations: dict[int, int] = {}
+        self._in_flight = 0
+        self._lost = 0
+        self._error: BaseException | None = None
+        self._newest = -1
+        self._published: dict[int, Any] = {}
+        self._changed = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- for actors ------------------------------------------------------------
+
+    async def enlist(self, index: int) -> int:
+        """How often actor ``index`` was started before: part of the seed of its games."""
+        self._incarnations[index] = self._incarnations.get(index, -1) + 1
+        return self._incarnations[index]
+
+    async def weights(self, known: int, version: int | None = None) -> tuple[int, Any]:
+        """The weights of ``version``, by default the newest, and which version it is.
+
+        None in their place if the caller has them already (``known``). Waits until they
+        are published.
+        """
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._published and (version is None or version in self._published)
+            )
+        found = self._newest if version is None else version
+        return found, None if found == known else self._published[found]
+
+    # -- for learners ----------------------------------------------------------
+
+    async def publish(self, version: int, weights: Any) -> None:
+        """From now on ``weights`` are the newest."""
+        self._newest = version
+        self._published[version] = weights
+        wanted = {entry.version for lane in self._lanes for entry in lane} | {version}
+        for old in self._published.keys() - wanted:
+            del self._published[old]
+        await self._tell()
+
+    async def take(self, learner: int = 0, version: int = 0) -> Taken:
+        """The next unroll for ``learner``, which is at ``version``; waits for one."""
+        lane = self._lanes[learner % len(self._lanes)]
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._error or (lane and lane[0].unroll is not None)
+            )
+        if self._error is not None:
+            raise self._error
+        entry = lane.popleft()
+        self._in_flight -= 1
+        if self._in_order:
+            self._ask(entry.index, version, lane)
+        else:
+            self._fill()
+        return Taken([entry.unroll], self._ready(), self._lost)
+
+    # -- for who starts it all -------------------------------------------------
+
+    async def start(
+        self,
+        actors: Sequence[Any],
+        version: int = 0,
+        lanes: Sequence[Sequence[tuple[int, int, Any]]] | None = None,
+    ) -> None:
+        """Ask ``actors``, handles, for unrolls from now on.
+
+        ``version`` is that of the learners. ``lanes``, as from `freeze`, go on from
+        there.
+        """
+        self._actors = actors
+        self._playing = [0] * len(actors)
+        self._failures = [0] * len(actors)
+        self._turns = list(range(len(actors)))
+        if lanes is not None:
+            for lane, entries in zip(self._lanes, lanes, strict=True):
+                lane.extend(_Entry(*entry) for entry in entries)
+                self._in_flight += len(entries)
+        elif self._in_order:
+            for index in range(len(actors)):
+                self._ask(index, version, self._lanes[index % len(self._lanes)])
+        else:
+            self._fill()
+        await self._tell()
+
+    async def freeze(self) -> list[list[tuple[int, int | None, Any]]]:
+        """With ``in_order``: wait until all that was asked for is played.
+
+        Returns, for each learner, (actor, version, Ref of the unroll) in their order.
+        Nothing changes by it: who takes gets the same as without.
+        """
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._error or self._ready() == self._in_flight
+            )
+        if self._error is not None:
+            raise self._error
+        return [
+            [(entry.index, entry.version, entry.unroll) for entry in lane]
+            for lane in self._lanes
+        ]
+
+    # -- inside ----------------------------------------------------------------
+
+    def _ready(self) -> int:
+        return sum(entry.unroll is not None for lane in self._lanes for entry in lane)
+
+    def _fill(self) -> None:
+        """Ask those who have least to do, in turn, as long as more may be in flight."""
+        while self._in_flight < self._most:
+            index = min(self._turns, key=self._playing.__getitem__)
+            if self._playing[index] >= CALLS_TO_ONE:
+                return
+            self._ask(index, None, None)
+
+    def _ask(self, index: int, version: int | None, lane: deque[_Entry] | None) -> None:
+        entry = _Entry(index, version)
+        if lane is not None:
+            lane.append(entry)  # its place is that of its asking
+        self._turns.remove(index)
+        self._turns.append(index)
+        self._playing[index] += 1
+        self._in_flight += 1
+        task = asyncio.create_task(self._play(entry))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _play(self, entry: _Entry) -> None:
+        try:
+            call = await self._call(entry)
+        except Exception as error:
+            self._error = self._error or error
+        else:
+            self._playing[entry.index] -= 1
+            self._failures[entry.index] = 0
+            entry.unroll = call
+            if not self._in_order:
+                self._lanes[0].append(entry)
+                self._fill()
+        await self._tell()
+
+    async def _call(self, entry: _Entry) -> Any:
+        """The Ref of the unroll, which has come; again while actors die."""
+        while True:
+            call = self._actors[entry.index].unroll.remote(entry.version)
+            try:
+                await call
+                return call
+            except (ActorDied, ActorUnavailable):
+                self._lost += 1
+                self._failures[entry.index] += 1
+                if self._failures[entry.index] > MOST_FAILURES:
+                    raise
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

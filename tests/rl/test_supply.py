@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""The supply of unrolls: who is asked, who gets what, and what if an actor dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.rl import Supply
+from tests.conftest import eventually
+
+
+@moo.actor
+class Source:
+    """Stands where an actor would, and plays numbered unrolls."""
+
+    def __init__(self, index: int, supply: Any) -> None:
+        self.index = index
+        self.supply = supply
+        self.born = moo.submit(supply.enlist, index).get()
+        self.version = -1
+        self.sent: list[bool] = []  # whether weights came with each unroll
+        self.gate: str | None = None
+
+    def wait_at(self, gate: str | None) -> None:
+        """Play nothing until there is a file of this name."""
+        self.gate = gate
+
+    def unroll(self, version: int | None = None) -> dict[str, Any]:
+        while self.gate is not None and not os.path.exists(self.gate):
+            threading.Event().wait(0.005)
+        found = moo.submit(self.supply.weights, self.version, version).get()
+        self.version, weights = found
+        self.sent.append(weights is not None)
+        if weights == "raise":
+            raise KeyError("of the environment")
+        return {
+            "actor": self.index,
+            "born": self.born,
+            "pid": os.getpid(),
+            "number": len(self.sent),
+            "version": self.version,
+        }
+
+    def history(self) -> list[bool]:
+        return self.sent
+
+
+Start = Callable[..., tuple[Any, list[Any]]]
+
+
+@pytest.fixture
+def start(spawn: Callable[..., Any]) -> Start:
+    """A supply at version 0, and its sources, which are replaced when they die."""
+
+    def start(
+        count: int, in_flight: int, *, restarts: int = 3, **options: Any
+    ) -> tuple[Any, list[Any]]:
+        supply = spawn(Supply, in_flight, **options)
+        again = moo.Restart(max=restarts, within=60) if restarts else None
+        on = moo.on(Source, restart=again) if again else Source
+        sources = [spawn(on, index, supply) for index in range(count)]
+        supply.publish.tell(0, "weights 0")
+        moo.submit(supply.start, sources).get()
+        return supply, sources
+
+    return start
+
+
+def take(supply: Any, learner: int = 0, version: int = 0) -> dict[str, Any]:
+    taken = moo.submit(supply.take, learner, version).get()
+    unroll: dict[str, Any] = taken.unroll[0].get()
+    return unroll
+
+
+def test_an_actor_is_sent_each_version_once(start: Start) -> None:
+    supply, (source,) = start(1, 2)
+    for _ in range(6):
+        assert take(supply)["version"] == 0
+    supply.publish.tell(1, "weights 1")
+    while take(supply)["version"] == 0:
+        pass
+    sent = source.history()
+    assert sent[0] and sum(sent) == 2
+
+
+def test_an_unroll_begins_with_the_newest_weights(start: Start, tmp_path: Any) -> None:
+    """Also one whose call was sent before they were published."""
+    gate = tmp_path / "open"
+    supply, (source,) = start(1, 2)
+    assert eventually(lambda: len(source.history()) == 2)
+    source.wait_at(str(gate))
+    for _ in range(2):
+        assert take(supply)["version"] == 0
+    moo.submit(supply.publish, 7, "weights 7").get()
+    gate.touch()  # for two calls that were sent before that
+    assert [take(supply)["version"] for _ in range(2)] == [7, 7]
+
+
+@pytest.mark.parametrize("in_flight", [1, 3, 8])
+def test_no_more_is_in_flight_than_may_be(start: Start, in_flight: int) -> None:
+    supply, sources = start(3, in_flight)
+
+    def played() -> int:
+        return sum(len(source.history()) for source in sources)
+
+    for taken in range(5):
+        assert eventually(lambda: played() == in_flight + taken)  # noqa: B023
+        take(supply)
+    assert eventually(lambda: played() == in_flight + 5)
+    assert played() == in_flight + 5
+
+
+def test_a_slow_actor_delays_nobody(start: Start, tmp_path: Any) -> None:
+    supply, sources = start(4, 16)
+    gate = tmp_path / "open"
+    sources[0].wait_at(str(gate))
+    for _ in range(16):  # what it had played before
+        take(supply)
+    actors = [take(supply)["actor"] for _ in range(60)]
+    assert 0 not in actors[2:]
+    gate.touch()
+    while take(supply)["actor"] != 0:
+        pass
+
+
+def test_all_learners_take_from_one_supply(start: Start) -> None:
+    """None has actors of its own: one of three may take all, or nothing."""
+    supply, _ = start(2, 4, learners=3)
+    seen: set[int] = set()
+    while seen != {0, 1}:
+        seen.add(take(supply, 2)["actor"])
+
+
+def test_in_order_nothing_depends_on_time(start: Start) -> None:
+    supply, _ = start(3, 100, learners=2, in_order=True)
+    seen = {0: [take(supply, 0) for _ in range(6)], 1: [take(supply, 1) for _ in "abc"]}
+    assert [unroll["actor"] for unroll in seen[0]] == [0, 2, 0, 2, 0, 2]
+    assert [unroll["actor"] for unroll in seen[1]] == [1, 1, 1]
+    assert [unroll["number"] for unroll in seen[0]] == [1, 1, 2, 2, 3, 3]
+
+
+def test_in_order_an_unroll_is_played_with_the_version_it_was_asked_for(
+    start: Start,
+) -> None:
+    supply, _ = start(2, 100, learners=2, in_order=True)
+    asked = take(supply, 1, 1)  # asks for the next one, with weights still to come
+    assert asked["version"] == 0
+    supply.publish.tell(1, "weights 1")
+    supply.publish.tell(2, "weights 2")
+    assert take(supply, 1, 2)["version"] == 1
+    assert take(supply, 1, 2)["version"] == 2
+    assert take(supply, 0, 2)["version"] == 0
+    assert take(supply, 0, 2)["version"] == 2
+
+
+def test_frozen_lanes_go_on_elsewhere(start: Start, spawn: Callable[..., Any]) -> None:
+    supply, _ = start(3, 100, learners=2, in_order=True)
+    for _ in range(3):
+        take(supply)
+    lanes = [
+        [(index, version, moo.put(ref.get())) for index, version, ref in lane]
+        for lane in moo.submit(supply.freeze).get()
+    ]
+    other = spawn(Supply, 100, learners=2, in_order=True)
+    others = [spawn(Source, index, other) for index in range(3)]
+    other.publish.tell(0, "weights 0")
+    moo.submit(other.start, others, 0, lanes).get()
+    for learner in (0, 0, 1):
+        assert take(other, learner)["pid"] == take(supply, learner)["pid"]
+    assert take(other)["pid"] != take(supply)["pid"]
+
+
+def test_it_goes_on_when_an_actor_is_killed(start: Start) -> None:
+    supply, _ = start(2, 4)
+    killed = take(supply)
+    os.kill(killed["pid"], signal.SIGKILL)
+    while True:
+        taken = take(supply)
+        if taken["actor"] == killed["actor"] and taken["pid"] != killed["pid"]:
+            break
+    assert taken["born"] == 1  # so its games have other seeds
+    assert moo.submit(supply.take).get().lost > 0
+
+
+def test_it_gives_up_on_an_actor_that_stays_away(start: Start) -> None:
+    supply, _ = start(1, 2, restarts=0)
+    os.kill(take(supply)["pid"], signal.SIGKILL)
+    for _ in range(2):  # every learner is told
+        with pytest.raises(moo.ActorDied, match="signal 9"):
+            while True:
+                take(supply)
+
+
+def test_an_error_of_an_environment_is_raised_and_not_tried_again(
+    start: Start,
+) -> None:
+    supply, (source,) = start(1, 2)
+    take(supply)
+    supply.publish.tell(1, "raise")
+    for _ in range(2):
+        with pytest.raises(KeyError, match="of the environment"):
+            while True:
+                take(supply)
+    assert source.history().count(True) == 2

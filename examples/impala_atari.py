@@ -472,8 +472,8 @@ def impala_loss(
     """The loss of IMPALA, summed over T and B, and what to report about it, as 0-d
     tensors: nothing here waits for a GPU.
 
-    Steps under next-step autoreset that took no action weigh nothing. ``rho`` is the mean
-    clipped importance weight, ``clipped_rho`` the share of weights that were clipped.
+    Steps under next-step autoreset that took no action weigh nothing. ``rho`` is the
+    mean clipped importance weight, ``clipped_rho`` the share that was clipped.
     """
     output = network(batch.observations, batch.first, batch.core)
     log_policy = F.log_softmax(output.logits[:-1], dim=-1)
@@ -901,7 +901,7 @@ class Training:
             int(counts[name]) for name in COUNTS
         )
         self.lost_calls = self.lost_before
-        self.recent = deque[Episode]((Episode(*game) for game in counts["recent"]))
+        self.recent = deque[Episode](Episode(*game) for game in counts["recent"])
         self.trained_s: float = counts["wall_s"]
         self.log = RunLog(run_dir, from_step=self.steps if saved else None)
         self.workers = start_workers(plan, saved)
@@ -1082,7 +1082,10 @@ def load_workers(
         + [each.load.remote(halves) for each, halves in played]
     )
     return [
-        [(index, version, moo.put(from_state(unroll))) for index, version, unroll in lane]
+        [
+            (index, version, moo.put(from_state(unroll)))
+            for index, version, unroll in lane
+        ]
         for lane in games["lanes"]
     ]
 
@@ -1137,8 +1140,8 @@ def load_saved(plan: Plan, run_dir: Path) -> dict[str, Any] | None:
     check_settings(plan, run_dir, saved)
     if saved["steps"] >= config.total_steps and not (config.eval or config.record):
         raise SystemExit(
-            f"{run_dir} has made its {saved['steps']:,} steps: raise --total-steps to go "
-            "on, or add --eval or --record"
+            f"{run_dir} has made its {saved['steps']:,} steps: raise --total-steps to "
+            "go on, or add --eval or --record"
         )
     return saved
 
@@ -1156,8 +1159,8 @@ def check_settings(plan: Plan, run_dir: Path, saved: dict[str, Any]) -> None:
     for name in changed:
         if name in fixed:
             raise SystemExit(
-                f"--resume: {run_dir} was trained with {flag(name)} {before[name]}, not "
-                f"{now[name]}; give the same, or start a new run"
+                f"--resume: {run_dir} was trained with {flag(name)} {before[name]}, "
+                f"not {now[name]}; give the same, or start a new run"
             )
     for name in changed:
         print(f"changed: {flag(name)} was {before[name]}, and is {now[name]}")
@@ -1174,7 +1177,8 @@ def announce(plan: Plan, run_dir: Path) -> None:
         f"{plan.envs_per_actor} environments, {plan.learners} learners on "
         f"{plan.device}, {config.model} network for {plan.shape}, {plan.optimizer} "
         f"with learning rate {plan.lr:g}, {config.batch} unrolls of {config.unroll} "
-        f"steps in an update and at most {config.lag * config.batch} in flight, seed {config.seed}, "
+        f"steps in an update and at most {config.lag * config.batch} in flight, "
+        f"seed {config.seed}, "
         f"load average {os.getloadavg()[0]:.2f}; everything goes to {run_dir}",
         flush=True,
     )

@@ -2,16 +2,17 @@
 """Parts for reinforcement learning; importing this imports torch and gymnasium."""
 
 from mooactor.rl.acting import Half as Half
+from mooactor.rl.backends import AtariEnvironments as AtariEnvironments
+from mooactor.rl.backends import GymEnvironments as GymEnvironments
+from mooactor.rl.backends import make_environments as make_environments
 from mooactor.rl.camera import Camera as Camera
 from mooactor.rl.display import Display as Display
-from mooactor.rl.environments import AtariEnvironments as AtariEnvironments
+from mooactor.rl.env_ids import atari_game as atari_game
 from mooactor.rl.environments import Environments as Environments
-from mooactor.rl.environments import GymEnvironments as GymEnvironments
 from mooactor.rl.environments import Outcome as Outcome
-from mooactor.rl.environments import atari_game as atari_game
-from mooactor.rl.environments import make_environments as make_environments
 from mooactor.rl.episodes import Episode as Episode
 from mooactor.rl.episodes import EpisodeCounter as EpisodeCounter
+from mooactor.rl.guard import EnvironmentFailed as EnvironmentFailed
 from mooactor.rl.interrupts import interrupts as interrupts
 from mooactor.rl.meter import Meter as Meter
 from mooactor.rl.networks import ActorCritic as ActorCritic

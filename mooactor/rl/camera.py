@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mooactor.rl.environments import (
-    AtariEnvironments,
-    Environments,
-    GymEnvironments,
-    atari_game,
-)
+from mooactor.rl.backends import AtariEnvironments, GymEnvironments
+from mooactor.rl.env_ids import atari_game
+from mooactor.rl.environments import Environments
 
 
 class Camera:

@@ -50,12 +50,12 @@ class Supply:
     """Asks actors for unrolls, hands them to learners, and has the newest weights.
 
     An actor is an actor with a method ``unroll(version)``, which begins by asking
-    `weights` and returns what it played. At most ``in_flight`` unrolls are asked for and
-    not taken yet, so the policy lag is bounded however many actors there are; at most
-    two of these calls wait for one actor. All learners take from one supply in the order in which
-    unrolls come, so a slow actor delays nobody. A call that is lost with its actor is
-    sent again, as the actor's supervisor starts a new one; any other error of an actor
-    is raised by every `take` from then on.
+    `weights` and returns what it played. At most ``in_flight`` unrolls are asked for
+    and not taken yet, so the policy lag is bounded however many actors there are; at
+    most two of these calls wait for one actor. All learners take from one supply, in
+    the order in which unrolls come, so a slow actor delays nobody. A call that is lost
+    with its actor is sent again, as the actor's supervisor starts a new one; any other
+    error of an actor is raised by every `take` from then on.
 
     With ``in_order`` nothing depends on time: actor ``i`` plays for learner ``i %
     learners``, one call at a time, in rotation, with the weights of the version that
@@ -86,7 +86,7 @@ class Supply:
     # -- for actors ------------------------------------------------------------
 
     async def enlist(self, index: int) -> int:
-        """How often actor ``index`` was started before: part of the seed of its games."""
+        """How often actor ``index`` was started before; games have other seeds then."""
         self._incarnations[index] = self._incarnations.get(index, -1) + 1
         return self._incarnations[index]
 
@@ -98,7 +98,9 @@ class Supply:
         """
         async with self._changed:
             await self._changed.wait_for(
-                lambda: self._published and (version is None or version in self._published)
+                lambda: (
+                    self._published and (version is None or version in self._published)
+                )
             )
         found = self._newest if version is None else version
         return found, None if found == known else self._published[found]

@@ -91,7 +91,15 @@ class Unroll:
         narrowed = {
             name: getattr(self, name)[:, start:stop].detach() for name in _TENSORS
         }
-        return replace(self, **narrowed, episodes=[], **dict.fromkeys(_TIMES, 0.0))
+        return replace(
+            self,
+            **narrowed,
+            episodes=[],
+            busy_s=0.0,
+            idle_s=0.0,
+            environment_s=0.0,
+            inference_s=0.0,
+        )
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> Unroll:
         """The same unroll with its tensors on ``device``.
@@ -105,7 +113,6 @@ class Unroll:
         return replace(self, **moved)
 
 
-_TIMES = ("busy_s", "idle_s", "environment_s", "inference_s")
 _TENSORS = [entry.name for entry in fields(Unroll) if entry.type == "Tensor"]
 
 
@@ -244,5 +251,8 @@ def _side_by_side(unrolls: Sequence[Unroll], joined: dict[str, Tensor]) -> Unrol
         **joined,
         version=min(unroll.version for unroll in unrolls),
         episodes=[episode for unroll in unrolls for episode in unroll.episodes],
-        **{name: sum(getattr(unroll, name) for unroll in unrolls) for name in _TIMES},
+        busy_s=sum(unroll.busy_s for unroll in unrolls),
+        idle_s=sum(unroll.idle_s for unroll in unrolls),
+        environment_s=sum(unroll.environment_s for unroll in unrolls),
+        inference_s=sum(unroll.inference_s for unroll in unrolls),
     )

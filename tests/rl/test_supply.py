@@ -111,7 +111,7 @@ def test_no_more_is_in_flight_than_may_be(start: Start, in_flight: int) -> None:
         return sum(len(source.history()) for source in sources)
 
     for taken in range(5):
-        assert eventually(lambda: played() == in_flight + taken)  # noqa: B023
+        assert eventually(lambda: played() == in_flight + taken)
         take(supply)
     assert eventually(lambda: played() == in_flight + 5)
     assert played() == in_flight + 5

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: MIT
+"""Environments that raise, give what cannot be used, or cannot be made."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+
+from mooactor.rl import (
+    EnvironmentFailed,
+    Environments,
+    GymEnvironments,
+    atari_game,
+    make_environments,
+)
+
+
+class Fragile(gymnasium.Env[Any, int]):
+    """Observes its number in order of construction and its steps in this episode.
+
+    Those in ``weak`` have the ``trouble`` at step ``at`` of their first episode, or of
+    each with ``always``. Episodes last four steps, and each step rewards 1.
+    """
+
+    made: ClassVar[list[Fragile]] = []
+
+    def __init__(
+        self,
+        trouble: str = "",
+        weak: tuple[int, ...] = (),
+        at: int = 2,
+        always: bool = False,
+    ) -> None:
+        self.observation_space = Box(-1e300, 1e300, (2,), np.float64)
+        self.action_space = Discrete(2)
+        self.number = len(self.made)
+        self.made.append(self)
+        self.trouble = trouble if self.number in weak else ""
+        self.at, self.always = at, always
+        self.episodes = self.steps = 0
+        self.seeds: list[int | None] = []
+        self.closed = False
+        self._strike("construction")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.episodes += 1
+        self.steps = 0
+        self._strike("reset")
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self._strike("step")
+        reward: Any = {"inf reward": np.inf, "no reward": None}.get(self._now(), 1.0)
+        return self._observe(), reward, self.steps == 4, False, {}
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _now(self) -> str:
+        due = self.steps == self.at and (self.always or self.episodes == 1)
+        return self.trouble if due else ""
+
+    def _strike(self, place: str) -> None:
+        if self.trouble == place and (place != "step" or self._now()):
+            raise KeyError(f"a bug in {place}")
+
+    def _observe(self) -> Any:
+        steps = {"nan observation": np.nan, "huge observation": 1e200}
+        seen = [self.number, steps.get(self._now(), self.steps)]
+        return np.array(seen[:1] if self._now() == "bad shape" else seen, np.float64)
+
+
+Make = Callable[..., Environments]
+
+
+@pytest.fixture
+def fragile() -> Iterator[Make]:
+    """Makes a batch of `Fragile` environments; closes them after the test."""
+    batches = []
+
+    def make(count: int = 3, restart: bool = False, **options: Any) -> Environments:
+        options.setdefault("disable_env_checker", True)
+        batches.append(GymEnvironments("Fragile-v0", count, restart=restart, **options))
+        return batches[-1]
+
+    Fragile.made.clear()
+    gymnasium.register("Fragile-v0", Fragile)
+    yield make
+    for batch in batches:
+        batch.close()
+    del gymnasium.registry["Fragile-v0"]
+
+
+def step(environments: Environments) -> Any:
+    environments.send(np.zeros(environments.num_envs, np.int64))
+    return environments.recv()
+
+
+def test_an_error_in_a_step_names_the_environment_and_shows_its_traceback(
+    fragile: Make,
+) -> None:
+    environments = fragile(trouble="step", weak=(1,))
+    environments.reset(seed=0)
+    step(environments)
+    with pytest.raises(EnvironmentFailed) as caught:
+        step(environments)
+    first_line, _, rest = str(caught.value).partition("\n")
+    assert first_line == (
+        "Fragile-v0, environment 1 of its batch, failed in step: KeyError: "
+        "'a bug in step'"
+    )
+    assert "self._strike" in rest and __name__.rpartition(".")[2] in rest
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert (caught.value.env_id, caught.value.index) == ("Fragile-v0", 1)
+
+
+def test_the_error_crosses_processes_whole(fragile: Make) -> None:
+    environments = fragile(trouble="reset", weak=(2,))
+    with pytest.raises(EnvironmentFailed, match="2 of its batch, failed in reset") as e:
+        environments.reset(seed=0)
+    copy = pickle.loads(pickle.dumps(e.value))
+    assert type(copy) is EnvironmentFailed
+    assert str(copy) == str(e.value) and copy.index == 2
+
+
+@pytest.mark.parametrize("trouble", ["step", "nan observation", "bad shape"])
+def test_after_a_failure_the_batch_must_be_reset_and_then_works(
+    fragile: Make, trouble: str
+) -> None:
+    environments = fragile(trouble=trouble, weak=(1,), at=1)
+    environments.reset(seed=0)
+    with pytest.raises(EnvironmentFailed):
+        step(environments)
+    with pytest.raises(RuntimeError, match="nothing sent"):
+        environments.recv()
+    with pytest.raises(RuntimeError, match="reset the environments"):
+        step(environments)
+    assert environments.reset(seed=5).tolist() == [[0, 0], [1, 0], [2, 0]]
+    assert step(environments).observations.tolist() == [[0, 1], [1, 1], [2, 1]]
+    assert [each.seeds[-1] for each in Fragile.made] == [5, 6, 7]
+    assert environments.restarted == 0
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ("nan observation", "its observation is not finite but nan"),
+        ("huge observation", "its observation is not finite but inf"),
+        ("inf reward", "its reward is not finite but inf"),
+        ("bad shape", r"float64 of shape \(1,\), but its space is float64 of shape"),
+        ("no reward", "failed in step: TypeError"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(
+    fragile: Make, trouble: str, said: str
+) -> None:
+    environments = fragile(trouble=trouble, weak=(2,))
+    environments.reset(seed=0)
+    step(environments)
+    with pytest.raises(EnvironmentFailed, match=said) as caught:
+        step(environments)
+    assert "Fragile-v0, environment 2 of its batch" in str(caught.value)
+
+
+def test_a_first_observation_must_be_finite_too(fragile: Make) -> None:
+    environments = fragile(trouble="nan observation", weak=(0,), at=0)
+    with pytest.raises(EnvironmentFailed, match="failed in reset: its observation"):
+        environments.reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    "trouble", ["step", "nan observation", "inf reward", "bad shape", "no reward"]
+)
+@pytest.mark.parametrize("at", [2, 4])  # in the middle, and where the episode ends
+def test_a_restarted_environment_ends_its_episode_and_begins_another(
+    fragile: Make, trouble: str, at: int
+) -> None:
+    environments = fragile(restart=True, trouble=trouble, weak=(1,), at=at)
+    environments.reset(seed=10)
+    steps = [step(environments) for _ in range(at + 3)]
+
+    failed = steps[at - 1]
+    assert failed.truncated.tolist() == [False, True, False]
+    assert failed.terminated[1] == np.False_
+    assert failed.rewards.tolist() == [1, 0, 1]
+    assert failed.observations.tolist() == [[0, at], [1, at - 1], [2, at]]
+
+    first = steps[at]  # as after any end: only the first observation
+    assert first.observations[1].tolist() == [3, 0]
+    assert (first.rewards[1], first.truncated[1], first.terminated[1]) == (0, 0, 0)
+    for later, outcome in enumerate(steps[at + 1 :], start=1):
+        assert outcome.observations[1].tolist() == [3, later]
+        assert outcome.rewards[1] == 1
+
+    assert Fragile.made[1].closed
+    assert environments.restarted == 1
+    assert "Fragile-v0, environment 1 of its batch" in environments.last_error
+    assert len(Fragile.made) == 4
+
+
+def test_the_others_play_on_as_if_nothing_had_happened(fragile: Make) -> None:
+    calm, shaken = fragile(count=3), fragile(3, True, trouble="step", weak=(4,), at=2)
+    calm.reset(seed=0), shaken.reset(seed=0)
+    for _ in range(12):
+        left, right = step(calm), step(shaken)
+        for others in (0, 2):
+            for one, other in zip(left[1:], right[1:], strict=True):
+                assert one[others] == other[others]
+            assert left.observations[others, 1] == right.observations[others, 1]
+
+
+def test_a_new_environment_has_a_seed_of_its_own_that_follows_from_the_first(
+    fragile: Make,
+) -> None:
+    def seeds(seed: int) -> list[int | None]:
+        Fragile.made.clear()
+        environments = fragile(
+            restart=True, trouble="step", weak=(0, 1, 3), at=3, always=True
+        )
+        environments.reset(seed=seed)
+        for _ in range(9):
+            step(environments)
+        assert environments.restarted == 3
+        return [each.seeds[0] for each in Fragile.made]
+
+    first = seeds(7)
+    assert len(set(first)) == 6 and None not in first
+    assert seeds(7) == first
+    assert set(seeds(70)).isdisjoint(first)
+
+
+def test_an_environment_that_fails_in_reset_is_made_anew_at_once(fragile: Make) -> None:
+    environments = fragile(restart=True, trouble="reset", weak=(1, 3))
+    assert environments.reset(seed=0).tolist() == [[0, 0], [4, 0], [2, 0]]
+    assert environments.restarted == 2
+    assert step(environments).rewards.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("trouble", ["construction", "reset", "step", "inf reward"])
+def test_an_environment_that_fails_again_and_again_is_given_up(
+    fragile: Make, trouble: str
+) -> None:
+    weak = tuple(range(3, 100))
+    if trouble != "construction":
+        weak = (0, *weak)
+    environments = fragile(restart=True, trouble=trouble, weak=weak, at=1)
+    with pytest.raises(EnvironmentFailed, match=trouble.split()[-1]):
+        environments.reset(seed=0)
+        Fragile.made[0].trouble = "step" if trouble == "construction" else trouble
+        for _ in range(20):
+            step(environments)
+    assert environments.restarted == 3
+    with pytest.raises(RuntimeError, match="reset the environments"):
+        step(environments)
+
+
+def test_a_batch_that_gave_up_can_be_reset(fragile: Make) -> None:
+    environments = fragile(1, True, trouble="reset", weak=(0, 1, 2, 3))
+    with pytest.raises(EnvironmentFailed):
+        environments.reset(seed=0)
+    assert environments.reset(seed=4).tolist() == [[4, 0]]
+    assert Fragile.made[4].seeds == [4]
+
+
+def test_failures_with_steps_between_never_use_up_the_patience(fragile: Make) -> None:
+    weak = tuple(range(100))
+    environments = fragile(1, True, trouble="step", weak=weak, at=4, always=True)
+    environments.reset(seed=0)
+    for _ in range(5 * 10):
+        step(environments)
+    assert environments.restarted == 10
+
+
+def test_a_constructor_that_raises_is_told_of_and_the_others_are_closed(
+    fragile: Make,
+) -> None:
+    with pytest.raises(
+        EnvironmentFailed, match="environment 1 of its batch, failed in"
+    ):
+        fragile(restart=True, trouble="construction", weak=(1,))
+    assert Fragile.made[0].closed
+
+
+def test_actions_of_another_shape_are_refused_and_nothing_is_sent(
+    fragile: Make,
+) -> None:
+    environments = fragile()
+    environments.reset(seed=0)
+    with pytest.raises(ValueError, match=r"3 environments need as many actions"):
+        environments.send(np.zeros(2, np.int64))
+    assert step(environments).rewards.tolist() == [1, 1, 1]
+
+
+def test_a_batch_of_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        make_environments("CartPole-v1", 0)
+
+
+def test_next_step_autoreset_is_exactly_that_of_gymnasium() -> None:
+    ours = make_environments("CartPole-v1", 4, restart=True)
+    theirs = gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="sync")
+    np.testing.assert_array_equal(ours.reset(seed=3), theirs.reset(seed=3)[0])
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        actions = rng.integers(0, 2, 4)
+        ours.send(actions)
+        for own, other in zip(ours.recv(), theirs.step(actions)[:4], strict=False):
+            np.testing.assert_array_equal(own, other)
+    assert ours.restarted == 0 and ours.last_error == ""
+    ours.close(), theirs.close()
+
+
+def test_restart_has_no_effect_on_games_of_ale() -> None:
+    environments = make_environments("ALE/Breakout-v5", 1, restart=True)
+    environments.reset(seed=0)
+    step(environments)
+    assert (environments.restarted, environments.last_error) == (0, "")
+    environments.close()
+
+
+# --- Ids ------------------------------------------------------------------------------
+
+MODULE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+gymnasium.register("Late-v0", CartPoleEnv)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module ``latecomer`` that registers Late-v0 when it is imported."""
+    path = tmp_path / "latecomer.py"
+    path.write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield path
+    sys.modules.pop("latecomer", None)
+    gymnasium.registry.pop("Late-v0", None)
+
+
+def test_an_id_may_name_the_module_that_registers_it(module: Path) -> None:
+    assert atari_game("latecomer:Late-v0") is None
+    environments = make_environments("latecomer:Late-v0", 2)
+    assert environments.reset(seed=0).shape == (2, 4)
+    environments.close()
+
+
+def test_a_game_of_ale_may_be_named_with_its_module() -> None:
+    assert atari_game("ale_py:ALE/Pong-v5") == "pong"
+
+
+def test_a_module_that_cannot_be_imported_says_why(module: Path) -> None:
+    module.write_text("import no_such_package_here\n")
+    said = (
+        "latecomer:Late-v0 names the module 'latecomer', and to import it fails: "
+        "ModuleNotFoundError: No module named 'no_such_package_here'"
+    )
+    with pytest.raises(ImportError) as caught:
+        make_environments("latecomer:Late-v0", 1)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kind", "said"),
+    [
+        (
+            "nowhere_to_be_found:Late-v0",
+            ModuleNotFoundError,
+            "'nowhere_to_be_found', which Python does not find: install it",
+        ),
+        ("json:Late-v0", gymnasium.error.Error, "check that json registers it"),
+        ("Late-v0", gymnasium.error.Error, "name both: MODULE:Late-v0"),
+        ("CartPol-v1", gymnasium.error.Error, "Did you mean: `CartPole`"),
+        ("CartPole-v99", gymnasium.error.Error, "Environment version `v99`"),
+        ("no id at all!", gymnasium.error.Error, "Malformed environment ID"),
+        ("a:b:c", ModuleNotFoundError, "'a:b'"),
+    ],
+)
+def test_an_id_that_names_nothing_is_refused_in_one_line(
+    env_id: str, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said) as caught:
+        make_environments(env_id, 1)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("spaces", "said"),
+    [
+        (
+            (Dict({"a": Discrete(2)}), Discrete(2)),
+            "only Box spaces.* but Odd-v0 observes Dict.*FlattenObservation",
+        ),
+        (
+            (Box(0, 1, (2,)), Box(0, 1, (2,))),
+            "only discrete actions from 0.* but Odd-v0 takes Box.*TransformAction",
+        ),
+    ],
+)
+def test_unsupported_spaces_are_refused_with_a_way_out(spaces: Any, said: str) -> None:
+    class Odd(Fragile):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space, self.action_space = spaces
+
+    Fragile.made.clear()
+    gymnasium.register("Odd-v0", Odd)
+    with pytest.raises(ValueError, match=said):
+        make_environments("Odd-v0", 2)
+    assert all(each.closed for each in Fragile.made)
+    del gymnasium.registry["Odd-v0"]

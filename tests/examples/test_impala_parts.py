@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The parts of the IMPALA example: its loss, its actor, its supply, its learners."""
+"""The parts of the IMPALA example: its plan, its loss, its actor, its learners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import mooactor as moo
-from mooactor.rl import Unroll, fingerprint, join_unrolls
+from mooactor.rl import Supply, Unroll, fingerprint, join_unrolls
 from tests.marks import slow
 
 STEPS, BATCH = 6, 8
@@ -110,13 +110,16 @@ def test_an_unroll_is_what_happened(impala: ModuleType, lstm: bool) -> None:
     plan = plain_plan(impala, envs_per_actor=2, unroll=40, lstm=lstm)
     actor, network = impala.Actor(plan, 0), plan.network()
     game, continued = gymnasium.make("CartPole-v1"), False
+    first_seed = plan.seed(0, 0, 0, 0, 0)  # games, actor, half, incarnation, resumes
     for version in range(3):
-        unroll = actor.unroll(version, network.state_dict())
+        actor.adopt(version, network.state_dict())
+        unroll = actor.play()
         assert unroll.version == version
+        assert 0 < unroll.environment_s + unroll.inference_s < unroll.busy_s
         assert_recomputes(network, unroll)
         for t in range(unroll.steps):
             if not continued:
-                observation, _ = game.reset(seed=plan.seed(0) if not version else None)
+                observation, _ = game.reset(seed=first_seed if not version else None)
                 continued = True
             np.testing.assert_array_equal(unroll.observations[t, 0], observation)
             if unroll.valid[t, 0]:
@@ -141,13 +144,37 @@ def assert_recomputes(network: Any, unroll: Unroll) -> None:
 
 
 @pytest.mark.usefixtures("runtime")
-def test_an_actor_without_weights_says_so(impala: ModuleType) -> None:
+def test_games_differ_between_actors_their_halves_and_their_incarnations(
+    impala: ModuleType,
+) -> None:
     plan = plain_plan(impala)
-    actor = impala.Actor(plan, 0)
-    with pytest.raises(LookupError, match="asked for version 3"):
-        actor.unroll(3)
-    actor.unroll(3, plan.network().state_dict())
-    actor.unroll(3)
+    supply = moo.spawn(Supply, 8)
+    born = [impala.Actor(plan, index, supply) for index in (0, 1, 0)]
+    born.append(impala.Actor(replace(plan, resumes=1), 2, supply))
+    starts = [
+        tuple(game)
+        for actor in born
+        for half in actor.halves
+        for game in half.observations
+    ]
+    assert len(set(starts)) == len(starts) == 4 * plan.envs_per_actor
+
+
+@pytest.mark.usefixtures("runtime")
+def test_an_actor_goes_on_from_its_state(impala: ModuleType) -> None:
+    plan = plain_plan(impala, deterministic=True, lstm=True)
+    weights = plan.network().state_dict()
+    actor, other = impala.Actor(plan, 0), impala.Actor(plan, 0)
+    for each, unrolls in ((actor, 9), (other, 2)):
+        each.adopt(0, weights)
+        for _ in range(unrolls):
+            each.play()
+    other.load(deepcopy(actor.state()))  # as a checkpoint would
+    for _ in range(3):
+        one, two = actor.play(), other.play()
+        for name in ("observations", "first", "actions", "log_probs", "valid", "core"):
+            assert torch.equal(getattr(one, name), getattr(two, name)), name
+        assert one.episodes == two.episodes
 
 
 @pytest.mark.usefixtures("runtime")
@@ -156,9 +183,9 @@ def test_two_learners_equal_one_with_the_doubled_batch(
     impala: ModuleType, env: str
 ) -> None:
     plan = plain_plan(impala, env=env, optimizer="rmsprop", total_steps=10_000)
-    pair = [moo.spawn(impala.Learner, plan, rank, ()) for rank in range(2)]
+    pair = [moo.spawn(impala.Learner, plan, rank) for rank in range(2)]
     moo.get([moo.submit(learner.join) for learner in pair])
-    alone = impala.Learner(replace(plan, learners=1), 0, ())
+    alone = impala.Learner(replace(plan, learners=1), 0)
     half = BATCH // 2
     for update in range(4):
         batch = random_batch(plan, update)
@@ -179,7 +206,7 @@ def test_two_learners_equal_one_with_the_doubled_batch(
 @pytest.mark.usefixtures("runtime")
 def test_a_learner_cuts_and_joins_unrolls_to_its_batch(impala: ModuleType) -> None:
     plan = replace(plain_plan(impala, batch=6), learners=1)
-    learner = impala.Learner(plan, 0, ())
+    learner = impala.Learner(plan, 0)
     parts = [random_batch(plan, seed, batch=4) for seed in range(3)]
     learner.pieces.extend(parts)
     whole = join_unrolls(parts)
@@ -193,14 +220,14 @@ def test_a_learner_cuts_and_joins_unrolls_to_its_batch(impala: ModuleType) -> No
 @pytest.mark.usefixtures("runtime")
 def test_unrolls_that_are_too_old_are_dropped_and_counted(impala: ModuleType) -> None:
     plan = replace(plain_plan(impala, batch=4, max_lag=3), learners=1)
-    learner = impala.Learner(plan, 0, ())
+    learner = impala.Learner(plan, 0)
     learner.version = 10
     old, fresh = random_batch(plan, 0, batch=4), random_batch(plan, 1, batch=4)
     old.version, fresh.version = 6, 7
     learner.pieces.extend([old, fresh])
     assert torch.equal(learner._next_batch().actions, fresh.actions)
-    assert learner.dropped == 1
-    assert learner.meter.lag_max == 3
+    assert learner.dropped == 4  # unrolls
+    assert learner.lag_max == 3
 
 
 @pytest.mark.usefixtures("runtime")
@@ -208,7 +235,7 @@ def test_unrolls_that_are_too_old_are_dropped_and_counted(impala: ModuleType) ->
 def test_a_learner_goes_on_from_its_state(impala: ModuleType, optimizer: str) -> None:
     plan = plain_plan(impala, optimizer=optimizer, total_steps=10_000)
     plan = replace(plan, learners=1)
-    learner, other = (impala.Learner(plan, index, ()) for index in range(2))
+    learner, other = (impala.Learner(plan, index) for index in range(2))
     for update in range(3):
         learner.learn(random_batch(plan, update))
     other.load(deepcopy(learner.state()))  # as a checkpoint would
@@ -220,31 +247,70 @@ def test_a_learner_goes_on_from_its_state(impala: ModuleType, optimizer: str) ->
 @pytest.mark.usefixtures("runtime")
 def test_the_learning_rate_falls_to_zero(impala: ModuleType) -> None:
     plan = plain_plan(impala, total_steps=4 * STEPS * BATCH, lr=1e-3)
-    learner = impala.Learner(replace(plan, learners=1), 0, ())
-    rates = [learner.learn(random_batch(plan, 0))["lr"] for _ in range(5)]
+    learner = impala.Learner(replace(plan, learners=1), 0)
+    rates = [learner.learn(random_batch(plan, 0))[0]["lr"] for _ in range(5)]
     assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4, 0.0])
 
 
-def test_plans_that_cannot_work_are_refused(impala: ModuleType) -> None:
-    for wrong, reason in [
-        ({"batch": 7}, "does not split over 2 learners"),
-        ({"envs_per_actor": 3}, "must be even"),
-        ({"actors": 1}, "at least as many actors"),
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_a_gradient_that_is_not_finite_changes_nothing_and_ends_the_run(
+    impala: ModuleType, optimizer: str
+) -> None:
+    plan = replace(plain_plan(impala, optimizer=optimizer), learners=1)
+    learner = impala.Learner(plan, 0)
+    learner.meter.add(learner.learn(random_batch(plan, 0))[0])
+    batch = random_batch(plan, 1)
+    batch.rewards[2, 3] = torch.nan
+    before = fingerprint(learner.weights())
+    learner.meter.add(learner.learn(batch)[0])
+    if optimizer == "rmsprop":  # adam goes on by its momentum
+        assert fingerprint(learner.weights()) == before
+    assert all(value.isfinite().all() for value in learner.weights().values())
+    with pytest.raises(FloatingPointError, match="the gradient of update 2 is not"):
+        learner._report()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"batch": 7}, "--batch 7 does not split over 2 learners"),
+        ({"unroll": 0}, "--unroll 0: it must be at least 1"),
+        ({"batch": 0}, "--batch 0: it must be at least 1"),
+        ({"actors": 0}, "--actors 0: it must be at least 1"),
+        ({"learners": -1}, "--learners -1: it must be at least 1"),
+        ({"envs_per_actor": 0}, "--envs-per-actor 0: it must be at least 1"),
+        ({"gamma": 1.5}, "--gamma 1.5: it must be 0 to 1"),
+        ({"lr": float("nan")}, "--lr nan: it must be at least 0"),
+        ({"total_steps": 0}, "--total-steps 0: it must be at least 1"),
+        ({"eval_games": 0}, "--eval-games 0: it must be at least 1"),
+        ({"lag": 60}, "--lag 60 with --max-lag 50"),
+        ({"envs_per_actor": 65}, "--envs-per-actor 65: one call brings more than"),
+        ({"actors": 1, "deterministic": True}, "need at least as many actors"),
         ({"env": "Pendulum-v1"}, "--env Pendulum-v1: only discrete actions"),
         ({"env": "ALE/Brakeout-v5"}, "--env ALE/Brakeout-v5: .*Breakout"),
-    ]:
-        with pytest.raises(SystemExit, match=reason):
-            plain_plan(impala, **wrong)
+        ({"env": "no_such_module:Env-v0"}, "--env no_such_module:Env-v0: .*module"),
+        ({"env": "CartPole-v1", "model": "deep"}, "--env CartPole-v1: "),
+    ],
+)
+def test_plans_that_cannot_work_are_refused(
+    impala: ModuleType, wrong: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SystemExit, match=reason) as caught:
+        plain_plan(impala, **wrong)
+    assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 12, 64])
-def test_defaults_fit_any_number_of_cores(
-    impala: ModuleType, monkeypatch: pytest.MonkeyPatch, cores: int
+@pytest.mark.parametrize("cores", [1, 2, 3, 12, 16, 64, 256])
+@pytest.mark.parametrize("batch", [8, 32])
+def test_what_is_learned_is_the_same_on_any_number_of_cores(
+    impala: ModuleType, monkeypatch: pytest.MonkeyPatch, cores: int, batch: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    plan = impala.make_plan(impala.Config(env="CartPole-v1"))
-    assert plan.actors >= max(cores, plan.learners)
-    assert plan.actors % plan.learners == 0
-    assert plan.batch % plan.learners == 0
-    in_flight = plan.actors * plan.config.prefetch * plan.config.envs_per_actor
-    assert in_flight / plan.batch <= 8  # updates of policy lag
+    plan = impala.make_plan(impala.Config(env="CartPole-v1", batch=batch))
+    assert plan.config.batch == batch
+    assert plan.config.batch % plan.learners == 0
+    assert plan.lr == 2e-3
+    assert plan.in_flight * plan.envs_per_actor <= 8 * batch  # updates of policy lag
+    assert plan.actors == min(cores, 8 * batch)
+    assert plan.in_flight >= plan.actors  # all of them have work

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,11 @@ from tests.processes import Process
 Rows = list[dict[str, str]]
 TINY = {"env": "CartPole-v1", "actors": 2, "learners": 2}
 FLAGS = tuple(word for name, value in TINY.items() for word in (f"--{name}", value))
-TIMES = {"wall_s", "steps_per_s", "frames_per_s", "actor_busy", "learner_busy"}
+TIMES = {
+    *("wall_s", "steps_per_s", "frames_per_s", "queue"),
+    *("actor_busy", "environment_share", "inference_share"),
+    *("learner_busy", "allreduce_share"),
+}
 
 
 def without_times(rows: Rows) -> Rows:
@@ -34,16 +39,24 @@ def without_times(rows: Rows) -> Rows:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_it_learns_cart_pole_with_two_actors_and_two_learners(
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("actors", "learners", "seed"),
+    [(2, 2, 1), (2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)],
+    ids=lambda value: str(value),
+)
+def test_it_learns_cart_pole_the_same_with_few_processes_and_many(
     run: Callable[..., str],
     metrics: Callable[[Path], Rows],
     tmp_path: Path,
+    actors: int,
+    learners: int,
     seed: int,
 ) -> None:
+    """The plans of machines with 2, 16 and 64 cores."""
+    plan = ("--env", "CartPole-v1", "--actors", actors, "--learners", learners)
     settings = ("--total-steps", 600_000, "--seed", seed, "--run-dir", tmp_path)
-    run(*FLAGS, *settings)
+    run(*plan, *settings)
     rows = metrics(tmp_path)
     assert max(float(row["episode_return"]) for row in rows) >= 150
     lags = [float(row["policy_lag"]) for row in rows]
@@ -56,7 +69,7 @@ def test_learners_agree_to_the_last_bit_after_every_update(
     impala: ModuleType, runtime: None, tmp_path: Path
 ) -> None:
     config = impala.Config(**TINY)
-    learners = impala.start_workers(impala.make_plan(config))
+    learners = impala.start_workers(impala.make_plan(config)).learners
     digests = []
     for _ in range(15):
         reports = moo.get([moo.submit(learner.train, 1) for learner in learners])
@@ -82,6 +95,54 @@ def test_the_same_seed_gives_the_same_curve_in_deterministic_mode(
     assert len(curves["one"]) > 3
     assert curves["one"] == curves["again"]
     assert curves["one"] != curves["other"]
+
+
+class StopAfter(Display):
+    """Interrupts the run when so many reports have been shown."""
+
+    def __init__(self, reports: int, interrupted: threading.Event) -> None:
+        super().__init__("stop", 1)
+        self.reports = reports
+        self.interrupted = interrupted
+
+    def show(self, row: Any) -> None:
+        self.reports -= 1
+        if self.reports == 0:
+            self.interrupted.set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Breakout-v5"])
+def test_a_deterministic_run_that_is_resumed_is_as_one_that_was_not_interrupted(
+    impala: ModuleType,
+    metrics: Callable[[Path], Rows],
+    tmp_path: Path,
+    env: str,
+) -> None:
+    """Though it stops in the middle of games, with unrolls in flight and half used."""
+    steps = 20_000 if env == "CartPole-v1" else 5000
+    config = impala.Config(
+        **(TINY | {"env": env}), deterministic=True, total_steps=steps, envs_per_actor=6
+    )
+
+    def train(name: str, stop_after: int, resume: bool) -> None:
+        run_dir = tmp_path / name
+        plan = impala.make_plan(replace(config, resume=resume))
+        saved = impala.load_saved(plan, run_dir)
+        with moo.init():
+            training = impala.Training(plan, run_dir, saved)
+            stopped = threading.Event()
+            training.run(StopAfter(stop_after, stopped), stopped)
+            assert stopped.is_set() == (stop_after < 1000)
+
+    train("whole", 1000, False)
+    train("parts", 2, False)
+    train("parts", 1, True)
+    train("parts", 1000, True)
+    whole, parts = (without_times(metrics(tmp_path / n)) for n in ("whole", "parts"))
+    assert len(whole) > 4
+    assert parts == whole
 
 
 class Saboteur(Display):
@@ -212,3 +273,79 @@ def test_what_cannot_be_drawn_is_not_trained_on(
 def test_no_flag_promises_other_hosts(impala: ModuleType) -> None:
     assert not hasattr(impala.Config(), "connect")
     assert "many" not in (impala.Config.__doc__ or "")
+
+
+ODD = "tests.examples.odd_envs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Raises-v0", "KeyError: 'the track is gone'"),
+        ("Nan-v0", "reward"),
+        ("Inf-v0", "observation"),
+    ],
+)
+def test_an_environment_that_fails_is_named_and_can_be_gone_on_without(
+    start: Callable[..., Any],
+    run: Callable[..., str],
+    metrics: Callable[[Path], Rows],
+    tmp_path: Path,
+    name: str,
+    said: str,
+) -> None:
+    settings = ("--env", f"{ODD}:{name}", "--total-steps", 30_000, "--seed", 3)
+    program = start(*settings, "--run-dir", tmp_path / "ends")
+    printed, _ = program.communicate()
+    assert program.returncode == 1, printed
+    last = printed[printed.rindex(f"{ODD}:{name}") :]
+    assert said in printed and "index" in last
+    assert printed.splitlines()[-1] == "--restart-environments goes on without it"
+    run(*settings, "--run-dir", tmp_path / "goes on", "--restart-environments")
+    rows = metrics(tmp_path / "goes on")
+    assert int(rows[-1]["step"]) >= 30_000
+    assert all(float(row["loss"]) == float(row["loss"]) for row in rows)
+
+
+@pytest.mark.slow
+def test_what_a_resumed_run_may_change_is_said_and_what_not_is_refused(
+    start: Callable[..., Any],
+    run: Callable[..., str],
+    metrics: Callable[[Path], Rows],
+    tmp_path: Path,
+) -> None:
+    def refused(*arguments: object) -> str:
+        program = start(*arguments)
+        printed, _ = program.communicate()
+        assert program.returncode == 1, printed
+        assert len(printed.splitlines()) == 1, printed
+        return str(printed)
+
+    run_dir = tmp_path / "run"
+    settings = (*FLAGS, "--run-dir", run_dir)
+    assert "no checkpoint in" in refused(*settings, "--resume")
+    run(*settings, "--total-steps", 8000)
+    assert "holds a run already" in refused(*settings)
+    resume = (*settings, "--resume")
+    assert "has made its 8,000 steps" in refused(*resume, "--total-steps", 8000)
+    other = refused(*resume, "--total-steps", 9000, "--optimizer", "rmsprop")
+    assert "was trained with --optimizer adam, not rmsprop" in other
+    other = refused(*resume, "--total-steps", 9000, "--lstm")
+    assert "was trained with --lstm False, not True" in other
+    other = refused(*resume, "--total-steps", 9000, "--deterministic")
+    assert "was not run with --deterministic" in other
+
+    before = load_checkpoint(run_dir)
+    printed = run(*resume, "--total-steps", 12_000, "--batch", 32, "--learners", 1)
+    assert "changed: --batch was 8, and is 32" in printed
+    after = load_checkpoint(run_dir)
+    assert before["steps"] == 8000 and before["learner"]["version"] == 50
+    made = -(-4000 // (32 * 20))
+    assert after["steps"] == 8000 + made * 32 * 20
+    assert after["learner"]["version"] == 50 + made
+    rows = metrics(run_dir)
+    steps = [int(row["step"]) for row in rows]
+    assert steps == sorted(set(steps))
+    assert all(float(row["steps_per_s"]) > 0 for row in rows)
+    assert all(int(row["played"]) >= int(row["step"]) for row in rows)

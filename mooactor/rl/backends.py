@@ -85,6 +85,9 @@ class AtariEnvironments(Environments):
 class GymEnvironments(Environments):
     """Any Gymnasium environment with a box or image observation, stepped in `recv`.
 
+    Boxes of uint8 with two or three dimensions are images; other boxes of at most two
+    dimensions are flattened to float32 vectors.
+
     An environment that raises, or gives an observation or a reward that is NaN or
     infinite, makes `reset` or `recv` raise `EnvironmentFailed`. With ``restart`` it is
     closed and its episode ends as truncated, with reward 0 and the observation of the
@@ -228,5 +231,11 @@ def _supported(space: gymnasium.Space[Any], env_id: str) -> Box:
         raise ValueError(
             f"only Box spaces are supported, but {env_id} observes {space}: "
             "gymnasium.wrappers.FlattenObservation turns most others into one"
+        )
+    if len(space.shape) > 2 and not _is_image(space):
+        raise ValueError(
+            f"{env_id} observes {space.dtype} of shape {space.shape}, but images must "
+            "be uint8 of three dimensions: let it give those, or flatten it with "
+            "gymnasium.wrappers.FlattenObservation"
         )
     return space

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 ModelName = Literal["auto", "shallow", "deep", "mlp"]
 FEATURES = 256
 MLP_FEATURES = 64
+SHALLOW_SIDE = 20  # what the strides of the shallow network need
 
 
 class PolicyOutput(NamedTuple):
@@ -97,7 +98,18 @@ class _Residual(nn.Module):
 
 
 def shallow_body(shape: Sequence[int]) -> nn.Module:
-    """The paper's shallow network: 16 8x8/4 and 32 4x4/2 convolutions, 256 units."""
+    """The paper's shallow network: 16 8x8/4 and 32 4x4/2 convolutions, 256 units.
+
+    Raises:
+      ValueError: the images ``[C, H, W]`` are smaller than 20x20.
+    """
+    if min(shape[1:]) < SHALLOW_SIDE:
+        height, width = shape[1:]
+        raise ValueError(
+            f"the shallow network needs images of at least {SHALLOW_SIDE}x"
+            f"{SHALLOW_SIDE}, but these are {height}x{width}: choose the deep network "
+            "or the mlp, or enlarge them with gymnasium.wrappers.ResizeObservation"
+        )
     convolutions = nn.Sequential(
         nn.Conv2d(shape[0], 16, 8, stride=4),
         nn.ReLU(),
@@ -141,13 +153,21 @@ def make_network(
     """Build the network ``name`` for observations of ``shape``.
 
     ``"auto"`` is the shallow network for images and the MLP for all else.
+
+    Raises:
+      ValueError: there is no such network, it needs images and ``shape`` is not
+        ``(C, H, W)``, or the images are too small for it.
     """
+    if name not in get_args(ModelName):
+        raise ValueError(f"no network {name!r}: choose of {get_args(ModelName)}")
     if name == "auto":
         name = "shallow" if len(shape) == 3 else "mlp"
     if name == "mlp":
         return ActorCritic(mlp_body(shape), MLP_FEATURES, actions, lstm)
     if len(shape) != 3:
-        raise ValueError(f"{name!r} needs images, but observations are {tuple(shape)}")
+        raise ValueError(
+            f"{name!r} needs images, but observations are {tuple(shape)}: choose mlp"
+        )
     body = shallow_body(shape) if name == "shallow" else deep_body(shape)
     return ActorCritic(body, FEATURES, actions, lstm)
 

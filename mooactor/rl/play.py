@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,31 @@ class Player:
         log_probs = F.log_softmax(self._logits(observations, first), dim=-1)
         actions = torch.multinomial(log_probs.exp(), 1, generator=self.generator)
         return actions[:, 0], log_probs.gather(1, actions)[:, 0]
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all that `load` needs to choose the same actions from here.
+
+        ``generator`` is the state of the random numbers, uint8, and ``core``
+        ``[2, B, H]`` the recurrent state. The network's weights are not part of it.
+        """
+        return {"generator": self.generator.get_state(), "core": self.core.clone()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from ``state``, which `state` of a player of the same kind returned.
+
+        Raises:
+          ValueError: it is of a player with another network or another batch;
+            nothing was changed.
+        """
+        core = state["core"]
+        if core.shape != self.core.shape:
+            raise ValueError(
+                f"the state has a core of shape {list(core.shape)}, but this player's "
+                f"is {list(self.core.shape)}: load it with the network and the number "
+                "of environments that it was saved with"
+            )
+        self.generator.set_state(state["generator"])
+        self.core = core.to(self.core, copy=True)
 
     def _logits(self, observations: NDArray[Any], first: NDArray[np.bool_]) -> Tensor:
         if self.network is None:

@@ -148,6 +148,22 @@ def test_images_come_with_channels_first(
     assert environments.reset(seed=0).shape == (2, *seen)
 
 
+@pytest.mark.parametrize(
+    ("shape", "images"), [((9, 8, 3), False), ((2, 9, 8, 3), True), ((1, 1, 1), False)]
+)
+def test_images_of_floats_and_stacks_of_images_are_refused(
+    shape: tuple[int, ...], images: bool
+) -> None:
+    with pytest.raises(ValueError, match="must be uint8 of three.*FlattenObservation"):
+        GymEnvironments("Countdown-v0", 2, shape=shape, images=images)
+
+
+def test_a_matrix_of_floats_is_a_vector() -> None:
+    environments = GymEnvironments("Countdown-v0", 2, shape=(2, 3))
+    assert environments.observation_shape == (6,)
+    assert environments.reset(seed=0).tolist() == [[3.0] * 6] * 2
+
+
 def test_other_autoreset_modes_are_refused() -> None:
     options = {"autoreset_mode": AutoresetMode.SAME_STEP}
     with pytest.raises(ValueError, match="must be NEXT_STEP"):

@@ -105,3 +105,30 @@ def test_a_new_policy_is_nearly_uniform() -> None:
 def test_convolutions_for_a_vector_are_refused() -> None:
     with pytest.raises(ValueError, match="needs images"):
         make_network("deep", (5,), 2)
+
+
+@pytest.mark.parametrize("name", ["auto", "shallow"])
+@pytest.mark.parametrize("sides", [(7, 7), (19, 84), (84, 19)])
+def test_images_too_small_for_the_shallow_network_are_refused(
+    name: ModelName, sides: tuple[int, int]
+) -> None:
+    with pytest.raises(ValueError, match="at least 20x20.*choose the deep network"):
+        make_network(name, (3, *sides), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("shallow", (3, 20, 20)), ("deep", (3, 7, 7)), ("deep", (1, 1, 1))],
+)
+def test_the_smallest_images_that_are_let_through_work(
+    name: ModelName, shape: tuple[int, ...]
+) -> None:
+    network = make_network(name, shape, 2)
+    first = torch.zeros(2, 3, dtype=torch.bool)
+    output = network(observations(2, 3, shape), first, network.initial_core(3))
+    assert output.logits.shape == (2, 3, 2)
+
+
+def test_an_unknown_network_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="no network 'wide'.*'deep'"):
+        make_network("wide", IMAGES, 2)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from mooactor.rl import (
     Camera,
     Player,
     film_game,
+    load_checkpoint,
     make_environments,
     make_network,
     play_games,
+    save_checkpoint,
 )
 
 
@@ -49,6 +52,49 @@ def test_log_probabilities_belong_to_the_chosen_actions() -> None:
     torch.testing.assert_close(counts, torch.tensor([0.7, 0.2, 0.1]), atol=0.03, rtol=0)
     expected = torch.tensor([0.7, 0.2, 0.1]).log()[actions]
     torch.testing.assert_close(log_probs, expected)
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+def test_a_loaded_player_goes_on_with_the_same_actions(
+    lstm: bool, tmp_path: Path
+) -> None:
+    network = make_network("mlp", (4,), 3, lstm=lstm)
+    rows = np.random.default_rng(0).normal(size=(40, 8, 4)).astype(np.float32)
+    first = np.zeros(8, np.bool_)
+
+    def choose(player: Player, start: int) -> list[torch.Tensor]:
+        chosen = [player.choose(row, first) for row in rows[start : start + 20]]
+        return [torch.stack(parts) for parts in zip(*chosen, strict=True)]
+
+    player = Player(network, 3, 8, seed=1)
+    choose(player, 0)
+    save_checkpoint(tmp_path, {"player": player.state()})
+    expected = choose(player, 20)
+
+    loaded = Player(network, 3, 8, seed=2)
+    assert not torch.equal(choose(loaded, 20)[0], expected[0])
+    loaded.load(load_checkpoint(tmp_path)["player"])
+    for ours, others in zip(choose(loaded, 20), expected, strict=True):
+        assert torch.equal(ours, others)
+
+
+def test_a_players_state_does_not_follow_the_player() -> None:
+    player = Player(make_network("mlp", (4,), 3, lstm=True), 3, 2, seed=1)
+    state = player.state()
+    before = {name: value.clone() for name, value in state.items()}
+    player.choose(np.ones((2, 4), np.float32), np.zeros(2, np.bool_))
+    for name, value in state.items():
+        assert torch.equal(value, before[name])
+        assert not torch.equal(value, player.state()[name])
+
+
+def test_a_state_of_another_batch_is_refused_and_changes_nothing() -> None:
+    network = make_network("mlp", (4,), 3, lstm=True)
+    player = Player(network, 3, 2, seed=1)
+    before = player.state()
+    with pytest.raises(ValueError, match=r"core of shape \[2, 5, 64\].*\[2, 2, 64\]"):
+        player.load(Player(network, 3, 5, seed=2).state())
+    assert torch.equal(player.state()["generator"], before["generator"])
 
 
 def test_a_film_shows_one_game_in_colour() -> None:

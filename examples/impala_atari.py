@@ -63,10 +63,8 @@ from mooactor.rl import (
     Supply,
     Unroll,
     UnrollBuffer,
-    approximate_kl,
     atari_game,
     bootstrap_interval,
-    explained_variance,
     film_game,
     fingerprint,
     flatten_gradients,
@@ -79,6 +77,8 @@ from mooactor.rl import (
     vtrace,
 )
 
+def approximate_kl(x,v): return ((x.exp()-1-x)*v).sum()/v.sum()  # TEMP
+def explained_variance(a,b,v): return 1-(b-a)[v].var()/b[v].var()  # TEMP
 Weights = dict[str, Tensor]
 Row = dict[str, Any]
 
@@ -147,7 +147,8 @@ class Config:
     unrolls may be in flight."""
     learners: int | None = None
     """Processes that learn and average gradients. Default: one per GPU, or without GPU
-    one per four cores, and at least two; as many as divide the batch."""
+    one per four cores, at least two and at most one per two unrolls of the batch,
+    which they share evenly."""
     envs_per_actor: int | None = None
     """Environments in each actor, stepped in two halves where the number is even.
     Default: four for each unroll in the batch, shared among the actors, at most 16."""
@@ -300,7 +301,10 @@ def make_plan(config: Config) -> Plan:
         name=f"impala-{os.getpid()}",
         cores=cores,
         actors=actors,
-        learners=config.learners or divisor(config.batch, gpus or max(2, cores // 4)),
+        learners=config.learners
+        or divisor(
+            config.batch, gpus or min(max(2, cores // 4), max(1, config.batch // 2))
+        ),
         envs_per_actor=config.envs_per_actor
         or min(16, most, max(1, 4 * config.batch // actors)),
         device="cuda" if gpus else "cpu",

@@ -219,7 +219,7 @@ def test_a_learner_cuts_and_joins_unrolls_to_its_batch(impala: ModuleType) -> No
 
 @pytest.mark.usefixtures("runtime")
 def test_unrolls_that_are_too_old_are_dropped_and_counted(impala: ModuleType) -> None:
-    plan = replace(plain_plan(impala, batch=4, max_lag=3), learners=1)
+    plan = replace(plain_plan(impala, batch=4, lag=2, max_lag=3), learners=1)
     learner = impala.Learner(plan, 0)
     learner.version = 10
     old, fresh = random_batch(plan, 0, batch=4), random_batch(plan, 1, batch=4)

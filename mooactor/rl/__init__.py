@@ -26,7 +26,9 @@ from mooactor.rl.play import film_game as film_game
 from mooactor.rl.play import play_games as play_games
 from mooactor.rl.runlog import RunLog as RunLog
 from mooactor.rl.statistics import Interval as Interval
+from mooactor.rl.statistics import approximate_kl as approximate_kl
 from mooactor.rl.statistics import bootstrap_interval as bootstrap_interval
+from mooactor.rl.statistics import explained_variance as explained_variance
 from mooactor.rl.unroll import Unroll as Unroll
 from mooactor.rl.unroll import UnrollBuffer as UnrollBuffer
 from mooactor.rl.unroll import join_unrolls as join_unrolls

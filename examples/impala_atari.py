@@ -63,8 +63,10 @@ from mooactor.rl import (
     Supply,
     Unroll,
     UnrollBuffer,
+    approximate_kl,
     atari_game,
     bootstrap_interval,
+    explained_variance,
     film_game,
     fingerprint,
     flatten_gradients,
@@ -77,8 +79,6 @@ from mooactor.rl import (
     vtrace,
 )
 
-def approximate_kl(x,v): return ((x.exp()-1-x)*v).sum()/v.sum()  # TEMP
-def explained_variance(a,b,v): return 1-(b-a)[v].var()/b[v].var()  # TEMP
 Weights = dict[str, Tensor]
 Row = dict[str, Any]
 

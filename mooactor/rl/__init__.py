@@ -6,6 +6,8 @@ from mooactor.rl.backends import AtariEnvironments as AtariEnvironments
 from mooactor.rl.backends import GymEnvironments as GymEnvironments
 from mooactor.rl.backends import make_environments as make_environments
 from mooactor.rl.camera import Camera as Camera
+from mooactor.rl.checkpoints import load_checkpoint as load_checkpoint
+from mooactor.rl.checkpoints import save_checkpoint as save_checkpoint
 from mooactor.rl.display import Display as Display
 from mooactor.rl.env_ids import atari_game as atari_game
 from mooactor.rl.environments import Environments as Environments
@@ -25,10 +27,10 @@ from mooactor.rl.play import Player as Player
 from mooactor.rl.play import film_game as film_game
 from mooactor.rl.play import play_games as play_games
 from mooactor.rl.runlog import RunLog as RunLog
-from mooactor.rl.runlog import load_checkpoint as load_checkpoint
-from mooactor.rl.runlog import save_checkpoint as save_checkpoint
 from mooactor.rl.statistics import Interval as Interval
+from mooactor.rl.statistics import approximate_kl as approximate_kl
 from mooactor.rl.statistics import bootstrap_interval as bootstrap_interval
+from mooactor.rl.statistics import explained_variance as explained_variance
 from mooactor.rl.supply import Supply as Supply
 from mooactor.rl.supply import Taken as Taken
 from mooactor.rl.unroll import Unroll as Unroll

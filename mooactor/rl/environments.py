@@ -91,7 +91,8 @@ class Environments(ABC):
         """Start one step with ``actions`` ``[B]``; returns at once where it can.
 
         Raises:
-          ValueError: ``actions`` is not ``[B]``; nothing was sent.
+          ValueError: ``actions`` is not ``[B]``, or there is no such action (for one
+            that it does not have ale-py would wait forever); nothing was sent.
         """
         if self._sent:
             raise RuntimeError("send called twice in a row: recv the outcome first")
@@ -103,6 +104,10 @@ class Environments(ABC):
             raise ValueError(
                 f"{self.num_envs} environments need as many actions, not an array of "
                 f"shape {list(actions.shape)}"
+            )
+        if not ((actions >= 0) & (actions < self.num_actions)).all():
+            raise ValueError(
+                f"actions are 0 to {self.num_actions - 1} here, not {actions.tolist()}"
             )
         self._send(actions)
         self._sent = True

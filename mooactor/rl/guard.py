@@ -130,6 +130,11 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps += 1
         return observation, gained, bool(terminated), bool(truncated), info
 
+    def close(self) -> None:
+        """Close the environment, if its failure has not done so."""
+        if not self._broken:
+            super().close()
+
     def fail(self, doing: str, error: Exception) -> None:
         """Take ``error`` as a failure: raise it, or let the next reset make a new one.
 

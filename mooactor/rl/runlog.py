@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""A run's directory: metrics.csv, TensorBoard events, learning curve, checkpoint."""
+"""A run's directory: metrics.csv, TensorBoard events and the learning curve."""
 
 from __future__ import annotations
 
 import csv
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from mooactor.rl.checkpoints import replace_file
 
 METRICS = "metrics.csv"
 CURVE = "curve.png"
-CHECKPOINT = "checkpoint.pt"
 
 Row = Mapping[str, float | int | str]
 
@@ -90,30 +89,7 @@ def draw_curve(rows: Sequence[Mapping[str, str]], path: Path, title: str) -> Non
     axes.plot([step for step, _ in points], [score for _, score in points])
     axes.set(title=title, xlabel="agent steps", ylabel="return of a full game")
     axes.grid(alpha=0.3)
-    _replace(path, lambda partial: figure.savefig(partial, format="png", dpi=110))
-
-
-def save_checkpoint(directory: Path, state: Mapping[str, Any]) -> None:
-    """Replace the checkpoint at once: a crash leaves the former one or the new one."""
-    import torch
-
-    path = directory / CHECKPOINT
-    _replace(path, lambda partial: torch.save(dict(state), partial))
-
-
-def load_checkpoint(directory: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote; only tensors and plain values are unpickled.
-
-    Raises:
-      FileNotFoundError: there is none.
-    """
-    import torch
-
-    path = directory / CHECKPOINT
-    if not path.exists():
-        raise FileNotFoundError(f"no checkpoint in {directory}: nothing to resume")
-    state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
-    return state
+    replace_file(path, lambda partial: figure.savefig(partial, format="png", dpi=110))
 
 
 def _write_rows(
@@ -126,10 +102,4 @@ def _write_rows(
                 writer.writeheader()
             writer.writerows(rows)
 
-    _replace(path, write)
-
-
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    write(partial)
-    os.replace(partial, path)
+    replace_file(path, write)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small statistics for reports: how sure a mean of few games is."""
+"""Small statistics for reports: of few games, and of what a learner did."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 
 class Interval(NamedTuple):
@@ -34,3 +36,44 @@ def bootstrap_interval(
     drawn = np.random.default_rng(seed).choice(values, (resamples, len(values)))
     low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
     return Interval(float(values.mean()), float(low), float(high))
+
+
+@torch.no_grad()
+def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
+    """How much of the targets' variance the values explain.
+
+    1 - Var[targets - values] / Var[targets], both over the entries where ``valid``:
+    1 is perfect, 0 is no better than a constant, and below 0 is worse than that. All
+    three are ``[T, B]``, or any one shape; ``valid`` is bool, and entries elsewhere may
+    hold anything. Returns a 0-d tensor on the same device, without waiting for it; it
+    is NaN where the targets do not vary, or nothing is valid.
+    """
+    variance = _variance(targets, valid)
+    unexplained = _variance(targets - values, valid) / variance
+    return torch.where(variance > 0, 1 - unexplained, torch.nan)
+
+
+@torch.no_grad()
+def approximate_kl(log_ratio: Tensor, valid: Tensor) -> Tensor:
+    """An estimate of KL(mu || pi) from actions that mu chose: mean of (r - 1) - log r.
+
+    ``log_ratio`` ``[T, B]``, or any shape, is log r = log pi(a|x) - log mu(a|x), mu the
+    policy that acted and pi the one that learns. ``valid`` is bool and of the same
+    shape; entries elsewhere may hold anything. Returns a 0-d tensor on the same device,
+    without waiting for it; it is NaN where nothing is valid.
+
+    No term is negative, and the estimate is unbiased. It is k3 of "Approximating KL
+    Divergence" (Schulman, 2020), http://joschu.net/blog/kl-approx.html.
+    """
+    return _mean(torch.expm1(log_ratio) - log_ratio, valid)
+
+
+def _mean(values: Tensor, valid: Tensor) -> Tensor:
+    return torch.where(valid, values, 0.0).sum() / valid.sum()
+
+
+def _variance(values: Tensor, valid: Tensor) -> Tensor:
+    # From one of the values, so that equal ones have exactly no variance.
+    origin = torch.where(valid, values, -torch.inf).amax()
+    shifted = values - origin
+    return _mean((shifted - _mean(shifted, valid)).square(), valid)

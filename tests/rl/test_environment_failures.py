@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
+import mooactor as moo
 from mooactor.rl import (
     EnvironmentFailed,
     Environments,
@@ -67,6 +68,7 @@ class Fragile(gymnasium.Env[Any, int]):
         return self._observe(), reward, self.steps == 4, False, {}
 
     def close(self) -> None:
+        assert not self.closed, "closed twice"
         self.closed = True
 
     def _now(self) -> str:
@@ -134,6 +136,28 @@ def test_the_error_crosses_processes_whole(fragile: Make) -> None:
     copy = pickle.loads(pickle.dumps(e.value))
     assert type(copy) is EnvironmentFailed
     assert str(copy) == str(e.value) and copy.index == 2
+
+
+@moo.actor
+class Host:
+    """Steps a fragile environment in a process of its own."""
+
+    def step(self) -> None:
+        gymnasium.register("Hosted-v0", Fragile, kwargs={"trouble": "step", "at": 1})
+        environments = GymEnvironments("Hosted-v0", 1, weak=(0,))
+        environments.reset(seed=0)
+        environments.send(np.zeros(1, np.int64))
+        environments.recv()
+
+
+def test_the_caller_of_an_actor_reads_of_its_environment(
+    spawn: Callable[..., Any],
+) -> None:
+    with pytest.raises(EnvironmentFailed) as caught:
+        spawn(Host).step()
+    assert "Hosted-v0, environment 0 of its batch" in str(caught.value)
+    assert "KeyError: 'a bug in step'" in str(caught.value)
+    assert "self._strike" in str(caught.value)
 
 
 @pytest.mark.parametrize("trouble", ["step", "nan observation", "bad shape"])

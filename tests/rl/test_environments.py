@@ -83,6 +83,17 @@ def test_send_before_reset_is_refused(environments: Environments) -> None:
         environments.send(np.zeros(3, np.int64))
 
 
+@pytest.mark.parametrize("action", [-1, 4, 2**40])
+def test_an_action_that_is_none_is_refused_and_nothing_is_sent(
+    environments: Environments, action: int
+) -> None:
+    environments.reset(seed=0)
+    with pytest.raises(ValueError, match=f"actions are 0 to .* not .*{action}"):
+        environments.send(np.array([0, action, 0]))
+    environments.send(np.array([0, 1, 0]))
+    assert environments.recv().rewards.shape == (3,)
+
+
 def test_outcomes_have_the_shapes_that_were_announced(
     environments: Environments,
 ) -> None:

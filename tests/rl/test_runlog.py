@@ -8,11 +8,10 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from mooactor.rl import RunLog, load_checkpoint, save_checkpoint
+from mooactor.rl import RunLog
 
 
 def row(step: int, score: float = 1.5) -> dict[str, float | int | str]:
@@ -70,23 +69,3 @@ def test_the_curve_is_a_picture_even_before_the_first_game(tmp_path: Path) -> No
     log.draw("rising")
     log.close()
     assert Image.open(tmp_path / "curve.png").convert("RGB").tobytes() != empty
-
-
-def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
-    state = {"steps": 7, "network": {"w": torch.randn(3)}, "recent": [1.0, 2.0]}
-    save_checkpoint(tmp_path, state)
-    loaded = load_checkpoint(tmp_path)
-    assert torch.equal(loaded["network"]["w"], state["network"]["w"])  # type: ignore[index]
-    assert (loaded["steps"], loaded["recent"]) == (7, [1.0, 2.0])
-
-
-def test_a_checkpoint_that_fails_leaves_the_former_one(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path, {"steps": 7})
-    with pytest.raises(Exception, match="pickle"):
-        save_checkpoint(tmp_path, {"steps": lambda: None})
-    assert load_checkpoint(tmp_path) == {"steps": 7}
-
-
-def test_resuming_from_nothing_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nothing to resume"):
-        load_checkpoint(tmp_path)

@@ -6,7 +6,10 @@ both killed, whoever starts the next session does.
 
 The protocol, for those who start sessions and clean up after others at the same time:
 
-* A directory belongs to whoever holds the lock (``flock``) on the file ``lock`` that is
+* A directory is one of ours by its name and by the file `LOCK` in it. Others are left
+  alone, whatever they are called, unless they are empty: somebody's own files may well
+  lie in ``/tmp/mooactor-examples``.
+* A directory belongs to whoever holds the lock (``flock``) on the file `LOCK` that is
   in it *now*: a lock on a file that is no longer there is worth nothing.
 * Whoever makes a directory goes on with it once it holds that lock, and keeps it: the
   agent inherits it. Before that, the directory may be taken for an abandoned one. A
@@ -23,12 +26,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 
 from mooactor import errors
 
 PREFIX = "mooactor-"
+LOCK = "mooactor.lock"
+_NAME = re.compile(re.escape(PREFIX) + "[a-z0-9_]{8}")  # as tempfile makes them
 # sun_path has 108 bytes; the longest name below is <id>-<proof>.data
 _MAX_SOCKET_PATH = 107 - len("/") - 2 * 16 - len("-.data") - len("/" + PREFIX) - 8
 
@@ -44,7 +50,7 @@ def make() -> tuple[str, int]:
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
         try:
-            lock = _lock(path)
+            lock = _lock(path, os.O_CREAT)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -58,21 +64,23 @@ def remove_abandoned() -> None:
     for name in os.listdir(base):
         path = os.path.join(base, name)
         try:
-            if not name.startswith(PREFIX) or os.stat(path).st_uid != os.getuid():
+            if not _NAME.fullmatch(name) or os.stat(path).st_uid != os.getuid():
                 continue
             lock = _lock(path)
+            if lock is None:
+                os.rmdir(path)  # its maker was killed before it made the lock
         except OSError:
-            continue  # no directory, or none that we may change
+            continue  # not empty, no directory, or none that we may change
         if lock is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
 
-def _lock(path: str) -> int | None:
-    """The lock of a directory; None if it is somebody else's, or gone."""
-    file = f"{path}/lock"
+def _lock(path: str, flags: int = 0) -> int | None:
+    """The lock of a directory; None if it is somebody else's, or not there."""
+    file = f"{path}/{LOCK}"
     try:
-        lock = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = os.open(file, flags | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         return None
     try:

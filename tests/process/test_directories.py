@@ -25,7 +25,7 @@ while os.path.exists(sys.argv[1]):
     open(f"{path}/used", "w").close()
     directories.remove_abandoned()
     os.stat(f"{path}/used")
-    os.stat(f"{path}/lock")
+    os.stat(f"{path}/{directories.LOCK}")
     if "abandon" in sys.argv:
         os.close(lock)
     else:
@@ -84,7 +84,7 @@ def test_a_start_succeeds_whenever_another_cleans_up(
     assert len(cleaned) == len(cleaned[0]) == 1  # there was a directory to be met
     directories.remove_abandoned()
     assert os.listdir(base) == [os.path.basename(path)]
-    assert os.listdir(path) == ["lock"]
+    assert os.listdir(path) == [directories.LOCK]
 
 
 @pytest.mark.parametrize(("module", "name"), STEPS[1:], ids=["flock", "fstat", "stat"])
@@ -92,14 +92,14 @@ def test_who_cleans_up_spares_what_its_maker_has_locked_meanwhile(
     base: Path, own: Any, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     """The same steps with the roles exchanged: the maker is the quicker one."""
-    path = str(base / f"{directories.PREFIX}made")
-    os.mkdir(path)
+    path, abandoned = directories.make()
+    os.close(abandoned)
     real, made = getattr(module, name), []
 
     def overtaken(*args: Any, **kwargs: Any) -> Any:
-        if name != "stat" or args[0] == f"{path}/lock":
+        if name != "stat" or args[0] == f"{path}/{directories.LOCK}":
             monkeypatch.setattr(module, name, real)
-            made.append(directories._lock(path))
+            made.append(directories._lock(path, os.O_CREAT))
         return real(*args, **kwargs)
 
     monkeypatch.setattr(module, name, overtaken)
@@ -109,11 +109,11 @@ def test_who_cleans_up_spares_what_its_maker_has_locked_meanwhile(
         assert os.listdir(base) == []
     else:
         own((path, lock))
-        assert os.listdir(path) == ["lock"]
+        assert os.listdir(path) == [directories.LOCK]
 
 
 def test_what_nobody_has_locked_is_removed(base: Path) -> None:
-    empty = base / f"{directories.PREFIX}empty"  # its maker was killed
+    empty = base / f"{directories.PREFIX}no_lock_"  # its maker was killed
     empty.mkdir()
     path, lock = directories.make()
     (Path(path) / "socket").touch()
@@ -122,6 +122,18 @@ def test_what_nobody_has_locked_is_removed(base: Path) -> None:
     (base / f"{directories.PREFIX}file").touch()
     directories.remove_abandoned()
     assert sorted(os.listdir(base)) == [f"{directories.PREFIX}file", "not-ours"]
+
+
+@pytest.mark.parametrize("name", ["examples", "main", "0.1.0", "test-Xy12ab"])
+@pytest.mark.parametrize("held", ["notes.txt", "lock", "folder/mooactor.lock"])
+def test_what_somebody_else_calls_so_is_left_alone(
+    base: Path, name: str, held: str
+) -> None:
+    theirs = base / f"{directories.PREFIX}{name}" / held
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    directories.remove_abandoned()
+    assert theirs.read_text() == "theirs"
 
 
 @pytest.mark.slow

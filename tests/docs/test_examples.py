@@ -40,7 +40,7 @@ def run(path: Path, *, cwd: Path) -> str:
         text=True,
         cwd=cwd,
         env=environment,
-        timeout=50,
+        timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
@@ -54,6 +54,7 @@ def test_every_example_is_tested() -> None:
     }
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", PRINTED)
 def test_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
     if name in WITH_TORCH:

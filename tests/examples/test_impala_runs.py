@@ -65,6 +65,7 @@ def test_it_learns_cart_pole_the_same_with_few_processes_and_many(
     assert sum(rhos) / len(rhos) < 1  # V-trace was really at work
 
 
+@pytest.mark.timeout(300)
 def test_learners_agree_to_the_last_bit_after_every_update(
     impala: ModuleType, runtime: None, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def actor_pids() -> list[int]:
     return [row["pid"] for row in rows if row["label"].startswith("Actor")]
 
 
+@pytest.mark.timeout(300)
 def test_a_killed_actor_is_replaced_and_training_goes_on(
     impala: ModuleType, runtime: None, tmp_path: Path
 ) -> None:

@@ -44,7 +44,7 @@ def test_who_cannot_be_let_in_is_told_why_the_barriers_fail(no_session: None) ->
         ends = [member.run.remote(call_barriers, 20) for member in old]
         newcomer = apart("a")
         with pytest.raises(moo.CallTimeout, match=UNREACHABLE):
-            newcomer.join("apart", 2, 0, 1.0)
+            newcomer.join("apart", 2, 0, 5.0)
         assert moo.get(ends) == [["ActorUnavailable"] * 20] * 2
         # and so is one who comes when they have given up calling
         with pytest.raises(moo.CallTimeout, match=UNREACHABLE):

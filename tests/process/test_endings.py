@@ -176,7 +176,7 @@ def test_an_error_waits_for_tells_and_not_for_calls(
     out: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     moo.init()
-    keeps, busy = (moo.spawn(Keeps, str(out)) for _ in range(2))
+    keeps, busy = (moo.spawn(Keeps, path) for path in (str(out), os.devnull))
     keeps.add(), busy.add()
     busy.sleep.remote(60)
     keeps.add.tell()

@@ -211,7 +211,7 @@ void moo_inbox_wake(moo_inbox *inbox)
 
 /* ---- receiving; by the leader ---- */
 
-static struct mooi_letter *receive_one(void *socket)
+static struct mooi_letter *receive_one(moo_inbox *inbox)
 {
     struct mooi_letter *letter = malloc(sizeof *letter);
     int received, parts = 0;
@@ -221,7 +221,7 @@ static struct mooi_letter *receive_one(void *socket)
     mooi_zmq.msg_init(&letter->message);
     for (;;) { /* the connection's identity; then the letter itself */
         do
-            received = mooi_zmq.msg_recv(&letter->message, socket,
+            received = mooi_zmq.msg_recv(&letter->message, inbox->socket,
                                          MOOI_ZMQ_DONTWAIT);
         while (received < 0 && mooi_zmq.error() == EINTR);
         if (received < 0)
@@ -231,6 +231,7 @@ static struct mooi_letter *receive_one(void *socket)
             break;
     }
     if (!parts) {
+        inbox->drained = mooi_zmq.error() == EAGAIN;
         mooi_zmq.msg_close(&letter->message);
         free(letter);
         return NULL;
@@ -253,7 +254,8 @@ int mooi_receive(moo_inbox *inbox)
     struct mooi_letter *letter;
     int count = 0;
 
-    while (count < MOST_LETTERS && (letter = receive_one(inbox->socket))) {
+    inbox->drained = 0;
+    while (count < MOST_LETTERS && (letter = receive_one(inbox))) {
         count++;
         pthread_mutex_lock(&inbox->lock);
         append(inbox, letter);
@@ -331,7 +333,11 @@ static void lead(moo_inbox *inbox, struct mooi_turn *turn, uint64_t now)
 }
 
 /* Poll until `until`; the lock is let go meanwhile. Of poll's answers only that
- * of the other descriptors counts: what was received is in the list. */
+ * of the other descriptors counts: what was received is in the list.
+ *
+ * libzmq makes its descriptor readable when something comes to a socket whose
+ * last receive found nothing, and else need not. So before this sleeps, a
+ * receive has to find nothing; the last one before this may have been it. */
 static int poll_inbox(moo_inbox *inbox, uint64_t until)
 {
     struct pollfd polled[4];
@@ -340,8 +346,9 @@ static int poll_inbox(moo_inbox *inbox, uint64_t until)
 
     inbox->polling = 1; /* whoever completes something from here on writes */
     pthread_mutex_unlock(&inbox->lock);
-    if (!mooi_receive(inbox) && (now = mooi_now_ns()) < until &&
-        !mooi_spin(inbox, until)) {
+    if (!(inbox->drained && began < until) && mooi_receive(inbox))
+        goto received;
+    if (mooi_now_ns() < until && !mooi_spin(inbox, until)) {
         int64_t left_ms = -1;
         if (until != UINT64_MAX) {
             now = mooi_now_ns();
@@ -362,6 +369,7 @@ static int poll_inbox(moo_inbox *inbox, uint64_t until)
                 mooi_receive(inbox);
         }
     }
+received:
     pthread_mutex_lock(&inbox->lock);
     inbox->polling = 0;
     if (inbox->closed)

@@ -32,6 +32,7 @@ struct moo_inbox {
     int polling;             /* the leader is in `poll`, or about to be */
     _Atomic(struct mooi_turn *) leader; /* changed under the lock */
     pthread_t leader_thread; /* of `leader`; it may have several turns */
+    int drained;             /* the last receive found nothing; the leader's */
     uint64_t led_at_ns;      /* when the leader last came by */
     struct mooi_spin spin;
     struct mooi_turn *first, *last; /* those who sleep, the longest first */

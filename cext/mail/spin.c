@@ -45,10 +45,9 @@ int mooi_spin(moo_inbox *inbox, uint64_t until_ns)
     if (now < spin->not_before_ns)
         return 0;
     end = now + spin->ns < until_ns ? now + spin->ns : until_ns;
-    while (!found && !contended && now < end) {
+    while (!(found = mooi_receive(inbox)) && !contended && now < end) {
         before = now;
         sched_yield();
-        found = mooi_receive(inbox);
         now = mooi_now_ns();
         contended = now - before > LONG_YIELD_NS;
     }

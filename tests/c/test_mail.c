@@ -27,8 +27,9 @@ struct letter {
 struct socket {
     pthread_mutex_t lock;
     struct letter *first, **last;
-    int fd;   /* readable while there is a letter */
-    int part; /* of the first letter: 0 is its sender's identity */
+    int fd;      /* readable as libzmq's is: see `deliver` */
+    int drained; /* the last receive found nothing */
+    int part;    /* of the first letter: 0 is its sender's identity */
     _Atomic int error; /* of the next send, if not 0 */
 };
 
@@ -39,10 +40,11 @@ static struct socket *socket_new(void)
     struct socket *socket = calloc(1, sizeof *socket);
 
     CHECK(socket);
-    socket->fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
+    socket->fd = eventfd(0, EFD_NONBLOCK);
     CHECK(socket->fd >= 0);
     pthread_mutex_init(&socket->lock, NULL);
     socket->last = &socket->first;
+    socket->drained = 1;
     return socket;
 }
 
@@ -66,6 +68,8 @@ static void socket_free(struct socket *socket)
     free(socket);
 }
 
+/* The descriptor becomes readable if a receive has found nothing since, and not
+ * otherwise; any receive makes it unreadable. Whoever polls too early hangs. */
 static void deliver(struct socket *socket, struct letter *letter)
 {
     uint64_t one = 1;
@@ -74,7 +78,9 @@ static void deliver(struct socket *socket, struct letter *letter)
     pthread_mutex_lock(&socket->lock);
     *socket->last = letter;
     socket->last = &letter->next;
-    CHECK(write(socket->fd, &one, sizeof one) == sizeof one);
+    if (socket->drained)
+        CHECK(write(socket->fd, &one, sizeof one) == sizeof one);
+    socket->drained = 0;
     pthread_mutex_unlock(&socket->lock);
 }
 
@@ -133,7 +139,10 @@ static int msg_recv(mooi_zmq_msg *message, void *from, int flags)
     CHECK(flags == MOOI_ZMQ_DONTWAIT);
     msg_close(message);
     pthread_mutex_lock(&socket->lock);
+    if (read(socket->fd, &one, sizeof one) < 0)
+        CHECK(errno == EAGAIN);
     if (!socket->first) {
+        socket->drained = 1;
         failure = EAGAIN;
         pthread_mutex_unlock(&socket->lock);
         return -1;
@@ -144,7 +153,6 @@ static int msg_recv(mooi_zmq_msg *message, void *from, int flags)
     } else {
         *in(message) = (struct inside){take(socket), 0};
         socket->part = 0;
-        CHECK(read(socket->fd, &one, sizeof one) == sizeof one);
     }
     pthread_mutex_unlock(&socket->lock);
     return 0;

@@ -332,6 +332,34 @@ static void lead(moo_inbox *inbox, struct mooi_turn *turn, uint64_t now)
     inbox->led_at_ns = now;
 }
 
+/* Sleep until something is readable, and receive it. MOO_OTHER: one of the
+ * other descriptors is. MOO_LOOK: a signal came. */
+static int sleep_in_poll(moo_inbox *inbox, uint64_t until)
+{
+    struct pollfd polled[4];
+    uint64_t now = mooi_now_ns(), wake;
+    int64_t left_ms = -1;
+    int ready, other = 0;
+
+    if (until != UINT64_MAX) {
+        left_ms = now < until ? (int64_t)((until - now) / 1000000u) + 1 : 0;
+        if (left_ms > 3600000)
+            left_ms = 3600000;
+    }
+    for (int i = 0; i < inbox->count; i++)
+        polled[i] = (struct pollfd){inbox->watched[i], POLLIN, 0};
+    ready = poll(polled, (nfds_t)inbox->count, (int)left_ms);
+    if (ready <= 0)
+        return ready < 0 ? MOO_LOOK : 0;
+    for (int i = 2; i < inbox->count; i++)
+        other |= polled[i].revents;
+    if (polled[1].revents && read(inbox->watched[1], &wake, sizeof wake) < 0)
+        other |= 0; /* another has read it */
+    if (polled[0].revents)
+        mooi_receive(inbox);
+    return other ? MOO_OTHER : 0;
+}
+
 /* Poll until `until`; the lock is let go meanwhile. Of poll's answers only that
  * of the other descriptors counts: what was received is in the list.
  *
@@ -340,36 +368,18 @@ static void lead(moo_inbox *inbox, struct mooi_turn *turn, uint64_t now)
  * receive has to find nothing; the last one before this may have been it. */
 static int poll_inbox(moo_inbox *inbox, uint64_t until)
 {
-    struct pollfd polled[4];
-    uint64_t began = mooi_now_ns(), now, wake;
-    int ready = 0, other = 0;
+    uint64_t began = mooi_now_ns();
+    int event = 0, found = 0;
 
     inbox->polling = 1; /* whoever completes something from here on writes */
     pthread_mutex_unlock(&inbox->lock);
-    if (!(inbox->drained && began < until) && mooi_receive(inbox))
-        goto received;
-    if (mooi_now_ns() < until && !mooi_spin(inbox, until)) {
-        int64_t left_ms = -1;
-        if (until != UINT64_MAX) {
-            now = mooi_now_ns();
-            left_ms = now < until ? (int64_t)((until - now) / 1000000u) + 1 : 0;
-            if (left_ms > 3600000)
-                left_ms = 3600000;
-        }
-        for (int i = 0; i < inbox->count; i++)
-            polled[i] = (struct pollfd){inbox->watched[i], POLLIN, 0};
-        ready = poll(polled, (nfds_t)inbox->count, (int)left_ms);
-        if (ready > 0) {
-            for (int i = 2; i < inbox->count; i++)
-                other |= polled[i].revents;
-            if (polled[1].revents &&
-                read(inbox->watched[1], &wake, sizeof wake) < 0)
-                other |= 0; /* another has read it */
-            if (polled[0].revents)
-                mooi_receive(inbox);
-        }
+    if (!inbox->drained || began >= until)
+        found = mooi_receive(inbox);
+    if (!found && mooi_now_ns() < until) {
+        moo_inbox_flush(inbox); /* what is awaited may depend on it */
+        if (!mooi_spin(inbox, until))
+            event = sleep_in_poll(inbox, until);
     }
-received:
     pthread_mutex_lock(&inbox->lock);
     inbox->polling = 0;
     if (inbox->closed)
@@ -377,9 +387,9 @@ received:
     inbox->led_at_ns = mooi_now_ns();
     if (inbox->head)
         mooi_spin_note(inbox, inbox->led_at_ns - began);
-    if (ready < 0 && !inbox->head) /* a signal: Python has to see to it */
-        return MOO_LOOK;
-    return other ? MOO_OTHER : 0;
+    if (event == MOO_LOOK && inbox->head) /* else Python has to see to it */
+        event = 0;
+    return event;
 }
 
 static int wait_as_leader(moo_inbox *inbox, struct mooi_turn *turn,
@@ -467,18 +477,10 @@ int moo_inbox_settled(moo_inbox *inbox)
     return settled;
 }
 
-void moo_turn_begin(moo_inbox *inbox, moo_turn *public)
+int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
+                  int woken)
 {
     struct mooi_turn *turn = (struct mooi_turn *)public;
-
-    turn->inbox = inbox;
-    turn->seen = atomic_load(&inbox->wakes);
-}
-
-int moo_turn_wait(moo_turn *public, int64_t timeout_us, int woken)
-{
-    struct mooi_turn *turn = (struct mooi_turn *)public;
-    moo_inbox *inbox = turn->inbox;
     uint64_t now = mooi_now_ns(), until = UINT64_MAX;
     int event = 0;
 
@@ -487,6 +489,7 @@ int moo_turn_wait(moo_turn *public, int64_t timeout_us, int woken)
     if (timeout_us >= 0)
         until = now + (uint64_t)timeout_us * 1000u;
     pthread_mutex_lock(&inbox->lock);
+    turn->inbox = inbox;
     stop_reading(inbox, turn);
     while (!event) {
         int look = __atomic_exchange_n(&turn->word, 0, __ATOMIC_SEQ_CST);
@@ -524,7 +527,11 @@ int moo_turn_handled(moo_turn *public)
         return 0;
     pthread_mutex_lock(&inbox->lock);
     letter = inbox->head;
+    turn->seen += turn->seen == inbox->wakes; /* this thread looks anyway */
+    inbox->wakes++;
+    wake_poller(inbox);
     if (letter && letter->serial == turn->serial) {
+        inbox->taken = letter->serial;
         inbox->head = letter->next;
         if (!inbox->head)
             inbox->tail = NULL;
@@ -539,17 +546,9 @@ int moo_turn_handled(moo_turn *public)
     return more;
 }
 
-int moo_inbox_holds(moo_inbox *inbox, uint64_t serial)
+const uint64_t *moo_inbox_taken(const moo_inbox *inbox)
 {
-    int holds;
-
-    if (!mooi_inbox_is_ours(inbox))
-        return 0;
-    /* Letters are taken off in their order. */
-    pthread_mutex_lock(&inbox->lock);
-    holds = inbox->head && inbox->head->serial <= serial;
-    pthread_mutex_unlock(&inbox->lock);
-    return holds;
+    return (const uint64_t *)&inbox->taken;
 }
 
 void moo_turn_leave(moo_turn *public)

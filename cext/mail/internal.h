@@ -39,11 +39,12 @@ struct moo_inbox {
     struct mooi_letter *head, *tail; /* received, and not handled */
     struct mooi_letter *popped;      /* handled, but perhaps being read */
     uint64_t serial;                 /* of the letter received last */
+    _Atomic uint64_t taken;          /* of the one that was handled last */
     uint32_t readers;                /* turns that may read a letter */
     int loops_fd;                    /* where event loops are told; or -1 */
     int loops;                       /* how many there are */
 
-    _Atomic uint64_t wakes;          /* calls of moo_inbox_wake */
+    uint64_t wakes;                  /* something was completed so often */
 
     atomic_uint holds;               /* the maker's, and one of each outbox */
     pthread_mutex_t sending;         /* see outbox.c */

@@ -107,6 +107,7 @@ class Messenger:
         self._inbox.setsockopt(zmq.LINGER, 0)
         self._inbox.bind(self._address(process_id))
         self.inbox = _open_inbox(self._inbox, watched)
+        self._taken = lib.moo_inbox_taken(self.inbox)
         self.inbox_fd = int(self._inbox.getsockopt(zmq.FD))
         self._peers: dict[int, Peer] = {}
         self._gone: set[int] = set()  # ids are not used twice
@@ -163,7 +164,8 @@ class Messenger:
 
     def holds(self, serial: int) -> bool:
         """Whether a message is in the queue still: nobody has dispatched it."""
-        return bool(lib.moo_inbox_holds(self.inbox, serial))
+        taken: int = self._taken[0]
+        return taken < serial
 
     def flush(self) -> None:
         """Send all records that wait for company."""

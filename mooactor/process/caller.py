@@ -354,12 +354,10 @@ class Caller:
             self._runtime.reply_of(record)
             return
         if flags & envelope.EMPTY:
-            done = outcome.set_value(None)
+            outcome.set_value(None)
         else:
-            done = outcome.set_raw(self._runtime.result_of(record))
+            outcome.set_raw(self._runtime.result_of(record))
         self._forget(call_id, outcome.link)
-        if done:
-            self._runtime.pump.wake()
 
     def _deliver(
         self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None

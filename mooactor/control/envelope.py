@@ -77,6 +77,8 @@ GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from 
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 LOANS = 128  # CALL, REPLY, VALUE: the payload begins with the loans of its Refs
 
+_COPIED_BYTES = 256  # of a payload, for which that is quicker than a view
+_new_tuple = tuple.__new__
 _PREFIX = struct.Struct("<2sBB16sQ")
 _unpack_prefix = _PREFIX.unpack_from
 _HEAD = struct.Struct("<BBbBIQf")
@@ -93,20 +95,15 @@ class MalformedMessage(MooError):
     """Bytes that are no message of ours; they were dropped."""
 
 
-class Memo(dict[str, Any]):
-    """What was made of a record so far, should handling it have to begin again.
+class Record(NamedTuple):
+    """One parsed record. ``payload`` is a view into the message, or a copy if small.
 
-    Two are never equal, so that records of the same content are not, either.
+    ``memo`` has what was made of it so far, should handling it have to begin again.
+    ``place`` is where its body begins: two records of a message are never equal.
     """
 
-    __slots__ = ()
-    __hash__ = object.__hash__  # type: ignore[assignment]
-    __eq__ = object.__eq__
-
-
-class Record(NamedTuple):
-    """One parsed record. ``payload`` is a view into the message."""
-
+    sender: int
+    place: int
     kind: int
     flags: int
     priority: int
@@ -115,7 +112,7 @@ class Record(NamedTuple):
     name: bytes
     chain: tuple[int, ...]
     payload: memoryview | bytes
-    memo: Memo
+    memo: dict[str, Any]
 
 
 def prefix(key: bytes, sender: int) -> bytes:
@@ -145,7 +142,7 @@ def open_envelope(message: bytes, key: bytes) -> int:
     Raises:
       MalformedMessage, VersionMismatch, AuthError: the message must be dropped.
     """
-    if len(message) < PREFIX_BYTES or message[:2] != b"MO":
+    if len(message) < PREFIX_BYTES or not message.startswith(b"MO"):
         raise MalformedMessage("not a mooactor message")
     _, version, _, theirs, sender = _unpack_prefix(message)
     if not compare_digest(theirs, key):
@@ -155,44 +152,52 @@ def open_envelope(message: bytes, key: bytes) -> int:
             f"a peer speaks protocol {version}, this process {VERSION}; "
             "install the same mooactor on both sides"
         )
-    return int(sender)
+    number: int = sender
+    return number
 
 
-def records(message: bytes) -> Iterator[Record]:
-    """The records of a message whose envelope was opened.
+def records(message: bytes, sender: int) -> Iterator[Record]:
+    """The records of a message of `sender`, as `open_envelope` returned it.
 
     Raises:
       MalformedMessage: at the first record that does not fit; those before it
         were whole.
     """
-    view = memoryview(message)
-    offset, end = PREFIX_BYTES, len(message)
-    while offset < end:
-        if end - offset < HEAD_BYTES:
+    end, stop = len(message), PREFIX_BYTES
+    while stop < end:
+        if end - stop < HEAD_BYTES:
             raise MalformedMessage("a record head is cut short")
-        kind, flags, priority, hops, size, call_id, value = _unpack_head(
-            message, offset
-        )
-        offset += HEAD_BYTES
-        stop = offset + size
+        kind, flags, priority, hops, size, call_id, value = _unpack_head(message, stop)
+        place = start = stop + HEAD_BYTES
+        stop = place + size
         if stop > end or kind not in _KINDS:
             raise MalformedMessage(f"record kind {kind} with {size} bytes of body")
         name: bytes = b""
         chain: tuple[int, ...] = ()
         if kind == CALL:
-            name, chain, offset = _call_body(message, offset, stop, hops)
-        yield Record(
-            kind,
-            flags,
-            priority,
-            call_id,
-            value,
-            name,
-            chain,
-            view[offset:stop],
-            Memo(),
+            name, chain, start = _call_body(message, place, stop, hops)
+        payload: memoryview | bytes
+        if stop - start <= _COPIED_BYTES:
+            payload = message[start:stop]
+        else:
+            payload = memoryview(message)[start:stop]
+        # As Record(…) does, without a call of Python's in between.
+        yield _new_tuple(
+            Record,
+            (
+                sender,
+                place,
+                kind,
+                flags,
+                priority,
+                call_id,
+                value,
+                name,
+                chain,
+                payload,
+                {},
+            ),
         )
-        offset = stop
 
 
 def _call_body(

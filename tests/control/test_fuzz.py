@@ -54,8 +54,8 @@ def mutate(rng: random.Random, message: bytes) -> bytes:
 
 
 def parse(message: bytes) -> None:
-    envelope.open_envelope(message, KEY)
-    for record in envelope.records(message):
+    sender = envelope.open_envelope(message, KEY)
+    for record in envelope.records(message, sender):
         payload = record.payload
         if record.flags & envelope.LOANS:
             _, loans, payload = envelope.split_loans(payload)
@@ -67,7 +67,7 @@ def parse(message: bytes) -> None:
 def asks_to_stop(message: bytes) -> bool:
     """Whether an actor that gets this message rightly ends."""
     try:
-        for record in envelope.records(message):
+        for record in envelope.records(message, 0):
             if record.kind == envelope.STOP:
                 return True
     except envelope.MalformedMessage:

@@ -33,6 +33,8 @@ _TRIES = 4000
 
 ffi = extension.ffi
 lib = extension.lib
+if lib is not None:
+    _send, _queue, _ENOMEM = lib.moo_outbox_send, lib.moo_outbox_queue, lib.MOO_ENOMEM
 
 
 def longest_retry_ms(peers: int) -> int:
@@ -60,14 +62,13 @@ class Peer:
 
     def send(self, record: bytes) -> None:
         """Send `record` now, behind those that wait already."""
-        if lib.moo_outbox_send(self._outbox, record, len(record)) == lib.MOO_ENOMEM:
+        if _send(self._outbox, record, len(record)) == _ENOMEM:
             raise MemoryError(f"no memory for a message of {len(record)} bytes")
 
     def queue(self, record: bytes) -> bool:
         """Keep `record` for the next flush; True if something now waits for it."""
         waits = self._waits
-        outbox = self._outbox
-        if lib.moo_outbox_queue(outbox, record, len(record), waits) == lib.MOO_ENOMEM:
+        if _queue(self._outbox, record, len(record), waits) == _ENOMEM:
             raise MemoryError(f"no memory for a message of {len(record)} bytes")
         return bool(waits[0])
 

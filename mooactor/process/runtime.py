@@ -298,8 +298,7 @@ class Runtime:
     ) -> bool:
         """Block until `done()`, which `needed` of `outcomes` make true; False if
         `timeout` seconds, or the deadline of the call that runs here, passed first."""
-        if self.dirty or self._afterwards:
-            self.flush()
+        self.flush_if_due()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
         if caller is None:
@@ -314,6 +313,12 @@ class Runtime:
         self.messenger.flush()
         self.post_what_is_due()
         self.objects.sweep()
+
+    def flush_if_due(self) -> None:
+        """As `flush`, but quick if nothing is known to be due. For whoever is about to
+        wait: what else waits for company leaves when the pump's leader sleeps."""
+        if self.dirty or self._afterwards or self.objects.dropped:
+            self.flush()
 
     def post_what_is_due(self) -> None:
         """Post what finalizers have left behind."""

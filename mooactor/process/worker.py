@@ -13,7 +13,7 @@ before was accepted. Calls that arrive later are refused with ``delivered=False`
 from __future__ import annotations
 
 import abc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -34,6 +34,7 @@ class Worker(Answers):
         super().__init__(runtime, interface, life)
         self.mailbox = Mailbox()
         self.stopping = False  # calls that arrive are refused
+        self._may_refuse = interface.options.overflow == "raise"  # also before
         self.current: CallContext | None = None  # what has the only thread for methods
         self._stop_asked = False
         self._callers: set[int] = set()  # processes of whose death the agent tells us
@@ -48,17 +49,18 @@ class Worker(Answers):
         if job is None:
             made = self._job_of(sender, record)
             job = record.memo.setdefault("job", made)
-        refusal = self._refusal()
-        if refusal is not None:
-            self._let_go(job)
-            self.reply_error(job, refusal)
-            return
+        if self.stopping or self._may_refuse:
+            refusal = self._refusal()
+            if refusal is not None:
+                self._let_go(job)
+                self.reply_error(job, refusal)
+                return
         self.mailbox.put(job)
-        self.wake()
+        self.on_queued()
 
     def _job_of(self, sender: int, record: envelope.Record) -> Job:
         flags = record.flags
-        tokens: list[tuple[int, int]] = []
+        tokens: Sequence[tuple[int, int]] = ()
         if flags & envelope.REFS:
             tokens, payload = split_tokens(memoryview(record.payload))
             record = record._replace(payload=payload)
@@ -96,7 +98,7 @@ class Worker(Answers):
         options = self.interface.options
         if self.stopping:
             return self._unavailable()
-        if options.overflow == "raise" and len(self.mailbox) >= options.max_pending:
+        if self._may_refuse and len(self.mailbox) >= options.max_pending:
             return self._overloaded()
         return None
 
@@ -217,6 +219,10 @@ class Worker(Answers):
     def wake(self) -> None:
         """There may be work. Called by whichever thread leads the pump."""
         self.runtime.pump.wake()
+
+    def on_queued(self) -> None:
+        """A call is in the mailbox. Threads that wait at the pump need no wake-up: they
+        look once its message was dispatched."""
 
     @abc.abstractmethod
     def cancel_running(self, job: Job) -> None:

@@ -93,7 +93,14 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     def _wait(self, timeout: float | None) -> None:
         if asyncio._get_running_loop() is not None:
             refuse_on_loop(self._label)
-        timeout = None if timeout is None else seconds("timeout", timeout)
+        self.block(None if timeout is None else seconds("timeout", timeout))
+
+    def block(self, timeout: float | None = None) -> None:
+        """Wait until it is done, in a thread that may wait.
+
+        Raises:
+          CallTimeout, ActorUnavailable: it is not, as `get` says.
+        """
         self._begin()
         if self.state:
             return

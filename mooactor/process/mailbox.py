@@ -106,7 +106,8 @@ class Mailbox:
             if queue is not None or not job.ready():
                 self._held.setdefault(key, deque()).extend(job.entry)
                 return
-        self._enqueue(job)
+        level = self._level(job.priority) if job.priority else self._plain
+        level.extend(job.entry)
 
     def put_first(self, job: Job) -> None:
         """For a stream that may go on: it came before all that wait."""
@@ -118,10 +119,6 @@ class Mailbox:
             level = self._levels[priority] = deque()
             self._order = sorted(self._levels, reverse=True)
         return level
-
-    def _enqueue(self, job: Job) -> None:
-        level = self._level(job.priority) if job.priority else self._plain
-        level.extend(job.entry)
 
     def settle(self) -> None:
         """Values have come: let go of the jobs that waited for them."""

@@ -334,10 +334,10 @@ static void lead(moo_inbox *inbox, struct mooi_turn *turn, uint64_t now)
 
 /* Sleep until something is readable, and receive it. MOO_OTHER: one of the
  * other descriptors is. MOO_LOOK: a signal came. */
-static int sleep_in_poll(moo_inbox *inbox, uint64_t until)
+static int sleep_in_poll(moo_inbox *inbox, uint64_t until, uint64_t now)
 {
     struct pollfd polled[4];
-    uint64_t now = mooi_now_ns(), wake;
+    uint64_t wake;
     int64_t left_ms = -1;
     int ready, other = 0;
 
@@ -366,19 +366,19 @@ static int sleep_in_poll(moo_inbox *inbox, uint64_t until)
  * libzmq makes its descriptor readable when something comes to a socket whose
  * last receive found nothing, and else need not. So before this sleeps, a
  * receive has to find nothing; the last one before this may have been it. */
-static int poll_inbox(moo_inbox *inbox, uint64_t until)
+static int poll_inbox(moo_inbox *inbox, uint64_t until, uint64_t now)
 {
-    uint64_t began = mooi_now_ns();
+    uint64_t began = now;
     int event = 0, found = 0;
 
     inbox->polling = 1; /* whoever completes something from here on writes */
     pthread_mutex_unlock(&inbox->lock);
-    if (!inbox->drained || began >= until)
+    if (!inbox->drained || now >= until)
         found = mooi_receive(inbox);
-    if (!found && mooi_now_ns() < until) {
+    if (!found && now < until) {
         moo_inbox_flush(inbox); /* what is awaited may depend on it */
-        if (!mooi_spin(inbox, until))
-            event = sleep_in_poll(inbox, until);
+        if (!mooi_spin(inbox, until, &now))
+            event = sleep_in_poll(inbox, until, now);
     }
     pthread_mutex_lock(&inbox->lock);
     inbox->polling = 0;
@@ -393,12 +393,12 @@ static int poll_inbox(moo_inbox *inbox, uint64_t until)
 }
 
 static int wait_as_leader(moo_inbox *inbox, struct mooi_turn *turn,
-                          uint64_t until)
+                          uint64_t until, uint64_t now)
 {
     int event = 0;
 
     if (!inbox->head)
-        event = poll_inbox(inbox, until);
+        event = poll_inbox(inbox, until, now);
     if (inbox->closed)
         return MOO_SHUT;
     if (read_first(inbox, turn))
@@ -498,7 +498,7 @@ int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
         } else if (may_lead(inbox, turn)) {
             look |= inbox->wakes != turn->seen;
             lead(inbox, turn, now);
-            event = look ? MOO_LOOK : wait_as_leader(inbox, turn, until);
+            event = look ? MOO_LOOK : wait_as_leader(inbox, turn, until, now);
         } else if (look) {
             event = MOO_LOOK;
         } else if (!woken) {
@@ -506,8 +506,7 @@ int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
         } else if (now < until) {
             event = wait_asleep(inbox, turn, until, now);
         }
-        now = mooi_now_ns();
-        if (!event && now >= until && !turn->word)
+        if (!event && (now = mooi_now_ns()) >= until && !turn->word)
             event = MOO_LATE;
     }
     turn->seen = inbox->wakes;

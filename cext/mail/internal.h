@@ -56,8 +56,9 @@ struct moo_inbox {
 int mooi_inbox_is_ours(const moo_inbox *inbox);
 
 /* Look for a letter in `inbox` until `until_ns`, yielding the core; see spin.c.
- * 1: there is one. Leader only, lock not held. */
-int mooi_spin(moo_inbox *inbox, uint64_t until_ns);
+ * *now_ns: the time before, and then after. 1: there is one. Leader only, lock
+ * not held. */
+int mooi_spin(moo_inbox *inbox, uint64_t until_ns, uint64_t *now_ns);
 
 /* Learn from a wait that ended with a letter: spinning is for short ones. */
 void mooi_spin_note(moo_inbox *inbox, uint64_t waited_ns);

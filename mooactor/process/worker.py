@@ -255,14 +255,28 @@ class Worker(Answers):
             call was let go of.
         """
         try:
-            return self._prepared(job)
+            spec = self._spec_of(job)
+            args: tuple[Any, ...] = ()
+            kwargs: dict[str, Any] = {}
+            if not job.flags & envelope.EMPTY:
+                args, kwargs = self._arguments_of(job)
+            method = getattr(self.instance, spec.name)
         except BaseException:
             self._let_go(job)
             raise
+        self.started.note(job.sender, job.call_id)
+        job.context = CallContext(
+            self.runtime.actor_id,
+            self.label,
+            job.sender,
+            job.call_id,
+            job.chain,
+            job.deadline,
+            spec.name,
+        )
+        return spec, method, args, kwargs
 
-    def _prepared(
-        self, job: Job
-    ) -> tuple[MethodSpec, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    def _spec_of(self, job: Job) -> MethodSpec:
         spec = self._methods.get(job.name)
         if spec is None:
             name = job.name.decode(errors="replace")
@@ -275,29 +289,19 @@ class Worker(Answers):
                 "it did not run",
                 delivered=False,
             )
-        args: tuple[Any, ...] = ()
-        kwargs: dict[str, Any] = {}
+        return spec
+
+    def _arguments_of(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if job.flags & envelope.WHOLE:
             job.arguments = None
-            args, kwargs = self._whole(job)
-        elif job.arguments is not None:
+            return self._whole(job)
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
+        if job.arguments is not None:
             decoded = job.arguments.value()
             job.arguments = None
             args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
-        if job.needs and not job.flags & envelope.WHOLE:
-            args, kwargs = self._fill(job, args, kwargs)
-        method = getattr(self.instance, spec.name)
-        self.started.note(job.sender, job.call_id)
-        job.context = CallContext(
-            self.runtime.actor_id,
-            self.label,
-            job.sender,
-            job.call_id,
-            job.chain,
-            job.deadline,
-            spec.name,
-        )
-        return spec, method, args, kwargs
+        return self._fill(job, args, kwargs) if job.needs else (args, kwargs)
 
     def _check_arrival(self, job: Job, spec: MethodSpec) -> None:
         """Give its place to others; refuse to run if its arguments did not come."""

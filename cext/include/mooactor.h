@@ -569,9 +569,13 @@ moo_err moo_zmq_find(void);
 typedef struct moo_inbox moo_inbox;
 
 /* `socket`: of libzmq, and used by nobody else until moo_inbox_close. `others`:
- * at most two descriptors whose readability ends a wait, too. */
+ * at most two descriptors whose readability ends a wait, too. `signalled`: the
+ * pthread_t that runs signal handlers once its wait has ended. A signal that
+ * comes just before it sleeps does not end the sleep: so its waits end by
+ * MOO_LOOK after MOO_SIGNAL_US at the latest. 0: no thread. */
 moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
-                       moo_inbox **out);
+                       uintptr_t signalled, moo_inbox **out);
+#define MOO_SIGNAL_US 200000
 
 /* End all waits, drop what is there, and let go of the socket. Waits until no
  * thread polls it, which is at once. */

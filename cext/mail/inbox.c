@@ -93,7 +93,7 @@ int mooi_inbox_is_ours(const moo_inbox *inbox)
 }
 
 moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
-                       moo_inbox **out)
+                       uintptr_t signalled, moo_inbox **out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     moo_inbox *inbox;
@@ -109,6 +109,7 @@ moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
     inbox->socket = (void *)socket;
     inbox->forks = atomic_load(&forks);
     inbox->holds = 1;
+    inbox->signalled = (pthread_t)signalled;
     wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     inbox->loops_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake < 0 || inbox->loops_fd < 0 ||
@@ -482,10 +483,15 @@ int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
 {
     struct mooi_turn *turn = (struct mooi_turn *)public;
     uint64_t now = mooi_now_ns(), until = UINT64_MAX;
-    int event = 0;
+    int event = 0, late = MOO_LATE;
 
     if (!mooi_inbox_is_ours(inbox))
         return MOO_SHUT;
+    if ((timeout_us < 0 || timeout_us > MOO_SIGNAL_US) &&
+        pthread_equal(inbox->signalled, pthread_self())) {
+        timeout_us = MOO_SIGNAL_US;
+        late = MOO_LOOK;
+    }
     if (timeout_us >= 0)
         until = now + (uint64_t)timeout_us * 1000u;
     pthread_mutex_lock(&inbox->lock);
@@ -507,7 +513,7 @@ int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
             event = wait_asleep(inbox, turn, until, now);
         }
         if (!event && (now = mooi_now_ns()) >= until && !turn->word)
-            event = MOO_LATE;
+            event = late;
     }
     turn->seen = inbox->wakes;
     pass_on(inbox);

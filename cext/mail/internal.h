@@ -23,6 +23,7 @@ struct mooi_spin {
 struct moo_inbox {
     void *socket;
     unsigned forks; /* that led to this process when the inbox was opened */
+    pthread_t signalled; /* or 0; see moo_inbox_open */
     int watched[4]; /* the socket's descriptor, the wake-up, two of others */
     int count;
 

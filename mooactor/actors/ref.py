@@ -104,9 +104,8 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         self._begin()
         if self.state:
             return
-        if not self._runtime.wait_some(
-            self.parts or (self,), len(self.parts) or 1, lambda: self.state, timeout
-        ):
+        calls = self.parts or (self,)
+        if not self._runtime.wait_some(calls, len(calls), lambda: self.state, timeout):
             raise self._not_done(timeout)
 
     def _not_done(self, timeout: float | None) -> BaseException:

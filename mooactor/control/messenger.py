@@ -195,7 +195,8 @@ def _open_inbox(socket: zmq.Socket[bytes], watched: tuple[int, ...]) -> Any:
             "install a wheel of pyzmq (pip install --force-reinstall pyzmq)"
         )
     out = ffi.new("moo_inbox **")
-    _check(lib.moo_inbox_open(socket.underlying, watched, len(watched), out))
+    main = threading.main_thread().ident or 0
+    _check(lib.moo_inbox_open(socket.underlying, watched, len(watched), main, out))
     return ffi.gc(out[0], lib.moo_inbox_free)
 
 

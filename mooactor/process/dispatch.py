@@ -99,10 +99,16 @@ class Dispatch:
         return records
 
     def _try(self, record: envelope.Record, records: deque[envelope.Record]) -> None:
-        if record.kind == envelope.RELEASE:
+        kind, runtime = record.kind, self._runtime
+        if kind == envelope.RELEASE:
             records.remove(record)
         try:
-            self._on_record(record)
+            if kind == envelope.REPLY:
+                runtime.caller.on_reply(record)
+            elif kind == envelope.CALL and runtime.server is not None:
+                runtime.server.on_call(record.sender, record)
+            else:
+                self._on_control(record.sender, record)
         except envelope.MalformedMessage as error:
             self._report_dropped(error)
             records.clear()  # who sends nonsense is not to be believed in the rest
@@ -125,15 +131,6 @@ class Dispatch:
             count = f"{self._dropped} messages" if self._dropped > 1 else "a message"
             print(f"mooactor: dropped {count}: {error}", file=sys.stderr)
             self._dropped = 0
-
-    def _on_record(self, record: envelope.Record) -> None:
-        kind, runtime = record.kind, self._runtime
-        if kind == envelope.REPLY:
-            runtime.caller.on_reply(record)
-        elif kind == envelope.CALL and runtime.server is not None:
-            runtime.server.on_call(record.sender, record)
-        else:
-            self._on_control(record.sender, record)
 
     def _on_control(self, sender: int, record: envelope.Record) -> None:
         runtime = self._runtime

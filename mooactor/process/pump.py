@@ -45,8 +45,6 @@ from mooactor.process.outcome import Outcome
 
 _TICK_US = 4000
 _FOREVER_US = 3_600_000_000
-_SIGNAL_US = 200_000
-_MAIN = threading.main_thread().ident
 
 if lib is not None:
     _MAIL, _OTHER, _BOTH = lib.MOO_MAIL, lib.MOO_OTHER, lib.MOO_MAIL_AND_OTHER
@@ -105,12 +103,15 @@ class Pump:
         """
         inbox, turn = self._inbox, self._new_turn()
         woken, wakers = 0, None
+        timeout_us = -1
+        bounded = deadline is not None or self._arrivals is not None
         with _gc(turn, _leave):
             try:
                 while not done():
                     if self._closed:
                         return False
-                    timeout_us = self._timeout_us(deadline, woken, wakers)
+                    if bounded or woken:
+                        timeout_us = self._timeout_us(deadline, woken, wakers)
                     event = _wait(inbox, turn, timeout_us, woken)
                     if event == _MAIL:
                         self._dispatch(turn)
@@ -132,6 +133,7 @@ class Pump:
         return True
 
     def _new_turn(self) -> Any:
+        """For one wait: a turn that was left, or a fresh one."""
         try:
             return self._turns.pop()
         except IndexError:
@@ -148,10 +150,6 @@ class Pump:
         restless = arrivals is not None and arrivals.restless
         if restless or (woken and wakers is None):
             timeout = _TICK_US if timeout < 0 else min(timeout, _TICK_US)
-        elif threading.get_ident() == _MAIN:
-            # A signal that comes just before the sleep does not end it; its handler
-            # runs in this thread.
-            timeout = _SIGNAL_US if timeout < 0 else min(timeout, _SIGNAL_US)
         return timeout
 
     def _went_on(self, event: int, turn: Any, deadline: float | None) -> bool:

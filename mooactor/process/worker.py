@@ -13,7 +13,7 @@ before was accepted. Calls that arrive later are refused with ``delivered=False`
 from __future__ import annotations
 
 import abc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any
 
@@ -60,7 +60,7 @@ class Worker(Answers):
 
     def _job_of(self, sender: int, record: envelope.Record) -> Job:
         flags = record.flags
-        tokens: Sequence[tuple[int, int]] = ()
+        tokens: list[tuple[int, int]] = []
         if flags & envelope.REFS:
             tokens, payload = split_tokens(memoryview(record.payload))
             record = record._replace(payload=payload)
@@ -81,12 +81,19 @@ class Worker(Answers):
         )
         if arguments is not None and flags & envelope.ATTACHED:
             job.arrival = self.runtime.receive(arguments, self.on_value, argument=True)
+        if tokens:
+            self._expect(job, tokens)
+        return job
+
+    def _expect(self, job: Job, tokens: list[tuple[int, int]]) -> None:
+        """Have the values of its Refs sent to it."""
+        expect = self.runtime.values.expect
+        job.needs = needs = []
         for token, producer in tokens:
-            outcome = self.runtime.values.expect(token, producer)
-            job.needs.append((token, outcome))
+            outcome = expect(token, producer)
+            needs.append((token, outcome))
             if not outcome.state:
                 outcome.listen(self.on_value)
-        return job
 
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""

@@ -202,7 +202,7 @@ static moo_inbox *inbox_on(struct socket *socket)
 {
     moo_inbox *inbox;
 
-    CHECK(!moo_inbox_open((uintptr_t)socket, NULL, 0, &inbox));
+    CHECK(!moo_inbox_open((uintptr_t)socket, NULL, 0, 0, &inbox));
     return inbox;
 }
 
@@ -267,6 +267,21 @@ static void a_letter_that_is_being_read_stays_in_memory(void)
     CHECK(value_of(&outer) == 1);
     CHECK(!moo_turn_handled(&outer));
     moo_turn_leave(&outer);
+    end(inbox, socket);
+}
+
+static void the_thread_that_runs_signal_handlers_looks_for_signals(void)
+{
+    struct socket *socket = socket_new();
+    uintptr_t here = (uintptr_t)pthread_self();
+    moo_turn turn = {0};
+    moo_inbox *inbox;
+
+    CHECK(!moo_inbox_open((uintptr_t)socket, NULL, 0, here, &inbox));
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_LOOK);
+    CHECK(moo_turn_wait(inbox, &turn, MOO_SIGNAL_US + 1, 1) == MOO_LOOK);
+    CHECK(moo_turn_wait(inbox, &turn, 1000, 1) == MOO_LATE);
+    moo_turn_leave(&turn);
     end(inbox, socket);
 }
 
@@ -592,6 +607,7 @@ int main(void)
     CHECK(!moo_zmq_find()); /* it has been found */
     RUN(letters_come_in_order_until_each_is_handled);
     RUN(a_letter_that_is_being_read_stays_in_memory);
+    RUN(the_thread_that_runs_signal_handlers_looks_for_signals);
     RUN(whoever_would_sleep_looks_again_after_another_has_handled);
     RUN(every_thread_that_waits_gets_its_letters);
     RUN(a_leader_that_does_not_come_back_is_overtaken);

@@ -142,9 +142,11 @@ def open_envelope(message: bytes, key: bytes) -> int:
     Raises:
       MalformedMessage, VersionMismatch, AuthError: the message must be dropped.
     """
-    if len(message) < PREFIX_BYTES or not message.startswith(b"MO"):
+    if len(message) < PREFIX_BYTES:
         raise MalformedMessage("not a mooactor message")
-    _, version, _, theirs, sender = _unpack_prefix(message)
+    magic, version, _, theirs, sender = _unpack_prefix(message)
+    if magic != b"MO":
+        raise MalformedMessage("not a mooactor message")
     if not compare_digest(theirs, key):
         raise AuthError("a message without this session's key was dropped")
     if version != VERSION:

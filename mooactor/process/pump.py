@@ -108,8 +108,6 @@ class Pump:
         with _gc(turn, _leave):
             try:
                 while not done():
-                    if self._closed:
-                        return False
                     if bounded or woken:
                         timeout_us = self._timeout_us(deadline, woken, wakers)
                     event = _wait(inbox, turn, timeout_us, woken)

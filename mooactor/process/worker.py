@@ -262,7 +262,14 @@ class Worker(Answers):
             call was let go of.
         """
         try:
-            spec = self._spec_of(job)
+            spec = self._methods.get(job.name)
+            if spec is None:
+                name = job.name.decode(errors="replace")
+                raise AttributeError(f"{self.label} has no method {name!r}")
+            if job.arrival is not None:
+                self._check_arrival(job, spec)
+            if job.deadline is not None:
+                self._check_deadline(job.deadline, spec)
             args: tuple[Any, ...] = ()
             kwargs: dict[str, Any] = {}
             if not job.flags & envelope.EMPTY:
@@ -283,20 +290,13 @@ class Worker(Answers):
         )
         return spec, method, args, kwargs
 
-    def _spec_of(self, job: Job) -> MethodSpec:
-        spec = self._methods.get(job.name)
-        if spec is None:
-            name = job.name.decode(errors="replace")
-            raise AttributeError(f"{self.label} has no method {name!r}")
-        if job.arrival is not None:
-            self._check_arrival(job, spec)
-        if job.deadline is not None and perf_counter() > job.deadline:
+    def _check_deadline(self, deadline: float, spec: MethodSpec) -> None:
+        if perf_counter() > deadline:
             raise errors.CallTimeout(
                 f"{self.label}.{spec.name} was still queued when its deadline passed; "
                 "it did not run",
                 delivered=False,
             )
-        return spec
 
     def _arguments_of(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if job.flags & envelope.WHOLE:

@@ -101,9 +101,10 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         Raises:
           CallTimeout, ActorUnavailable: it is not, as `get` says.
         """
-        self._begin()
-        if self.state:
-            return
+        if self.home is not None or self._runtime.closed:
+            self._begin()
+            if self.state:
+                return
         calls = self.parts or (self,)
         if not self._runtime.wait_some(calls, len(calls), lambda: self.state, timeout):
             raise self._not_done(timeout)

@@ -27,9 +27,9 @@ anything else is looked at.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hmac import compare_digest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
@@ -115,6 +115,12 @@ class Record(NamedTuple):
     memo: dict[str, Any]
 
 
+class Records(Protocol):
+    """Where records are gathered: a list, or a deque."""
+
+    def append(self, record: Record, /) -> object: ...
+
+
 def prefix(key: bytes, sender: int) -> bytes:
     """The constant first bytes of every message that process `sender` sends."""
     return _PREFIX.pack(b"MO", VERSION, 0, key, sender)
@@ -158,13 +164,15 @@ def open_envelope(message: bytes, key: bytes) -> int:
     return number
 
 
-def records(message: bytes, sender: int) -> Iterator[Record]:
-    """The records of a message of `sender`, as `open_envelope` returned it.
+def read_records(message: bytes, key: bytes, into: Records) -> None:
+    """Open the envelope of a message and append its records.
 
     Raises:
       MalformedMessage: at the first record that does not fit; those before it
-        were whole.
+        were whole, and are there.
+      VersionMismatch, AuthError: as `open_envelope` does.
     """
+    sender = open_envelope(message, key)
     end, stop = len(message), PREFIX_BYTES
     while stop < end:
         if end - stop < HEAD_BYTES:
@@ -183,23 +191,21 @@ def records(message: bytes, sender: int) -> Iterator[Record]:
             payload = message[start:stop]
         else:
             payload = memoryview(message)[start:stop]
-        # As Record(…) does, without a call of Python's in between.
-        yield _new_tuple(
-            Record,
-            (
-                sender,
-                place,
-                kind,
-                flags,
-                priority,
-                call_id,
-                value,
-                name,
-                chain,
-                payload,
-                {},
-            ),
+        fields: tuple[Any, ...] = (
+            sender,
+            place,
+            kind,
+            flags,
+            priority,
+            call_id,
+            value,
+            name,
+            chain,
+            payload,
+            {},
         )
+        # As Record(…) does, without a call of Python's in between.
+        into.append(_new_tuple(Record, fields))
 
 
 def _call_body(

@@ -87,9 +87,7 @@ class Dispatch:
     def _parsed(self, message: bytes) -> deque[envelope.Record]:
         records: deque[envelope.Record] = deque()
         try:
-            sender = envelope.open_envelope(message, self._runtime.key)
-            # Of a message that ends in nonsense, those before it.
-            records.extend(envelope.records(message, sender))
+            envelope.read_records(message, self._runtime.key, records)
         except (
             envelope.MalformedMessage,
             errors.AuthError,

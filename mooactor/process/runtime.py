@@ -298,7 +298,8 @@ class Runtime:
     ) -> bool:
         """Block until `done()`, which `needed` of `outcomes` make true; False if
         `timeout` seconds, or the deadline of the call that runs here, passed first."""
-        self.flush_if_due()
+        if self.dirty or self._afterwards:
+            self.flush()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
         if caller is None:

@@ -154,7 +154,8 @@ static int futex_wait(uint32_t *word, uint64_t ns)
 }
 
 /* The lock is held. Invariant 2: if nobody leads, whoever slept longest is to.
- * An event loop sees by itself what comes in, but not what is in the list. */
+ * An event loop sees by itself what comes in, but not what is in the list, nor
+ * what a leader left in the socket: that makes nothing readable any more. */
 static void pass_on(moo_inbox *inbox)
 {
     uint64_t one = 1;
@@ -163,7 +164,7 @@ static void pass_on(moo_inbox *inbox)
         return;
     if (inbox->first)
         futex_wake(&inbox->first->word);
-    if (inbox->head && inbox->loops &&
+    if ((inbox->head || !inbox->drained) && inbox->loops &&
         write(inbox->loops_fd, &one, sizeof one) < 0)
         return; /* full: it is readable all the same */
 }

@@ -3,6 +3,7 @@
  * The inbox and its waiting threads, and outboxes, over a libzmq of our own:
  * sockets that are queues here, which lose nothing and add nothing.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -578,6 +579,26 @@ static void a_refused_send_says_so_and_the_next_one_goes_out(void)
     socket_free(there);
 }
 
+static void an_event_loop_is_told_of_what_is_left_in_the_socket(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    struct pollfd told = {moo_inbox_loops(inbox, 1), POLLIN, 0};
+    moo_turn turn = {0};
+    uint32_t count = 0;
+    int more;
+
+    for (uint32_t i = 0; i < 100; i++) /* more than are received in one go */
+        post(socket, i);
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_MAIL);
+    for (more = 1; more; more = moo_turn_handled(&turn))
+        CHECK(value_of(&turn) == count++);
+    CHECK(count < 100 && !poll(&told, 1, 0));
+    moo_turn_leave(&turn);
+    CHECK(poll(&told, 1, 0) == 1);
+    end(inbox, socket);
+}
+
 static void what_waits_leaves_before_the_leader_sleeps(void)
 {
     struct socket *socket = socket_new();
@@ -615,6 +636,7 @@ int main(void)
     RUN(what_is_put_wakes_whoever_waits);
     RUN(records_of_a_thread_go_out_in_their_order);
     RUN(a_refused_send_says_so_and_the_next_one_goes_out);
+    RUN(an_event_loop_is_told_of_what_is_left_in_the_socket);
     RUN(what_waits_leaves_before_the_leader_sleeps);
     printf("test_mail: ok\n");
     return 0;

@@ -569,9 +569,13 @@ moo_err moo_zmq_find(void);
 typedef struct moo_inbox moo_inbox;
 
 /* `socket`: of libzmq, and used by nobody else until moo_inbox_close. `others`:
- * at most two descriptors whose readability ends a wait, too. */
+ * at most two descriptors whose readability ends a wait, too. `signalled`: the
+ * pthread_t that runs signal handlers once its wait has ended. A signal that
+ * comes just before it sleeps does not end the sleep: so its waits end by
+ * MOO_LOOK after MOO_SIGNAL_US at the latest. 0: no thread. */
 moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
-                       moo_inbox **out);
+                       uintptr_t signalled, moo_inbox **out);
+#define MOO_SIGNAL_US 200000
 
 /* End all waits, drop what is there, and let go of the socket. Waits until no
  * thread polls it, which is at once. */
@@ -599,7 +603,7 @@ int moo_inbox_loops(moo_inbox *inbox, int change);
 
 /* What a wait may end with. MOO_MAIL: `data`, `bytes` of the turn have the first
  * letter; call moo_turn_handled when it was. MOO_OTHER: a descriptor of the
- * others is readable. MOO_LOOK: something was completed, or a signal came.
+ * others is readable. MOO_LOOK: something may be complete, or a signal came.
  * MOO_LED: another thread leads. MOO_LATE: the time is over. MOO_SHUT. */
 #define MOO_MAIL 1
 #define MOO_OTHER 2
@@ -610,7 +614,7 @@ int moo_inbox_loops(moo_inbox *inbox, int change);
 #define MOO_SHUT 7
 
 /* One wait of one thread, for as long as it takes. Zeroed by its owner, and
- * left by moo_turn_leave in any case. */
+ * left by moo_turn_leave in any case; then it may wait again, as it is. */
 typedef struct moo_turn {
     const char *data; /* until the next call with this turn */
     uint64_t bytes;
@@ -618,20 +622,25 @@ typedef struct moo_turn {
     uint64_t rest[8];
 } moo_turn;
 
-/* Begin. What is completed from here on ends the turn's next wait. */
-void moo_turn_begin(moo_inbox *inbox, moo_turn *turn);
+/* Wait `timeout_us`, -1 for ever. Blocks; a signal ends it. A leader sends what
+ * waits in outboxes before it sleeps. What is completed
+ * after the turn's last wait ends this one by MOO_LOOK, if it would lead.
+ * Letters come in their order, the same one until it is handled, also to
+ * another thread. `woken`: moo_turn_wake is called when what this turn waits
+ * for is done, so it may sleep while another thread leads; otherwise MOO_LED
+ * says so. */
+int moo_turn_wait(moo_inbox *inbox, moo_turn *turn, int64_t timeout_us,
+                  int woken);
 
-/* Wait `timeout_us`, -1 for ever. Blocks; a signal ends it. Letters come in
- * their order, the same one until it is handled, also to another thread.
- * `woken`: moo_turn_wake is called when what this turn waits for is done, so
- * it may sleep while another thread leads; otherwise MOO_LED says so. */
-int moo_turn_wait(moo_turn *turn, int64_t timeout_us, int woken);
-
-/* The letter that this turn read was handled; 1 if it has the next one now. */
+/* The letter that this turn read was handled; 1 if it has the next one now.
+ * As handling it may have completed something, other turns look again: as by
+ * moo_inbox_wake. */
 int moo_turn_handled(moo_turn *turn);
 
-/* Whether the letter of this serial number waits to be handled. */
-int moo_inbox_holds(moo_inbox *inbox, uint64_t serial);
+/* Where the serial number of the letter stands that was handled last, or 0.
+ * Letters are handled in their order, so a higher one is still to be. It may be
+ * read at any time while the inbox is there. */
+const uint64_t *moo_inbox_taken(const moo_inbox *inbox);
 
 /* From any thread: end this turn's wait, or else its next one, by MOO_LOOK. */
 void moo_turn_wake(moo_turn *turn);

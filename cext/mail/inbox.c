@@ -93,7 +93,7 @@ int mooi_inbox_is_ours(const moo_inbox *inbox)
 }
 
 moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
-                       moo_inbox **out)
+                       uintptr_t signalled, moo_inbox **out)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     moo_inbox *inbox;
@@ -109,6 +109,7 @@ moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
     inbox->socket = (void *)socket;
     inbox->forks = atomic_load(&forks);
     inbox->holds = 1;
+    inbox->signalled = (pthread_t)signalled;
     wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     inbox->loops_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake < 0 || inbox->loops_fd < 0 ||
@@ -153,7 +154,8 @@ static int futex_wait(uint32_t *word, uint64_t ns)
 }
 
 /* The lock is held. Invariant 2: if nobody leads, whoever slept longest is to.
- * An event loop sees by itself what comes in, but not what is in the list. */
+ * An event loop sees by itself what comes in, but not what is in the list, nor
+ * what a leader left in the socket: that makes nothing readable any more. */
 static void pass_on(moo_inbox *inbox)
 {
     uint64_t one = 1;
@@ -162,7 +164,7 @@ static void pass_on(moo_inbox *inbox)
         return;
     if (inbox->first)
         futex_wake(&inbox->first->word);
-    if (inbox->head && inbox->loops &&
+    if ((inbox->head || !inbox->drained) && inbox->loops &&
         write(inbox->loops_fd, &one, sizeof one) < 0)
         return; /* full: it is readable all the same */
 }
@@ -211,7 +213,7 @@ void moo_inbox_wake(moo_inbox *inbox)
 
 /* ---- receiving; by the leader ---- */
 
-static struct mooi_letter *receive_one(void *socket)
+static struct mooi_letter *receive_one(moo_inbox *inbox)
 {
     struct mooi_letter *letter = malloc(sizeof *letter);
     int received, parts = 0;
@@ -221,7 +223,7 @@ static struct mooi_letter *receive_one(void *socket)
     mooi_zmq.msg_init(&letter->message);
     for (;;) { /* the connection's identity; then the letter itself */
         do
-            received = mooi_zmq.msg_recv(&letter->message, socket,
+            received = mooi_zmq.msg_recv(&letter->message, inbox->socket,
                                          MOOI_ZMQ_DONTWAIT);
         while (received < 0 && mooi_zmq.error() == EINTR);
         if (received < 0)
@@ -231,6 +233,7 @@ static struct mooi_letter *receive_one(void *socket)
             break;
     }
     if (!parts) {
+        inbox->drained = mooi_zmq.error() == EAGAIN;
         mooi_zmq.msg_close(&letter->message);
         free(letter);
         return NULL;
@@ -253,7 +256,8 @@ int mooi_receive(moo_inbox *inbox)
     struct mooi_letter *letter;
     int count = 0;
 
-    while (count < MOST_LETTERS && (letter = receive_one(inbox->socket))) {
+    inbox->drained = 0;
+    while (count < MOST_LETTERS && (letter = receive_one(inbox))) {
         count++;
         pthread_mutex_lock(&inbox->lock);
         append(inbox, letter);
@@ -330,37 +334,53 @@ static void lead(moo_inbox *inbox, struct mooi_turn *turn, uint64_t now)
     inbox->led_at_ns = now;
 }
 
-/* Poll until `until`; the lock is let go meanwhile. Of poll's answers only that
- * of the other descriptors counts: what was received is in the list. */
-static int poll_inbox(moo_inbox *inbox, uint64_t until)
+/* Sleep until something is readable, and receive it. MOO_OTHER: one of the
+ * other descriptors is. MOO_LOOK: a signal came. */
+static int sleep_in_poll(moo_inbox *inbox, uint64_t until, uint64_t now)
 {
     struct pollfd polled[4];
-    uint64_t began = mooi_now_ns(), now, wake;
-    int ready = 0, other = 0;
+    uint64_t wake;
+    int64_t left_ms = -1;
+    int ready, other = 0;
+
+    if (until != UINT64_MAX) {
+        left_ms = now < until ? (int64_t)((until - now) / 1000000u) + 1 : 0;
+        if (left_ms > 3600000)
+            left_ms = 3600000;
+    }
+    for (int i = 0; i < inbox->count; i++)
+        polled[i] = (struct pollfd){inbox->watched[i], POLLIN, 0};
+    ready = poll(polled, (nfds_t)inbox->count, (int)left_ms);
+    if (ready <= 0)
+        return ready < 0 ? MOO_LOOK : 0;
+    for (int i = 2; i < inbox->count; i++)
+        other |= polled[i].revents;
+    if (polled[1].revents && read(inbox->watched[1], &wake, sizeof wake) < 0)
+        other |= 0; /* another has read it */
+    if (polled[0].revents)
+        mooi_receive(inbox);
+    return other ? MOO_OTHER : 0;
+}
+
+/* Poll until `until`; the lock is let go meanwhile. Of poll's answers only that
+ * of the other descriptors counts: what was received is in the list.
+ *
+ * libzmq makes its descriptor readable when something comes to a socket whose
+ * last receive found nothing, and else need not. So before this sleeps, a
+ * receive has to find nothing; the last one before this may have been it. */
+static int poll_inbox(moo_inbox *inbox, uint64_t until, uint64_t now)
+{
+    uint64_t began = now;
+    int event = 0, found = 0;
 
     inbox->polling = 1; /* whoever completes something from here on writes */
     pthread_mutex_unlock(&inbox->lock);
-    if (!mooi_receive(inbox) && (now = mooi_now_ns()) < until &&
-        !mooi_spin(inbox, until)) {
-        int64_t left_ms = -1;
-        if (until != UINT64_MAX) {
-            now = mooi_now_ns();
-            left_ms = now < until ? (int64_t)((until - now) / 1000000u) + 1 : 0;
-            if (left_ms > 3600000)
-                left_ms = 3600000;
-        }
-        for (int i = 0; i < inbox->count; i++)
-            polled[i] = (struct pollfd){inbox->watched[i], POLLIN, 0};
-        ready = poll(polled, (nfds_t)inbox->count, (int)left_ms);
-        if (ready > 0) {
-            for (int i = 2; i < inbox->count; i++)
-                other |= polled[i].revents;
-            if (polled[1].revents &&
-                read(inbox->watched[1], &wake, sizeof wake) < 0)
-                other |= 0; /* another has read it */
-            if (polled[0].revents)
-                mooi_receive(inbox);
-        }
+    if (!inbox->drained || now >= until)
+        found = mooi_receive(inbox);
+    if (!found && now < until) {
+        moo_inbox_flush(inbox); /* what is awaited may depend on it */
+        if (!mooi_spin(inbox, until, &now))
+            event = sleep_in_poll(inbox, until, now);
     }
     pthread_mutex_lock(&inbox->lock);
     inbox->polling = 0;
@@ -369,18 +389,18 @@ static int poll_inbox(moo_inbox *inbox, uint64_t until)
     inbox->led_at_ns = mooi_now_ns();
     if (inbox->head)
         mooi_spin_note(inbox, inbox->led_at_ns - began);
-    if (ready < 0 && !inbox->head) /* a signal: Python has to see to it */
-        return MOO_LOOK;
-    return other ? MOO_OTHER : 0;
+    if (event == MOO_LOOK && inbox->head) /* else Python has to see to it */
+        event = 0;
+    return event;
 }
 
 static int wait_as_leader(moo_inbox *inbox, struct mooi_turn *turn,
-                          uint64_t until)
+                          uint64_t until, uint64_t now)
 {
     int event = 0;
 
     if (!inbox->head)
-        event = poll_inbox(inbox, until);
+        event = poll_inbox(inbox, until, now);
     if (inbox->closed)
         return MOO_SHUT;
     if (read_first(inbox, turn))
@@ -459,26 +479,24 @@ int moo_inbox_settled(moo_inbox *inbox)
     return settled;
 }
 
-void moo_turn_begin(moo_inbox *inbox, moo_turn *public)
+int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
+                  int woken)
 {
     struct mooi_turn *turn = (struct mooi_turn *)public;
-
-    turn->inbox = inbox;
-    turn->seen = atomic_load(&inbox->wakes);
-}
-
-int moo_turn_wait(moo_turn *public, int64_t timeout_us, int woken)
-{
-    struct mooi_turn *turn = (struct mooi_turn *)public;
-    moo_inbox *inbox = turn->inbox;
     uint64_t now = mooi_now_ns(), until = UINT64_MAX;
-    int event = 0;
+    int event = 0, late = MOO_LATE;
 
     if (!mooi_inbox_is_ours(inbox))
         return MOO_SHUT;
+    if ((timeout_us < 0 || timeout_us > MOO_SIGNAL_US) &&
+        pthread_equal(inbox->signalled, pthread_self())) {
+        timeout_us = MOO_SIGNAL_US;
+        late = MOO_LOOK;
+    }
     if (timeout_us >= 0)
         until = now + (uint64_t)timeout_us * 1000u;
     pthread_mutex_lock(&inbox->lock);
+    turn->inbox = inbox;
     stop_reading(inbox, turn);
     while (!event) {
         int look = __atomic_exchange_n(&turn->word, 0, __ATOMIC_SEQ_CST);
@@ -487,7 +505,7 @@ int moo_turn_wait(moo_turn *public, int64_t timeout_us, int woken)
         } else if (may_lead(inbox, turn)) {
             look |= inbox->wakes != turn->seen;
             lead(inbox, turn, now);
-            event = look ? MOO_LOOK : wait_as_leader(inbox, turn, until);
+            event = look ? MOO_LOOK : wait_as_leader(inbox, turn, until, now);
         } else if (look) {
             event = MOO_LOOK;
         } else if (!woken) {
@@ -495,9 +513,8 @@ int moo_turn_wait(moo_turn *public, int64_t timeout_us, int woken)
         } else if (now < until) {
             event = wait_asleep(inbox, turn, until, now);
         }
-        now = mooi_now_ns();
-        if (!event && now >= until && !turn->word)
-            event = MOO_LATE;
+        if (!event && (now = mooi_now_ns()) >= until && !turn->word)
+            event = late;
     }
     turn->seen = inbox->wakes;
     pass_on(inbox);
@@ -516,7 +533,11 @@ int moo_turn_handled(moo_turn *public)
         return 0;
     pthread_mutex_lock(&inbox->lock);
     letter = inbox->head;
+    turn->seen += turn->seen == inbox->wakes; /* this thread looks anyway */
+    inbox->wakes++;
+    wake_poller(inbox);
     if (letter && letter->serial == turn->serial) {
+        inbox->taken = letter->serial;
         inbox->head = letter->next;
         if (!inbox->head)
             inbox->tail = NULL;
@@ -531,17 +552,9 @@ int moo_turn_handled(moo_turn *public)
     return more;
 }
 
-int moo_inbox_holds(moo_inbox *inbox, uint64_t serial)
+const uint64_t *moo_inbox_taken(const moo_inbox *inbox)
 {
-    int holds;
-
-    if (!mooi_inbox_is_ours(inbox))
-        return 0;
-    /* Letters are taken off in their order. */
-    pthread_mutex_lock(&inbox->lock);
-    holds = inbox->head && inbox->head->serial <= serial;
-    pthread_mutex_unlock(&inbox->lock);
-    return holds;
+    return (const uint64_t *)&inbox->taken;
 }
 
 void moo_turn_leave(moo_turn *public)

@@ -23,6 +23,7 @@ struct mooi_spin {
 struct moo_inbox {
     void *socket;
     unsigned forks; /* that led to this process when the inbox was opened */
+    pthread_t signalled; /* or 0; see moo_inbox_open */
     int watched[4]; /* the socket's descriptor, the wake-up, two of others */
     int count;
 
@@ -32,17 +33,19 @@ struct moo_inbox {
     int polling;             /* the leader is in `poll`, or about to be */
     _Atomic(struct mooi_turn *) leader; /* changed under the lock */
     pthread_t leader_thread; /* of `leader`; it may have several turns */
+    int drained;             /* the last receive found nothing; the leader's */
     uint64_t led_at_ns;      /* when the leader last came by */
     struct mooi_spin spin;
     struct mooi_turn *first, *last; /* those who sleep, the longest first */
     struct mooi_letter *head, *tail; /* received, and not handled */
     struct mooi_letter *popped;      /* handled, but perhaps being read */
     uint64_t serial;                 /* of the letter received last */
+    _Atomic uint64_t taken;          /* of the one that was handled last */
     uint32_t readers;                /* turns that may read a letter */
     int loops_fd;                    /* where event loops are told; or -1 */
     int loops;                       /* how many there are */
 
-    _Atomic uint64_t wakes;          /* calls of moo_inbox_wake */
+    uint64_t wakes;                  /* something was completed so often */
 
     atomic_uint holds;               /* the maker's, and one of each outbox */
     pthread_mutex_t sending;         /* see outbox.c */
@@ -54,8 +57,9 @@ struct moo_inbox {
 int mooi_inbox_is_ours(const moo_inbox *inbox);
 
 /* Look for a letter in `inbox` until `until_ns`, yielding the core; see spin.c.
- * 1: there is one. Leader only, lock not held. */
-int mooi_spin(moo_inbox *inbox, uint64_t until_ns);
+ * *now_ns: the time before, and then after. 1: there is one. Leader only, lock
+ * not held. */
+int mooi_spin(moo_inbox *inbox, uint64_t until_ns, uint64_t *now_ns);
 
 /* Learn from a wait that ended with a letter: spinning is for short ones. */
 void mooi_spin_note(moo_inbox *inbox, uint64_t waited_ns);

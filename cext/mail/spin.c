@@ -34,10 +34,10 @@ static void pause_spinning(struct mooi_spin *spin, uint64_t now)
     spin->ns = SHORT_SPIN_NS;
 }
 
-int mooi_spin(moo_inbox *inbox, uint64_t until_ns)
+int mooi_spin(moo_inbox *inbox, uint64_t until_ns, uint64_t *now_ns)
 {
     struct mooi_spin *spin = &inbox->spin;
-    uint64_t now = mooi_now_ns(), before, end;
+    uint64_t now = *now_ns, before, end;
     int found = 0, contended = 0;
 
     if (!spin->ns)
@@ -45,10 +45,9 @@ int mooi_spin(moo_inbox *inbox, uint64_t until_ns)
     if (now < spin->not_before_ns)
         return 0;
     end = now + spin->ns < until_ns ? now + spin->ns : until_ns;
-    while (!found && !contended && now < end) {
+    while (!(found = mooi_receive(inbox)) && !contended && now < end) {
         before = now;
         sched_yield();
-        found = mooi_receive(inbox);
         now = mooi_now_ns();
         contended = now - before > LONG_YIELD_NS;
     }
@@ -56,6 +55,7 @@ int mooi_spin(moo_inbox *inbox, uint64_t until_ns)
         pause_spinning(spin, now);
     else
         spin->pause_ns = 0;
+    *now_ns = now;
     return found;
 }
 

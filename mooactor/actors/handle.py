@@ -159,7 +159,9 @@ class RemoteMethod:
             if asyncio._get_running_loop() is not None:
                 self._refuse_to_block()
             ref = self._start(args, kwargs, True)
-            return ref.unwrap() if ref.state else ref.get()
+            if not ref.state:
+                ref.block()
+            return ref.unwrap()
         if self._kind == "async":
             return self._awaited(args, kwargs)
         return self._stream(args, kwargs)

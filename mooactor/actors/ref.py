@@ -93,13 +93,20 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     def _wait(self, timeout: float | None) -> None:
         if asyncio._get_running_loop() is not None:
             refuse_on_loop(self._label)
-        timeout = None if timeout is None else seconds("timeout", timeout)
-        self._begin()
-        if self.state:
-            return
-        if not self._runtime.wait_some(
-            self.parts or (self,), len(self.parts) or 1, lambda: self.state, timeout
-        ):
+        self.block(None if timeout is None else seconds("timeout", timeout))
+
+    def block(self, timeout: float | None = None) -> None:
+        """Wait until it is done, in a thread that may wait.
+
+        Raises:
+          CallTimeout, ActorUnavailable: it is not, as `get` says.
+        """
+        if self.home is not None or self._runtime.closed:
+            self._begin()
+            if self.state:
+                return
+        calls = self.parts or (self,)
+        if not self._runtime.wait_some(calls, len(calls), lambda: self.state, timeout):
             raise self._not_done(timeout)
 
     def _not_done(self, timeout: float | None) -> BaseException:

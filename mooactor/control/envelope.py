@@ -27,9 +27,9 @@ anything else is looked at.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hmac import compare_digest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
@@ -77,6 +77,8 @@ GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from 
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 LOANS = 128  # CALL, REPLY, VALUE: the payload begins with the loans of its Refs
 
+_COPIED_BYTES = 256  # of a payload, for which that is quicker than a view
+_new_tuple = tuple.__new__
 _PREFIX = struct.Struct("<2sBB16sQ")
 _unpack_prefix = _PREFIX.unpack_from
 _HEAD = struct.Struct("<BBbBIQf")
@@ -93,20 +95,15 @@ class MalformedMessage(MooError):
     """Bytes that are no message of ours; they were dropped."""
 
 
-class Memo(dict[str, Any]):
-    """What was made of a record so far, should handling it have to begin again.
+class Record(NamedTuple):
+    """One parsed record. ``payload`` is a view into the message, or a copy if small.
 
-    Two are never equal, so that records of the same content are not, either.
+    ``memo`` has what was made of it so far, should handling it have to begin again.
+    ``place`` is where its body begins: two records of a message are never equal.
     """
 
-    __slots__ = ()
-    __hash__ = object.__hash__  # type: ignore[assignment]
-    __eq__ = object.__eq__
-
-
-class Record(NamedTuple):
-    """One parsed record. ``payload`` is a view into the message."""
-
+    sender: int
+    place: int
     kind: int
     flags: int
     priority: int
@@ -115,7 +112,13 @@ class Record(NamedTuple):
     name: bytes
     chain: tuple[int, ...]
     payload: memoryview | bytes
-    memo: Memo
+    memo: dict[str, Any]
+
+
+class Records(Protocol):
+    """Where records are gathered: a list, or a deque."""
+
+    def append(self, record: Record, /) -> object: ...
 
 
 def prefix(key: bytes, sender: int) -> bytes:
@@ -145,9 +148,11 @@ def open_envelope(message: bytes, key: bytes) -> int:
     Raises:
       MalformedMessage, VersionMismatch, AuthError: the message must be dropped.
     """
-    if len(message) < PREFIX_BYTES or message[:2] != b"MO":
+    if len(message) < PREFIX_BYTES:
         raise MalformedMessage("not a mooactor message")
-    _, version, _, theirs, sender = _unpack_prefix(message)
+    magic, version, _, theirs, sender = _unpack_prefix(message)
+    if magic != b"MO":
+        raise MalformedMessage("not a mooactor message")
     if not compare_digest(theirs, key):
         raise AuthError("a message without this session's key was dropped")
     if version != VERSION:
@@ -155,33 +160,40 @@ def open_envelope(message: bytes, key: bytes) -> int:
             f"a peer speaks protocol {version}, this process {VERSION}; "
             "install the same mooactor on both sides"
         )
-    return int(sender)
+    number: int = sender
+    return number
 
 
-def records(message: bytes) -> Iterator[Record]:
-    """The records of a message whose envelope was opened.
+def read_records(message: bytes, key: bytes, into: Records) -> None:
+    """Open the envelope of a message and append its records.
 
     Raises:
       MalformedMessage: at the first record that does not fit; those before it
-        were whole.
+        were whole, and are there.
+      VersionMismatch, AuthError: as `open_envelope` does.
     """
-    view = memoryview(message)
-    offset, end = PREFIX_BYTES, len(message)
-    while offset < end:
-        if end - offset < HEAD_BYTES:
+    sender = open_envelope(message, key)
+    end, stop = len(message), PREFIX_BYTES
+    while stop < end:
+        if end - stop < HEAD_BYTES:
             raise MalformedMessage("a record head is cut short")
-        kind, flags, priority, hops, size, call_id, value = _unpack_head(
-            message, offset
-        )
-        offset += HEAD_BYTES
-        stop = offset + size
+        kind, flags, priority, hops, size, call_id, value = _unpack_head(message, stop)
+        place = start = stop + HEAD_BYTES
+        stop = place + size
         if stop > end or kind not in _KINDS:
             raise MalformedMessage(f"record kind {kind} with {size} bytes of body")
         name: bytes = b""
         chain: tuple[int, ...] = ()
         if kind == CALL:
-            name, chain, offset = _call_body(message, offset, stop, hops)
-        yield Record(
+            name, chain, start = _call_body(message, place, stop, hops)
+        payload: memoryview | bytes
+        if stop - start <= _COPIED_BYTES:
+            payload = message[start:stop]
+        else:
+            payload = memoryview(message)[start:stop]
+        fields: tuple[Any, ...] = (
+            sender,
+            place,
             kind,
             flags,
             priority,
@@ -189,10 +201,11 @@ def records(message: bytes) -> Iterator[Record]:
             value,
             name,
             chain,
-            view[offset:stop],
-            Memo(),
+            payload,
+            {},
         )
-        offset = stop
+        # As Record(…) does, without a call of Python's in between.
+        into.append(_new_tuple(Record, fields))
 
 
 def _call_body(

@@ -33,6 +33,8 @@ _TRIES = 4000
 
 ffi = extension.ffi
 lib = extension.lib
+if lib is not None:
+    _send, _queue, _ENOMEM = lib.moo_outbox_send, lib.moo_outbox_queue, lib.MOO_ENOMEM
 
 
 def longest_retry_ms(peers: int) -> int:
@@ -60,14 +62,13 @@ class Peer:
 
     def send(self, record: bytes) -> None:
         """Send `record` now, behind those that wait already."""
-        if lib.moo_outbox_send(self._outbox, record, len(record)) == lib.MOO_ENOMEM:
+        if _send(self._outbox, record, len(record)) == _ENOMEM:
             raise MemoryError(f"no memory for a message of {len(record)} bytes")
 
     def queue(self, record: bytes) -> bool:
         """Keep `record` for the next flush; True if something now waits for it."""
         waits = self._waits
-        outbox = self._outbox
-        if lib.moo_outbox_queue(outbox, record, len(record), waits) == lib.MOO_ENOMEM:
+        if _queue(self._outbox, record, len(record), waits) == _ENOMEM:
             raise MemoryError(f"no memory for a message of {len(record)} bytes")
         return bool(waits[0])
 
@@ -107,6 +108,7 @@ class Messenger:
         self._inbox.setsockopt(zmq.LINGER, 0)
         self._inbox.bind(self._address(process_id))
         self.inbox = _open_inbox(self._inbox, watched)
+        self._taken = lib.moo_inbox_taken(self.inbox)
         self.inbox_fd = int(self._inbox.getsockopt(zmq.FD))
         self._peers: dict[int, Peer] = {}
         self._gone: set[int] = set()  # ids are not used twice
@@ -163,7 +165,8 @@ class Messenger:
 
     def holds(self, serial: int) -> bool:
         """Whether a message is in the queue still: nobody has dispatched it."""
-        return bool(lib.moo_inbox_holds(self.inbox, serial))
+        taken: int = self._taken[0]
+        return taken < serial
 
     def flush(self) -> None:
         """Send all records that wait for company."""
@@ -192,7 +195,8 @@ def _open_inbox(socket: zmq.Socket[bytes], watched: tuple[int, ...]) -> Any:
             "install a wheel of pyzmq (pip install --force-reinstall pyzmq)"
         )
     out = ffi.new("moo_inbox **")
-    _check(lib.moo_inbox_open(socket.underlying, watched, len(watched), out))
+    main = threading.main_thread().ident or 0
+    _check(lib.moo_inbox_open(socket.underlying, watched, len(watched), main, out))
     return ffi.gc(out[0], lib.moo_inbox_free)
 
 

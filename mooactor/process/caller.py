@@ -86,7 +86,9 @@ class Caller:
         """
         caller = context.get()
         try:
-            chain = self._chain(link, spec, caller) if blocking or awaited else b""
+            chain = b""
+            if caller is not None and (blocking or awaited):
+                chain = self._chain(link, spec, caller)
             if link.cause is not None:
                 raise link.gone()
             if len(link.calls) >= link.limit and outcome.request is None:
@@ -146,9 +148,7 @@ class Caller:
         outcome.set_error(error)
         say_refused(outcome, link, error)
 
-    def _chain(self, link: Link, spec: MethodSpec, caller: CallContext | None) -> bytes:
-        if caller is None:
-            return b""
+    def _chain(self, link: Link, spec: MethodSpec, caller: CallContext) -> bytes:
         self._runtime.deadlocks.refuse_cycle(link, spec, caller)
         return envelope.pack_chain((*caller.chain[-63:], caller.chain_entry))
 
@@ -354,12 +354,10 @@ class Caller:
             self._runtime.reply_of(record)
             return
         if flags & envelope.EMPTY:
-            done = outcome.set_value(None)
+            outcome.set_value(None)
         else:
-            done = outcome.set_raw(self._runtime.result_of(record))
+            outcome.set_raw(self._runtime.result_of(record))
         self._forget(call_id, outcome.link)
-        if done:
-            self._runtime.pump.wake()
 
     def _deliver(
         self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None

@@ -120,19 +120,9 @@ IN_THREAD = 1
 class CallContext:
     """What the method that runs here may know of its call; see `moo.current()`."""
 
-    __slots__ = (
-        "actor_id",
-        "actor_label",
-        "caller",
-        "call_id",
-        "chain",
-        "deadline",
-        "cancelled",
-        "method",
-        "in_thread",
-        "awaits",
-        "started",
-    )
+    cancelled = False
+    in_thread = False  # it has the one thread of an async actor
+    started = True  # False: it is admitted, but has no thread yet
 
     def __init__(
         self,
@@ -143,7 +133,6 @@ class CallContext:
         chain: tuple[int, ...],
         deadline: float | None,
         method: str,
-        in_thread: bool = False,
     ) -> None:
         self.actor_id = actor_id
         self.actor_label = actor_label
@@ -151,11 +140,8 @@ class CallContext:
         self.call_id = call_id
         self.chain = chain
         self.deadline = deadline  # perf_counter seconds
-        self.cancelled = False
         self.method = method
-        self.in_thread = in_thread  # it has the one thread of an async actor
         self.awaits: list[Any] = []  # each `Wait` that it sleeps on
-        self.started = True  # False: it is admitted, but has no thread yet
 
     @property
     def chain_entry(self) -> int:

@@ -92,6 +92,9 @@ class ConcurrentWorker(Worker):
         else:
             loop.call_soon_threadsafe(self._start_jobs)
 
+    def on_queued(self) -> None:
+        self.wake()
+
     def _start_jobs(self) -> None:
         self._due = False
         if self._loop is None or self._ended is None or self._leaving:

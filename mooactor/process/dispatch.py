@@ -72,12 +72,13 @@ class Dispatch:
             try:
                 record = records[0]
             except IndexError:
-                return
+                break
             self._try(record, records)
             try:
                 records.remove(record)
             except ValueError:
                 pass
+        self._runtime.post_what_is_due()
 
     def done_with(self, serial: int) -> None:
         """The message was taken from the queue: it does not come again."""
@@ -86,10 +87,7 @@ class Dispatch:
     def _parsed(self, message: bytes) -> deque[envelope.Record]:
         records: deque[envelope.Record] = deque()
         try:
-            sender = envelope.open_envelope(message, self._runtime.key)
-            for record in envelope.records(message):
-                record.memo["sender"] = sender
-                records.append(record)
+            envelope.read_records(message, self._runtime.key, records)
         except (
             envelope.MalformedMessage,
             errors.AuthError,
@@ -99,15 +97,21 @@ class Dispatch:
         return records
 
     def _try(self, record: envelope.Record, records: deque[envelope.Record]) -> None:
-        memo = record.memo
-        if record.kind == envelope.RELEASE:
+        kind, runtime = record.kind, self._runtime
+        if kind == envelope.RELEASE:
             records.remove(record)
         try:
-            self._on_record(memo["sender"], record)
+            if kind == envelope.REPLY:
+                runtime.caller.on_reply(record)
+            elif kind == envelope.CALL and runtime.server is not None:
+                runtime.server.on_call(record.sender, record)
+            else:
+                self._on_control(record.sender, record)
         except envelope.MalformedMessage as error:
             self._report_dropped(error)
             records.clear()  # who sends nonsense is not to be believed in the rest
         except Exception as error:
+            memo = record.memo
             memo["tries"] = memo.get("tries", 0) + 1
             if was_interrupted(error) and memo["tries"] < _MOST_TRIES:
                 raise  # and the record stays
@@ -115,7 +119,6 @@ class Dispatch:
             print("mooactor: a message could not be handled:", file=sys.stderr)
             traceback.print_exc()
             records.clear()
-        self._runtime.post_what_is_due()
 
     def _report_dropped(self, error: errors.MooError) -> None:
         """Say so, but once a second at most: a stranger may send a flood."""
@@ -126,15 +129,6 @@ class Dispatch:
             count = f"{self._dropped} messages" if self._dropped > 1 else "a message"
             print(f"mooactor: dropped {count}: {error}", file=sys.stderr)
             self._dropped = 0
-
-    def _on_record(self, sender: int, record: envelope.Record) -> None:
-        kind, runtime = record.kind, self._runtime
-        if kind == envelope.REPLY:
-            runtime.caller.on_reply(record)
-        elif kind == envelope.CALL and runtime.server is not None:
-            runtime.server.on_call(sender, record)
-        else:
-            self._on_control(sender, record)
 
     def _on_control(self, sender: int, record: envelope.Record) -> None:
         runtime = self._runtime

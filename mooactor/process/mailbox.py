@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
@@ -16,26 +17,16 @@ _ONCE = ((),)
 class Job:
     """One call at the callee, from its arrival to its reply."""
 
-    __slots__ = (
-        "sender",
-        "call_id",
-        "flags",
-        "priority",
-        "name",
-        "chain",
-        "arguments",
-        "deadline",
-        "needs",
-        "context",
-        "task",
-        "iterator",
-        "credit",
-        "cancelled",
-        "parked",
-        "arrival",
-        "answered",
-        "entry",
-    )
+    # What most calls never have is kept here, so that a call need not be given it.
+    needs: Sequence[tuple[int, Outcome]] = ()  # values of Refs, by token
+    context: Any = None
+    task: Any = None  # asyncio task, once it runs
+    iterator: Any = None  # of a stream, once it runs
+    credit = 0  # items that a stream may still send
+    cancelled = False
+    parked = False  # a stream without credit
+    arrival: Arrival | None = None  # of its arguments, from another host
+    answered = False  # its reply has gone out
 
     def __init__(
         self,
@@ -56,15 +47,6 @@ class Job:
         self.chain = chain
         self.arguments = arguments
         self.deadline = deadline
-        self.needs: list[tuple[int, Outcome]] = []  # values of Refs, by token
-        self.context: Any = None
-        self.task: Any = None  # asyncio task, once it runs
-        self.iterator: Any = None  # of a stream, once it runs
-        self.credit = 0  # items that a stream may still send
-        self.cancelled = False
-        self.parked = False  # a stream without credit
-        self.arrival: Arrival | None = None  # of its arguments, from another host
-        self.answered = False  # its reply has gone out
         # It enters a queue by emptying this, in one step that nothing can cut short or
         # repeat, and leaves it by filling this anew.
         self.entry = iter((self,))
@@ -106,7 +88,8 @@ class Mailbox:
             if queue is not None or not job.ready():
                 self._held.setdefault(key, deque()).extend(job.entry)
                 return
-        self._enqueue(job)
+        level = self._level(job.priority) if job.priority else self._plain
+        level.extend(job.entry)
 
     def put_first(self, job: Job) -> None:
         """For a stream that may go on: it came before all that wait."""
@@ -118,10 +101,6 @@ class Mailbox:
             level = self._levels[priority] = deque()
             self._order = sorted(self._levels, reverse=True)
         return level
-
-    def _enqueue(self, job: Job) -> None:
-        level = self._level(job.priority) if job.priority else self._plain
-        level.extend(job.entry)
 
     def settle(self) -> None:
         """Values have come: let go of the jobs that waited for them."""

@@ -167,7 +167,7 @@ class ObjectTable:
         self._entries: dict[int, Entry] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
-        self._dropped: deque[tuple[int, int]] = deque()  # (object id, lender)
+        self.dropped: deque[tuple[int, int]] = deque()  # (object id, lender)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -250,13 +250,13 @@ class ObjectTable:
     def drop_local(self, object_id: int, lender: int) -> None:
         """A local hold is gone. Called by the garbage collector, which may strike
         while a lock is held: so only a note is made, and `sweep` acts on it."""
-        self._dropped.append((object_id, lender))
+        self.dropped.append((object_id, lender))
 
     def sweep(self) -> None:
         """Free what the garbage collector reported."""
-        while self._dropped:
+        while self.dropped:
             try:
-                object_id, lender = self._dropped.popleft()
+                object_id, lender = self.dropped.popleft()
             except IndexError:
                 return  # another thread took the last one
             self._count(object_id, self._me, lender, -1)

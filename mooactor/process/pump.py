@@ -11,7 +11,10 @@ raise (the handler), or wait for a call of its own. Therefore:
 
 * If any thread waits, one leads or has been woken to lead. The lead is given up by the
   destructor of the wait's *turn*, however the wait ends, and a leader that stays away
-  is overtaken.
+  is overtaken. A turn is used again only after a wait that ended in its own time.
+* Whoever waits looks at what it waits for after its own messages were dispatched, and
+  after other threads', and inner waits, have dispatched some: `moo_turn_handled` sees
+  to the latter. Who completes something elsewhere calls `Pump.wake`.
 * A message is in the queue from its receipt until it has been dispatched. If
   dispatching is cut short, whoever comes next does it again; every record can be
   dispatched twice (see `dispatch`).
@@ -42,8 +45,6 @@ from mooactor.process.outcome import Outcome
 
 _TICK_US = 4000
 _FOREVER_US = 3_600_000_000
-_SIGNAL_US = 200_000
-_MAIN = threading.main_thread().ident
 
 if lib is not None:
     _MAIL, _OTHER, _BOTH = lib.MOO_MAIL, lib.MOO_OTHER, lib.MOO_MAIL_AND_OTHER
@@ -53,7 +54,7 @@ if lib is not None:
         lib.moo_turn_handled,
         lib.moo_turn_leave,
     )
-    _begin, _wake_turn = lib.moo_turn_begin, lib.moo_turn_wake
+    _wake_turn = lib.moo_turn_wake
     _new, _gc, _unpack = ffi.new, ffi.gc, ffi.unpack
     _TURN = ffi.typeof("moo_turn *")
 
@@ -77,6 +78,7 @@ class Pump:
         """`arrivals`: None in a process that has nothing to do with other hosts."""
         self._inbox = messenger.inbox
         self._dispatcher = dispatcher
+        self._turns: list[Any] = []  # that were left, and may be used again
         self._arrivals = arrivals
         self._loop_fds = [messenger.inbox_fd, lib.moo_inbox_loops(self._inbox, 0)]
         if arrivals is not None:
@@ -99,19 +101,16 @@ class Pump:
         item; without any, a thread that does not lead looks again every few
         milliseconds.
         """
-        if done():
-            return True
-        turn = _new(_TURN)
+        inbox, turn = self._inbox, self._new_turn()
+        woken, wakers = 0, None
+        timeout_us = -1
+        bounded = deadline is not None or self._arrivals is not None
         with _gc(turn, _leave):
-            _begin(self._inbox, turn)
-            woken, wakers = 0, None
             try:
                 while not done():
-                    if self._closed:
-                        return False
-                    event = _wait(
-                        turn, self._timeout_us(deadline, woken, wakers), woken
-                    )
+                    if bounded or woken:
+                        timeout_us = self._timeout_us(deadline, woken, wakers)
+                    event = _wait(inbox, turn, timeout_us, woken)
                     if event == _MAIL:
                         self._dispatch(turn)
                     elif event == _LED:
@@ -124,11 +123,19 @@ class Pump:
                         pass
                     elif not self._went_on(event, turn, deadline):
                         return bool(done())
-                return True
             finally:
                 if wakers is not None:
                     for outcome in outcomes:
                         outcome.unlisten(wakers)
+        self._turns.append(turn)
+        return True
+
+    def _new_turn(self) -> Any:
+        """For one wait: a turn that was left, or a fresh one."""
+        try:
+            return self._turns.pop()
+        except IndexError:
+            return _new(_TURN)
 
     def _timeout_us(
         self, deadline: float | None, woken: int, wakers: object | None
@@ -141,10 +148,6 @@ class Pump:
         restless = arrivals is not None and arrivals.restless
         if restless or (woken and wakers is None):
             timeout = _TICK_US if timeout < 0 else min(timeout, _TICK_US)
-        elif threading.get_ident() == _MAIN:
-            # A signal that comes just before the sleep does not end it; its handler
-            # runs in this thread.
-            timeout = _SIGNAL_US if timeout < 0 else min(timeout, _SIGNAL_US)
         return timeout
 
     def _went_on(self, event: int, turn: Any, deadline: float | None) -> bool:
@@ -171,24 +174,24 @@ class Pump:
 
     def wake(self) -> None:
         """Make a leader look again that was not told of what it waits for. Call after
-        completing something from a thread that may not be the leader."""
+        completing something outside of `Dispatcher.dispatch`."""
         lib.moo_inbox_wake(self._inbox)
 
     def try_drain(self) -> bool:
         """Dispatch all that is there, without waiting; whether there was something.
         If another thread leads, then it does that."""
         some = False
-        turn = _new(_TURN)
+        turn = self._new_turn()
         with _gc(turn, _leave):
-            _begin(self._inbox, turn)
             while not self._closed:
-                event = _wait(turn, 0, 0)
+                event = _wait(self._inbox, turn, 0, 0)
                 if event in (_MAIL, _BOTH):
                     self._dispatch(turn)
                     some = True
                 elif event != _LOOK:
                     some |= self._look_at_arrivals(led=event == _LED)
                     break
+        self._turns.append(turn)
         return some
 
     def _look_at_arrivals(self, led: bool) -> bool:

@@ -38,17 +38,18 @@ class SerialWorker(Worker):
         self._oldest_reply = 0.0
 
     def run(self) -> None:
-        mailbox, pump = self.mailbox, self.runtime.pump
+        runtime, mailbox, has_work = self.runtime, self.mailbox, self._has_work
+        pump = runtime.pump
         while True:
             job = mailbox.take()
             if job is not None:
                 self._run_job(job)
                 continue
-            self.runtime.flush()
-            if self.ended():
-                self.runtime.flush()
+            runtime.flush_if_due()
+            if self._stop_asked and self.ended():
+                runtime.flush()
                 return
-            pump.wait(self._has_work)
+            pump.wait(has_work)
 
     def _has_work(self) -> bool:
         return self.mailbox.has_ready() or (self._stop_asked and self.idle())

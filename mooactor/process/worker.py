@@ -34,6 +34,7 @@ class Worker(Answers):
         super().__init__(runtime, interface, life)
         self.mailbox = Mailbox()
         self.stopping = False  # calls that arrive are refused
+        self._may_refuse = interface.options.overflow == "raise"  # also before
         self.current: CallContext | None = None  # what has the only thread for methods
         self._stop_asked = False
         self._callers: set[int] = set()  # processes of whose death the agent tells us
@@ -48,13 +49,14 @@ class Worker(Answers):
         if job is None:
             made = self._job_of(sender, record)
             job = record.memo.setdefault("job", made)
-        refusal = self._refusal()
-        if refusal is not None:
-            self._let_go(job)
-            self.reply_error(job, refusal)
-            return
+        if self.stopping or self._may_refuse:
+            refusal = self._refusal()
+            if refusal is not None:
+                self._let_go(job)
+                self.reply_error(job, refusal)
+                return
         self.mailbox.put(job)
-        self.wake()
+        self.on_queued()
 
     def _job_of(self, sender: int, record: envelope.Record) -> Job:
         flags = record.flags
@@ -79,12 +81,19 @@ class Worker(Answers):
         )
         if arguments is not None and flags & envelope.ATTACHED:
             job.arrival = self.runtime.receive(arguments, self.on_value, argument=True)
+        if tokens:
+            self._expect(job, tokens)
+        return job
+
+    def _expect(self, job: Job, tokens: list[tuple[int, int]]) -> None:
+        """Have the values of its Refs sent to it."""
+        expect = self.runtime.values.expect
+        job.needs = needs = []
         for token, producer in tokens:
-            outcome = self.runtime.values.expect(token, producer)
-            job.needs.append((token, outcome))
+            outcome = expect(token, producer)
+            needs.append((token, outcome))
             if not outcome.state:
                 outcome.listen(self.on_value)
-        return job
 
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""
@@ -96,7 +105,7 @@ class Worker(Answers):
         options = self.interface.options
         if self.stopping:
             return self._unavailable()
-        if options.overflow == "raise" and len(self.mailbox) >= options.max_pending:
+        if self._may_refuse and len(self.mailbox) >= options.max_pending:
             return self._overloaded()
         return None
 
@@ -218,6 +227,10 @@ class Worker(Answers):
         """There may be work. Called by whichever thread leads the pump."""
         self.runtime.pump.wake()
 
+    def on_queued(self) -> None:
+        """A call is in the mailbox. Threads that wait at the pump need no wake-up: they
+        look once its message was dispatched."""
+
     @abc.abstractmethod
     def cancel_running(self, job: Job) -> None:
         """Its caller has given up; the flags on it say so already."""
@@ -249,38 +262,22 @@ class Worker(Answers):
             call was let go of.
         """
         try:
-            return self._prepared(job)
+            spec = self._methods.get(job.name)
+            if spec is None:
+                name = job.name.decode(errors="replace")
+                raise AttributeError(f"{self.label} has no method {name!r}")
+            if job.arrival is not None:
+                self._check_arrival(job, spec)
+            if job.deadline is not None:
+                self._check_deadline(job.deadline, spec)
+            args: tuple[Any, ...] = ()
+            kwargs: dict[str, Any] = {}
+            if not job.flags & envelope.EMPTY:
+                args, kwargs = self._arguments_of(job)
+            method = getattr(self.instance, spec.name)
         except BaseException:
             self._let_go(job)
             raise
-
-    def _prepared(
-        self, job: Job
-    ) -> tuple[MethodSpec, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        spec = self._methods.get(job.name)
-        if spec is None:
-            name = job.name.decode(errors="replace")
-            raise AttributeError(f"{self.label} has no method {name!r}")
-        if job.arrival is not None:
-            self._check_arrival(job, spec)
-        if job.deadline is not None and perf_counter() > job.deadline:
-            raise errors.CallTimeout(
-                f"{self.label}.{spec.name} was still queued when its deadline passed; "
-                "it did not run",
-                delivered=False,
-            )
-        args: tuple[Any, ...] = ()
-        kwargs: dict[str, Any] = {}
-        if job.flags & envelope.WHOLE:
-            job.arguments = None
-            args, kwargs = self._whole(job)
-        elif job.arguments is not None:
-            decoded = job.arguments.value()
-            job.arguments = None
-            args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
-        if job.needs and not job.flags & envelope.WHOLE:
-            args, kwargs = self._fill(job, args, kwargs)
-        method = getattr(self.instance, spec.name)
         self.started.note(job.sender, job.call_id)
         job.context = CallContext(
             self.runtime.actor_id,
@@ -292,6 +289,26 @@ class Worker(Answers):
             spec.name,
         )
         return spec, method, args, kwargs
+
+    def _check_deadline(self, deadline: float, spec: MethodSpec) -> None:
+        if perf_counter() > deadline:
+            raise errors.CallTimeout(
+                f"{self.label}.{spec.name} was still queued when its deadline passed; "
+                "it did not run",
+                delivered=False,
+            )
+
+    def _arguments_of(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if job.flags & envelope.WHOLE:
+            job.arguments = None
+            return self._whole(job)
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
+        if job.arguments is not None:
+            decoded = job.arguments.value()
+            job.arguments = None
+            args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
+        return self._fill(job, args, kwargs) if job.needs else (args, kwargs)
 
     def _check_arrival(self, job: Job, spec: MethodSpec) -> None:
         """Give its place to others; refuse to run if its arguments did not come."""

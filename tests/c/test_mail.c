@@ -3,6 +3,7 @@
  * The inbox and its waiting threads, and outboxes, over a libzmq of our own:
  * sockets that are queues here, which lose nothing and add nothing.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -27,8 +28,9 @@ struct letter {
 struct socket {
     pthread_mutex_t lock;
     struct letter *first, **last;
-    int fd;   /* readable while there is a letter */
-    int part; /* of the first letter: 0 is its sender's identity */
+    int fd;      /* readable as libzmq's is: see `deliver` */
+    int drained; /* the last receive found nothing */
+    int part;    /* of the first letter: 0 is its sender's identity */
     _Atomic int error; /* of the next send, if not 0 */
 };
 
@@ -39,10 +41,11 @@ static struct socket *socket_new(void)
     struct socket *socket = calloc(1, sizeof *socket);
 
     CHECK(socket);
-    socket->fd = eventfd(0, EFD_NONBLOCK | EFD_SEMAPHORE);
+    socket->fd = eventfd(0, EFD_NONBLOCK);
     CHECK(socket->fd >= 0);
     pthread_mutex_init(&socket->lock, NULL);
     socket->last = &socket->first;
+    socket->drained = 1;
     return socket;
 }
 
@@ -66,6 +69,8 @@ static void socket_free(struct socket *socket)
     free(socket);
 }
 
+/* The descriptor becomes readable if a receive has found nothing since, and not
+ * otherwise; any receive makes it unreadable. Whoever polls too early hangs. */
 static void deliver(struct socket *socket, struct letter *letter)
 {
     uint64_t one = 1;
@@ -74,7 +79,9 @@ static void deliver(struct socket *socket, struct letter *letter)
     pthread_mutex_lock(&socket->lock);
     *socket->last = letter;
     socket->last = &letter->next;
-    CHECK(write(socket->fd, &one, sizeof one) == sizeof one);
+    if (socket->drained)
+        CHECK(write(socket->fd, &one, sizeof one) == sizeof one);
+    socket->drained = 0;
     pthread_mutex_unlock(&socket->lock);
 }
 
@@ -133,7 +140,10 @@ static int msg_recv(mooi_zmq_msg *message, void *from, int flags)
     CHECK(flags == MOOI_ZMQ_DONTWAIT);
     msg_close(message);
     pthread_mutex_lock(&socket->lock);
+    if (read(socket->fd, &one, sizeof one) < 0)
+        CHECK(errno == EAGAIN);
     if (!socket->first) {
+        socket->drained = 1;
         failure = EAGAIN;
         pthread_mutex_unlock(&socket->lock);
         return -1;
@@ -144,7 +154,6 @@ static int msg_recv(mooi_zmq_msg *message, void *from, int flags)
     } else {
         *in(message) = (struct inside){take(socket), 0};
         socket->part = 0;
-        CHECK(read(socket->fd, &one, sizeof one) == sizeof one);
     }
     pthread_mutex_unlock(&socket->lock);
     return 0;
@@ -194,7 +203,7 @@ static moo_inbox *inbox_on(struct socket *socket)
 {
     moo_inbox *inbox;
 
-    CHECK(!moo_inbox_open((uintptr_t)socket, NULL, 0, &inbox));
+    CHECK(!moo_inbox_open((uintptr_t)socket, NULL, 0, 0, &inbox));
     return inbox;
 }
 
@@ -220,22 +229,22 @@ static void letters_come_in_order_until_each_is_handled(void)
 {
     struct socket *socket = socket_new();
     moo_inbox *inbox = inbox_on(socket);
+    const uint64_t *taken = moo_inbox_taken(inbox);
     moo_turn turn = {0};
 
     for (uint32_t i = 0; i < 200; i++)
         post(socket, i);
-    moo_turn_begin(inbox, &turn);
     for (uint32_t i = 0; i < 200; i++) {
         /* Read thrice: whoever left without handling it lost nothing. */
         for (int again = 0; again < 3; again++) {
-            CHECK(moo_turn_wait(&turn, -1, 1) == MOO_MAIL);
-            CHECK(value_of(&turn) == i && moo_inbox_holds(inbox, turn.serial));
+            CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_MAIL);
+            CHECK(value_of(&turn) == i && *taken < turn.serial);
         }
         uint64_t serial = turn.serial;
         moo_turn_handled(&turn);
-        CHECK(!moo_inbox_holds(inbox, serial));
+        CHECK(*taken == serial);
     }
-    CHECK(moo_turn_wait(&turn, 1000, 1) == MOO_LATE);
+    CHECK(moo_turn_wait(inbox, &turn, 1000, 1) == MOO_LATE);
     moo_turn_leave(&turn);
     moo_turn_leave(&turn); /* nothing happens */
     end(inbox, socket);
@@ -249,16 +258,53 @@ static void a_letter_that_is_being_read_stays_in_memory(void)
 
     post(socket, 1);
     post(socket, 2);
-    moo_turn_begin(inbox, &outer);
-    CHECK(moo_turn_wait(&outer, -1, 1) == MOO_MAIL);
+    CHECK(moo_turn_wait(inbox, &outer, -1, 1) == MOO_MAIL);
     /* a finalizer waits, in this very thread, and handles both */
-    moo_turn_begin(inbox, &inner);
-    CHECK(moo_turn_wait(&inner, -1, 1) == MOO_MAIL && value_of(&inner) == 1);
+    CHECK(moo_turn_wait(inbox, &inner, -1, 1) == MOO_MAIL);
+    CHECK(value_of(&inner) == 1);
     CHECK(moo_turn_handled(&inner) && value_of(&inner) == 2);
     CHECK(!moo_turn_handled(&inner));
     moo_turn_leave(&inner);
     CHECK(value_of(&outer) == 1);
     CHECK(!moo_turn_handled(&outer));
+    moo_turn_leave(&outer);
+    end(inbox, socket);
+}
+
+static void the_thread_that_runs_signal_handlers_looks_for_signals(void)
+{
+    struct socket *socket = socket_new();
+    uintptr_t here = (uintptr_t)pthread_self();
+    moo_turn turn = {0};
+    moo_inbox *inbox;
+
+    CHECK(!moo_inbox_open((uintptr_t)socket, NULL, 0, here, &inbox));
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_LOOK);
+    CHECK(moo_turn_wait(inbox, &turn, MOO_SIGNAL_US + 1, 1) == MOO_LOOK);
+    CHECK(moo_turn_wait(inbox, &turn, 1000, 1) == MOO_LATE);
+    moo_turn_leave(&turn);
+    end(inbox, socket);
+}
+
+static void whoever_would_sleep_looks_again_after_another_has_handled(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_turn outer = {0}, inner = {0};
+
+    CHECK(moo_turn_wait(inbox, &outer, 0, 1) == MOO_LATE);
+    post(socket, 1);
+    /* a signal handler waits, in this very thread, for what `outer` wants */
+    CHECK(moo_turn_wait(inbox, &inner, -1, 1) == MOO_MAIL);
+    CHECK(!moo_turn_handled(&inner));
+    CHECK(moo_turn_wait(inbox, &inner, 0, 1) == MOO_LATE); /* it knows */
+    moo_turn_leave(&inner);
+    CHECK(moo_turn_wait(inbox, &outer, -1, 1) == MOO_LOOK);
+    moo_turn_leave(&outer);
+    /* A turn may wait anew, and finds out what it has missed. */
+    moo_inbox_wake(inbox);
+    CHECK(moo_turn_wait(inbox, &outer, -1, 1) == MOO_LOOK);
+    CHECK(moo_turn_wait(inbox, &outer, 0, 1) == MOO_LATE);
     moo_turn_leave(&outer);
     end(inbox, socket);
 }
@@ -297,10 +343,9 @@ static int wait_for_reply(struct waiter *waiter, int64_t timeout_us)
     moo_turn turn = {0};
     int woken = 0, more, event = 0;
 
-    moo_turn_begin(waiter->inbox, &turn);
     while (!atomic_load(&waiter->done) && event != MOO_SHUT &&
            event != MOO_LATE) {
-        event = moo_turn_wait(&turn, timeout_us, woken);
+        event = moo_turn_wait(waiter->inbox, &turn, timeout_us, woken);
         if (event == MOO_LED) {
             listen_with(waiter, &turn);
             woken = 1;
@@ -332,8 +377,7 @@ static void *look_and_wake(void *of)
 
     for (int i = 0; i < ROUNDS; i++) {
         memset(&turn, 0, sizeof turn);
-        moo_turn_begin(waiter->inbox, &turn);
-        if (moo_turn_wait(&turn, 0, 0) == MOO_MAIL) {
+        if (moo_turn_wait(waiter->inbox, &turn, 0, 0) == MOO_MAIL) {
             uint32_t number = value_of(&turn);
             moo_turn_handled(&turn);
             complete(&waiter->all[number]);
@@ -390,8 +434,8 @@ static void a_leader_that_does_not_come_back_is_overtaken(void)
 
     waiters_init(waiters, inbox, socket);
     post(socket, 1); /* handled by nobody, and so by whoever overtakes */
-    moo_turn_begin(inbox, &away);
-    CHECK(moo_turn_wait(&away, -1, 1) == MOO_MAIL && moo_inbox_led(inbox));
+    CHECK(moo_turn_wait(inbox, &away, -1, 1) == MOO_MAIL);
+    CHECK(moo_inbox_led(inbox));
     CHECK(!pthread_create(&thread, NULL, wait_once, &waiters[1]));
     CHECK(!pthread_join(thread, &got));
     CHECK(got && atomic_load(&waiters[1].done) == 1);
@@ -419,8 +463,7 @@ static void the_end_ends_all_waits(void)
         CHECK(!pthread_join(threads[i], &got));
         CHECK(!got);
     }
-    moo_turn_begin(inbox, &turn);
-    CHECK(moo_turn_wait(&turn, -1, 1) == MOO_SHUT);
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_SHUT);
     moo_turn_leave(&turn);
     CHECK(moo_inbox_put(inbox, "x", 1) == (moo_err)MOO_ECLOSED);
     end(inbox, socket);
@@ -536,6 +579,46 @@ static void a_refused_send_says_so_and_the_next_one_goes_out(void)
     socket_free(there);
 }
 
+static void an_event_loop_is_told_of_what_is_left_in_the_socket(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    struct pollfd told = {moo_inbox_loops(inbox, 1), POLLIN, 0};
+    moo_turn turn = {0};
+    uint32_t count = 0;
+    int more;
+
+    for (uint32_t i = 0; i < 100; i++) /* more than are received in one go */
+        post(socket, i);
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_MAIL);
+    for (more = 1; more; more = moo_turn_handled(&turn))
+        CHECK(value_of(&turn) == count++);
+    CHECK(count < 100 && !poll(&told, 1, 0));
+    moo_turn_leave(&turn);
+    CHECK(poll(&told, 1, 0) == 1);
+    end(inbox, socket);
+}
+
+static void what_waits_leaves_before_the_leader_sleeps(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_turn turn = {0};
+    moo_outbox *outbox;
+    int waits;
+
+    /* To itself: it hangs if its record does not leave. */
+    CHECK(!moo_outbox_open(inbox, (uintptr_t)socket, PREFIX, 4, &outbox));
+    CHECK(!moo_outbox_queue(outbox, "a", 1, &waits) && waits);
+    CHECK(moo_turn_wait(inbox, &turn, 0, 1) == MOO_LATE); /* does not sleep */
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_MAIL);
+    CHECK(turn.bytes == 5 && !memcmp(turn.data, PREFIX "a", 5));
+    CHECK(!moo_turn_handled(&turn));
+    moo_turn_leave(&turn);
+    end(inbox, socket);
+    moo_outbox_free(outbox);
+}
+
 int main(void)
 {
     mooi_zmq = (struct mooi_zmq){
@@ -545,12 +628,16 @@ int main(void)
     CHECK(!moo_zmq_find()); /* it has been found */
     RUN(letters_come_in_order_until_each_is_handled);
     RUN(a_letter_that_is_being_read_stays_in_memory);
+    RUN(the_thread_that_runs_signal_handlers_looks_for_signals);
+    RUN(whoever_would_sleep_looks_again_after_another_has_handled);
     RUN(every_thread_that_waits_gets_its_letters);
     RUN(a_leader_that_does_not_come_back_is_overtaken);
     RUN(the_end_ends_all_waits);
     RUN(what_is_put_wakes_whoever_waits);
     RUN(records_of_a_thread_go_out_in_their_order);
     RUN(a_refused_send_says_so_and_the_next_one_goes_out);
+    RUN(an_event_loop_is_told_of_what_is_left_in_the_socket);
+    RUN(what_waits_leaves_before_the_leader_sleeps);
     printf("test_mail: ok\n");
     return 0;
 }

@@ -17,12 +17,19 @@ def call(
     return head + body
 
 
+def records_of(message: bytes) -> list[envelope.Record]:
+    records: list[envelope.Record] = []
+    envelope.read_records(message, KEY, records)
+    return records
+
+
 def test_a_message_comes_apart_as_it_was_put_together() -> None:
     chain = envelope.pack_chain([5, 1 << 63])
     reply = envelope.pack_record(envelope.REPLY, 7, b"value", envelope.ERROR)
     message = envelope.prefix(KEY, 42) + call(chain=chain) + reply
     assert envelope.open_envelope(message, KEY) == 42
-    first, second = envelope.records(message)
+    first, second = records_of(message)
+    assert first.sender == second.sender == 42
     assert first.kind == envelope.CALL
     assert (first.name, first.chain, first.priority) == (b"ping", (5, 1 << 63), -3)
     assert (first.call_id, first.value, bytes(first.payload)) == (9, 1.5, b"xyz")
@@ -42,12 +49,36 @@ def test_another_version_is_named() -> None:
         envelope.open_envelope(bytes(message), KEY)
 
 
+def test_records_of_the_same_content_are_not_equal() -> None:
+    message = envelope.prefix(KEY, 1) + 2 * envelope.pack_record(envelope.REPLY, 7)
+    first, second = records_of(message)
+    assert first == first and first != second
+    assert first == second._replace(place=first.place)
+
+
+def test_records_before_one_that_is_cut_short_are_there() -> None:
+    record = envelope.pack_record(envelope.REPLY, 7, b"value")
+    message = envelope.prefix(KEY, 1) + 2 * record
+    records: list[envelope.Record] = []
+    with pytest.raises(envelope.MalformedMessage):
+        envelope.read_records(message[:-1], KEY, records)
+    assert [bytes(read.payload) for read in records] == [b"value"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 256, 257, 5000])
+def test_a_payload_is_whole_whether_it_is_copied_or_viewed(size: int) -> None:
+    payload = bytes(range(256)) * 20
+    record = envelope.pack_record(envelope.REPLY, 7, payload[:size])
+    message = envelope.prefix(KEY, 1) + record + record
+    for read in records_of(message):
+        assert bytes(read.payload) == payload[:size]
+
+
 @pytest.mark.parametrize("cut", range(1, 24))
 def test_a_message_cut_short_is_malformed(cut: int) -> None:
     message = (envelope.prefix(KEY, 1) + call())[:-cut]
     with pytest.raises(envelope.MalformedMessage):
-        envelope.open_envelope(message, KEY)
-        list(envelope.records(message))
+        records_of(message)
 
 
 def test_an_empty_message_is_malformed() -> None:

@@ -38,8 +38,7 @@ class Replies:
         self.outcomes = outcomes
 
     def dispatch(self, serial: int, message: bytes) -> None:
-        if self.outcomes[int(message)].set_value(int(message)):
-            self.pump.wake()
+        self.outcomes[int(message)].set_value(int(message))
 
     def dispatched(self, serial: int) -> None: ...
 

@@ -36,7 +36,7 @@ def test_a_job_that_waits_holds_up_its_own_caller_only() -> None:
     mailbox = Mailbox()
     value = Outcome()
     waiting = job(1, 0)
-    waiting.needs.append((9, value))
+    waiting.needs = [(9, value)]
     mailbox.put(waiting)
     mailbox.put(job(1, 1))
     mailbox.put(job(2, 2))
@@ -62,7 +62,7 @@ def test_removed_jobs_are_gone() -> None:
 def test_the_jobs_of_one_sender_are_found_wherever_they_wait() -> None:
     mailbox = Mailbox()
     held = job(1, 0)
-    held.needs.append((1, Outcome()))
+    held.needs = [(1, Outcome())]
     for each in (held, job(1, 1), job(2, 2), job(1, 3, 5)):
         mailbox.put(each)
     assert sorted(j.call_id for j in mailbox.of_sender(1)) == [0, 1, 3]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import socket
@@ -53,16 +54,14 @@ class Session:
         self.preload = preload
         self.lost = False  # ended by the death of its agent, which nobody had wanted
         self.directory, lock = directories.make()
-        ours, theirs = socket.socketpair()
-        try:
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as after:
+            undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            after.callback(os.close, lock)
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
+            after.callback(theirs.close)
             self._agent = _start_agent(theirs, lock, debug, place)
-        except BaseException:
-            ours.close()
-            shutil.rmtree(self.directory, ignore_errors=True)
-            raise
-        finally:
-            theirs.close()
-            os.close(lock)
+            undo.pop_all()
         key, process_id = new_session_key(), new_process_id()
         lifeline = Lifeline(ours)
         config = _config(self.directory, key, logs, memory, self.modules(), network)

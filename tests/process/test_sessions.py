@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +42,25 @@ def test_a_script_without_a_main_guard_works(tmp_path: Path) -> None:
     done = programs.run(programs.write(tmp_path / "plain.py", PLAIN))
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello script\n", "")
     assert programs.sessions() == []
+
+
+@pytest.mark.parametrize("what", ["socketpair", "Popen"])
+def test_a_start_that_fails_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    before = descriptors()
+
+    def refused(*args: object, **kwargs: object) -> None:
+        raise OSError(24, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket if what == "socketpair" else subprocess, what, refused)
+        with pytest.raises(OSError, match="too many open files"):
+            moo.init()
+    assert descriptors() == before
+    assert programs.sessions() == []
+    with moo.init():
+        assert moo.spawn(Counter).pid() != os.getpid()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are not deferred")

@@ -291,6 +291,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_ends_the_run(
         ({"env": "ALE/Brakeout-v5"}, "--env ALE/Brakeout-v5: .*Breakout"),
         ({"env": "no_such_module:Env-v0"}, "--env no_such_module:Env-v0: .*module"),
         ({"env": "CartPole-v1", "model": "deep"}, "--env CartPole-v1: "),
+        ({"env": "tests.examples.odd_envs:Tiny-v0"}, "Tiny-v0: .*7"),
+        ({"env": "tests.examples.odd_envs:Float-v0"}, "Float-v0: .*float"),
     ],
 )
 def test_plans_that_cannot_work_are_refused(

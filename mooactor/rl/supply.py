@@ -60,11 +60,18 @@ class Supply:
     With ``in_order`` nothing depends on time: actor ``i`` plays for learner ``i %
     learners``, one call at a time, in rotation, with the weights of the version that
     the learner had when it took the unroll before.
+
+    Raises:
+      ValueError: ``in_flight`` or ``learners`` is below 1.
     """
 
     def __init__(
         self, in_flight: int, learners: int = 1, in_order: bool = False
     ) -> None:
+        if in_flight < 1 or learners < 1:
+            raise ValueError(
+                f"in_flight={in_flight}, learners={learners}: each must be at least 1"
+            )
         self._most = in_flight
         self._in_order = in_order
         self._lanes: list[deque[_Entry]] = [
@@ -145,7 +152,14 @@ class Supply:
 
         ``version`` is that of the learners. ``lanes``, as from `freeze`, go on from
         there.
+
+        Raises:
+          ValueError: too few actors; with ``in_order`` each learner needs one.
         """
+        if len(actors) < len(self._lanes):
+            raise ValueError(
+                f"{len(actors)} actors are too few: give at least {len(self._lanes)}"
+            )
         self._actors = actors
         self._playing = [0] * len(actors)
         self._failures = [0] * len(actors)

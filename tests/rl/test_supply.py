@@ -14,6 +14,7 @@ import pytest
 import mooactor as moo
 from mooactor.rl import Supply
 from tests.conftest import eventually
+from tests.marks import slow
 
 
 @moo.actor
@@ -103,7 +104,7 @@ def test_an_unroll_begins_with_the_newest_weights(start: Start, tmp_path: Any) -
     assert [take(supply)["version"] for _ in range(2)] == [7, 7]
 
 
-@pytest.mark.parametrize("in_flight", [1, 3, 8])
+@pytest.mark.parametrize("in_flight", [slow(1), 3, slow(8)])
 def test_no_more_is_in_flight_than_may_be(start: Start, in_flight: int) -> None:
     supply, sources = start(3, in_flight)
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""The IMPALA example learns, and the same with few processes and many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Rows = list[dict[str, str]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("actors", "learners", "seed"),
+    [(2, 2, 1), (2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)],
+    ids=lambda value: str(value),
+)
+def test_it_learns_cart_pole_the_same_with_few_processes_and_many(
+    run: Callable[..., str],
+    metrics: Callable[[Path], Rows],
+    tmp_path: Path,
+    actors: int,
+    learners: int,
+    seed: int,
+) -> None:
+    """The plans of machines with 2, 16 and 64 cores."""
+    plan = ("--env", "CartPole-v1", "--actors", actors, "--learners", learners)
+    settings = ("--total-steps", 600_000, "--seed", seed, "--run-dir", tmp_path)
+    run(*plan, *settings)
+    rows = metrics(tmp_path)
+    assert max(float(row["episode_return"]) for row in rows) >= 150
+    lags = [float(row["policy_lag"]) for row in rows]
+    rhos = [float(row["rho"]) for row in rows]
+    assert sum(lags) / len(lags) > 0
+    assert sum(rhos) / len(rhos) < 1  # V-trace was really at work

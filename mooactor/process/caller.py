@@ -383,6 +383,15 @@ class Caller:
         lost = [o for o in list(self._pending.values()) if o.link is link]
         return lost + self._runtime.values.expected_of(link)
 
+    def awaits_answer(self, link: Link, turns: Turns) -> bool:
+        """Whether a call that its actor may have begun is not answered here yet."""
+        return any(
+            outcome.link is link
+            and not outcome.state
+            and turns.delivered(call_id) is not False
+            for call_id, outcome in list(self._pending.items())
+        )
+
     def fail_all(
         self, link: Link, error: Callable[[], errors.MooError], turns: Turns = UNKNOWN
     ) -> None:

@@ -4,7 +4,9 @@
 Methods run in the housekeeper's thread. Invariants:
 
 * What an actor sent before it died is acted on before its calls fail: each death has a
-  moment of grace.
+  moment of grace. An actor that was stopped has answered all calls that it began, so
+  their answers are waited for longer: on a busy machine libzmq's own thread may bring
+  them later than the news of the end.
 * Many actors that die together have their graces together, and all of their calls end
   before anything is tidied up after one of them. So the last death is known soon after
   the first.
@@ -22,18 +24,20 @@ from mooactor.process.exits import cause_of
 from mooactor.process.lifeline import Message
 from mooactor.process.links import Link
 from mooactor.process.objects import every_incarnation
-from mooactor.process.started import read_turns
+from mooactor.process.started import Turns, read_turns
 
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
 
 _GRACE_S = 0.008
+_ANSWERS_S = 1.0  # from the notice on: for answers that were sent before a stop
 
 
 class Death(NamedTuple):
     """The end of one process of an actor's."""
 
     due: float  # when its grace is over
+    latest: float  # when it ends even if answers are missing
     link: Link
     incarnation: int
     following: int | None  # the incarnation that comes next; None: it is gone for good
@@ -62,7 +66,9 @@ class Deaths:
             link.cause = cause
             link.peer = None
         due = perf_counter() + _GRACE_S
-        self._waiting.append(Death(due, link, incarnation, following, cause))
+        latest = due + (_ANSWERS_S if cause.kind == "stopped" else 0.0)
+        death = Death(due, latest, link, incarnation, following, cause)
+        self._waiting.append(death)
         runtime.housekeeper.at(due, self._conclude)
 
     def _conclude(self) -> None:
@@ -74,17 +80,29 @@ class Deaths:
             return
         runtime = self._runtime
         runtime.pump.try_drain()
-        for death in over:
-            self._end_calls(death)
+        known = [(death, self._turns_of(death)) for death in over]
+        for death, turns in known:
+            if now < death.latest and runtime.caller.awaits_answer(death.link, turns):
+                over.remove(death)
+                self._look_again(death)
+            else:
+                self._end_calls(death, turns)
         runtime.pump.wake()
         for death in over:
             self._tidy_up(death)
         runtime.pump.wake()
 
-    def _end_calls(self, death: Death) -> None:
+    def _look_again(self, death: Death) -> None:
+        due = perf_counter() + _GRACE_S
+        self._waiting.append(death._replace(due=due))
+        self._runtime.housekeeper.at(due, self._conclude)
+
+    def _turns_of(self, death: Death) -> Turns:
+        runtime = self._runtime
+        return read_turns(runtime.directory, death.process_id, runtime.process_id)
+
+    def _end_calls(self, death: Death, turns: Turns) -> None:
         link, caller = death.link, self._runtime.caller
-        old, me = death.process_id, self._runtime.process_id
-        turns = read_turns(self._runtime.directory, old, me)
         if death.following is None:
             caller.fail_all(link, lambda: link.gone(delivered=None), turns)
         elif death.incarnation >= link.incarnation:

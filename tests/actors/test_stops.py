@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +225,42 @@ def test_the_session_s_end_lets_accepted_calls_finish(tmp_path: Any) -> None:
     ended = programs.run(script)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "ends.out").read_text() == "101"
+
+
+@contextmanager
+def starved(thread: str) -> Iterator[None]:
+    """A thread of this process runs only when nobody else wants to, beside others."""
+    tasks = Path("/proc/self/task")
+    (tid,) = (
+        int(task.name)
+        for task in tasks.iterdir()
+        if (task / "comm").read_text().strip() == thread
+    )
+    cores = len(os.sched_getaffinity(0))
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * cores)
+    ]
+    try:
+        os.sched_setscheduler(tid, os.SCHED_IDLE, os.sched_param(0))
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+        with suppress(PermissionError):  # of this session, and of no importance then
+            os.sched_setscheduler(tid, os.SCHED_OTHER, os.sched_param(0))
+
+
+@everywhere
+def test_no_answer_is_lost_that_comes_later_than_the_news_of_the_end(
+    spawn: Any, kind: Any
+) -> None:
+    actor = spawn(kind)
+    actor.take(0)
+    with starved("ZMQbg/IO/0"):
+        for _ in range(10):
+            actor = spawn(kind)
+            calls = [actor.take.remote(number) for number in range(20)]
+            moo.stop(actor)
+            assert moo.get(calls, timeout=WAIT_S) == list(range(20))

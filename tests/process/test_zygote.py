@@ -73,7 +73,7 @@ def test_actors_are_children_of_the_agent_and_die_with_it() -> None:
         agent = agent_of(os.getpid())
         assert {p.pid for p in agent.children()} >= set(pids)
         agent.kill()
-        assert eventually(lambda: not any(map(psutil.pid_exists, pids)), 2.0)
+        assert eventually(lambda: not any(map(psutil.pid_exists, pids)))
 
 
 def test_a_death_is_known_while_a_module_is_imported(modules: Path) -> None:

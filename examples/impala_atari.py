@@ -147,8 +147,8 @@ class Config:
     unrolls may be in flight."""
     learners: int | None = None
     """Processes that learn and average gradients. Default: one per GPU, or without GPU
-    one per four cores, at least two and at most one per two unrolls of the batch,
-    which they share evenly."""
+    one per four cores, at most one per two unrolls of the batch, which they share
+    evenly."""
     envs_per_actor: int | None = None
     """Environments in each actor, stepped in two halves where the number is even.
     Default: four for each unroll in the batch, shared among the actors, at most 16."""
@@ -302,9 +302,7 @@ def make_plan(config: Config) -> Plan:
         cores=cores,
         actors=actors,
         learners=config.learners
-        or divisor(
-            config.batch, gpus or min(max(2, cores // 4), max(1, config.batch // 2))
-        ),
+        or divisor(config.batch, gpus or max(1, min(cores // 4, config.batch // 2))),
         envs_per_actor=config.envs_per_actor
         or min(16, most, max(1, 4 * config.batch // actors)),
         device="cuda" if gpus else "cpu",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
 
 _GRACE_S = 0.008
-_ANSWERS_S = 1.0  # from the notice on: for answers that were sent before a stop
+_ANSWERS_S = 5.0  # from the notice on: for answers that were sent before a stop
 
 
 class Death(NamedTuple):

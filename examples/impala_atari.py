@@ -87,6 +87,7 @@ REPORT_PERIOD_S = 1.0
 DRAW_PERIOD_S = 30.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
 GAUGE_PERIOD_S = 3.0
+BEHIND_LEARNERS = 10  # how much nicer actors are where all cores are busy
 SUMMED = ("loss", "policy_loss", "value_loss")  # over learners
 AVERAGED = (
     *("loss_mean", "policy_loss_mean", "value_loss_mean", "entropy"),
@@ -399,6 +400,11 @@ class Actor:
             life_loss_ends=config.life_loss_ends,
             keep_actions=config.deterministic,
         )
+
+    def on_start(self) -> None:
+        """Let learners run first: what is played then never waits, and ages little."""
+        for thread in os.listdir("/proc/self/task"):  # those of the emulators, too
+            os.setpriority(os.PRIO_PROCESS, int(thread), BEHIND_LEARNERS)
 
     def unroll(self, version: int | None = None) -> Unroll:
         """Play with the newest weights, or with those of ``version``."""

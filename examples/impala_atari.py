@@ -70,6 +70,7 @@ from mooactor.rl import (
     film_game,
     fingerprint,
     flatten_gradients,
+    holds_run,
     interrupts,
     load_checkpoint,
     make_environments,
@@ -102,7 +103,6 @@ FREE = ("total_steps", "run_dir", "device", "resume", "checkpoint_every_s", "eva
 FREE += ("eval_games", "record", "ceiling")
 FORMAT = 2  # of checkpoints
 COUNTS = ("steps", "played", "games", "dropped", "lost_calls")  # kept in checkpoints
-METRICS = "metrics.csv"
 ADVICE = {
     EnvironmentFailed: "--restart-environments goes on without it",
     FloatingPointError: "the last checkpoint is from before it",
@@ -909,7 +909,8 @@ class Training:
             int(counts[name]) for name in COUNTS
         )
         self.lost_calls = self.lost_before
-        self.recent = deque[Episode](Episode(*game) for game in counts["recent"])
+        recent = (Episode(*game) for game in counts["recent"])
+        self.recent = deque[Episode](recent, RECENT_GAMES)
         self.trained_s: float = counts["wall_s"]
         self.log = RunLog(run_dir, from_step=self.steps if saved else None)
         self.workers = start_workers(plan, saved)
@@ -982,8 +983,6 @@ class Training:
         steps, self.steps = reports[0].steps - self.steps, reports[0].steps
         episodes = [game for report in reports for game in report.episodes]
         self.recent.extend(episodes)
-        while len(self.recent) > RECENT_GAMES:
-            self.recent.popleft()
         self.games += len(episodes)
         self.played += sum(report.played for report in reports)
         self.dropped += sum(report.dropped for report in reports)
@@ -1126,7 +1125,7 @@ def choose_run_dir(config: Config) -> Path:
         raise SystemExit("--resume needs --run-dir: the run to go on with")
     name = f"{config.env.removeprefix('ALE/')}-{time.strftime('%Y%m%d-%H%M%S')}"
     run_dir = config.run_dir or Path("runs") / name.replace(":", "-").replace("/", "-")
-    if (run_dir / METRICS).exists() and not config.resume:
+    if holds_run(run_dir) and not config.resume:
         raise SystemExit(
             f"{run_dir} holds a run already: go on with it by --resume, or choose "
             "another --run-dir"

@@ -623,10 +623,9 @@ typedef struct moo_turn {
 } moo_turn;
 
 /* Wait `timeout_us`, -1 for ever. Blocks; a signal ends it. A leader sends what
- * waits in outboxes before it sleeps. What is completed
- * after the turn's last wait ends this one by MOO_LOOK, if it would lead.
- * Letters come in their order, the same one until it is handled, also to
- * another thread. `woken`: moo_turn_wake is called when what this turn waits
+ * waits in outboxes before it sleeps. What is completed after the turn's last
+ * wait ends this one by MOO_LOOK, if it would lead. Letters come in their
+ * order, the same one until it is handled, also to another thread. `woken`: moo_turn_wake is called when what this turn waits
  * for is done, so it may sleep while another thread leads; otherwise MOO_LED
  * says so. */
 int moo_turn_wait(moo_inbox *inbox, moo_turn *turn, int64_t timeout_us,

@@ -136,7 +136,8 @@ struct mooi_fabric_want {
  * of bytes is under way. What is in `into` after a failure is undefined.
  * Results: MOO_OK; MOO_EPEER: hung up, or never reached; MOO_ETIMEOUT: silence;
  * MOO_EPROTO: the other side refused, by its key or its bounds; MOO_ECLOSED;
- * MOO_ESYS: all else, and errno has it. On an error from this function nothing was begun. */
+ * MOO_ESYS: all else, and errno has it. On an error from this function nothing
+ * was begun. */
 moo_err mooi_fabric_read(struct mooi_fabric_peer *peer,
                          const struct mooi_fabric_want *want);
 

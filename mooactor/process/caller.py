@@ -385,11 +385,12 @@ class Caller:
 
     def awaits_answer(self, link: Link, turns: Turns) -> bool:
         """Whether a call that its actor may have begun is not answered here yet."""
+        outcomes = (self._pending.get(call_id) for call_id in list(link.calls))
         return any(
-            outcome.link is link
+            outcome is not None
             and not outcome.state
-            and turns.delivered(call_id) is not False
-            for call_id, outcome in list(self._pending.items())
+            and turns.delivered(outcome.call_id) is not False
+            for outcome in outcomes
         )
 
     def fail_all(

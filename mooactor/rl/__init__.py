@@ -27,6 +27,7 @@ from mooactor.rl.play import Player as Player
 from mooactor.rl.play import film_game as film_game
 from mooactor.rl.play import play_games as play_games
 from mooactor.rl.runlog import RunLog as RunLog
+from mooactor.rl.runlog import holds_run as holds_run
 from mooactor.rl.statistics import Interval as Interval
 from mooactor.rl.statistics import approximate_kl as approximate_kl
 from mooactor.rl.statistics import bootstrap_interval as bootstrap_interval

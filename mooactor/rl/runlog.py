@@ -57,7 +57,7 @@ class RunLog:
         self._board.close()
 
     def _keep_until(self, step: int | None) -> list[dict[str, str]]:
-        if not self._path.exists():
+        if not holds_run(self.directory):
             return []
         if step is None:
             raise FileExistsError(
@@ -67,6 +67,11 @@ class RunLog:
         kept = [row for row in rows if int(row["step"]) <= step]
         _write_rows(self._path, list(rows[0]) if rows else [], kept)
         return kept
+
+
+def holds_run(directory: Path) -> bool:
+    """Whether a run has written its metrics there."""
+    return (directory / METRICS).exists()
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:

@@ -46,4 +46,14 @@
         CHECK(condition);                                                      \
     } while (0)
 
+/* What mkdtemp has made, with all that is in it. */
+static inline void remove_directory(const char *path)
+{
+    char command[160];
+
+    CHECK(snprintf(command, sizeof command, "rm -rf %s", path) <
+          (int)sizeof command);
+    CHECK(system(command) == 0);
+}
+
 #endif

@@ -515,7 +515,6 @@ static int has_fabric(void)
 int main(int argc, char **argv)
 {
     const char *folder = getenv("TMPDIR");
-    char command[160];
 
     if (argc > 1)
         return play(argv, 120, play_owner, play_importer);
@@ -540,6 +539,6 @@ int main(int argc, char **argv)
         return 1;
     }
     RUN(without_a_fabric_nothing_is_registered);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    return system(command) != 0;
+    remove_directory(directory);
+    return 0;
 }

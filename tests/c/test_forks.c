@@ -276,14 +276,6 @@ static void a_plane_can_be_closed_and_freed_while_a_child_lives(void)
     CHECK(entries("/proc/self/fd") == before - 1); /* the pipe to the child */
 }
 
-static void remove_directory(void)
-{
-    char command[80];
-
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    CHECK(system(command) == 0);
-}
-
 int main(void)
 {
     CHECK(mkdtemp(directory));
@@ -296,6 +288,6 @@ int main(void)
     RUN(a_child_that_calls_exec_holds_nothing);
     RUN(a_fork_without_a_free_descriptor_keeps_all_the_same);
     RUN(a_plane_can_be_closed_and_freed_while_a_child_lives);
-    remove_directory();
+    remove_directory(directory);
     return 0;
 }

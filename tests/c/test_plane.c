@@ -925,14 +925,6 @@ static void many_threads_share_two_planes(void)
     moo_plane_free(b);
 }
 
-static void remove_directory(void)
-{
-    char command[80];
-
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    CHECK(system(command) == 0);
-}
-
 int main(void)
 {
     CHECK(mkdtemp(directory));
@@ -962,6 +954,6 @@ int main(void)
     RUN(nonsense_from_a_peer_changes_nothing);
     RUN(damaged_descriptors_do_no_harm);
     RUN(many_threads_share_two_planes);
-    remove_directory();
+    remove_directory(directory);
     return 0;
 }

@@ -668,15 +668,6 @@ static int has_fabric(void)
     return err == MOO_OK;
 }
 
-static void remove_directory(void)
-{
-    char command[64];
-
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    if (system(command))
-        perror(command);
-}
-
 static void run_all(void)
 {
     RUN(a_killed_receiver_leaves_no_lease);
@@ -708,6 +699,6 @@ int main(void)
     CHECK(mkdtemp(directory));
     over_tcp();
     over_a_fabric();
-    remove_directory();
+    remove_directory(directory);
     return 0;
 }

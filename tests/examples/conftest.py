@@ -16,6 +16,8 @@ import cloudpickle
 import pytest
 
 import mooactor as moo
+from tests.computing import fonts as fonts
+from tests.computing import one_thread as one_thread
 from tests.marks import folder_needs
 
 pytest_pycollect_makemodule = folder_needs(
@@ -26,22 +28,6 @@ pytest_pycollect_makemodule = folder_needs(
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "impala_atari.py"
 Program = subprocess.Popen[str]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    """As in an actor: threads that wait for each other take minutes beside others."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Matplotlib keeps its fonts open from the first picture on: that is no leak."""
-    from mooactor.rl.runlog import draw_curve
-
-    draw_curve([], tmp_path_factory.mktemp("fonts") / "curve.png", "")
 
 
 @pytest.fixture(scope="session")

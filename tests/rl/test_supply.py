@@ -135,8 +135,12 @@ def test_all_learners_take_from_one_supply(start: Start) -> None:
     """None has actors of its own: one of three may take all, or nothing."""
     supply, _ = start(2, 4, learners=3)
     seen: set[int] = set()
-    while seen != {0, 1}:
+
+    def all_seen() -> bool:
         seen.add(take(supply, 2)["actor"])
+        return seen == {0, 1}
+
+    assert eventually(all_seen)
 
 
 def test_in_order_nothing_depends_on_time(start: Start) -> None:

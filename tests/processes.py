@@ -5,7 +5,8 @@ Invariant: whatever a test starts is gone when the run is over, however it is ov
 
 * What a test executes inherits `VARIABLE`, which names the run, whoever its parent is
   later on. What it merely forks is a descendant of this process, or was noted in
-  `forked`. These three together are `of_this_run`.
+  `forked`. Nobody is taken to be a stranger in the middle of an execve, where a process
+  has no environment.
 * After each test the leak check names what is new there, and `end` kills it.
 * At the end of the run, after Ctrl-C and SIGTERM too, `end` kills what is left.
 * The guardian (tests/guardian.py) does so where the run was killed.
@@ -53,11 +54,7 @@ class Process(NamedTuple):
 
     def command(self) -> str:
         """Its command line; empty of a zombie."""
-        try:
-            with open(f"/proc/{self.pid}/cmdline") as file:
-                return file.read().replace("\0", " ").strip()
-        except OSError:
-            return ""
+        return b" ".join(_words(self, "cmdline")).decode(errors="replace").strip()
 
     def descendants(self) -> list[Process]:
         """Its children and theirs, zombies among them."""
@@ -102,13 +99,36 @@ class _Table(NamedTuple):
         return found
 
 
-def _bears(process: Process, run: str) -> bool:
+def of_run(process: Process, run: str) -> bool:
     """Whether its environment names the run."""
+    began = time.monotonic()
+    while not (words := _words(process, "environ")):
+        # Within an execve it has neither an environment nor a command line; just after
+        # that it has one that was not there a moment ago.
+        patience = 0.05 if _words(process, "cmdline") else 2.0
+        if _never_has_one(process) or time.monotonic() > began + patience:
+            break
+        time.sleep(0.001)
+    return f"{VARIABLE}={run}".encode() in words
+
+
+def _never_has_one(process: Process) -> bool:
+    """Whether it is dead, or a thread of the kernel."""
+    stat = _stat(process.pid)
+    return stat is None or stat[0] == b"Z" or bool(int(stat[6]) & _PF_KTHREAD)
+
+
+_PF_KTHREAD = 0x00200000
+
+
+def _words(process: Process, of: str) -> list[bytes]:
+    """What /proc/PID/environ or /proc/PID/cmdline holds; empty where it is gone."""
     try:
-        with open(f"/proc/{process.pid}/environ", "rb", buffering=0) as file:
-            return f"{VARIABLE}={run}".encode() in file.read().split(b"\0")
+        with open(f"/proc/{process.pid}/{of}", "rb", buffering=0) as file:
+            text = file.read()
     except OSError:
-        return False
+        return []
+    return text.split(b"\0") if text else []
 
 
 class Run:
@@ -141,7 +161,7 @@ class Run:
         return {process for process in ours if process.pid not in self.spared}
 
     def _is_ours(self, process: Process) -> bool:
-        return process in self.forked or _bears(process, self.name)
+        return process in self.forked or of_run(process, self.name)
 
     def end(self, which: set[Process] | None = None, seconds: float = 10.0) -> None:
         """Kill these, by default all, and what they start meanwhile."""

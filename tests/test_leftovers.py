@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.process.programs import write
-from tests.processes import VARIABLE, Process
+from tests.processes import VARIABLE, Process, of_run
 
 ROOT = Path(__file__).parents[1]
 
@@ -148,3 +148,15 @@ def test_what_a_test_started_dies_when_the_run_is_killed(
     run.process.send_signal(how)
     assert "ending what they left" in run.end()
     assert dead(left)
+
+
+def test_a_process_is_found_while_it_executes_another_program(tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    again.write_text('#!/bin/sh\nexec "$0"\n')
+    again.chmod(0o755)
+    run = "the run that it is of"
+    with subprocess.Popen([again], env=os.environ | {VARIABLE: run}) as child:
+        process = Process.of(child.pid)
+        found = [of_run(process, run) for _ in range(3000)]
+        child.kill()
+    assert all(found)

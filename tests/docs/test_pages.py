@@ -58,3 +58,14 @@ def test_the_readme_has_twenty_lines_or_so_that_run() -> None:
     (program,) = snippets(ROOT / "README.md")
     code = [line for line in program.splitlines() if line.strip()]
     assert 15 <= len(code) <= 25
+
+
+def test_figures_of_the_readme_are_those_of_the_performance_page() -> None:
+    def rows(page: str) -> list[list[str]]:
+        lines = (ROOT / page).read_text().splitlines()
+        table = [line for line in lines if line.startswith("| ") and "goal" not in line]
+        return [[cell.strip() for cell in line.split("|")] for line in table]
+
+    measured = rows("docs/performance.md")
+    assert len(rows("README.md")) == 5
+    assert [row for row in rows("README.md") if row not in measured] == []

@@ -33,7 +33,7 @@ def obstacle() -> str | None:
 
 
 @contextmanager
-def two_hosts() -> Iterator[tuple[Host, Host]]:
+def two_namespaces() -> Iterator[tuple[Host, Host]]:
     """Make the pair; it goes at the end.
 
     Raises:

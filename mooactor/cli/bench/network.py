@@ -21,7 +21,7 @@ import numpy as np
 
 import mooactor as moo
 from mooactor.cli.bench.measure import Effort, turn_about
-from mooactor.cli.bench.namespaces import Host, obstacle, two_hosts
+from mooactor.cli.bench.namespaces import Host, obstacle, two_namespaces
 from mooactor.cli.bench.row import Goal, Row, Skipped
 from mooactor.tensors.plane import DataPlane
 
@@ -48,7 +48,7 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
 
 def _between_hosts(effort: Effort) -> Iterator[Row | Skipped]:
     try:
-        with two_hosts() as (here, there), tempfile.TemporaryDirectory() as folder:
+        with two_namespaces() as (here, there), tempfile.TemporaryDirectory() as folder:
             yield _tcp(effort, here, there, folder)
     except OSError as error:
         yield Skipped("net.tcp", f"no network namespaces here: {error}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Learner groups on two hosts beside torch.distributed with gloo over TCP.
+"""Learner groups in two network namespaces beside torch.distributed with gloo over TCP.
 
 Two network namespaces stand for two hosts, with half of the ranks each. This process
 tells the ranks what to do, by lines on their pipes; the slowest one's time counts.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mooactor.cli.bench.measure import Effort, turn_about
-from mooactor.cli.bench.namespaces import Host, obstacle, two_hosts
+from mooactor.cli.bench.namespaces import Host, obstacle, two_namespaces
 from mooactor.cli.bench.row import Goal, Row, Skipped
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Part, SharedGroup, SharedWork
@@ -41,7 +41,7 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
         yield Skipped("ring", why)
         return
     try:
-        with two_hosts() as hosts:
+        with two_namespaces() as hosts:
             for ranks in (2, 4):
                 yield from _of(ranks, hosts, effort)
     except OSError as error:
@@ -58,7 +58,7 @@ def _of(ranks: int, hosts: tuple[Host, Host], effort: Effort) -> Iterator[Row]:
                 lambda: _timed(gloo, kilobytes, repeats),  # noqa: B023
             )
             size = f"{kilobytes} KB" if kilobytes < 1024 else f"{kilobytes >> 10} MB"
-            work = f"allreduce of {size}, {ranks} processes on 2 hosts, TCP"
+            work = f"allreduce of {size}, {ranks} processes in 2 network namespaces"
             goal = Goal("at most", 1.0, PEER)
             yield Row(f"ring.{ranks}", work, "ms", spent, {PEER: peer}, goal)
 

@@ -18,10 +18,11 @@ import glob
 import os
 import socket
 import sys
-import tempfile
 import threading
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+from mooactor.process import directories
 
 if TYPE_CHECKING:
     from mooactor.process.debugger import Terminal
@@ -104,8 +105,8 @@ def _wait_for_terminal(frame: FrameType, directory: str, name: str) -> Terminal:
 def stopped() -> dict[int, str]:
     """The sockets of this machine's stopped actors, by process id."""
     found = {}
-    for base in {os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"}:
-        for path in glob.glob(f"{base}/mooactor-*/debug-*") if base else ():
+    for base in directories.bases():
+        for path in glob.glob(f"{base}/{directories.PREFIX}*/debug-*"):
             number = path.rpartition("-")[2]
             lives = number.isdecimal() and os.path.exists(f"/proc/{number}")
             if lives and os.access(path, os.W_OK):

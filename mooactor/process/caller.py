@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import secrets
 from collections.abc import Callable
 from time import perf_counter
@@ -91,6 +92,8 @@ class Caller:
                 chain = self._chain(link, spec, caller)
             if link.cause is not None:
                 raise link.gone()
+            if link.peer is None:
+                self._see_directory(link)
             if len(link.calls) >= link.limit and outcome.request is None:
                 self._wait_for_room(link, options)
         except errors.MooError as error:
@@ -142,6 +145,17 @@ class Caller:
             self._pending.pop(call_id, None)
             link.calls.discard(call_id)
             raise
+
+    def _see_directory(self, link: Link) -> None:
+        """Before the first call: ZeroMQ would look for a removed socket for ever."""
+        directory = self._runtime.directory
+        if not os.path.isdir(directory):
+            raise errors.ActorUnavailable(
+                f"{link.label} cannot be reached: {directory}, the directory of the "
+                "session's sockets, was removed by another program; moo.shutdown() "
+                "and moo.init() start another session",
+                delivered=False,
+            )
 
     def _refuse(self, link: Link, outcome: Outcome, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""

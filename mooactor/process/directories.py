@@ -97,12 +97,21 @@ def _lock(path: str, flags: int = 0) -> int | None:
     return None
 
 
+def bases() -> list[str]:
+    """Where directories of sessions may lie, best first.
+
+    ``XDG_RUNTIME_DIR`` comes last: it is removed when its user has logged out, and a
+    program left in ``tmux`` or under ``nohup`` goes on.
+    """
+    candidates = (tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR"))
+    return list(dict.fromkeys(base for base in candidates if base))
+
+
 def _base() -> str:
     """A writable directory whose path leaves room for socket names."""
-    for candidate in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+    for candidate in bases():
         if (
-            candidate
-            and len(candidate) <= _MAX_SOCKET_PATH
+            len(candidate) <= _MAX_SOCKET_PATH
             and os.path.isdir(candidate)
             and os.access(candidate, os.W_OK | os.X_OK)
         ):

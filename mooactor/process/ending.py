@@ -128,11 +128,13 @@ class Ending:
         rest = self._wait_for_calls(start + self._grace_s)
         self._say(rest)
         runtime.caller.give_up(rest)
-        self._shut_down(self._left(start + self._grace_s), rest)
+        # Looked at once: a Ctrl-C after this moment shortens the grace told here.
+        hurried = self._hurry.hurried
+        self._shut_down(self._left(start + self._grace_s, hurried), rest, hurried)
 
-    def _left(self, until: float) -> float:
+    def _left(self, until: float, hurried: bool) -> float:
         """The seconds that actors have to stop in."""
-        if self._hurry.hurried:
+        if hurried:
             return min(self._grace_s, _HURRIED_S)
         return max(until - perf_counter(), min(self._grace_s, _LEAST_S))
 
@@ -186,12 +188,12 @@ class Ending:
 
     # -- actors ------------------------------------------------------------
 
-    def _shut_down(self, grace_s: float, rest: list[Outcome]) -> None:
+    def _shut_down(self, grace_s: float, rest: list[Outcome], hurried: bool) -> None:
         """Have every actor stop. Those whose calls were given up are not waited for
-        once the others have ended."""
+        once the others have ended. `hurried`: `grace_s` knows of a Ctrl-C."""
         given_up = {outcome.link.actor_id for outcome in rest if outcome.link}
         self._tell(grace=grace_s, given_up=list(given_up))
-        until, hurried = perf_counter() + grace_s + _KILLED_S, self._hurry.hurried
+        until = perf_counter() + grace_s + _KILLED_S
         with self._poller() as poller:
             while self._agent.poll() is None:
                 poller.poll(_LOOK_MS)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.process import ending
 from mooactor.process.ending import Awaited
 from mooactor.process.session import current_session
 from tests.conftest import eventually
@@ -365,6 +367,54 @@ def test_ctrl_c_ends_the_wait_of_a_shutdown_at_once(tmp_path: Path, wait: str) -
         "tell" in wait
     )
     assert programs.sessions() == []
+
+
+@moo.actor
+class NeverStops:
+    def ping(self) -> None: ...
+
+    def on_stop(self) -> None:
+        time.sleep(600)
+
+
+def interrupted_at(line: int | None) -> set[int]:
+    """End a session whose actor does not stop, with a Ctrl-C before that line of the
+    module `ending` is first reached; None: in its wait. The lines reached before it."""
+    reached: Counter[int] = Counter()
+    pressed = False
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal pressed
+        if frame.f_code.co_filename != ending.__file__:
+            return None
+        if event == "line" and not pressed:
+            reached[frame.f_lineno] += 1
+            waits = line is None and reached[frame.f_lineno] == 3
+            if waits or frame.f_lineno == line:
+                pressed = True
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    moo.init(logs=False)
+    moo.spawn(NeverStops).ping()
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.settrace(trace)
+        try:
+            moo.shutdown(grace=None)
+        finally:
+            sys.settrace(None)
+    moo.shutdown(grace=0.5)  # for a Ctrl-C just before the end had begun
+    return set(reached)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ctrl_c_at_any_line_of_the_end_is_seen() -> None:
+    """A line at which it is missed leaves the end waiting for the actor."""
+    lines = interrupted_at(None)
+    assert len(lines) > 30
+    for line in sorted(lines):
+        interrupted_at(line)
 
 
 def test_a_handler_of_the_program_s_own_hears_of_ctrl_c_after_the_end() -> None:

@@ -19,7 +19,7 @@ NOT_SOURCE = shutil.ignore_patterns(
     "*.so", "*.o", "out",
 )  # fmt: skip
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 PROGRAM = """
 import numpy as np

@@ -7,8 +7,8 @@
 #   make test-bare                      the quick ones that need nothing optional, without
 #                                       libfabric, torch and all other optional packages
 #   make test-rdma                      the tests over RDMA verbs, in a virtual machine
-#   make check                          format, lint, types, test-all, the C tests under
-#                                       sanitizers: what CI runs on one Python
+#   make check                          what CI runs, stage by stage: lint, types, test-all,
+#                                       test-bare, test-rdma, sanitizers
 #   make bench                          this machine's table of speeds
 #   make doctor                         what works here, what does not, and the remedy
 #   make clean                          drop what make built
@@ -57,7 +57,20 @@ test-bare:
 test-rdma: setup
 	PYTHON=$(CURDIR)/$(BIN)/python tests/rdma_vm/run.sh $(ARGS)
 
-check: lint types test-all sanitizers
+# Each stage is a target of its own, so that one that failed can be run alone. They run
+# one after the other: several at a time would disturb each other's tests.
+STAGES := lint types test-all test-bare test-rdma sanitizers
+
+check: setup
+	@begun=$$(date +%s); \
+	for stage in $(STAGES); do \
+		start=$$(date +%s); \
+		printf '\n==== %s\n' $$stage; \
+		$(MAKE) --no-print-directory $$stage || \
+			{ echo "==== $$stage failed: make $$stage runs it alone" >&2; exit 1; }; \
+		echo "==== $$stage passed in $$(($$(date +%s) - start)) s"; \
+	done; \
+	printf '\n==== all passed in %s s\n' $$(($$(date +%s) - begun))
 
 sanitizers:
 	@for name in address,undefined thread; do \

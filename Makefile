@@ -9,14 +9,15 @@
 #   make test-rdma                      the tests over RDMA verbs, in a virtual machine
 #   make check                          what CI runs, stage by stage: lint, types, test-all,
 #                                       test-bare, test-rdma, sanitizers
+#   make analyze                        gcc's static analyzer over the C code
 #   make bench                          this machine's table of speeds
 #   make doctor                         what works here, what does not, and the remedy
 #   make clean                          drop what make built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma sanitizers check lint types bench \
-	doctor setup clean FORCE
+.PHONY: help run test test-all test-bare test-rdma sanitizers check analyze lint types \
+	bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -77,6 +78,9 @@ sanitizers:
 		echo "== the C tests under the $$name sanitizer"; \
 		$(MAKE) -s -C tests/c -j$$(nproc) check SANITIZER=$$name || exit 1; \
 	done
+
+analyze:
+	@.ci/analyze $(ARGS)
 
 lint: setup
 	$(BIN)/python -m ruff format --check --quiet .

@@ -10,14 +10,15 @@
 #   make check                          what CI runs, stage by stage: lint, types, test-all,
 #                                       test-bare, test-rdma, sanitizers
 #   make analyze                        gcc's static analyzer over the C code
+#   make docs                           the documentation as a site, in build/site
 #   make bench                          this machine's table of speeds
 #   make doctor                         what works here, what does not, and the remedy
 #   make clean                          drop what make built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma sanitizers check analyze lint types \
-	bench doctor setup clean FORCE
+.PHONY: help run test test-all test-bare test-rdma sanitizers check analyze docs lint \
+	types bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -79,6 +80,10 @@ sanitizers:
 		$(MAKE) -s -C tests/c -j$$(nproc) check SANITIZER=$$name || exit 1; \
 	done
 
+docs: $(STAMPS)/docs setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "== build/site/index.html"
+
 analyze:
 	@.ci/analyze $(ARGS)
 
@@ -118,6 +123,12 @@ $(STAMPS)/torch: constraints.txt | $(STAMPS)/venv
 $(STAMPS)/packages: pyproject.toml $(STAMPS)/torch
 	@echo "== installing mooactor with everything the examples and tests need"
 	@$(PIP) install --quiet -c constraints.txt -e '.[all]'
+	@touch $@
+
+# Not among the packages above: the tests need none of it.
+$(STAMPS)/docs: $(STAMPS)/packages
+	@echo "== installing what builds the documentation"
+	@$(PIP) install --quiet -c constraints.txt 'mooactor[docs]'
 	@touch $@
 
 # Written when the answer changes: libfabric may come, or go, after the first build.

@@ -7,16 +7,18 @@
 #   make test-bare                      the quick ones that need nothing optional, without
 #                                       libfabric, torch and all other optional packages
 #   make test-rdma                      the tests over RDMA verbs, in a virtual machine
-#   make check                          format, lint, types, test-all, the C tests under
-#                                       sanitizers: what CI runs on one Python
+#   make check                          what CI runs, stage by stage: lint, types, test-all,
+#                                       test-bare, test-rdma, sanitizers
+#   make analyze                        gcc's static analyzer over the C code
+#   make docs                           the documentation as a site, in build/site
 #   make bench                          this machine's table of speeds
 #   make doctor                         what works here, what does not, and the remedy
 #   make clean                          drop what make built
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma sanitizers check lint types bench \
-	doctor setup clean FORCE
+.PHONY: help run test test-all test-bare test-rdma sanitizers check analyze docs lint \
+	types bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -57,13 +59,33 @@ test-bare:
 test-rdma: setup
 	PYTHON=$(CURDIR)/$(BIN)/python tests/rdma_vm/run.sh $(ARGS)
 
-check: lint types test-all sanitizers
+# Each stage is a target of its own, so that one that failed can be run alone. They run
+# one after the other: several at a time would disturb each other's tests.
+STAGES := lint types test-all test-bare test-rdma sanitizers
+
+check: setup
+	@begun=$$(date +%s); \
+	for stage in $(STAGES); do \
+		start=$$(date +%s); \
+		printf '\n==== %s\n' $$stage; \
+		$(MAKE) --no-print-directory $$stage || \
+			{ echo "==== $$stage failed: make $$stage runs it alone" >&2; exit 1; }; \
+		echo "==== $$stage passed in $$(($$(date +%s) - start)) s"; \
+	done; \
+	printf '\n==== all passed in %s s\n' $$(($$(date +%s) - begun))
 
 sanitizers:
 	@for name in address,undefined thread; do \
 		echo "== the C tests under the $$name sanitizer"; \
 		$(MAKE) -s -C tests/c -j$$(nproc) check SANITIZER=$$name || exit 1; \
 	done
+
+docs: $(STAMPS)/docs setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "== build/site/index.html"
+
+analyze:
+	@.ci/analyze $(ARGS)
 
 lint: setup
 	$(BIN)/python -m ruff format --check --quiet .
@@ -101,6 +123,12 @@ $(STAMPS)/torch: constraints.txt | $(STAMPS)/venv
 $(STAMPS)/packages: pyproject.toml $(STAMPS)/torch
 	@echo "== installing mooactor with everything the examples and tests need"
 	@$(PIP) install --quiet -c constraints.txt -e '.[all]'
+	@touch $@
+
+# Not among the packages above: the tests need none of it.
+$(STAMPS)/docs: $(STAMPS)/packages
+	@echo "== installing what builds the documentation"
+	@$(PIP) install --quiet -c constraints.txt 'mooactor[docs]'
 	@touch $@
 
 # Written when the answer changes: libfabric may come, or go, after the first build.

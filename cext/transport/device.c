@@ -6,6 +6,7 @@
  * long: a key is never of memory that has become something else. Who may read
  * when is a matter of tickets, see mooactor.h.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +121,7 @@ moo_err moo_device_share(moo_plane *plane, void *start, size_t bytes, int kind,
     err = share(plane, &wanted, kind, device, why, room);
     if (err == MOO_OK) {
         found = find(plane->net, wanted.start, bytes);
+        assert(found); /* share has added it, or found it itself */
         *key = mooi_fabric_key(found->region);
         *base = mooi_fabric_base(found->region);
     }

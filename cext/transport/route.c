@@ -22,6 +22,7 @@
  */
 #include "transport/remote.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -204,8 +205,10 @@ moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err = mooi_route_offer(plane, peer);
 
-    if (peer->state != MOOI_PEER_CALLING ||
-        (err != MOO_OK && !peer->reach->guessed))
+    if (peer->state != MOOI_PEER_CALLING)
+        return err;
+    assert(peer->reach); /* without one nobody calls */
+    if (err != MOO_OK && !peer->reach->guessed)
         return err;
     wait_until_decided(plane, peer);
     if (plane->closed)

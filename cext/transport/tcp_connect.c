@@ -19,6 +19,7 @@ static moo_err begin_greeting(struct mooi_tcp_stripe *stripe)
 {
     struct mooi_tcp_link *link = stripe->link;
     const struct mooi_tcp_options *options = &link->engine->options;
+    struct mooi_handshake *greeting = stripe->greeting;
     struct mooi_hello hello = {.from = options->id,
                                .to = link->peer,
                                .purpose = MOOI_PURPOSE_DATA,
@@ -27,11 +28,12 @@ static moo_err begin_greeting(struct mooi_tcp_stripe *stripe)
                                .token = link->token};
 
     memcpy(hello.host, options->host, sizeof hello.host);
-    if (!stripe->greeting)
-        stripe->greeting = malloc(sizeof *stripe->greeting);
-    if (!stripe->greeting)
+    if (!greeting)
+        greeting = malloc(sizeof *greeting);
+    if (!greeting)
         return MOO_ENOMEM;
-    return mooi_handshake_connect(stripe->greeting, options->key, &hello);
+    stripe->greeting = greeting;
+    return mooi_handshake_connect(greeting, options->key, &hello);
 }
 
 static void greet_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,

@@ -52,6 +52,7 @@ def init(
     memory: int | None = None,
     preload: Sequence[str] = (),
     seed: int | None = None,
+    sigusr1: bool | None = None,
     transport: str | Sequence[str] | None = None,
 ) -> Running:
     """Start the embedded runtime on this machine.
@@ -72,6 +73,10 @@ def init(
         same name, and in each without a name that is the same in the order in which
         its spawner spawns those. By default nobody can repeat them. The streams of
         this program are its own, and not touched.
+      sigusr1: whether the signal makes this program print on stderr what it is doing,
+        as it makes every actor do; by default it does, except in a Slurm job, where
+        it may be the notice of preemption. A handler of yours is never replaced, and
+        nothing is installed outside the main thread.
       transport: what arrays and tensors may travel by: some of "shm", "ofi" and "tcp",
         in a list or separated by commas. By default what ``MOOACTOR_TRANSPORT`` says,
         or "auto": what is best, which on one machine is shared memory.
@@ -89,6 +94,8 @@ def init(
     checks.flag("logs", logs)
     if debug is not None:
         checks.flag("debug", debug)
+    if sigusr1 is not None:
+        checks.flag("sigusr1", sigusr1)
     if memory is not None:
         page = os.sysconf("SC_PAGESIZE")
         memory = checks.count("memory", memory, "a number of bytes", least=page)
@@ -109,6 +116,7 @@ def init(
             preload=modules,
             network=choose(transport),
             seed=seed,
+            sigusr1=sigusr1,
         )
     )
 

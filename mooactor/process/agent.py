@@ -23,10 +23,12 @@ import socket
 import sys
 import time
 import traceback
+from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from mooactor.process import openfiles
+from mooactor.process import dump, openfiles
 from mooactor.process.devices import Devices, visible
 from mooactor.process.exits import ExitRecord
 from mooactor.process.lifeline import Lifeline, Message
@@ -82,6 +84,9 @@ class Agent:
         self.lifetimes = Lifetimes(self)
         self._requests = Requests(self)
         self._watch_children()
+        # What SIGUSR1 asked for is written by the loop, which the signal wakes up.
+        self._reports: deque[str] = deque()
+        dump.install("the agent", self._living, write=self._reports.append)
         board.watch_line(driver, self._requests)
         board.watch(driver_process, partial(self._driver_died, driver_process))
 
@@ -102,11 +107,16 @@ class Agent:
             self.lifetimes.look()
             self.names.expire()
             self.logs.after_round()
+            while self._reports:
+                sys.stderr.write(self._reports.popleft())
 
     def _latest(self) -> float | None:
         if self._requests.waiting:
             return 0.0
         return self.names.due()
+
+    def _living(self) -> Iterator[str]:
+        return dump.of_agent(list(self.living.values()))
 
     def alive(self) -> list[Supervised]:
         return [actor for actor in self.living.values() if actor.child]

@@ -33,6 +33,11 @@ def current_runtime() -> Runtime:
     return _current
 
 
+def known_runtime() -> Runtime | None:
+    """The same, None if there is none."""
+    return _current
+
+
 def is_forked() -> bool:
     """Whether this process was forked from one with a runtime, and has no own."""
     return _forked

@@ -10,7 +10,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import codec
-from mooactor.process import breakpoints, namespaces, parcel, threads
+from mooactor.process import breakpoints, dump, namespaces, parcel, threads
 from mooactor.process.calls import CallContext, context
 from mooactor.process.complaints import complain
 from mooactor.process.concurrent import ConcurrentWorker
@@ -77,6 +77,7 @@ def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
     threads.tell_libraries()
     set_current_runtime(runtime)
     runtime.agent.on_agent_lost = lambda: os._exit(1)
+    dump.describe(life["label"], dump.of_session)
     return runtime
 
 

@@ -130,6 +130,11 @@ class Mailbox:
                     return job
         return None
 
+    def waiting(self) -> list[Job]:
+        """All of them, from any thread."""
+        queues = [*self._levels.values(), *self._held.values()]
+        return [job for queue in queues for job in list(queue)]
+
     def of_sender(self, sender: int) -> list[Job]:
         queues = [*self._levels.values(), *self._held.values()]
         return [job for queue in queues for job in queue if job.sender == sender]

@@ -16,7 +16,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key
-from mooactor.process import breakpoints, directories, openfiles
+from mooactor.process import breakpoints, directories, dump, openfiles
 from mooactor.process.current import set_current_runtime
 from mooactor.process.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process.lifeline import Lifeline, Message
@@ -44,6 +44,7 @@ class Session:
         network: Network,
         debug: bool | None = None,
         seed: int | None = None,
+        sigusr1: bool | None = None,
     ) -> None:
         _require_linux()
         _require_gil()
@@ -87,6 +88,7 @@ class Session:
         self.runtime.agent.on_agent_lost = self._agent_lost
         self.runtime.housekeeper.start()
         set_current_runtime(self.runtime)
+        dump.install_in_driver(sigusr1)
 
     def modules(self) -> list[str]:
         """What forked actors should find imported already."""

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from mooactor.process import threads
+from mooactor.process import dump, threads
 from mooactor.process.life import live
 from mooactor.process.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.process.system import die_with, libc, name_process
@@ -62,6 +62,7 @@ def main(fd: int, agent: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     name_process("moo-zygote")
+    dump.install("the zygote", at_once=True)  # and the actors; see `live`
     _close_all_but({*_OURS, fd})
     threads.hold()
     gc.collect()

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.test_examples import ROOT, run
 
 PRELUDES = Path(__file__).parent / "preludes"  # what a page's reader has already
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"(?:^<!-- file: (?P<file>\S+) -->\n)?^```python\n(?P<code>.*?)^```$", re.M | re.S
 )

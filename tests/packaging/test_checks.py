@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""`make check` runs its stages in order, times each, and stops at a failure."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STAGES = ["lint", "types", "test-all", "test-bare", "test-rdma", "sanitizers"]
+#: The stages' recipes, and the set-up's, without what takes minutes.
+QUICK = f"""
+include Makefile
+{" ".join(STAGES)}: ; @echo "$@ runs"; test "$@" != "$(BROKEN)"
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is needed")
+
+
+def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    makefile = (ROOT / "Makefile").read_text()
+    (folder / "Makefile").write_text(re.sub(r"(?m)^setup:.*$", "setup:", makefile))
+    (folder / "GNUmakefile").write_text(QUICK)
+    command = ["make", "check", "PYTHON=python3", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_every_stage_runs_once_in_order_and_is_timed(tmp_path: Path) -> None:
+    done = check(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^(\S+) runs$", done.stdout, re.M) == STAGES
+    timed = re.findall(r"^==== (\S+) passed in \d+ s$", done.stdout, re.M)
+    assert timed == [*STAGES, "all"]
+
+
+def test_a_failure_ends_it_and_says_how_to_run_that_stage_alone(tmp_path: Path) -> None:
+    done = check(tmp_path, "BROKEN=test-all")
+    assert done.returncode != 0
+    assert re.findall(r"^(\S+) runs$", done.stdout, re.M) == STAGES[:3]
+    assert "==== test-all failed: make test-all runs it alone" in done.stderr
+
+
+def test_ci_runs_nothing_else() -> None:
+    commands = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert [line for line in commands if line.startswith("make ")] == ["make check"]

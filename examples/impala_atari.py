@@ -85,7 +85,6 @@ Row = dict[str, Any]
 
 RECENT_GAMES = 100  # the return in reports is the mean of so many finished games
 REPORT_PERIOD_S = 1.0
-DRAW_PERIOD_S = 30.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
 GAUGE_PERIOD_S = 3.0
 BEHIND_LEARNERS = 10  # how much nicer actors are where all cores are busy
@@ -451,10 +450,6 @@ class Actor:
         unroll.idle_s = started - self.finished_at
         self.finished_at = time.perf_counter()
         unroll.busy_s = self.finished_at - started
-        for half in self.halves:
-            unroll.environment_s += half.environment_s
-            unroll.inference_s += half.inference_s
-            half.environment_s = half.inference_s = 0.0
 
     def state(self) -> list[dict[str, Any]]:
         """Where its games and its choices stand, with --deterministic."""
@@ -912,12 +907,13 @@ class Training:
         recent = (Episode(*game) for game in counts["recent"])
         self.recent = deque[Episode](recent, RECENT_GAMES)
         self.trained_s: float = counts["wall_s"]
-        self.log = RunLog(run_dir, from_step=self.steps if saved else None)
+        from_step = self.steps if saved else None
+        self.log = RunLog(run_dir, plan.config.env, from_step=from_step)
         self.workers = start_workers(plan, saved)
         self.updates = DETERMINISTIC_UPDATES if plan.config.deterministic else 1
         self.started_steps = self.steps
         self.started_at = self.reported_at = time.monotonic()
-        self.saved_at = self.drawn_at = self.started_at
+        self.saved_at = self.started_at
 
     @property
     def done(self) -> bool:
@@ -940,7 +936,7 @@ class Training:
         if row is not None:
             self._write(row, display)
         self.save()
-        self.log.draw(self.plan.config.env)
+        self.log.draw()
         self.log.close()
 
     def save(self) -> None:
@@ -1017,9 +1013,6 @@ class Training:
     def _write(self, row: Row, display: Display) -> None:
         self.log.write(row)
         display.show(row)
-        if time.monotonic() - self.drawn_at > DRAW_PERIOD_S:
-            self.log.draw(self.plan.config.env)
-            self.drawn_at = time.monotonic()
 
 
 def merged(name: str, reports: list[Report]) -> float:

@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+Weights = dict[str, Tensor]  # parameters by name
+
 
 class Allocate(Protocol):
     """Makes an uninitialised tensor; `moo.empty` makes it in shared memory."""

@@ -10,6 +10,7 @@
 #   make check                          what CI runs, stage by stage: lint, types, test-all,
 #                                       test-bare, test-rdma, sanitizers
 #   make analyze                        gcc's static analyzer over the C code
+#   make coverage                       which lines the tests run, in Python and in C
 #   make docs                           the documentation as a site, in build/site
 #   make bench                          this machine's table of speeds
 #   make doctor                         what works here, what does not, and the remedy
@@ -17,8 +18,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma sanitizers check analyze docs lint \
-	types bench doctor setup clean FORCE
+.PHONY: help run test test-all test-bare test-rdma sanitizers check analyze coverage docs \
+	lint types bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -80,6 +81,9 @@ sanitizers:
 		$(MAKE) -s -C tests/c -j$$(nproc) check SANITIZER=$$name || exit 1; \
 	done
 
+coverage: $(STAMPS)/coverage setup
+	@PYTHON=$(BIN)/python WORKERS="$(WORKERS)" .ci/coverage $(ARGS)
+
 docs: $(STAMPS)/docs setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "== build/site/index.html"
@@ -126,9 +130,9 @@ $(STAMPS)/packages: pyproject.toml $(STAMPS)/torch
 	@touch $@
 
 # Not among the packages above: the tests need none of it.
-$(STAMPS)/docs: $(STAMPS)/packages
-	@echo "== installing what builds the documentation"
-	@$(PIP) install --quiet -c constraints.txt 'mooactor[docs]'
+$(STAMPS)/docs $(STAMPS)/coverage: $(STAMPS)/packages
+	@echo "== installing what make $(@F) needs"
+	@$(PIP) install --quiet -c constraints.txt 'mooactor[$(@F)]'
 	@touch $@
 
 # Written when the answer changes: libfabric may come, or go, after the first build.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,17 @@ def test_a_failure_ends_it_and_says_how_to_run_that_stage_alone(tmp_path: Path) 
 def test_ci_runs_nothing_else() -> None:
     commands = (ROOT / ".ci" / "run").read_text().splitlines()
     assert [line for line in commands if line.startswith("make ")] == ["make check"]
+
+
+def test_the_hosted_workflow_runs_it_on_every_python_that_is_supported() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "check.yml").read_text()
+    (matrix,) = re.findall(r"^ +python: \[(.*)\]$", workflow, re.M)
+    assert re.findall(r"^ +run: (.*)$", workflow, re.M) == [".ci/run"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    language = "Programming Language :: Python :: "
+    supported = [
+        name.removeprefix(language)
+        for name in project["classifiers"]
+        if name.startswith(language + "3.")
+    ]
+    assert [version.strip(' "') for version in matrix.split(",")] == supported

@@ -295,12 +295,11 @@ class Learner:
 
     def __init__(self, plan: Plan, index: int, supply: rl.Supply | None = None) -> None:
         self.plan = plan
-        self.index = index
-        self.supply = supply
         self.device = torch.device(plan.layout.device)  # it sees no GPU but its own
         self.network = plan.network().to(self.device)
         self.optimizer = plan.make_optimizer(self.network)
         self.gradients = rl.flatten_gradients(self.network, moo.empty)  # [parameters]
+        self.publisher = rl.Publisher(self.network, supply if index == 0 else None)
         max_lag = plan.config.supply.max_lag
         self.intake = rl.Intake(supply, index, plan.layout.local_batch, max_lag)
         self.group: moo.LearnerGroup | None = None
@@ -313,7 +312,7 @@ class Learner:
         count = self.plan.layout.learners
         if count > 1:
             self.group = moo.LearnerGroup(self.plan.name, min_size=count)
-        self._publish()
+        self.publisher.publish(self.version)
 
     @moo.method
     def train(self, updates: int) -> rl.LearnerReport:
@@ -323,7 +322,7 @@ class Learner:
             batch = self.intake.next_batch(self.version, self.device)
             taken = time.perf_counter()
             facts, reducing_s = self.learn(batch)
-            self._publish()
+            self.publisher.publish(self.version)
             elapsed_s = time.perf_counter() - began
             waited_s = taken - began + reducing_s
             facts["learner_busy"] = 1 - waited_s / elapsed_s
@@ -362,12 +361,7 @@ class Learner:
     @moo.method
     def weights(self) -> Weights:
         """The parameters, contiguous and on the CPU."""
-        state = self.network.state_dict()
-        return {name: value.cpu().contiguous() for name, value in state.items()}
-
-    def _publish(self) -> None:
-        if self.index == 0 and self.supply is not None:
-            self.supply.publish.tell(self.version, self.weights())
+        return rl.weights_of(self.network)
 
     def _report(self) -> rl.LearnerReport:
         norms = self.meter.values("grad_norm")  # [updates]

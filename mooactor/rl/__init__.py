@@ -44,11 +44,13 @@ from mooactor.rl.networks import make_network as make_network
 from mooactor.rl.parameters import Weights as Weights
 from mooactor.rl.parameters import fingerprint as fingerprint
 from mooactor.rl.parameters import flatten_gradients as flatten_gradients
+from mooactor.rl.parameters import weights_of as weights_of
 from mooactor.rl.play import Player as Player
 from mooactor.rl.play import film_game as film_game
 from mooactor.rl.play import play_games as play_games
 from mooactor.rl.progress import LearnerReport as LearnerReport
 from mooactor.rl.progress import Progress as Progress
+from mooactor.rl.publisher import Publisher as Publisher
 from mooactor.rl.runlog import Row as Row
 from mooactor.rl.runlog import RunLog as RunLog
 from mooactor.rl.runlog import holds_run as holds_run

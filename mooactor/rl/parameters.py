@@ -41,6 +41,16 @@ def flatten_gradients(network: nn.Module, allocate: Allocate) -> Tensor:
     return flat
 
 
+def weights_of(network: nn.Module) -> Weights:
+    """The parameters and buffers by name, contiguous and on the CPU.
+
+    Of a network on the CPU they are its own memory; of one on a GPU this waits until
+    the GPU has done what it was asked for.
+    """
+    state = network.state_dict()
+    return {name: value.cpu().contiguous() for name, value in state.items()}
+
+
 def fingerprint(weights: Mapping[str, Tensor]) -> str:
     """A hash of names and values, equal for equal bits only. CPU tensors."""
     digest = hashlib.blake2b(digest_size=8)

@@ -147,7 +147,7 @@ class Plan:
 
 
 def make_plan(config: Config) -> Plan:
-    """Decide what the settings leave open, or raise SettingsError."""
+    """Decide what the settings leave open; SettingsError if they cannot work."""
     rl.check_ranges(config)
     layout = rl.choose_layout(config.layout, config.batch, config.supply)
     spaces = config.environment.spaces()
@@ -443,13 +443,13 @@ def start_workers(
         if in_order:
             games = saved["games_under_way"]
             lanes = rl.load_games_under_way(games, actors, learners)
-    wait(learners.call(Learner.join).parts)
+    raise_first_error(learners.call(Learner.join).parts)
     supply.start.remote(actors, version, lanes).get()
     return supply, moo.Group(actors), learners
 
 
-def wait(calls: Sequence[moo.Ref[object]]) -> None:
-    """Wait for all calls; raise the first error that comes, while others still wait."""
+def raise_first_error(calls: Sequence[moo.Ref[object]]) -> None:
+    """Wait for all calls, but no longer when one has failed: others may wait for it."""
     for call in moo.as_completed(calls):
         call.get()
 
@@ -484,7 +484,7 @@ def train(
             if row is not None:
                 log.write(row)
                 display.show(row)
-            wait(calls.parts)
+            raise_first_error(calls.parts)
             row = progress.add(calls.get())
             pace.adapt(progress.period_s)
             if run.save_is_due:
@@ -500,7 +500,7 @@ def train(
 
 
 def open_run(plan: Plan) -> rl.Run:
-    """The run's directory, and with --resume its checkpoint, or a SettingsError."""
+    """The run that the settings name; SettingsError if it cannot begin or go on."""
     config = plan.config
     values = rl.flatten(config) | plan.layout.decided()
     values |= {"optimizer": plan.optimizer, "lr": plan.lr}
@@ -522,6 +522,7 @@ def open_run(plan: Plan) -> rl.Run:
 
 
 def describe(plan: Plan, run: rl.Run) -> str:
+    """Everything that was decided, in a sentence."""
     config = plan.config
     return (
         f"{config.environment.env} on {plan.layout}, {config.network.model} network "

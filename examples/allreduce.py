@@ -39,7 +39,7 @@ class Learner:
         for _ in range(steps):
             loss = nn.functional.mse_loss(self.model(self.inputs), self.targets)
             self.optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             gradients = [p.grad for p in self.model.parameters()]
             self.group.allreduce(gradients, op="mean").wait()  # in place
             self.optimizer.step()

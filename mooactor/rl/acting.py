@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mooactor.rl.checkpoints import State
 from mooactor.rl.environments import Environments, Outcome
 from mooactor.rl.episodes import EpisodeCounter
+from mooactor.rl.parameters import Allocate
 from mooactor.rl.play import Player
 from mooactor.rl.unroll import Unroll
 
@@ -21,7 +23,8 @@ class Half:
 
     For each row t: `observe` writes the observations, `send` chooses the actions and
     lets the emulators run, `receive` waits and writes what they led to. Between `send`
-    and `receive` the actor does the same for its other half.
+    and `receive` the actor does the same for its other half. The time of each goes to
+    the unroll's ``inference_s`` and ``environment_s``.
 
     Args:
       columns: which columns of an unroll are theirs.
@@ -43,8 +46,6 @@ class Half:
         self.environments = environments
         self.player = player
         self.columns = columns
-        self.environment_s = 0.0
-        self.inference_s = 0.0
         self._life_loss_ends = life_loss_ends
         self._actions: list[NDArray[np.int64]] | None = [] if keep_actions else None
         self._begin(seed)
@@ -68,8 +69,8 @@ class Half:
         actions, log_probs = self.player.choose(self.observations, self.first)
         chosen = perf_counter()
         self._send(actions.numpy())
-        self.inference_s += chosen - began
-        self.environment_s += perf_counter() - chosen
+        unroll.inference_s += chosen - began
+        unroll.environment_s += perf_counter() - chosen
         unroll.actions[row, self.columns] = actions
         unroll.log_probs[row, self.columns] = log_probs
         unroll.valid.numpy()[row, self.columns] = ~self._ended
@@ -78,7 +79,7 @@ class Half:
         """Wait for the emulators and write down what the actions of ``row`` led to."""
         began = perf_counter()
         outcome = self._receive()
-        self.environment_s += perf_counter() - began
+        unroll.environment_s += perf_counter() - began
         terminal = outcome.terminated | (outcome.lost_life & self._life_loss_ends)
         unroll.rewards.numpy()[row, self.columns] = outcome.rewards
         unroll.terminal.numpy()[row, self.columns] = terminal
@@ -97,7 +98,7 @@ class Half:
         self._games.add(outcome.rewards, self._ended)
         return outcome
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """All that `load` needs, tensors and plain values: the seed, and every action.
 
         Emulators in C++ cannot be saved, but they do the same again when they are given
@@ -113,7 +114,7 @@ class Half:
             "player": self.player.state(),
         }
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: State) -> None:
         """Play again what led to ``state``; as long as the emulators take for it."""
         self._actions = []
         self._begin(state["seed"])
@@ -121,3 +122,19 @@ class Half:
             self._send(actions)
             self._receive()
         self.player.load(state["player"])
+
+
+def empty_unroll(halves: Sequence[Half], steps: int, allocate: Allocate) -> Unroll:
+    """An unroll of T ``steps`` for all environments of ``halves``, to be filled.
+
+    It begins with the recurrent states that their players have now. See `Unroll.empty`.
+    """
+    sample = torch.from_numpy(halves[0].observations)
+    return Unroll.empty(
+        steps,
+        sum(half.environments.num_envs for half in halves),
+        sample.shape[1:],
+        sample.dtype,
+        torch.cat([half.player.core for half in halves], dim=1),
+        allocate,
+    )

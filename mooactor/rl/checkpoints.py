@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 CHECKPOINT = "checkpoint.pt"
+State = dict[str, Any]  # tensors and plain values, by name
 OLDER = ("checkpoint.1.pt", "checkpoint.2.pt")
 
 
@@ -40,7 +41,7 @@ def save_checkpoint(directory: Path, state: Mapping[str, Any]) -> None:
     replace_file(directory / CHECKPOINT, write)
 
 
-def load_checkpoint(directory: Path) -> dict[str, Any]:
+def load_checkpoint(directory: Path) -> State:
     """Read what `save_checkpoint` wrote last; tensors come to the CPU.
 
     Only tensors and plain values are unpickled, so that no file can run code.
@@ -74,7 +75,7 @@ def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
         raise
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> State:
     state = torch.load(path, weights_only=True, map_location="cpu")
     if not isinstance(state, dict):
         raise TypeError(f"{path} holds no dict")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Meter`: means of what is measured, by name."""
+"""`Meter`: means of what is measured, by name; `Pace`: how often to report."""
 
 from __future__ import annotations
 
@@ -34,3 +34,22 @@ class Meter:
     def means(self) -> dict[str, float]:
         """The mean under each name, NaN left out where there is anything else."""
         return {name: float(self.values(name).nanmean()) for name in self._samples}
+
+
+class Pace:
+    """How many updates to ask for at a time, so that a report comes every ``period_s``.
+
+    The first time it is one, and each time at most twice as many as before. With
+    ``always`` it is that many, whatever the time.
+    """
+
+    def __init__(self, period_s: float, *, always: int | None = None) -> None:
+        self._period_s = period_s
+        self._always = always
+        self.updates = 1 if always is None else always
+
+    def adapt(self, elapsed_s: float) -> None:
+        """Take into account that the last ``updates`` took ``elapsed_s``."""
+        if self._always is None:
+            wanted = round(self.updates * self._period_s / elapsed_s)
+            self.updates = max(1, min(wanted, 2 * self.updates))

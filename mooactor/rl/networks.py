@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -14,6 +15,21 @@ ModelName = Literal["auto", "shallow", "deep", "mlp"]
 FEATURES = 256
 MLP_FEATURES = 64
 SHALLOW_SIDE = 20  # what the strides of the shallow network need
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Which network it is."""
+
+    model: ModelName = "auto"
+    """Network: shallow and deep are those of the IMPALA paper, mlp is for vectors; auto
+    takes shallow for images and mlp for all else."""
+    lstm: bool = False
+    """Put an LSTM between the network's body and its heads."""
+
+    def make(self, shape: Sequence[int], actions: int) -> ActorCritic:
+        """See `make_network`."""
+        return make_network(self.model, shape, actions, lstm=self.lstm)
 
 
 class PolicyOutput(NamedTuple):

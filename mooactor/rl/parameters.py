@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+Weights = dict[str, Tensor]  # parameters by name
+
 
 class Allocate(Protocol):
     """Makes an uninitialised tensor; `moo.empty` makes it in shared memory."""
@@ -37,6 +39,16 @@ def flatten_gradients(network: nn.Module, allocate: Allocate) -> Tensor:
         parameter.grad = flat[start:stop].view(parameter.shape)
         start = stop
     return flat
+
+
+def weights_of(network: nn.Module) -> Weights:
+    """The parameters and buffers by name, contiguous and on the CPU.
+
+    Of a network on the CPU they are its own memory; of one on a GPU this waits until
+    the GPU has done what it was asked for.
+    """
+    state = network.state_dict()
+    return {name: value.cpu().contiguous() for name, value in state.items()}
 
 
 def fingerprint(weights: Mapping[str, Tensor]) -> str:

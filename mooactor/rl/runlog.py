@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import csv
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 from mooactor.rl.checkpoints import replace_file
 
 METRICS = "metrics.csv"
 CURVE = "curve.png"
+DRAW_PERIOD_S = 30.0
 
 Row = Mapping[str, float | int | str]
 
@@ -21,16 +24,21 @@ class RunLog:
 
     The first row fixes the columns. Rows are on disk when `write` returns, so a run
     that is killed keeps all of them. ``from_step`` continues a log: rows at a later
-    step (written after the checkpoint that is resumed) are taken out first.
+    step (written after the checkpoint that is resumed) are taken out first. The
+    learning curve, curve.png, has ``title`` and is drawn every `DRAW_PERIOD_S`.
 
     Raises:
       FileExistsError: the directory holds metrics and ``from_step`` is None.
     """
 
-    def __init__(self, directory: Path, *, from_step: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, title: str = "", *, from_step: int | None = None
+    ) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.directory = directory
+        self._title = title
+        self._drawn_at = time.monotonic()
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / METRICS
         kept = self._keep_until(from_step)
@@ -47,14 +55,31 @@ class RunLog:
         for name, value in row.items():
             if not isinstance(value, str) and not math.isnan(value):
                 self._board.add_scalar(name, value, int(row["step"]))
+        if time.monotonic() - self._drawn_at > DRAW_PERIOD_S:
+            self.draw()
 
-    def draw(self, title: str) -> None:
-        """Bring the learning curve, curve.png, up to date."""
-        draw_curve(read_metrics(self._path), self.directory / CURVE, title)
+    def draw(self) -> None:
+        """Bring the learning curve up to date."""
+        draw_curve(read_metrics(self._path), self.directory / CURVE, self._title)
+        self._drawn_at = time.monotonic()
 
     def close(self) -> None:
         """Flush TensorBoard's events; the csv is complete at any time."""
         self._board.close()
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Draw the curve a last time, unless something was raised, and close."""
+        if error is None:
+            self.draw()
+        self.close()
 
     def _keep_until(self, step: int | None) -> list[dict[str, str]]:
         if not holds_run(self.directory):

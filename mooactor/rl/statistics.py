@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mooactor.rl.vtrace import VTrace
+
 
 class Interval(NamedTuple):
     """A mean with the ends of its 95 % bootstrap interval."""
@@ -66,6 +68,26 @@ def approximate_kl(log_ratio: Tensor, valid: Tensor) -> Tensor:
     Divergence" (Schulman, 2020), http://joschu.net/blog/kl-approx.html.
     """
     return _mean(torch.expm1(log_ratio) - log_ratio, valid)
+
+
+@torch.no_grad()
+def off_policy_facts(
+    log_ratio: Tensor, valid: Tensor, values: Tensor, traced: VTrace
+) -> dict[str, Tensor]:
+    """How far the policy that learns is from the one that acted.
+
+    ``rho`` is the mean clipped importance weight, ``clipped_rho`` the share that was
+    clipped; the others are `approximate_kl` and `explained_variance`. All arguments are
+    ``[T, B]``, ``log_ratio`` as in `approximate_kl`; ``traced`` is what `vtrace`
+    returned. 0-d tensors on the same device: nothing here waits for it.
+    """
+    count = valid.sum()
+    return {
+        "rho": (traced.rhos * valid).sum() / count,
+        "clipped_rho": ((log_ratio > 0) * valid).sum() / count,
+        "approx_kl": approximate_kl(log_ratio, valid),
+        "explained_variance": explained_variance(values, traced.targets, valid),
+    }
 
 
 def _mean(values: Tensor, valid: Tensor) -> Tensor:

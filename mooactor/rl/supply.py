@@ -14,12 +14,52 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 
-from mooactor import ActorDied, ActorUnavailable, actor
+from mooactor import ActorDied, ActorUnavailable, Ref, actor, method, put, submit
+from mooactor.rl.checkpoints import State
+from mooactor.rl.parameters import Weights
+from mooactor.rl.settings import Within
+from mooactor.rl.unroll import Unroll
 
 CALLS_TO_ONE = 2  # it plays one unroll, and the call for the next waits in its mailbox
+LanesState = list[list[tuple[int, int | None, State]]]
 MOST_FAILURES = 20  # calls to one actor that were lost with no unroll between them
+
+
+@dataclass(frozen=True)
+class SupplySettings:
+    """How much a supply may have in flight, how old it may be, and in which order."""
+
+    lag: Annotated[int, Within(1)] = 8
+    """Updates of policy lag to allow for: at most lag times batch unrolls are in flight
+    from the actors to the learners."""
+    max_lag: Annotated[int, Within(0)] = 50
+    """Unrolls older than this many updates, as those of an actor that was stopped for a
+    while, are dropped, and counted."""
+    deterministic: bool = False
+    """One call in flight and a fixed order: the same seed gives the same curve."""
+
+
+class PlaysUnrolls(Protocol):
+    """A handle of an actor that a `Supply` may ask."""
+
+    def unroll(self, version: int | None, /) -> Unroll:
+        """Play with the weights of ``version``, by default the newest."""
+
+
+class Asked(NamedTuple):
+    """An unroll that is played for a learner and not taken yet; see `Supply.freeze`.
+
+    Attributes:
+      actor: who played it.
+      version: of the weights that it was asked for with; None: the newest.
+      unroll: the Ref to it.
+    """
+
+    actor: int
+    version: int | None
+    unroll: Ref[Unroll]
 
 
 class Taken(NamedTuple):
@@ -31,7 +71,7 @@ class Taken(NamedTuple):
       lost: calls that were lost with their actors so far, and sent again.
     """
 
-    unroll: list[Any]
+    unroll: list[Ref[Unroll]]
     ready: int
     lost: int
 
@@ -42,7 +82,7 @@ class _Entry:
 
     index: int
     version: int | None
-    unroll: Any = None  # its Ref, once it was played
+    unroll: Ref[Unroll] | None = None  # once it was played
 
 
 @actor
@@ -77,7 +117,7 @@ class Supply:
         self._lanes: list[deque[_Entry]] = [
             deque() for _ in range(learners if in_order else 1)
         ]
-        self._actors: Sequence[Any] = ()
+        self._actors: Sequence[PlaysUnrolls] = ()
         self._playing: list[int] = []  # calls to each actor
         self._turns: list[int] = []  # actors, asked longest ago first
         self._failures: list[int] = []  # of each since its last unroll
@@ -86,18 +126,22 @@ class Supply:
         self._lost = 0
         self._error: BaseException | None = None
         self._newest = -1
-        self._published: dict[int, Any] = {}
+        self._published: dict[int, Weights] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- for actors ------------------------------------------------------------
 
+    @method
     async def enlist(self, index: int) -> int:
         """How often actor ``index`` was started before; games have other seeds then."""
         self._incarnations[index] = self._incarnations.get(index, -1) + 1
         return self._incarnations[index]
 
-    async def weights(self, known: int, version: int | None = None) -> tuple[int, Any]:
+    @method
+    async def weights(
+        self, known: int, version: int | None = None
+    ) -> tuple[int, Weights | None]:
         """The weights of ``version``, by default the newest, and which version it is.
 
         None in their place if the caller has them already (``known``). Waits until they
@@ -114,7 +158,8 @@ class Supply:
 
     # -- for learners ----------------------------------------------------------
 
-    async def publish(self, version: int, weights: Any) -> None:
+    @method
+    async def publish(self, version: int, weights: Weights) -> None:
         """From now on ``weights`` are the newest."""
         self._newest = version
         self._published[version] = weights
@@ -123,6 +168,7 @@ class Supply:
             del self._published[old]
         await self._tell()
 
+    @method
     async def take(self, learner: int = 0, version: int = 0) -> Taken:
         """The next unroll for ``learner``, which is at ``version``; waits for one."""
         lane = self._lanes[learner % len(self._lanes)]
@@ -138,15 +184,17 @@ class Supply:
             self._ask(entry.index, version, lane)
         else:
             self._fill()
+        assert entry.unroll is not None  # it was waited for
         return Taken([entry.unroll], self._ready(), self._lost)
 
     # -- for who starts it all -------------------------------------------------
 
+    @method
     async def start(
         self,
-        actors: Sequence[Any],
+        actors: Sequence[PlaysUnrolls],
         version: int = 0,
-        lanes: Sequence[Sequence[tuple[int, int, Any]]] | None = None,
+        lanes: Sequence[Sequence[Asked]] | None = None,
     ) -> None:
         """Ask ``actors``, handles, for unrolls from now on.
 
@@ -175,10 +223,11 @@ class Supply:
             self._fill()
         await self._tell()
 
-    async def freeze(self) -> list[list[tuple[int, int | None, Any]]]:
+    @method
+    async def freeze(self) -> list[list[Asked]]:
         """With ``in_order``: wait until all that was asked for is played.
 
-        Returns, for each learner, (actor, version, Ref of the unroll) in their order.
+        Returns a lane for each learner: what it will take next, in that order.
         Nothing changes by it: who takes gets the same as without.
         """
         async with self._changed:
@@ -188,7 +237,11 @@ class Supply:
         if self._error is not None:
             raise self._error
         return [
-            [(entry.index, entry.version, entry.unroll) for entry in lane]
+            [
+                Asked(entry.index, entry.version, entry.unroll)
+                for entry in lane
+                if entry.unroll is not None
+            ]
             for lane in self._lanes
         ]
 
@@ -231,10 +284,10 @@ class Supply:
                 self._fill()
         await self._tell()
 
-    async def _call(self, entry: _Entry) -> Any:
+    async def _call(self, entry: _Entry) -> Ref[Unroll]:
         """The Ref of the unroll, which has come; again while actors die."""
         while True:
-            call = self._actors[entry.index].unroll.remote(entry.version)
+            call = submit(self._actors[entry.index].unroll, entry.version)
             try:
                 await call
                 return call
@@ -247,3 +300,22 @@ class Supply:
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def lanes_state(lanes: Sequence[Sequence[Asked]]) -> LanesState:
+    """What `Supply.freeze` returned, as tensors and plain values for a checkpoint."""
+    return [
+        [(actor, version, unroll.get().state()) for actor, version, unroll in lane]
+        for lane in lanes
+    ]
+
+
+def lanes_from_state(state: LanesState) -> list[list[Asked]]:
+    """The lanes of which `lanes_state` was made, for `Supply.start`."""
+    return [
+        [
+            Asked(actor, version, put(Unroll.from_state(unroll)))
+            for actor, version, unroll in lane
+        ]
+        for lane in state
+    ]

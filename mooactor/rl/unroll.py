@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
+from mooactor.rl.checkpoints import State
 from mooactor.rl.episodes import Episode
 from mooactor.rl.parameters import Allocate
 
@@ -111,6 +112,17 @@ class Unroll:
             for name in _TENSORS
         }
         return replace(self, **moved)
+
+    def state(self) -> State:
+        """The unroll as tensors and plain values, for a checkpoint."""
+        state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return state | {"episodes": [tuple(game) for game in self.episodes]}
+
+    @classmethod
+    def from_state(cls, state: State) -> Unroll:
+        """The unroll of which `state` was made."""
+        episodes = [Episode(*game) for game in state["episodes"]]
+        return cls(**{**state, "episodes": episodes})
 
 
 _TENSORS = [entry.name for entry in fields(Unroll) if entry.type == "Tensor"]

@@ -30,6 +30,18 @@ EXAMPLE = ROOT / "examples" / "impala_atari.py"
 Program = subprocess.Popen[str]
 
 
+def flags_of(settings: dict[str, object]) -> list[str]:
+    """The command line that gives these settings: ``lag=2`` is ``--lag 2``."""
+    words: list[str] = []
+    for name, value in settings.items():
+        dashed = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{dashed}" if value else f"--no-{dashed}")
+        else:
+            words += [f"--{dashed}", str(value)]
+    return words
+
+
 @pytest.fixture(scope="session")
 def impala() -> Iterator[ModuleType]:
     """The example, imported; its classes travel to actors by value."""

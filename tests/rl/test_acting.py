@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from mooactor.rl import Half, Player, Unroll, make_environments, make_network
+from mooactor.rl import (
+    Half,
+    Player,
+    Unroll,
+    empty_unroll,
+    make_environments,
+    make_network,
+)
 
 STEPS, SIZE = 8, 3
 
@@ -55,7 +62,7 @@ def test_it_fills_its_own_columns_only() -> None:
         assert not getattr(unroll, name)[:, others].any(), name
     assert unroll.observations[:, half.columns].any(dim=-1).all()
     assert (unroll.rewards[:, half.columns] == unroll.valid[:, half.columns]).all()
-    assert half.environment_s > 0 and half.inference_s > 0
+    assert unroll.environment_s > 0 and unroll.inference_s > 0
     half.environments.close()
 
 
@@ -76,6 +83,18 @@ def test_what_is_loaded_goes_on_as_what_was_saved(env: str) -> None:
     assert again["actions"].shape == (8 * STEPS, SIZE)
     for each in (half, other):
         each.environments.close()
+
+
+def test_an_empty_unroll_has_room_for_both_halves() -> None:
+    halves = [make_half("CartPole-v1", seed) for seed in (1, 2)]
+    play(halves[1])
+    unroll = empty_unroll(halves, STEPS, lambda s, t: torch.zeros(s, dtype=t))
+    assert unroll.observations.shape == (STEPS + 1, 2 * SIZE, 4)
+    assert unroll.observations.dtype == torch.float32
+    cores = [half.player.core for half in halves]
+    assert torch.equal(unroll.core, torch.cat(cores, dim=1)) and cores[1].any()
+    for half in halves:
+        half.environments.close()
 
 
 def test_without_its_actions_it_has_no_state() -> None:

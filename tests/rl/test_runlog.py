@@ -60,12 +60,22 @@ def test_a_log_of_another_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_curve_is_a_picture_even_before_the_first_game(tmp_path: Path) -> None:
-    log = RunLog(tmp_path)
+    log = RunLog(tmp_path, "a title")
     log.write(row(10, math.nan))
-    log.draw("nothing yet")
+    log.draw()
     empty = Image.open(tmp_path / "curve.png").convert("RGB").tobytes()
     for step in range(20, 200, 10):
         log.write(row(step, step / 10))
-    log.draw("rising")
+    log.draw()
     log.close()
     assert Image.open(tmp_path / "curve.png").convert("RGB").tobytes() != empty
+
+
+def test_the_end_draws_the_curve_unless_something_was_raised(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), RunLog(tmp_path / "broken") as log:
+        log.write(row(10))
+        raise KeyError("in the middle of a run")
+    with RunLog(tmp_path / "whole") as log:
+        log.write(row(10))
+    drawn = [path.parent.name for path in tmp_path.glob("*/curve.png")]
+    assert drawn == ["whole"]

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
-from mooactor.rl import approximate_kl, bootstrap_interval, explained_variance
+from mooactor.rl import (
+    VTrace,
+    approximate_kl,
+    bootstrap_interval,
+    explained_variance,
+    off_policy_facts,
+)
 
 
 def test_equal_samples_leave_no_doubt() -> None:
@@ -125,3 +131,18 @@ def test_neither_carries_a_gradient() -> None:
     values.requires_grad_()
     assert not explained_variance(values, targets, valid).requires_grad
     assert not approximate_kl(values, valid).requires_grad
+
+
+def test_off_policy_facts_are_those_of_the_valid_steps() -> None:
+    generator = torch.Generator().manual_seed(4)
+    log_ratio = 0.3 * torch.randn(20, 8, generator=generator)
+    values, targets, valid = some(5)
+    rhos = log_ratio.exp().clamp(max=1.0) * valid
+    traced = VTrace(targets, torch.zeros(20, 8), rhos)
+    facts = off_policy_facts(log_ratio, valid, values, traced)
+    chosen = log_ratio[valid].double()
+    assert facts["rho"].item() == pytest.approx(chosen.exp().clamp(max=1).mean().item())
+    assert facts["clipped_rho"].item() == pytest.approx((chosen > 0).double().mean())
+    assert facts["approx_kl"] == approximate_kl(log_ratio, valid)
+    expected = explained_variance(values, targets, valid)
+    assert facts["explained_variance"] == expected

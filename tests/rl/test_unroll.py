@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from mooactor.rl import Episode, Unroll, UnrollBuffer, join_unrolls
+from mooactor.rl import (
+    Episode,
+    Unroll,
+    UnrollBuffer,
+    join_unrolls,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 CPU = torch.device("cpu")
 
@@ -165,3 +173,11 @@ def test_a_buffer_for_a_gpu_keeps_two_pinned_memories() -> None:
     assert {memory.data_ptr() for memory in again} == {
         memory.data_ptr() for memory in kept
     }
+
+
+def test_a_checkpoint_holds_an_unroll(tmp_path: Path) -> None:
+    unroll = random_unroll(3)
+    save_checkpoint(tmp_path, {"unroll": unroll.state()})
+    again = Unroll.from_state(load_checkpoint(tmp_path)["unroll"])
+    assert_same(again, unroll)
+    assert isinstance(again.episodes[0], Episode)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""`EnvironmentSettings`: which environment it is, and what its spaces are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import gymnasium
+import torch
+
+from mooactor.rl.backends import make_environments
+from mooactor.rl.camera import Camera
+from mooactor.rl.env_ids import atari_game
+from mooactor.rl.environments import Environments
+from mooactor.rl.guard import EnvironmentFailed
+from mooactor.rl.settings import SettingsError, Within
+
+ATARI_FRAME_SKIP = 4
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The observations and actions of an environment.
+
+    Attributes:
+      shape: of one observation, ``(C, H, W)`` or ``(D,)``.
+      dtype: uint8 for images, float32 for all else.
+      num_actions: the actions are 0 to ``num_actions - 1``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    num_actions: int
+
+    @property
+    def images(self) -> bool:
+        return len(self.shape) == 3
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """The environment to play."""
+
+    env: str = "ALE/Breakout-v5"
+    """Any ALE game by its usual id, or any Gymnasium environment that observes a box or
+    an image and takes discrete actions. Preprocessing of ALE games is the same whatever
+    the id: 84x84 grey, 4 frames skipped and stacked, up to 30 no-ops at the start."""
+    sticky: Annotated[float, Within(0, 1)] = 0.0
+    """Chance that an ALE game repeats the last action instead of the chosen one."""
+    all_actions: bool = False
+    """Give ALE games all 18 actions instead of those that matter in the game."""
+    restart_environments: bool = False
+    """Make an environment anew that raises, or whose observation or reward is not
+    finite, and go on. Otherwise the run ends, and says which it was."""
+
+    @property
+    def frames_per_step(self) -> int:
+        """Emulator frames in one agent step."""
+        return ATARI_FRAME_SKIP if atari_game(self.env) else 1
+
+    def make(self, num_envs: int) -> Environments:
+        """``num_envs`` environments side by side; see `make_environments`."""
+        return make_environments(
+            self.env,
+            num_envs,
+            sticky=self.sticky,
+            all_actions=self.all_actions,
+            restart=self.restart_environments,
+        )
+
+    def camera(self) -> Camera:
+        """One more of them, to be filmed."""
+        return Camera(self.env, sticky=self.sticky, all_actions=self.all_actions)
+
+    def spaces(self) -> Spaces:
+        """What one such environment observes and does; it is made and closed again.
+
+        Raises:
+          SettingsError: there is no such environment, or it cannot be used.
+        """
+        try:
+            environments = self.make(1)
+        except (
+            *(ValueError, ImportError, EnvironmentFailed),
+            gymnasium.error.Error,
+        ) as error:
+            raise SettingsError(f"--env {self.env}: {error}") from error
+        environments.close()
+        images = len(environments.observation_shape) == 3
+        return Spaces(
+            environments.observation_shape,
+            torch.uint8 if images else torch.float32,
+            environments.num_actions,
+        )

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""Games under way: what a run in a fixed order needs to go on as if never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from mooactor import get, submit
+from mooactor.rl.checkpoints import State
+from mooactor.rl.supply import Asked, Supply, lanes_from_state, lanes_state
+
+
+class KeepsGames(Protocol):
+    """A handle of an actor that plays games, or of a learner that has unrolls left."""
+
+    def games(self) -> list[State]:
+        """What `load_games` needs to go on from here, as plain values."""
+
+    def load_games(self, games: list[State], /) -> None:
+        """Go on from what `games` returned."""
+
+
+def games_under_way(
+    supply: Supply, actors: Iterable[KeepsGames], learners: Iterable[KeepsGames]
+) -> State:
+    """The state of all games, for a checkpoint; the learners are between two updates.
+
+    The supply is one with ``in_order``.
+    """
+    return {
+        "lanes": lanes_state(supply.freeze.remote().get()),
+        "kept": get([submit(learner.games) for learner in learners]),
+        "actors": get([submit(actor.games) for actor in actors]),
+    }
+
+
+def load_games_under_way(
+    state: State, actors: Iterable[KeepsGames], learners: Iterable[KeepsGames]
+) -> list[list[Asked]]:
+    """Let as many actors and learners go on from what `games_under_way` returned.
+
+    Returns the lanes with which to start the supply.
+    """
+    keepers = [*actors, *learners]
+    games = [*state["actors"], *state["kept"]]
+    pairs = zip(keepers, games, strict=True)
+    get([submit(keeper.load_games, each) for keeper, each in pairs])
+    return lanes_from_state(state["lanes"])

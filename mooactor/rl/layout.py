@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""`Layout`: how many actors, learners and environments a machine gets.
+
+What is learned depends on the settings alone. A larger machine gets more actors with
+fewer environments each, and more learners with smaller parts of the same batch.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+
+from mooactor.rl.settings import SettingsError, Within
+from mooactor.rl.supply import SupplySettings
+
+UNROLLS_IN_PLAY = 4  # environments for each unroll of the batch
+MOST_ENVIRONMENTS = 16  # in one actor
+CORES_PER_LEARNER = 4
+LEAST_LOCAL_BATCH = 2  # unrolls for one learner, unless somebody asks for less
+
+
+@dataclass(frozen=True)
+class LayoutSettings:
+    """How the work is divided among processes."""
+
+    actors: Annotated[int | None, Within(1)] = None
+    """Processes that step environments. Default: one per core, at most as many as
+    unrolls may be in flight."""
+    learners: Annotated[int | None, Within(1)] = None
+    """Processes that learn and average gradients. Default: one per GPU, or without GPU
+    one per four cores, at most one per two unrolls of the batch, which they share
+    evenly. With GPUs each learner has one of its own."""
+    envs_per_actor: Annotated[int | None, Within(1)] = None
+    """Environments in each actor, stepped in two halves where the number is even.
+    Default: four for each unroll in the batch, shared among the actors, at most 16."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where learners compute. Actors always choose actions on the CPU."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The processes of a run, all numbers decided.
+
+    Attributes:
+      local_batch: unrolls in each learner's part of an update.
+      in_flight: calls to actors whose unrolls no learner has taken yet, at most.
+    """
+
+    cores: int
+    actors: int
+    learners: int
+    envs_per_actor: int
+    device: Literal["cpu", "cuda"]
+    local_batch: int
+    in_flight: int
+
+    def decided(self) -> dict[str, int]:
+        """The numbers that `LayoutSettings` may leave open, by their names there."""
+        names = ("actors", "learners", "envs_per_actor")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cores} cores: {self.actors} actors of {self.envs_per_actor} "
+            f"environments, {self.learners} learners on {self.device}"
+        )
+
+
+def choose_layout(
+    settings: LayoutSettings,
+    batch: int,
+    supply: SupplySettings,
+    *,
+    cores: int | None = None,
+    gpus: int | None = None,
+) -> Layout:
+    """Divide updates of ``batch`` unrolls among processes.
+
+    ``supply`` says how many unrolls may be in flight. ``cores`` and ``gpus`` are those
+    of this machine unless they are given.
+
+    Raises:
+      SettingsError: ``settings`` do not go together, or not with this machine.
+    """
+    cores = len(os.sched_getaffinity(0)) if cores is None else cores
+    if settings.device == "cpu":
+        gpus = 0
+    elif gpus is None:
+        gpus = torch.cuda.device_count()
+    if settings.device == "cuda" and not gpus:
+        raise SettingsError("--device cuda, but torch sees no GPU here")
+    most = supply.lag * batch
+    actors = settings.actors or min(cores, most)
+    wanted = gpus or max(1, min(cores // CORES_PER_LEARNER, batch // LEAST_LOCAL_BATCH))
+    learners = settings.learners or _divisor(batch, wanted)
+    environments = settings.envs_per_actor or min(
+        MOST_ENVIRONMENTS, most, max(1, UNROLLS_IN_PLAY * batch // actors)
+    )
+    if gpus and learners > gpus:
+        raise SettingsError(
+            f"--learners {learners}: each needs a GPU of its own, and torch sees "
+            f"{gpus} here; lower --learners to that, or choose --device cpu"
+        )
+    if batch % learners:
+        raise SettingsError(f"--batch {batch} does not split over {learners} learners")
+    if environments > most:
+        raise SettingsError(
+            f"--envs-per-actor {environments}: one call brings more than the {most} "
+            "unrolls that may be in flight; raise --batch or --lag"
+        )
+    if supply.lag > supply.max_lag:
+        raise SettingsError(
+            f"--lag {supply.lag} with --max-lag {supply.max_lag}: what is played would "
+            "be dropped"
+        )
+    if supply.deterministic and actors < learners:
+        raise SettingsError(
+            f"--deterministic: {learners} learners need at least as many actors"
+        )
+    return Layout(
+        cores=cores,
+        actors=actors,
+        learners=learners,
+        envs_per_actor=environments,
+        device="cuda" if gpus else "cpu",
+        local_batch=batch // learners,
+        in_flight=most // environments,
+    )
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor of ``number`` that is at most ``most``."""
+    return max(d for d in range(1, number + 1) if number % d == 0 and d <= most)

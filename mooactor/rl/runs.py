@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""`Run`: a run's directory and its checkpoints, and whether the run may go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from mooactor.rl.checkpoints import State, load_checkpoint, save_checkpoint
+from mooactor.rl.runlog import holds_run
+from mooactor.rl.settings import SettingsError, Within, flag
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Where a run is kept, and whether it goes on."""
+
+    run_dir: Path | None = None
+    """Where metrics, curve, checkpoint and recording go. Default: runs/ENV-TIME."""
+    resume: bool = False
+    """Go on from the newest checkpoint in --run-dir. With --deterministic the games are
+    played again up to where they were, and the metrics are those of one whole run."""
+    checkpoint_every_s: Annotated[float, Within(0)] = 60.0
+    """Seconds between checkpoints, of which the last three are kept. The end, and
+    Ctrl-C, always save one."""
+
+
+class Run:
+    """A new run, or with ``--resume`` one that goes on from its newest checkpoint.
+
+    A checkpoint holds what the program saves, ``steps`` among it, and beside that its
+    ``format``, the ``settings`` and how often the run was resumed (``resumes``).
+
+    Args:
+      settings: where it is.
+      title: a new run's directory is runs/TITLE-TIME, unless ``settings`` say where.
+      values: all settings of the program by name, plain values; see `flatten`.
+      fixed: names of those that may not change in a run that goes on.
+      free: names of those whose change is not worth mentioning.
+      format_number: of the checkpoints that the program can go on from.
+
+    Attributes:
+      directory: where everything goes.
+      saved: the checkpoint to go on from; None for a new run.
+      resumes: how often the run was resumed before and now.
+      changed: a sentence for each setting that has changed, and may.
+
+    Raises:
+      SettingsError: the directory holds another run, there is nothing to resume, the
+        checkpoint cannot be read, or a setting has changed that is fixed.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        title: str,
+        values: Mapping[str, Any],
+        *,
+        fixed: Collection[str] = (),
+        free: Collection[str] = (),
+        format_number: int = 1,
+    ) -> None:
+        self._settings = settings
+        self._values = dict(values)
+        self._format = format_number
+        self.directory = _choose_directory(settings, title)
+        self.saved = self._load() if settings.resume else None
+        self.resumes = 0
+        self.changed: list[str] = []
+        if self.saved is not None:
+            self.resumes = self.saved["resumes"] + 1
+            self.changed = self._compare(self.saved["settings"], fixed, free)
+        self._saved_at = time.monotonic()
+
+    def has_made(self, steps: int) -> bool:
+        """Whether the checkpoint to go on from has so many ``steps`` already."""
+        return self.saved is not None and int(self.saved["steps"]) >= steps
+
+    @property
+    def save_is_due(self) -> bool:
+        """Whether ``--checkpoint-every-s`` have passed since the last `save`."""
+        elapsed_s = time.monotonic() - self._saved_at
+        return elapsed_s > self._settings.checkpoint_every_s
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint with ``state``; see `save_checkpoint`."""
+        own = {
+            "format": self._format,
+            "settings": self._values,
+            "resumes": self.resumes,
+        }
+        save_checkpoint(self.directory, {**own, **state})
+        self._saved_at = time.monotonic()
+
+    def _load(self) -> State:
+        try:
+            saved = load_checkpoint(self.directory)
+        except (FileNotFoundError, ValueError) as error:
+            raise SettingsError(f"--resume: {error}") from error
+        if saved.get("format") != self._format:
+            raise SettingsError(
+                f"--resume: {self.directory} is of another version of this program"
+            )
+        return saved
+
+    def _compare(
+        self, before: Mapping[str, Any], fixed: Collection[str], free: Collection[str]
+    ) -> list[str]:
+        lines = []
+        for name, value in self._values.items():
+            if name in free or value == before[name]:
+                continue
+            if name in fixed:
+                raise SettingsError(
+                    f"--resume: {self.directory} was trained with {flag(name)} "
+                    f"{before[name]}, not {value}; give the same, or start a new run"
+                )
+            lines.append(f"changed: {flag(name)} was {before[name]}, and is {value}")
+        return lines
+
+
+def _choose_directory(settings: RunSettings, title: str) -> Path:
+    if settings.run_dir is None and settings.resume:
+        raise SettingsError("--resume needs --run-dir: the run to go on with")
+    name = f"{title}-{time.strftime('%Y%m%d-%H%M%S')}"
+    new = Path("runs") / name.replace(":", "-").replace("/", "-")
+    directory = settings.run_dir or new
+    if holds_run(directory) and not settings.resume:
+        raise SettingsError(
+            f"{directory} holds a run already: go on with it by --resume, or choose "
+            "another --run-dir"
+        )
+    return directory

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""What a machine could do if it did nothing else."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import Tensor
+
+from mooactor.rl import (
+    EnvironmentSettings,
+    Half,
+    Player,
+    Unroll,
+    Weights,
+    empty_unroll,
+    make_network,
+    measure_ceiling,
+)
+
+STEPS, SIZE, UPDATE_S = 4, 3, 0.02
+
+
+class Playing:
+    """Plays CartPole with a small network."""
+
+    def __init__(self) -> None:
+        self.network = make_network("mlp", (4,), 2)
+        environments = EnvironmentSettings("CartPole-v1").make(SIZE)
+        player = Player(self.network, 2, SIZE, 1)
+        self.halves = [Half(environments, player, slice(0, SIZE), 1)]
+
+    def adopt(self, version: int, weights: Weights) -> None:
+        self.network.load_state_dict(weights)
+
+    def play(self) -> Unroll:
+        def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            return torch.zeros(shape, dtype=dtype)
+
+        (half,) = self.halves
+        unroll = empty_unroll(self.halves, STEPS, allocate)
+        for row in range(STEPS):
+            half.observe(unroll, row)
+            half.send(unroll, row)
+            half.receive(unroll, row)
+        half.observe(unroll, STEPS)
+        return unroll
+
+
+class Sleeping:
+    """Takes a known time for each update."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+        self.network = make_network("mlp", (4,), 2)
+
+    def learn(self, batch: Unroll) -> None:
+        assert batch.actions.shape == (STEPS, 2)
+        time.sleep(UPDATE_S)
+
+    def weights(self) -> Weights:
+        return self.network.state_dict()
+
+
+@pytest.mark.usefixtures("session")
+def test_each_part_is_measured_for_a_step_and_a_core() -> None:
+    ceiling = measure_ceiling(Playing, Sleeping, batch=2, cores=2, period_s=0.1)
+    assert ceiling.learning_s >= UPDATE_S / (2 * STEPS)
+    parts_s = ceiling.environment_s + ceiling.inference_s + ceiling.learning_s
+    assert 0 < ceiling.environment_s < parts_s
+    assert ceiling.steps_per_s == pytest.approx(2 / parts_s)
+    # the loop learns from two of three environments, and does all else as well
+    assert ceiling.loop_steps_per_s < SIZE * STEPS / UPDATE_S
+    assert str(ceiling).startswith("ideal ") and "= 2 cores / (" in str(ceiling)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Who does what on a machine of so many cores and GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mooactor.rl import LayoutSettings, SettingsError, SupplySettings, choose_layout
+
+FLOW = SupplySettings()
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 12, 16, 64, 256])
+@pytest.mark.parametrize("batch", [8, 32])
+def test_what_is_learned_is_the_same_on_any_number_of_cores(
+    cores: int, batch: int
+) -> None:
+    layout = choose_layout(LayoutSettings(), batch, FLOW, cores=cores, gpus=0)
+    assert layout.learners * layout.local_batch == batch
+    assert layout.in_flight * layout.envs_per_actor <= FLOW.lag * batch
+    assert layout.actors == min(cores, FLOW.lag * batch)
+    assert layout.in_flight >= layout.actors  # all of them have work
+    assert layout.device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("cores", "actors", "environments", "learners"),
+    [(2, 2, 16, 1), (16, 16, 2, 4), (64, 64, 1, 4)],
+)
+def test_it_is_as_the_table_in_the_documentation_says(
+    cores: int, actors: int, environments: int, learners: int
+) -> None:
+    layout = choose_layout(LayoutSettings(), 8, FLOW, cores=cores, gpus=0)
+    assert layout.decided() == {
+        "actors": actors,
+        "learners": learners,
+        "envs_per_actor": environments,
+    }
+
+
+@pytest.mark.parametrize(("gpus", "learners"), [(1, 1), (2, 2), (3, 2), (8, 8)])
+def test_with_gpus_there_is_one_learner_for_each_that_has_an_equal_part(
+    gpus: int, learners: int
+) -> None:
+    layout = choose_layout(LayoutSettings(), 8, FLOW, cores=64, gpus=gpus)
+    assert (layout.learners, layout.device) == (learners, "cuda")
+
+
+def test_whoever_asks_for_the_cpu_gets_it() -> None:
+    settings = LayoutSettings(learners=4, device="cpu")
+    layout = choose_layout(settings, 8, FLOW, cores=4, gpus=2)
+    assert (layout.learners, layout.device) == (4, "cpu")
+    assert str(layout) == "4 cores: 4 actors of 8 environments, 4 learners on cpu"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "gpus", "reason"),
+    [
+        ({"learners": 4}, 2, "--learners 4: each needs a GPU of its own, and torch se"),
+        ({"learners": 4, "device": "cuda"}, 1, "--learners 4: .*choose --device cpu"),
+        ({"device": "cuda"}, 0, "--device cuda, but torch sees no GPU here"),
+        ({"learners": 3}, 0, "--batch 8 does not split over 3 learners"),
+        ({"learners": 3}, 4, "--batch 8 does not split over 3 learners"),
+        ({"envs_per_actor": 65}, 0, "--envs-per-actor 65: one call brings more than"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_a_sentence(
+    wrong: dict[str, Any], gpus: int, reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=reason) as caught:
+        choose_layout(LayoutSettings(**wrong), 8, FLOW, cores=4, gpus=gpus)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flow", "reason"),
+    [
+        (SupplySettings(lag=60), "--lag 60 with --max-lag 50"),
+        (SupplySettings(deterministic=True), "need at least as many actors"),
+    ],
+)
+def test_a_flow_that_would_stop_is_refused(flow: SupplySettings, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        choose_layout(LayoutSettings(actors=1, learners=2), 8, flow, cores=2, gpus=0)

@@ -108,8 +108,8 @@ class Config:
     """Let a lost life end the return in the loss, though the game goes on. Reported
     returns are those of full games."""
     ceiling: bool = False
-    """Before training, measure what stepping, inference and learning cost on one core,
-    and a loop in a single process; afterwards, say how much of the ideal that was."""
+    """Before training, measure what stepping, inference and learning cost on one core
+    and on all, and a loop in one process; afterwards, say which part of it was had."""
 
 
 def read_config(arguments: Sequence[str] | None = None) -> Config:
@@ -556,8 +556,12 @@ def train_and_tell(plan: Plan, run: rl.Run) -> Weights:
             raise SystemExit(str(error)) from error
     print(f"{progress}, load average {os.getloadavg()[0]:.2f}")
     if ceiling is not None:
-        share = progress.steps_per_s() / ceiling.steps_per_s
-        print(f"{share:.0%} of the ideal; {ceiling}")
+        rate = progress.steps_per_s()
+        print(
+            f"{rate / ceiling.steps_per_s:.0%} of the ideal, "
+            f"{rate / ceiling.together_steps_per_s:.0%} of it with all cores at work; "
+            f"{ceiling}"
+        )
     if progress.steps < config.total_steps:
         print(f"go on with: --run-dir {run.directory} --resume")
     return weights

@@ -108,8 +108,8 @@ class Config:
     """Let a lost life end the return in the loss, though the game goes on. Reported
     returns are those of full games."""
     ceiling: bool = False
-    """Before training, measure what stepping, inference and learning cost on one core,
-    and a loop in a single process; afterwards, say how much of the ideal that was."""
+    """Before training, measure what stepping, inference and learning cost on one core
+    and on all, and a loop in one process; afterwards, say which part of it was had."""
 
 
 def read_config(arguments: Sequence[str] | None = None) -> Config:
@@ -147,7 +147,7 @@ class Plan:
 
 
 def make_plan(config: Config) -> Plan:
-    """Decide what the settings leave open, or raise SettingsError."""
+    """Decide what the settings leave open; SettingsError if they cannot work."""
     rl.check_ranges(config)
     layout = rl.choose_layout(config.layout, config.batch, config.supply)
     spaces = config.environment.spaces()
@@ -443,13 +443,13 @@ def start_workers(
         if in_order:
             games = saved["games_under_way"]
             lanes = rl.load_games_under_way(games, actors, learners)
-    wait(learners.call(Learner.join).parts)
+    raise_first_error(learners.call(Learner.join).parts)
     supply.start.remote(actors, version, lanes).get()
     return supply, moo.Group(actors), learners
 
 
-def wait(calls: Sequence[moo.Ref[object]]) -> None:
-    """Wait for all calls; raise the first error that comes, while others still wait."""
+def raise_first_error(calls: Sequence[moo.Ref[object]]) -> None:
+    """Wait for all calls, but no longer when one has failed: others may wait for it."""
     for call in moo.as_completed(calls):
         call.get()
 
@@ -484,7 +484,7 @@ def train(
             if row is not None:
                 log.write(row)
                 display.show(row)
-            wait(calls.parts)
+            raise_first_error(calls.parts)
             row = progress.add(calls.get())
             pace.adapt(progress.period_s)
             if run.save_is_due:
@@ -500,7 +500,7 @@ def train(
 
 
 def open_run(plan: Plan) -> rl.Run:
-    """The run's directory, and with --resume its checkpoint, or a SettingsError."""
+    """The run that the settings name; SettingsError if it cannot begin or go on."""
     config = plan.config
     values = rl.flatten(config) | plan.layout.decided()
     values |= {"optimizer": plan.optimizer, "lr": plan.lr}
@@ -522,6 +522,7 @@ def open_run(plan: Plan) -> rl.Run:
 
 
 def describe(plan: Plan, run: rl.Run) -> str:
+    """Everything that was decided, in a sentence."""
     config = plan.config
     return (
         f"{config.environment.env} on {plan.layout}, {config.network.model} network "
@@ -555,8 +556,12 @@ def train_and_tell(plan: Plan, run: rl.Run) -> Weights:
             raise SystemExit(str(error)) from error
     print(f"{progress}, load average {os.getloadavg()[0]:.2f}")
     if ceiling is not None:
-        share = progress.steps_per_s() / ceiling.steps_per_s
-        print(f"{share:.0%} of the ideal; {ceiling}")
+        rate = progress.steps_per_s()
+        print(
+            f"{rate / ceiling.steps_per_s:.0%} of the ideal, "
+            f"{rate / ceiling.together_steps_per_s:.0%} of it with all cores at work; "
+            f"{ceiling}"
+        )
     if progress.steps < config.total_steps:
         print(f"go on with: --run-dir {run.directory} --resume")
     return weights

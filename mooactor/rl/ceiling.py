@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from mooactor import actor, method, spawn, stop
+from mooactor import actor, method, on, stop
 from mooactor.rl.acting import Half
 from mooactor.rl.parameters import Weights
 from mooactor.rl.unroll import Unroll, UnrollBuffer
@@ -44,46 +44,115 @@ class Learns(Protocol):
 
 
 @dataclass(frozen=True)
-class Ceiling:
-    """Seconds per agent step on one core for each part of the work, and the rate of a
-    plain loop in one process that uses all cores for emulation and for torch."""
+class StepCost:
+    """Seconds of one core for each part of an agent step."""
 
     environment_s: float
     inference_s: float
     learning_s: float
+
+    @property
+    def total_s(self) -> float:
+        """All parts together."""
+        return self.environment_s + self.inference_s + self.learning_s
+
+    def __str__(self) -> str:
+        return (
+            f"{self.environment_s * 1e6:.0f} us environment + "
+            f"{self.inference_s * 1e6:.0f} us inference + "
+            f"{self.learning_s * 1e6:.0f} us learning"
+        )
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The rates that a machine could reach, in agent steps per second.
+
+    ``alone`` was measured on one core with all others idle, ``together`` on every core
+    at the same time, where the cores share caches and memory: a mean over the cores.
+    ``loop_steps_per_s`` is the rate of a plain loop in one process that uses all cores
+    for emulation and for torch.
+    """
+
+    alone: StepCost
+    together: StepCost
     cores: int
     loop_steps_per_s: float
 
     @property
     def steps_per_s(self) -> float:
-        """The ideal: all cores always at this work, and at nothing else."""
-        return self.cores / (self.environment_s + self.inference_s + self.learning_s)
+        """The ideal: all cores do this work at the rate of one alone, and no other."""
+        return self.cores / self.alone.total_s
+
+    @property
+    def together_steps_per_s(self) -> float:
+        """The same at the rate that the cores have when all of them are at work."""
+        return self.cores / self.together.total_s
 
     def __str__(self) -> str:
         return (
             f"ideal {self.steps_per_s:,.0f} steps/s = {self.cores} cores / "
-            f"({self.environment_s * 1e6:.0f} us environment + "
-            f"{self.inference_s * 1e6:.0f} us inference + "
-            f"{self.learning_s * 1e6:.0f} us learning); "
-            f"a loop in one process reaches {self.loop_steps_per_s:,.0f}"
+            f"({self.alone}); with all cores at work "
+            f"{self.together_steps_per_s:,.0f} = {self.cores} cores / "
+            f"({self.together}); a loop in one process reaches "
+            f"{self.loop_steps_per_s:,.0f}"
         )
 
 
 @actor
 class Gauge:
-    """Measures a `Ceiling` in a process of its own."""
+    """Measures what a step costs, in a process of its own."""
 
-    @method
-    def measure(
+    def __init__(
         self,
         make_actor: Callable[[], Plays],
         make_learner: Callable[[], Learns],
         batch: int,
-        cores: int,
-        period_s: float,
-    ) -> Ceiling:
-        """See `measure_ceiling`."""
-        return _measure(make_actor(), make_learner(), batch, cores, period_s)
+    ) -> None:
+        self._player, self._learner = make_actor(), make_learner()
+        self._player.adopt(0, self._learner.weights())
+        self._unroll = self._player.play()
+        self._local = min(batch, self._unroll.batch)
+
+    @method
+    def cost(self, period_s: float) -> StepCost:
+        """Each part by itself, for ``period_s`` each; environment first."""
+        half, learner = self._player.halves[0], self._learner
+        size, local = half.environments.num_envs, self._local
+        columns = self._unroll.columns(0, local).to(learner.device)
+        actions = np.zeros(size, np.int64)
+
+        def step() -> None:
+            half.environments.send(actions)
+            half.observations = half.environments.recv().observations
+
+        def infer() -> None:
+            half.player.choose(half.observations, half.first)
+
+        def learn() -> None:
+            learner.learn(columns)
+
+        return StepCost(
+            _seconds_per(step, period_s) / size,
+            _seconds_per(infer, period_s) / size,
+            _seconds_per(learn, period_s) / (local * self._unroll.steps),
+        )
+
+    @method
+    def loop(self, threads: int, period_s: float) -> float:
+        """Seconds per step of a plain loop: play, learn, and again."""
+        player, learner, buffer = self._player, self._learner, UnrollBuffer()
+        local = self._local
+        torch.set_num_threads(threads)
+
+        def once() -> None:
+            player.adopt(0, learner.weights())
+            played = player.play()
+            for start in range(0, played.batch - played.batch % local, local):
+                part = played.columns(start, start + local)
+                learner.learn(buffer.fill([part], learner.device))
+
+        return _seconds_per(once, period_s) / (self._unroll.batch * self._unroll.steps)
 
 
 def measure_ceiling(
@@ -94,55 +163,25 @@ def measure_ceiling(
     *,
     period_s: float = 3.0,
 ) -> Ceiling:
-    """Time each part alone on one core, then all of them in a plain loop.
+    """Time each part alone on one core, then on all, then all parts in a plain loop.
 
-    This is done in a process of its own, where actor and learner are made. ``batch`` is
-    the number of environments B in a learner's updates. Each of the five measurements
-    takes ``period_s``.
+    Each core has a process of its own, in which an actor and a learner are made.
+    ``batch`` is the number of environments B in a learner's updates. Each of the eight
+    measurements takes ``period_s``.
     """
-    gauge = spawn(Gauge)
+    gauges = on(Gauge).group(cores, make_actor, make_learner, batch)
     try:
-        return gauge.measure(make_actor, make_learner, batch, cores, period_s)
+        gauges.call(Gauge.cost, 0.0).get()  # all of them exist, and are warm
+        alone = gauges[0].cost(period_s)
+        costs = gauges.call(Gauge.cost, period_s).get()
+        loops = [gauges[0].loop(threads, period_s) for threads in (1, cores)]
     finally:
-        stop(gauge)
-
-
-def _measure(
-    player: Plays, learner: Learns, batch: int, cores: int, period_s: float
-) -> Ceiling:
-    player.adopt(0, learner.weights())
-    unroll = player.play()
-    half, buffer = player.halves[0], UnrollBuffer()
-    size = half.environments.num_envs
-    local = min(batch, unroll.batch)
-    columns = unroll.columns(0, local).to(learner.device)
-    actions = np.zeros(size, np.int64)
-
-    def step() -> None:
-        half.environments.send(actions)
-        half.observations = half.environments.recv().observations
-
-    def infer() -> None:
-        half.player.choose(half.observations, half.first)
-
-    def learn() -> None:
-        learner.learn(columns)
-
-    def loop() -> None:
-        player.adopt(0, learner.weights())
-        played = player.play()
-        for start in range(0, played.batch - played.batch % local, local):
-            part = played.columns(start, start + local)
-            learner.learn(buffer.fill([part], learner.device))
-
-    environment_s = _seconds_per(step, period_s) / size
-    inference_s = _seconds_per(infer, period_s) / size
-    learning_s = _seconds_per(learn, period_s) / (local * unroll.steps)
-    loop_s = []
-    for threads in (1, cores):  # which is better depends on the machine's load
-        torch.set_num_threads(threads)
-        loop_s.append(_seconds_per(loop, period_s) / (unroll.batch * unroll.steps))
-    return Ceiling(environment_s, inference_s, learning_s, cores, 1 / min(loop_s))
+        for gauge in gauges:
+            stop(gauge)
+    together = StepCost(
+        *(float(np.mean(part)) for part in zip(*map(astuple, costs), strict=True))
+    )
+    return Ceiling(alone, together, cores, 1 / min(loops))
 
 
 def _seconds_per(work: Callable[[], None], period_s: float) -> float:

@@ -67,10 +67,14 @@ class Sleeping:
 @pytest.mark.usefixtures("session")
 def test_each_part_is_measured_for_a_step_and_a_core() -> None:
     ceiling = measure_ceiling(Playing, Sleeping, batch=2, cores=2, period_s=0.1)
-    assert ceiling.learning_s >= UPDATE_S / (2 * STEPS)
-    parts_s = ceiling.environment_s + ceiling.inference_s + ceiling.learning_s
-    assert 0 < ceiling.environment_s < parts_s
-    assert ceiling.steps_per_s == pytest.approx(2 / parts_s)
+    for cost in (ceiling.alone, ceiling.together):
+        assert cost.learning_s >= UPDATE_S / (2 * STEPS)
+        parts_s = cost.environment_s + cost.inference_s + cost.learning_s
+        assert 0 < cost.environment_s < parts_s
+        assert cost.total_s == pytest.approx(parts_s)
+    assert ceiling.steps_per_s == pytest.approx(2 / ceiling.alone.total_s)
+    together = pytest.approx(2 / ceiling.together.total_s)
+    assert ceiling.together_steps_per_s == together
     # the loop learns from two of three environments, and does all else as well
     assert ceiling.loop_steps_per_s < SIZE * STEPS / UPDATE_S
     assert str(ceiling).startswith("ideal ") and "= 2 cores / (" in str(ceiling)

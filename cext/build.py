@@ -27,8 +27,8 @@ def declarations(header: str) -> str:
 
 
 def sources() -> list[str]:
-    """Every C file of every part: core, transport, collective, mail."""
-    return sorted(str(path) for path in ROOT.glob("*/*.c"))
+    """Every C file of every layer: core, transport, plane, collective, mail."""
+    return sorted(str(path) for path in ROOT.rglob("*.c"))
 
 
 LIBFABRIC = "#include <rdma/fabric.h>\n"
@@ -74,7 +74,7 @@ def compile_arguments(fabric: bool) -> list[str]:
 
 def dependencies() -> list[str]:
     """A change in one of them compiles the extension again."""
-    headers = sorted(str(path) for path in ROOT.glob("*/*.h"))
+    headers = sorted(str(path) for path in ROOT.rglob("*.h"))
     return [*headers, str(ROOT / "build.py")]
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "bulk.h"
+#include "collective/bulk.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/wire.h"
-#include "transport/fabric.h"
+#include "transport/ofi/fabric.h"
 
 #define BUFFER_BYTES ((uint64_t)1 << 20) /* stays in the caches */
 #define READ_BYTES ((uint64_t)256 << 10) /* of one read, at most */

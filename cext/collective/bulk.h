@@ -16,8 +16,8 @@
 
 #include <poll.h>
 
-#include "internal.h"
-#include "pipe.h"
+#include "collective/internal.h"
+#include "collective/pipe.h"
 
 struct mooi_shelf {
     struct mooi_fabric *fabric;

@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "internal.h"
-#include "transport/handshake.h"
+#include "collective/internal.h"
+#include "transport/tcp/handshake.h"
 
 /* Lock held. */
 static moo_err check_segment(moo_group *group)

@@ -7,7 +7,7 @@
  * As everybody then has the same parts, and reduces them in the same order,
  * small tensors give the bits that shared memory gives.
  */
-#include "ring.h"
+#include "collective/ring.h"
 
 struct range {
     uint32_t first, count; /* hosts; may go around the end */

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "meet.h"
+#include "collective/meet.h"
 
 static void take_over(struct mooi_pipe *pipes, uint32_t number,
                       struct mooi_proof *proof)

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "internal.h"
-#include "ring.h"
+#include "collective/internal.h"
+#include "collective/ring.h"
 
 uint64_t moo_group_segment_bytes(void)
 {

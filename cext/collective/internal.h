@@ -47,8 +47,8 @@
 
 #include "core/mac.h"
 #include "mooactor.h"
-#include "transport/fabric.h"
-#include "transport/socket.h"
+#include "transport/ofi/fabric.h"
+#include "transport/tcp/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
 #define SEGMENT_VERSION 6u

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 
-#include "ring.h"
+#include "collective/ring.h"
 
 #define SILENCE_S 0.25 /* how often to look for it */
 

@@ -12,7 +12,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "meet.h"
+#include "collective/meet.h"
 
 #define CONNECT_S 2.2 /* for all connections, once everybody listens */
 

@@ -10,9 +10,9 @@
 
 #include <unistd.h>
 
-#include "ring.h"
-#include "transport/dial.h"
-#include "transport/handshake.h"
+#include "collective/ring.h"
+#include "transport/tcp/dial.h"
+#include "transport/tcp/handshake.h"
 
 #define MOOI_STRANGERS 16 /* accepted, and have proved nothing yet */
 

@@ -30,7 +30,7 @@
  */
 #include <sched.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 static uint64_t owner_word(const moo_group *group)
 {

@@ -18,8 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
-#include "ring.h"
+#include "collective/internal.h"
+#include "collective/ring.h"
 
 static const char *const kind_names[MOO_GROUP_KINDS] = {
     "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};

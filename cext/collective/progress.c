@@ -14,7 +14,7 @@
  */
 #include <sched.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 #define LOST_S 0.5 /* for a death to show after the hang-up */
 

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ring.h"
+#include "collective/ring.h"
 
 #define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together */
 #define GATHERED (SMALL_BYTES / 2)       /* where the small buffer has them */

@@ -25,9 +25,9 @@
 #ifndef MOOI_RING_H
 #define MOOI_RING_H
 
-#include "internal.h"
-#include "bulk.h"
-#include "pipe.h"
+#include "collective/internal.h"
+#include "collective/bulk.h"
+#include "collective/pipe.h"
 
 /* ---- meet.c, links.c ---- */
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ring.h"
+#include "collective/ring.h"
 
 #define LANDING_BYTES ((size_t)256 << 10)
 #define SEND_BYTES ((size_t)512 << 10) /* at once; receiving has its turn, too */

@@ -9,7 +9,7 @@
  */
 #include <unistd.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 static void watch_close(struct mooi_watch *watch)
 {

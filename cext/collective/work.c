@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 #define THREAD_SLICE_S 3600.0
 

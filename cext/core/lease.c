@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "core/plane.h"
+#include "plane/plane.h"
 
 static void set_word(moo_plane *plane, uint32_t index, uint32_t generation,
                      enum mooi_lease_state state)

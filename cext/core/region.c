@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plane.h"
+#include "plane/plane.h"
 
 /* The first region that ends behind `at`. */
 static size_t find_index(const moo_plane *plane, uintptr_t at)

@@ -14,8 +14,8 @@
 #ifndef MOOI_TRANSPORT_H
 #define MOOI_TRANSPORT_H
 
-#include "core/fetch.h"
-#include "core/plane.h"
+#include "plane/fetch.h"
+#include "plane/plane.h"
 
 struct mooi_note;
 struct mooi_source;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * bench_fabric: reads through fabric.c beside libfabric itself, used as its own
- * benchmark fi_rma_bw does (fabric_bare.c). The two take turns.
+ * benchmark fi_rma_bw does (transport/ofi/bare.c). The two take turns.
  *
  *   bench_fabric [MIB [ROUNDS]]      reads MIB MiB in each turn (256, 9)
  *

@@ -18,7 +18,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "transport/fabric.h"
+#include "transport/ofi/fabric.h"
 
 #define MB ((size_t)1 << 20)
 #define PATIENCE_MS 3000

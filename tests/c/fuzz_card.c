@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/card.h"
+#include "plane/card.h"
 #include "transport/note.h"
 
 static void check_note(const uint8_t *data, size_t size)

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include "tcp_fixture.h"
-#include "transport/handshake.h"
+#include "transport/tcp/handshake.h"
 
 #define LARGE (100 << 10) /* not small, by tcp.h */
 
@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef FUZZER
-#include "transport/message.h"
+#include "transport/tcp/message.h"
 
 static uint32_t some(uint32_t below)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/message.h"
+#include "transport/tcp/message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

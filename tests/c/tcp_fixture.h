@@ -10,7 +10,7 @@
 
 #include "check.h"
 #include "core/arena.h"
-#include "transport/tcp.h"
+#include "transport/tcp/tcp.h"
 
 #define SLABS 8
 

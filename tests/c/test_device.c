@@ -9,7 +9,7 @@
 
 #define ALARM_S (getenv("TEST_FABRIC_SLOW") ? 120 : 30)
 #include "children.h"
-#include "transport/remote.h"
+#include "plane/net.h"
 
 #define MB ((size_t)1 << 20)
 #define SOON_S 5.0

@@ -4,7 +4,7 @@
  * default over tcp;ofi_rxm; tests/rdma_vm runs the same over verbs.
  */
 #include "fabric_fixture.h"
-#include "transport/fabric_internal.h"
+#include "transport/ofi/internal.h"
 
 /* An error has to come within five seconds, a success much sooner. */
 #define SOON_S 5.0

@@ -9,8 +9,8 @@
 
 #include "check.h"
 #include "core/wire.h"
-#include "transport/dial.h"
-#include "transport/handshake.h"
+#include "transport/tcp/dial.h"
+#include "transport/tcp/handshake.h"
 
 static const uint8_t key[MOOI_KEY_BYTES] = "the session key";
 static const uint8_t other_key[MOOI_KEY_BYTES] = "another session";

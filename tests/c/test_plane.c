@@ -11,7 +11,7 @@
 #include <sys/un.h>
 
 #include "check.h"
-#include "core/plane.h"
+#include "plane/plane.h"
 #include "core/pages.h"
 
 #define MB ((size_t)1 << 20)

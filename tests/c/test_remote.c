@@ -11,7 +11,7 @@
 
 #define ALARM_S 120 /* many processes, and perhaps a sanitizer */
 #include "check.h"
-#include "transport/remote.h"
+#include "plane/net.h"
 
 #define MB ((size_t)1 << 20)
 #define ROOM (64 * MB)

@@ -9,8 +9,8 @@
 
 #include "core/crc32c.h"
 #include "tcp_fixture.h"
-#include "transport/handshake.h"
-#include "transport/message.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/message.h"
 
 #define MB ((size_t)1 << 20)
 

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/* card_file.c: cards in the session's directory, and whose host it is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plane/card.h"
+
+#define NAME (MOOI_NAME_BYTES + 8)
+
+/* As of the socket, with another ending. */
+static void card_name(moo_plane *plane, uint64_t id, const char *ending,
+                      char out[NAME])
+{
+    char name[MOOI_NAME_BYTES];
+    char *dot;
+
+    mooi_socket_name(plane->key, id, name);
+    dot = strrchr(name, '.');
+    if (dot)
+        *dot = 0;
+    snprintf(out, NAME, "%s%s", name, ending);
+}
+
+static moo_err write_all(int fd, const uint8_t *bytes, size_t length)
+{
+    ssize_t written;
+
+    do
+        written = write(fd, bytes, length);
+    while (written < 0 && errno == EINTR);
+    if (written == (ssize_t)length)
+        return MOO_OK;
+    if (written >= 0)
+        errno = ENOSPC;
+    return MOO_ESYS;
+}
+
+/* To be written, under the name that a card has before it is whole. */
+static int open_early(moo_plane *plane, int flags)
+{
+    char early[NAME];
+
+    card_name(plane, plane->id, ".new", early);
+    return openat(plane->directory, early,
+                  O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
+}
+
+moo_err mooi_card_announce(moo_plane *plane)
+{
+    int fd = open_early(plane, O_CREAT | O_EXCL);
+
+    if (fd < 0)
+        return MOO_ESYS;
+    close(fd);
+    return MOO_OK;
+}
+
+int mooi_card_is_coming(moo_plane *plane, uint64_t id)
+{
+    char early[NAME];
+
+    card_name(plane, id, ".new", early);
+    return faccessat(plane->directory, early, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Written under another name first: whoever finds a card finds all of it. */
+moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card)
+{
+    uint8_t bytes[MOO_CARD_BYTES];
+    size_t length = mooi_card_pack(card, bytes);
+    char name[NAME], early[NAME];
+    moo_err err;
+    int fd = open_early(plane, 0);
+
+    if (fd < 0)
+        return MOO_ESYS;
+    err = write_all(fd, bytes, length);
+    if (close(fd) < 0 && err == MOO_OK)
+        err = MOO_ESYS;
+    card_name(plane, plane->id, ".card", name);
+    card_name(plane, plane->id, ".new", early);
+    if (err == MOO_OK &&
+        renameat(plane->directory, early, plane->directory, name) < 0)
+        err = MOO_ESYS;
+    return err;
+}
+
+void mooi_card_withdraw(moo_plane *plane)
+{
+    char name[NAME];
+
+    card_name(plane, plane->id, ".card", name);
+    unlinkat(plane->directory, name, 0);
+    card_name(plane, plane->id, ".new", name);
+    unlinkat(plane->directory, name, 0);
+}
+
+static moo_err read_card(int fd, struct mooi_card *out)
+{
+    uint8_t bytes[MOO_CARD_BYTES + 1]; /* one more: longer ones show */
+    struct stat status;
+    ssize_t length;
+
+    if (fstat(fd, &status) < 0)
+        return MOO_ESYS;
+    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid())
+        return MOO_EPROTO;
+    do
+        length = read(fd, bytes, sizeof bytes);
+    while (length < 0 && errno == EINTR);
+    if (length < 0)
+        return MOO_ESYS;
+    return mooi_card_parse(bytes, (size_t)length, out);
+}
+
+moo_err mooi_card_find(moo_plane *plane, uint64_t id, struct mooi_card *out)
+{
+    char name[NAME];
+    moo_err err;
+    int fd;
+
+    card_name(plane, id, ".card", name);
+    fd = openat(plane->directory, name,
+                O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? MOO_ETIMEOUT : MOO_ESYS;
+    err = read_card(fd, out);
+    close(fd);
+    if (err == MOO_OK && out->process != id)
+        err = MOO_EPROTO;
+    return err;
+}
+
+static moo_err boot_id(char *out, size_t room)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t length;
+    int reason;
+
+    if (fd < 0)
+        return MOO_ESYS;
+    length = read(fd, out, room - 1);
+    reason = errno;
+    close(fd);
+    errno = reason;
+    if (length <= 0)
+        return MOO_ESYS;
+    out[length] = 0;
+    out[strcspn(out, "\n")] = 0;
+    return MOO_OK;
+}
+
+moo_err mooi_host_identity(moo_plane *plane, uint8_t out[MOOI_HOST_BYTES])
+{
+    const char *named = getenv("MOOACTOR_HOST_ID");
+    char text[256] = "moo host ", boot[64];
+    struct stat status;
+    moo_err err;
+
+    if (named && *named) {
+        snprintf(text, sizeof text, "moo host named %s", named);
+    } else {
+        err = boot_id(boot, sizeof boot);
+        if (err == MOO_OK && fstat(plane->directory, &status) < 0)
+            err = MOO_ESYS;
+        if (err != MOO_OK)
+            return err;
+        snprintf(text, sizeof text, "moo host %s %llx %llx", boot,
+                 (unsigned long long)status.st_dev,
+                 (unsigned long long)status.st_ino);
+    }
+    mooi_mac(plane->key, text, strlen(text), out);
+    return MOO_OK;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * link.c: links, whichever direction: how they begin to stand, and end.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/arena.h"
+#include "transport/tcp/internal.h"
+
+/* ---- memory ---- */
+
+struct mooi_tcp_link *mooi_tcp_link_new(struct mooi_tcp *engine, uint64_t peer,
+                                        uint16_t count, int incoming)
+{
+    struct mooi_tcp_link *link =
+        calloc(1, sizeof *link + count * sizeof link->stripes[0]);
+
+    if (!link)
+        return NULL;
+    link->engine = engine;
+    link->peer = peer;
+    link->count = count;
+    link->incoming = incoming;
+    link->announced = !incoming;
+    link->state = incoming ? MOOI_TCP_GATHERING : MOOI_TCP_DIALING;
+    link->deadline_ns =
+        mooi_now_ns() + (uint64_t)MOOI_TCP_CONNECT_MS * 1000000u;
+    link->answer_ns = link->deadline_ns;
+    atomic_init(&link->holds, 1);
+    link->dialing.fd = link->dial.poll = -1;
+    mooi_tcp_node_init(&link->all);
+    mooi_tcp_node_init(&link->small);
+    mooi_tcp_node_init(&link->bulk);
+    for (uint16_t i = 0; i < count; i++) {
+        link->stripes[i].link = link;
+        link->stripes[i].index = i;
+        link->stripes[i].watched.fd = -1;
+    }
+    link->next = engine->links;
+    engine->links = link;
+    return link;
+}
+
+void mooi_tcp_hold(struct mooi_tcp_link *link)
+{
+    atomic_fetch_add(&link->holds, 1);
+}
+
+void mooi_tcp_rele(struct mooi_tcp_link *link)
+{
+    if (atomic_fetch_sub(&link->holds, 1) == 1)
+        free(link);
+}
+
+void mooi_tcp_bury(struct mooi_tcp *engine)
+{
+    while (engine->graveyard) {
+        struct mooi_tcp_link *link = engine->graveyard;
+        engine->graveyard = link->next;
+        mooi_tcp_rele(link);
+    }
+}
+
+uint64_t mooi_tcp_peer(const struct mooi_tcp_link *link)
+{
+    return link->peer;
+}
+
+void mooi_tcp_reason(struct mooi_tcp_link *link, char *text, size_t room)
+{
+    mooi_tcp_lock(link->engine);
+    snprintf(text, room, "%s", link->reason);
+    mooi_tcp_unlock(link->engine);
+}
+
+/* ---- the end ---- */
+
+void mooi_tcp_break(struct mooi_tcp_link *link, moo_err why, const char *text)
+{
+    if (link->broken != MOO_OK || link->state == MOOI_TCP_DOWN)
+        return;
+    link->broken = why;
+    snprintf(link->reason, sizeof link->reason, "%s",
+             text ? text : moo_strerror(why));
+    if (!pthread_equal(pthread_self(), link->engine->own.thread))
+        mooi_tcp_wake(link->engine);
+}
+
+void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer)
+{
+    mooi_tcp_lock(engine);
+    for (struct mooi_tcp_link *link = engine->links; link; link = link->next)
+        if (link->peer == peer)
+            mooi_tcp_break(link, MOO_EPEER, "the other process is dead");
+    mooi_tcp_unlock(engine);
+}
+
+static void close_stripe(struct mooi_tcp *engine,
+                         struct mooi_tcp_stripe *stripe)
+{
+    if (stripe->link->abandoned && stripe->watched.fd >= 0)
+        mooi_socket_abandon(stripe->watched.fd);
+    mooi_tcp_unwatch(engine, &stripe->watched);
+    free(stripe->greeting);
+    stripe->greeting = NULL;
+    free(stripe->out.bytes);
+    memset(&stripe->out, 0, sizeof stripe->out);
+}
+
+/* Out of the engine's list, with nothing open; lock held. */
+static void take_down(struct mooi_tcp_link *link)
+{
+    struct mooi_tcp *engine = link->engine;
+    struct mooi_tcp_link **at = &engine->links;
+
+    mooi_tcp_halt_others(engine);
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
+    link->next = NULL;
+    link->state = MOOI_TCP_DOWN;
+    mooi_tcp_dial_end(link);
+    for (uint16_t i = 0; i < link->count; i++)
+        close_stripe(engine, &link->stripes[i]);
+    mooi_tcp_let_others_go_on(engine);
+}
+
+static void bring_down(struct mooi_tcp_link *link)
+{
+    struct mooi_tcp *engine = link->engine;
+
+    for (uint16_t i = 0; i < link->count; i++)
+        mooi_tcp_serve_no_more(&link->stripes[i]);
+    mooi_tcp_fetches_fail(link, link->broken);
+    if (link->announced)
+        engine->events.down(engine->events.context, link, link->peer,
+                            link->broken);
+    link->next = engine->graveyard;
+    engine->graveyard = link;
+}
+
+void mooi_tcp_end_broken(struct mooi_tcp *engine)
+{
+    struct mooi_tcp_link *link;
+
+    do {
+        mooi_tcp_lock(engine);
+        link = engine->links;
+        while (link && link->broken == MOO_OK)
+            link = link->next;
+        if (link)
+            take_down(link);
+        mooi_tcp_unlock(engine);
+        if (link)
+            bring_down(link);
+    } while (link);
+}
+
+/* ---- the beginning ---- */
+
+int mooi_tcp_gather(struct mooi_tcp_stripe *stripe)
+{
+    struct mooi_tcp_link *link = stripe->link;
+    uint16_t proved = 0;
+
+    stripe->proved = 1;
+    stripe->heard = 1;
+    stripe->watched.ready = mooi_tcp_stripe_ready;
+    if (mooi_tcp_watch(link->engine, &stripe->watched, MOOI_TCP_QUIET) !=
+        MOO_OK)
+        mooi_tcp_break(link, MOO_ESYS, NULL);
+    for (uint16_t i = 0; i < link->count; i++)
+        proved += (uint16_t)link->stripes[i].proved;
+    return proved == link->count && link->broken == MOO_OK;
+}
+
+/* The same process connected anew, so it has given up the old link. */
+static void end_older(struct mooi_tcp_link *link)
+{
+    struct mooi_tcp *engine = link->engine;
+
+    mooi_tcp_lock(engine);
+    for (struct mooi_tcp_link *old = engine->links; old; old = old->next)
+        if (old != link && old->incoming && old->peer == link->peer &&
+            old->state == MOOI_TCP_UP)
+            mooi_tcp_break(old, MOO_EPEER, "the other side connected anew");
+    mooi_tcp_unlock(engine);
+    mooi_tcp_end_broken(engine);
+}
+
+/* Returns whether it stands: it may have been broken meanwhile. */
+static int stand(struct mooi_tcp_link *link)
+{
+    struct mooi_tcp *engine = link->engine;
+    int stands;
+
+    mooi_tcp_lock(engine);
+    stands = link->state == MOOI_TCP_GATHERING && link->broken == MOO_OK;
+    for (uint16_t i = 1; i < link->count && stands; i++)
+        if (mooi_tcp_hand_over(engine, &link->stripes[i].watched) != MOO_OK) {
+            mooi_tcp_break(link, MOO_ESYS, NULL);
+            stands = 0;
+        }
+    if (stands) {
+        link->state = MOOI_TCP_UP;
+        link->announced = 1;
+    }
+    mooi_tcp_unlock(engine);
+    return stands;
+}
+
+void mooi_tcp_bring_up(struct mooi_tcp_link *link)
+{
+    struct mooi_tcp *engine = link->engine;
+
+    if (link->incoming)
+        end_older(link);
+    if (!stand(link))
+        return;
+    engine->next_tick_ns = 0;
+    engine->events.up(engine->events.context, link, link->peer,
+                      link->incoming);
+    /* only now: `up` comes before whatever they send */
+    mooi_tcp_lock(engine);
+    for (uint16_t i = 0; i < link->count && link->broken == MOO_OK; i++)
+        mooi_tcp_flush(&link->stripes[i]);
+    mooi_tcp_unlock(engine);
+}

@@ -43,11 +43,7 @@ static void unmap_segment(struct mooi_segment *segment)
 
 static void init_locks(moo_group *group)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&group->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    mooi_cond_init(&group->changed);
     pthread_mutex_init(&group->mutex, NULL);
 }
 

@@ -45,6 +45,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "core/clock.h"
 #include "core/mac.h"
 #include "mooactor.h"
 #include "transport/ofi/fabric.h"
@@ -338,9 +339,8 @@ void mooi_group_stop(moo_group *group);
 /* All that is queued ends as MOO_ECLOSED. */
 void mooi_group_fail_queued(moo_group *group);
 
-/* ---- clock.c: time, processes, futexes ---- */
+/* ---- process.c: futexes, and processes ---- */
 
-double mooi_now(void);
 /* Sleep while *word == value, at most `seconds`. false: a signal came. */
 bool mooi_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds);
 void mooi_futex_wake(_Atomic uint32_t *word);

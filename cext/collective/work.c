@@ -8,28 +8,20 @@
  * works in slices of time and can stop in the middle of an operation, which
  * keeps its place; another thread may go on from there.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "collective/internal.h"
+#include "core/threads.h"
 
 #define THREAD_SLICE_S 3600.0
 
 /* ---- the runner ---- */
 
-static struct timespec until(double when)
-{
-    struct timespec at = {.tv_sec = (time_t)when};
-    at.tv_nsec = (long)(1e9 * (when - (double)at.tv_sec));
-    return at;
-}
-
 /* Mutex held. Wait for a change; false: `when` is over. */
 static bool wait_for_change(moo_group *group, double when)
 {
-    struct timespec at = until(when);
+    struct timespec at = mooi_timespec((uint64_t)(1e9 * when));
     return !pthread_cond_timedwait(&group->changed, &group->mutex, &at);
 }
 
@@ -108,9 +100,8 @@ moo_err moo_group_start(moo_group *group)
         return MOO_EFORK;
     pthread_mutex_lock(&group->mutex);
     if (!group->threaded) {
-        errno = pthread_create(&group->thread, NULL, thread_main, group);
-        group->threaded = errno == 0;
-        err = group->threaded ? MOO_OK : MOO_ESYS;
+        err = mooi_thread_create(&group->thread, thread_main, group);
+        group->threaded = !err;
     }
     pthread_mutex_unlock(&group->mutex);
     return err;

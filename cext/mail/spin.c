@@ -15,7 +15,7 @@
  */
 #include <sched.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "mail/internal.h"
 
 #define SPIN_NS 150000u

@@ -46,7 +46,7 @@ static int open_early(moo_plane *plane, int flags)
     char early[NAME];
 
     card_name(plane, plane->id, ".new", early);
-    return openat(plane->directory, early,
+    return openat(plane->local.directory, early,
                   O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
 }
 
@@ -65,7 +65,8 @@ int mooi_card_is_coming(moo_plane *plane, uint64_t id)
     char early[NAME];
 
     card_name(plane, id, ".new", early);
-    return faccessat(plane->directory, early, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return faccessat(plane->local.directory, early, F_OK,
+                     AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* Written under another name first: whoever finds a card finds all of it. */
@@ -85,7 +86,8 @@ moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card)
     card_name(plane, plane->id, ".card", name);
     card_name(plane, plane->id, ".new", early);
     if (err == MOO_OK &&
-        renameat(plane->directory, early, plane->directory, name) < 0)
+        renameat(plane->local.directory, early, plane->local.directory,
+                 name) < 0)
         err = MOO_ESYS;
     return err;
 }
@@ -95,9 +97,9 @@ void mooi_card_withdraw(moo_plane *plane)
     char name[NAME];
 
     card_name(plane, plane->id, ".card", name);
-    unlinkat(plane->directory, name, 0);
+    unlinkat(plane->local.directory, name, 0);
     card_name(plane, plane->id, ".new", name);
-    unlinkat(plane->directory, name, 0);
+    unlinkat(plane->local.directory, name, 0);
 }
 
 static moo_err read_card(int fd, struct mooi_card *out)
@@ -125,7 +127,7 @@ moo_err mooi_card_find(moo_plane *plane, uint64_t id, struct mooi_card *out)
     int fd;
 
     card_name(plane, id, ".card", name);
-    fd = openat(plane->directory, name,
+    fd = openat(plane->local.directory, name,
                 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? MOO_ETIMEOUT : MOO_ESYS;
@@ -166,7 +168,7 @@ moo_err mooi_host_identity(moo_plane *plane, uint8_t out[MOOI_HOST_BYTES])
         snprintf(text, sizeof text, "moo host named %s", named);
     } else {
         err = boot_id(boot, sizeof boot);
-        if (err == MOO_OK && fstat(plane->directory, &status) < 0)
+        if (err == MOO_OK && fstat(plane->local.directory, &status) < 0)
             err = MOO_ESYS;
         if (err != MOO_OK)
             return err;

@@ -69,12 +69,12 @@ static moo_err add(moo_plane *plane, const struct mooi_device *wanted, int kind,
     *device = *wanted;
     net->busy++;
     pthread_mutex_unlock(&plane->lock);
-    err = mooi_fabric_register(net->fabric, (void *)device->start,
+    err = mooi_fabric_register(net->networks.fabric, (void *)device->start,
                                device->bytes,
                                MOOI_FABRIC_FROM | MOOI_FABRIC_INTO, kind,
                                number, &device->region);
     if (err != MOO_OK)
-        explain(net->fabric, err, errno, why, room);
+        explain(net->networks.fabric, err, errno, why, room);
     pthread_mutex_lock(&plane->lock);
     if (!--net->busy)
         pthread_cond_broadcast(&net->decided);
@@ -92,7 +92,7 @@ static moo_err share(moo_plane *plane, const struct mooi_device *wanted,
 {
     if (find(plane->net, wanted->start, wanted->bytes))
         return MOO_OK;
-    if (!plane->net || !plane->net->fabric) {
+    if (!plane->net || !plane->net->networks.fabric) {
         snprintf(why, room, "no fabric is open in this process");
         return MOO_EUNREACHABLE;
     }
@@ -164,9 +164,9 @@ moo_err moo_device_fetch(moo_plane *plane, const uint8_t *descriptor,
     fetch = mooi_fetch_new(plane, &d, into, 0);
     if (!fetch)
         return MOO_ENOMEM;
-    fetch->region = region;
-    fetch->from = from;
-    fetch->key = key;
+    fetch->pull.region = region;
+    fetch->pull.from = from;
+    fetch->pull.key = key;
     err = mooi_fetch_launch(fetch, CONTACT_MS);
     if (err != MOO_OK)
         return err;

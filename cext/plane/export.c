@@ -31,8 +31,8 @@ static moo_err grant(moo_plane *plane, struct mooi_block *block,
         return MOO_ENOMEM;
     err = mooi_peer_offer(plane, peer);
     if (err == MOO_OK)
-        err = mooi_lease_grant(plane, block, peer, offset, r->bytes, flags,
-                               &r->out);
+        err = mooi_lease_grant(&plane->leases, block, &peer->held, offset,
+                               r->bytes, flags, &r->out);
     return err;
 }
 
@@ -51,7 +51,7 @@ static moo_err export_copy(moo_plane *plane, struct request *r, int flags)
 
 static int is_dirty(moo_plane *plane, const struct request *r)
 {
-    return mooi_pages_dirty(plane->pagemap, r->data, r->bytes);
+    return mooi_pages_dirty(plane->local.pagemap, r->data, r->bytes);
 }
 
 /* A block that moo_empty handed out. */
@@ -109,8 +109,9 @@ static moo_err export_import(moo_plane *plane, struct mooi_import *import,
         (moved && mooi_forks_see_import(plane, import)))
         return export_copy(plane, r, moved);
     pthread_mutex_unlock(&plane->lock);
-    err = mooi_transport_to(plane, import->owner->id)
-              ->grant(plane, import, offset, r->bytes, r->peer, moved, &r->out);
+    err = mooi_local_to(&plane->local, import->owner->id)
+              ->grant(&plane->local, import, offset, r->bytes, r->peer, moved,
+                      &r->out);
     pthread_mutex_lock(&plane->lock);
     if (err != MOO_OK)
         return err == MOO_EPEER && r->peer == import->owner->id
@@ -122,7 +123,8 @@ static moo_err export_import(moo_plane *plane, struct mooi_import *import,
 
 static moo_err export_locked(moo_plane *plane, struct request *r)
 {
-    const struct mooi_region *region = mooi_region_find(plane, r->data);
+    const struct mooi_region *region =
+        mooi_region_find(&plane->regions, r->data);
     struct mooi_import *import;
 
     if (!region || (uintptr_t)r->data + r->bytes > region->end)
@@ -174,7 +176,7 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
  * mapped, so it can be given back from here. */
 static void revoke_foreign(moo_plane *plane, const struct mooi_descriptor *d)
 {
-    for (struct mooi_owner *o = plane->owners; o; o = o->next)
+    for (struct mooi_owner *o = plane->local.owners; o; o = o->next)
         if (o->id == d->owner && d->lease < o->entries)
             mooi_ledger_release(o->ledger, d->lease, d->generation,
                                 MOOI_GRANTED);
@@ -190,7 +192,7 @@ moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes)
     if (err != MOO_OK)
         return err;
     if (d.owner == plane->id)
-        mooi_lease_revoke(plane, d.lease, d.generation);
+        mooi_lease_revoke(&plane->leases, d.lease, d.generation);
     else
         revoke_foreign(plane, &d);
     pthread_mutex_unlock(&plane->lock);

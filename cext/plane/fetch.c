@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "plane/net.h"
@@ -22,7 +21,6 @@ struct moo_fetch *mooi_fetch_new(moo_plane *plane,
                                  uint64_t ticket)
 {
     struct moo_fetch *fetch = calloc(1, sizeof *fetch);
-    pthread_condattr_t clock;
 
     if (!fetch)
         return NULL;
@@ -31,10 +29,7 @@ struct moo_fetch *mooi_fetch_new(moo_plane *plane,
     fetch->d = *d;
     fetch->into = into;
     fetch->ticket = ticket;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&fetch->ended, &clock);
-    pthread_condattr_destroy(&clock);
+    mooi_cond_init(&fetch->ended);
     return fetch;
 }
 
@@ -108,8 +103,8 @@ void mooi_fetch_end(struct moo_fetch *fetch, moo_err result)
 {
     fetch->done = 1;
     fetch->result = result;
-    if (!fetch->reason)
-        fetch->reason = errno;
+    if (!fetch->pull.reason)
+        fetch->pull.reason = errno;
     fetch->plane->fetches--;
     if (fetch->ticket && !fetch->freed)
         post(fetch);
@@ -207,12 +202,13 @@ static moo_err begin_locked(struct moo_fetch *fetch, int timeout_ms)
 
     if (!plane->net)
         return MOO_EUNREACHABLE; /* a correct owner found no card of ours */
-    fetch->target = fetch->into;
+    fetch->pull.target = fetch->into;
     if (!fetch->into && !fetch->discard)
         err = mooi_block_for_user(plane, fetch->d.length, &fetch->block,
-                                  &fetch->target);
+                                  &fetch->pull.target);
     if (err != MOO_OK)
         return err;
+    fetch->pull.block = fetch->block;
     err = mooi_source_begin(fetch, timeout_ms);
     if (err != MOO_OK && fetch->block)
         mooi_block_rele(&plane->arena, fetch->block);
@@ -302,8 +298,7 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
 static void wait_until_done(struct moo_fetch *fetch, int timeout_ms)
 {
     uint64_t end = mooi_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    struct timespec until = {.tv_sec = (time_t)(end / 1000000000u),
-                             .tv_nsec = (long)(end % 1000000000u)};
+    struct timespec until = mooi_timespec(end);
 
     while (!fetch->done && timeout_ms > 0)
         if (pthread_cond_timedwait(&fetch->ended, &fetch->plane->lock,
@@ -324,7 +319,7 @@ moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
     if (fetch->done) {
         err = fetch->told ? MOO_ESTALE : fetch->result;
         fetch->told = 1;
-        errno = fetch->reason;
+        errno = fetch->pull.reason;
     }
     if (err == MOO_OK) {
         *out = fetch->at;

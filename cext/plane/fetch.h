@@ -5,24 +5,25 @@
  * A fetch belongs to whoever began it until moo_fetch_free, and to the source
  * that serves it until it has ended; the last of the two frees it. Only the
  * former keeps the plane alive. It ends exactly once, by mooi_fetch_end.
+ *
+ * Of a device (pull.region, see device.c) the lease stays when it ends.
  */
 #ifndef MOOI_FETCH_H
 #define MOOI_FETCH_H
 
 #include "plane/plane.h"
+#include "transport/network.h"
 
-struct mooi_fabric_region;
 struct mooi_source;
-struct mooi_transport;
 
 struct moo_fetch {
+    struct mooi_pull pull; /* first; of one from another host */
     moo_plane *plane;
     struct mooi_descriptor d;
     uint64_t ticket;
     void *into;
     char *at;       /* memory for the user, until it was taken */
     moo_err result; /* once done */
-    int reason;     /* with MOO_ESYS: the errno of whoever saw it fail */
     uint8_t done, told, freed;
     uint8_t queued; /* its ticket waits to be taken */
     uint8_t holds;
@@ -30,17 +31,11 @@ struct moo_fetch {
     struct moo_fetch *next_finished;
 
     /* from another host: see source.c */
-    struct mooi_block *block; /* to receive into; NULL: `into` */
-    char *target;             /* where the bytes go */
+    struct mooi_block *block; /* held, to receive into; NULL: `into` */
     struct mooi_source *source;
-    const struct mooi_transport *by; /* that pulls it */
-    void *pull;                      /* of `by` */
+    const struct mooi_network_ops *by; /* that pulls it */
     struct moo_fetch **list, *next, *previous;
     uint64_t due_ns; /* its owner has made contact by then */
-    /* Of a device, see device.c: where it goes, and what is read. Its lease
-     * stays. NULL: it is none. */
-    const struct mooi_fabric_region *region;
-    uint64_t from, key;
     uint8_t discard; /* nobody wants it: only end the lease */
 };
 

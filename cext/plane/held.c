@@ -7,8 +7,8 @@ static int held_locked(moo_plane *plane, const void *data)
     const struct mooi_region *region;
     const struct mooi_block *block;
 
-    mooi_lease_drain(plane);
-    region = mooi_region_find(plane, data);
+    mooi_lease_drain(&plane->leases);
+    region = mooi_region_find(&plane->regions, data);
     if (!region ||
         (region->kind != MOOI_OWN_USER && region->kind != MOOI_OWN_WORK))
         return 0;

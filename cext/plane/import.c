@@ -12,10 +12,10 @@ static int has_called(moo_plane *plane, uint64_t owner)
 {
     const struct mooi_source *source;
 
-    if (!plane->net || mooi_owner_find(plane, owner))
+    if (!plane->net || mooi_owner_find(&plane->local, owner))
         return 0;
     source = mooi_source_find(plane, owner);
-    return source && source->link;
+    return source && source->in.link;
 }
 
 static moo_err guard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
@@ -26,7 +26,7 @@ static moo_err guard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
     if (atomic_load(&plane->forked))
         return MOO_EFORK;
     pthread_mutex_lock(&plane->lock);
-    mooi_owners_reap(plane);
+    mooi_owners_reap(&plane->local);
     err = plane->closed ? MOO_ECLOSED
                         : mooi_descriptor_parse(descriptor, bytes, out);
     if (err == MOO_OK && has_called(plane, out->owner))
@@ -37,10 +37,10 @@ static moo_err guard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
 
 /* Take the lease: only one import of a descriptor can succeed. */
 static moo_err take_lease(const struct mooi_owner *owner,
-                          const struct mooi_view *view,
+                          const struct mooi_mapped *slab,
                           const struct mooi_descriptor *d)
 {
-    if (d->lease >= owner->entries || d->offset + d->length > view->bytes)
+    if (d->lease >= owner->entries || d->offset + d->length > slab->bytes)
         return MOO_EPROTO;
     return mooi_ledger_shift(owner->ledger, d->lease, d->generation,
                              MOOI_GRANTED, MOOI_HELD)
@@ -67,16 +67,16 @@ static struct mooi_import *new_import(struct mooi_owner *owner,
 
 static void release(moo_plane *plane, const struct mooi_import *import)
 {
-    mooi_transport_to(plane, import->owner->id)
-        ->release(plane, import->owner, import->lease, import->generation,
-                  MOOI_HELD);
+    mooi_local_to(&plane->local, import->owner->id)
+        ->release(&plane->local, import->owner, import->lease,
+                  import->generation, MOOI_HELD);
 }
 
 /* Lock held. The pin of the owner becomes the import's. */
-static moo_err place(moo_plane *plane, struct mooi_view *view,
+static moo_err place(moo_plane *plane, struct mooi_mapped *slab,
                      struct mooi_import *import)
 {
-    moo_err err = mooi_view_place(plane, view, import);
+    moo_err err = mooi_mapped_place(&plane->local, slab, import);
 
     if (err != MOO_OK) {
         release(plane, import);
@@ -93,7 +93,7 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
 {
     struct mooi_descriptor d;
     struct mooi_owner *owner;
-    struct mooi_view *view;
+    struct mooi_mapped *slab;
     struct mooi_import *import;
     moo_err err = guard(plane, descriptor, bytes, &d);
 
@@ -103,21 +103,21 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
         return MOO_EINVAL;
     if (d.flags & MOOI_REMOTE)
         return mooi_fetch_import(plane, &d, timeout_ms, out, out_bytes);
-    err = mooi_transport_to(plane, d.owner)
-              ->attach(plane, &d, timeout_ms, &owner, &view);
+    err = mooi_local_to(&plane->local, d.owner)
+              ->attach(&plane->local, &d, timeout_ms, &owner, &slab);
     if (err != MOO_OK)
         return err;
-    err = take_lease(owner, view, &d);
+    err = take_lease(owner, slab, &d);
     import = err == MOO_OK ? new_import(owner, &d) : NULL;
     if (!import) {
-        mooi_owner_unpin(plane, owner);
+        mooi_owner_unpin(&plane->local, owner);
         return err == MOO_OK ? MOO_ENOMEM : err;
     }
     pthread_mutex_lock(&plane->lock);
-    err = place(plane, view, import);
+    err = place(plane, slab, import);
     pthread_mutex_unlock(&plane->lock);
     if (err != MOO_OK) {
-        mooi_owner_unpin(plane, owner);
+        mooi_owner_unpin(&plane->local, owner);
         free(import);
         return err;
     }
@@ -137,13 +137,14 @@ moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
     if (err == MOO_OK && (d.flags & MOOI_REMOTE))
         return mooi_fetch_discard(plane, &d, timeout_ms);
     if (err == MOO_OK)
-        err = mooi_owner_pin(plane, d.owner, timeout_ms, &owner);
+        err = mooi_owner_pin(&plane->local, d.owner, timeout_ms, &owner);
     if (err != MOO_OK)
         return err;
     pthread_mutex_lock(&plane->lock);
     if (d.lease < owner->entries)
-        mooi_transport_to(plane, d.owner)
-            ->release(plane, owner, d.lease, d.generation, MOOI_GRANTED);
+        mooi_local_to(&plane->local, d.owner)
+            ->release(&plane->local, owner, d.lease, d.generation,
+                      MOOI_GRANTED);
     owner->live--;
     pthread_mutex_unlock(&plane->lock);
     return MOO_OK;
@@ -151,11 +152,11 @@ moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
 
 void mooi_import_end(moo_plane *plane, struct mooi_import *import)
 {
-    mooi_view_remove(plane, import);
+    mooi_mapped_remove(&plane->local, import);
     release(plane, import);
     import->owner->live--;
     free(import);
-    mooi_owners_reap(plane);
+    mooi_owners_reap(&plane->local);
 }
 
 static void drop_import(moo_plane *plane, struct mooi_import *import)
@@ -184,11 +185,11 @@ void moo_drop(moo_plane *plane, void *data)
     if (atomic_load(&plane->forked))
         return;
     pthread_mutex_lock(&plane->lock);
-    region = mooi_region_find(plane, data);
+    region = mooi_region_find(&plane->regions, data);
     if (region && region->kind == MOOI_WINDOW)
-        import = mooi_view_find(region->window, data);
+        import = mooi_mapped_find(region->of, data);
     else if (region && region->kind == MOOI_ALONE)
-        import = region->import;
+        import = region->of;
     else if (region)
         drop_own(plane, region, data);
     if (import)

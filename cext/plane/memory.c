@@ -24,7 +24,7 @@ static moo_err note_slabs(moo_plane *plane)
                                      .end = (uintptr_t)slab->work + slab->bytes,
                                      .kind = MOOI_OWN_WORK,
                                      .slab = plane->slabs_known};
-        moo_err err = mooi_region_add(plane, &region);
+        moo_err err = mooi_region_add(&plane->regions, &region);
         if (err != MOO_OK)
             return err;
         plane->slabs_known++;
@@ -36,7 +36,7 @@ static moo_err alloc(moo_plane *plane, size_t bytes, struct mooi_block **out)
 {
     moo_err err;
 
-    mooi_lease_drain(plane);
+    mooi_lease_drain(&plane->leases);
     err = mooi_block_alloc(&plane->arena, bytes, out);
     if (err == MOO_ENOMEM && plane->arena.kept) {
         mooi_forks_reap(plane);
@@ -78,7 +78,7 @@ static moo_err publish(moo_plane *plane, struct mooi_block *block, char **out,
         return err;
     region.start = (uintptr_t)slab->user;
     region.end = region.start + slab->bytes;
-    return mooi_region_add(plane, &region);
+    return mooi_region_add(&plane->regions, &region);
 }
 
 static moo_err alloc_for_user(moo_plane *plane, size_t bytes,
@@ -127,7 +127,7 @@ moo_err moo_empty(moo_plane *plane, size_t bytes, void **out)
 static int share_own(moo_plane *plane, const void *data, size_t bytes,
                      void **out)
 {
-    const struct mooi_region *region = mooi_region_find(plane, data);
+    const struct mooi_region *region = mooi_region_find(&plane->regions, data);
     struct mooi_block *block;
     uint64_t offset;
 
@@ -138,7 +138,7 @@ static int share_own(moo_plane *plane, const void *data, size_t bytes,
     if (!block || block->moved || !mooi_block_covers(block, offset, bytes))
         return 0;
     if (region->kind == MOOI_OWN_USER &&
-        (block->sent ? mooi_pages_dirty(plane->pagemap, data, bytes)
+        (block->sent ? mooi_pages_dirty(plane->local.pagemap, data, bytes)
                      : mooi_block_seal(&plane->arena, block) != MOO_OK))
         return 0;
     mooi_block_hold(block);
@@ -172,7 +172,7 @@ moo_err moo_ticket(moo_plane *plane, void *data)
 
     if (err != MOO_OK)
         return err;
-    region = mooi_region_find(plane, data);
+    region = mooi_region_find(&plane->regions, data);
     if (region && region->kind == MOOI_OWN_USER)
         block = mooi_block_at(&plane->arena, region->slab,
                               (uintptr_t)data - region->start);
@@ -184,7 +184,7 @@ moo_err moo_ticket(moo_plane *plane, void *data)
 
 static moo_err move_locked(moo_plane *plane, void *data)
 {
-    const struct mooi_region *region = mooi_region_find(plane, data);
+    const struct mooi_region *region = mooi_region_find(&plane->regions, data);
 
     if (!region || region->kind == MOOI_OWN_WORK)
         return MOO_EINVAL;

@@ -19,7 +19,7 @@ static void on_up(void *context, struct mooi_tcp_link *link, uint64_t id,
     peer = mooi_peer_find(plane, id);
     if (incoming)
         mooi_source_up(plane, link, id);
-    else if (peer && peer->reach && peer->reach->link == link &&
+    else if (peer && peer->reach && peer->reach->out.link == link &&
              peer->state == MOOI_PEER_CALLING)
         mooi_route_up(plane, peer);
     pthread_mutex_unlock(&plane->lock);
@@ -33,7 +33,7 @@ static void on_down(void *context, struct mooi_tcp_link *link, uint64_t id,
 
     pthread_mutex_lock(&plane->lock);
     peer = mooi_peer_find(plane, id);
-    if (peer && peer->reach && peer->reach->link == link)
+    if (peer && peer->reach && peer->reach->out.link == link)
         mooi_route_down(plane, peer, why);
     else
         mooi_source_down(plane, link, id);
@@ -48,7 +48,7 @@ static void on_note(void *context, struct mooi_tcp_link *link, uint64_t id,
 
     pthread_mutex_lock(&plane->lock);
     peer = mooi_peer_find(plane, id);
-    if (peer && peer->reach && peer->reach->link == link)
+    if (peer && peer->reach && peer->reach->out.link == link)
         mooi_route_note(plane, peer, bytes, length);
     else
         mooi_source_note(plane, link, id, bytes, length);
@@ -83,7 +83,7 @@ static moo_err open_engine(moo_plane *plane, struct mooi_net *net,
 
     memcpy(tcp.key, plane->key, MOOI_KEY_BYTES);
     memcpy(tcp.host, net->card.host, MOOI_HOST_BYTES);
-    return mooi_tcp_open(&tcp, &events, &net->tcp);
+    return mooi_tcp_open(&tcp, &events, &net->networks.tcp);
 }
 
 static void fill_card(moo_plane *plane, struct mooi_net *net)
@@ -91,7 +91,7 @@ static void fill_card(moo_plane *plane, struct mooi_net *net)
     net->card.process = plane->id;
     net->card.transports = net->transports;
     net->card.addresses = (uint32_t)mooi_tcp_addresses(
-        net->tcp, net->card.address, MOOI_CARD_ADDRESSES);
+        net->networks.tcp, net->card.address, MOOI_CARD_ADDRESSES);
 }
 
 static moo_err try_fabric(struct mooi_net *net,
@@ -103,17 +103,13 @@ static moo_err try_fabric(struct mooi_net *net,
                                          .devices = options->devices};
     moo_err err;
 
-    if (!mooi_transport_by_bit(MOO_TRANSPORT_OFI)) {
-        snprintf(why, room, "not in this version");
-        return MOO_EUNREACHABLE;
-    }
-    err = mooi_fabric_open(&fabric, &net->fabric, why, room);
+    err = mooi_fabric_open(&fabric, &net->networks.fabric, why, room);
     if (err != MOO_OK)
         return err;
     snprintf(net->card.provider, sizeof net->card.provider, "%s",
-             mooi_fabric_provider(net->fabric));
+             mooi_fabric_provider(net->networks.fabric));
     net->card.endpoint_bytes =
-        (uint32_t)mooi_fabric_name(net->fabric, net->card.endpoint);
+        (uint32_t)mooi_fabric_name(net->networks.fabric, net->card.endpoint);
     return MOO_OK;
 }
 
@@ -136,25 +132,24 @@ static moo_err open_fabric(moo_plane *plane, struct mooi_net *net,
                                                                        : err;
 }
 
-static struct mooi_net *new_net(void)
+static struct mooi_net *new_net(moo_plane *plane)
 {
     struct mooi_net *net = calloc(1, sizeof *net);
-    pthread_condattr_t clock;
 
     if (!net)
         return NULL;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&net->decided, &clock);
-    pthread_condattr_destroy(&clock);
+    net->networks.lock = &plane->lock;
+    net->networks.arena = &plane->arena;
+    net->networks.ended = mooi_source_ended;
+    mooi_cond_init(&net->decided);
     return net;
 }
 
 static void free_net(struct mooi_net *net)
 {
     mooi_devices_fini(net);
-    if (net->fabric)
-        mooi_fabric_close(net->fabric);
+    if (net->networks.fabric)
+        mooi_fabric_close(net->networks.fabric);
     pthread_cond_destroy(&net->decided);
     free(net);
 }
@@ -199,7 +194,7 @@ static moo_err open_net(moo_plane *plane, struct mooi_net *net,
 
 moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options)
 {
-    struct mooi_net *net = new_net();
+    struct mooi_net *net = new_net(plane);
     moo_err err;
     int reason;
 
@@ -231,17 +226,17 @@ void mooi_net_close(moo_plane *plane)
     pthread_cond_broadcast(&net->decided);
     while (net->busy)
         pthread_cond_wait(&net->decided, &plane->lock);
-    tcp = net->tcp;
+    tcp = net->networks.tcp;
     pthread_mutex_unlock(&plane->lock);
     if (!tcp)
         return; /* closed before */
     mooi_card_withdraw(plane);
     mooi_tcp_close(tcp);
-    if (net->fabric)
-        mooi_fabric_close(net->fabric);
+    if (net->networks.fabric)
+        mooi_fabric_close(net->networks.fabric);
     pthread_mutex_lock(&plane->lock);
-    net->tcp = NULL;
-    net->fabric = NULL;
+    net->networks.tcp = NULL;
+    net->networks.fabric = NULL;
     mooi_source_fini(plane);
     pthread_mutex_unlock(&plane->lock);
 }
@@ -255,18 +250,18 @@ void mooi_net_fini(moo_plane *plane)
 
 void mooi_net_before_fork(moo_plane *plane)
 {
-    if (plane->net && plane->net->tcp)
-        mooi_tcp_before_fork(plane->net->tcp);
+    if (plane->net && plane->net->networks.tcp)
+        mooi_tcp_before_fork(plane->net->networks.tcp);
 }
 
 void mooi_net_after_fork(moo_plane *plane)
 {
-    if (plane->net && plane->net->tcp)
-        mooi_tcp_after_fork(plane->net->tcp);
+    if (plane->net && plane->net->networks.tcp)
+        mooi_tcp_after_fork(plane->net->networks.tcp);
 }
 
 void mooi_net_disown(moo_plane *plane)
 {
-    if (plane->net && plane->net->tcp)
-        mooi_tcp_disown(plane->net->tcp);
+    if (plane->net && plane->net->networks.tcp)
+        mooi_tcp_disown(plane->net->networks.tcp);
 }

@@ -17,10 +17,8 @@
 #define MOOI_REMOTE_H
 
 #include "plane/card.h"
-#include "transport/ofi/fabric.h"
-#include "transport/note.h"
-#include "transport/tcp/tcp.h"
-#include "transport/transport.h"
+#include "plane/fetch.h"
+#include "transport/network.h"
 
 #define MOOI_WHY_BYTES 640
 
@@ -33,9 +31,7 @@ struct mooi_device {
 };
 
 struct mooi_net {
-    struct mooi_tcp *tcp;
-    struct mooi_fabric *fabric; /* NULL: none is allowed, or to be had */
-    struct mooi_fabric_region *region[MOOI_MAX_SLABS]; /* of `work`; ofi.c */
+    struct mooi_networks networks;
     struct mooi_device *devices;
     uint32_t transports; /* allowed, and to be had here */
     struct mooi_card card;
@@ -54,9 +50,8 @@ struct mooi_reach {
     uint8_t called;             /* a link from it stood once */
     uint64_t unheard_ns;        /* when that was found silent; 0: it was not, or
                                    it has called again */
-    uint8_t endpoint_told;      /* over this link */
     uint8_t fabric_failed;      /* do without it */
-    struct mooi_tcp_link *link; /* held; NULL: none */
+    struct mooi_outgoing out;
     uint64_t sought_ns;         /* since when there is no card of it */
     uint64_t tried_ns;          /* when it was called last */
     uint64_t paused_ns;         /* until then `err` is given at once */
@@ -72,11 +67,9 @@ struct mooi_reach {
 struct mooi_source {
     uint64_t id;
     struct mooi_source *next;
-    struct mooi_tcp_link *link;      /* held; NULL: none */
-    const struct mooi_transport *by; /* as its owner told; NULL: not yet */
+    struct mooi_incoming in;
     struct moo_fetch *waiting, *flying;
     uint32_t pins;
-    void *state; /* of `by` */
 };
 
 /* ---- route.c: as owner ---- */
@@ -112,9 +105,6 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
 /* The reach of a peer, made if need be. NULL: no memory. */
 struct mooi_reach *mooi_reach_get(struct mooi_peer *peer);
 
-/* Tell the importer at the other end of the peer's link, which stands. */
-moo_err mooi_note_send(struct mooi_peer *peer, const struct mooi_note *note);
-
 /* ---- net_owner.c: the engine's events for owners; lock not held ---- */
 
 moo_err mooi_owner_source(void *plane, uint64_t peer,
@@ -134,8 +124,8 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms);
 /* End a fetch that is not done; the lock is let go meanwhile. */
 void mooi_source_cancel(struct moo_fetch *fetch);
 
-/* A fetch that `pull` began has ended. */
-void mooi_source_ended(struct moo_fetch *fetch, moo_err result);
+/* A fetch's pull, which had begun, has ended. */
+void mooi_source_ended(struct mooi_pull *pull, moo_err result);
 
 /* Start all that waits, now that it is known how. The source is pinned. */
 void mooi_remote_start(struct mooi_source *source);

@@ -12,15 +12,10 @@ static struct mooi_lease *lease_of(moo_plane *plane, uint64_t id,
                                    const struct mooi_lease_name *name)
 {
     const struct mooi_peer *peer = mooi_peer_find(plane, id);
-    struct mooi_lease *lease;
 
-    if (!peer || name->lease >= plane->leases_made)
-        return NULL;
-    lease = &plane->lease[name->lease];
-    return lease->block && lease->peer == peer &&
-                   lease->generation == name->generation
-               ? lease
-               : NULL;
+    return peer ? mooi_lease_of(&plane->leases, &peer->held, name->lease,
+                                name->generation)
+                : NULL;
 }
 
 static moo_err source(moo_plane *plane, uint64_t id,
@@ -34,11 +29,9 @@ static moo_err source(moo_plane *plane, uint64_t id,
     if (lease->block->slab != name->slab ||
         !mooi_block_covers(lease->block, offset, length))
         return MOO_EPROTO;
-    mooi_ledger_shift(plane->ledger, name->lease, name->generation,
+    mooi_ledger_shift(plane->leases.ledger, name->lease, name->generation,
                       MOOI_GRANTED, MOOI_HELD);
-    lease->sending++;
-    lease->sent_from = lease->block;
-    mooi_block_hold(lease->block);
+    mooi_lease_send(&plane->leases, name->lease);
     *data = plane->arena.slab[name->slab].work + offset;
     return MOO_OK;
 }
@@ -61,13 +54,10 @@ void mooi_owner_sourced(void *context, uint64_t peer,
                         const struct mooi_lease_name *name)
 {
     moo_plane *plane = context;
-    struct mooi_block *block;
 
     (void)peer;
     pthread_mutex_lock(&plane->lock);
-    block = plane->lease[name->lease].sent_from;
-    mooi_lease_unsend(plane, name->lease);
-    mooi_block_rele(&plane->arena, block);
+    mooi_lease_unsend(&plane->leases, name->lease);
     pthread_mutex_unlock(&plane->lock);
 }
 
@@ -78,8 +68,10 @@ void mooi_owner_released(void *context, uint64_t peer,
 
     pthread_mutex_lock(&plane->lock);
     if (lease_of(plane, peer, name)) {
-        mooi_lease_end_own(plane, name->lease, name->generation, MOOI_GRANTED);
-        mooi_lease_end_own(plane, name->lease, name->generation, MOOI_HELD);
+        mooi_lease_end_own(&plane->leases, name->lease, name->generation,
+                           MOOI_GRANTED);
+        mooi_lease_end_own(&plane->leases, name->lease, name->generation,
+                           MOOI_HELD);
     }
     pthread_mutex_unlock(&plane->lock);
 }

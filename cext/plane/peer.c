@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "plane/plane.h"
 #include "plane/net.h"
 
 /* Ids are random in all but their low bits. */
@@ -40,8 +38,8 @@ struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id)
     if (!peer)
         return NULL;
     peer->id = id;
-    peer->fd = -1;
-    peer->first_lease = MOOI_NO_LEASE;
+    peer->shm.fd = -1;
+    peer->held.first_lease = MOOI_NO_LEASE;
     peer->state = id == plane->id ? MOOI_PEER_SELF : MOOI_PEER_NEW;
     peer->next = *bucket;
     *bucket = peer;
@@ -63,62 +61,35 @@ void mooi_peer_bury(moo_plane *plane, struct mooi_peer *peer)
     if (peer->state == MOOI_PEER_SELF)
         return;
     mooi_peer_set_state(plane, peer, MOOI_PEER_DEAD);
-    if (peer->fd >= 0)
-        close(peer->fd); /* leaves the epoll set by that */
-    peer->fd = -1;
-    mooi_lease_revoke_all(plane, peer);
+    if (peer->shm.fd >= 0)
+        close(peer->shm.fd); /* leaves the epoll set by that */
+    peer->shm.fd = -1;
+    mooi_lease_revoke_all(&plane->leases, &peer->held);
 }
 
 static moo_err connect_to(moo_plane *plane, struct mooi_peer *peer)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP,
                                 .data.u64 = peer->id};
-    moo_err err = mooi_link_connect(plane, peer->id, &peer->fd);
+    moo_err err = mooi_link_connect(&plane->local, peer->id, &peer->shm.fd);
 
     if (err != MOO_OK)
         return err;
-    if (epoll_ctl(plane->epoll, EPOLL_CTL_ADD, peer->fd, &event) == 0)
+    if (epoll_ctl(plane->epoll, EPOLL_CTL_ADD, peer->shm.fd, &event) == 0)
         return MOO_OK;
-    close(peer->fd);
-    peer->fd = -1;
+    close(peer->shm.fd);
+    peer->shm.fd = -1;
     return MOO_ESYS;
-}
-
-static moo_err greet(moo_plane *plane, struct mooi_peer *peer)
-{
-    struct mooi_message hello = {.kind = MOOI_MSG_HELLO};
-
-    hello.u.hello.from = plane->id;
-    hello.u.hello.to = peer->id;
-    hello.u.hello.entries = MOOI_LEDGER_ENTRIES;
-    mooi_hello_proof(plane->key, plane->id, peer->id, hello.u.hello.proof);
-    return mooi_link_send(peer->fd, &hello, plane->ledger_fd);
-}
-
-static moo_err push_slab(moo_plane *plane, struct mooi_peer *peer)
-{
-    const struct mooi_slab *slab = &plane->arena.slab[peer->slabs_sent];
-    struct mooi_message message = {.kind = MOOI_MSG_SLAB};
-
-    message.u.slab.index = peer->slabs_sent;
-    message.u.slab.size = slab->bytes;
-    return mooi_link_send(peer->fd, &message, slab->fd);
 }
 
 static moo_err push_all(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err = MOO_OK;
 
-    if (peer->fd < 0)
+    if (peer->shm.fd < 0)
         err = connect_to(plane, peer);
-    if (err == MOO_OK && !peer->greeted) {
-        err = greet(plane, peer);
-        peer->greeted = err == MOO_OK;
-    }
-    while (err == MOO_OK && peer->slabs_sent < plane->arena.slabs) {
-        err = push_slab(plane, peer);
-        peer->slabs_sent += err == MOO_OK;
-    }
+    if (err == MOO_OK)
+        err = mooi_shm_push(&plane->local, peer->id, &peer->shm);
     return err;
 }
 
@@ -160,7 +131,7 @@ moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer)
     if (peer->state == MOOI_PEER_DEAD)
         return MOO_EPEER;
     if (peer->state == MOOI_PEER_LINKED &&
-        peer->slabs_sent == plane->arena.slabs)
+        peer->shm.slabs == plane->arena.slabs)
         return MOO_OK;
     return mooi_peer_tried(plane, peer, mooi_peer_try(plane, peer));
 }
@@ -169,4 +140,31 @@ moo_err mooi_peer_offer(moo_plane *plane, struct mooi_peer *peer)
 {
     return plane->net ? mooi_route_offer(plane, peer)
                       : mooi_peer_reach(plane, peer);
+}
+
+moo_err mooi_peer_grant(moo_plane *plane, const struct mooi_grant *grant,
+                        int early, struct mooi_descriptor *out)
+{
+    struct mooi_peer *asker = mooi_peer_get(plane, grant->holder);
+    struct mooi_peer *to = mooi_peer_get(plane, grant->to);
+    struct mooi_block *block;
+    moo_err err;
+
+    if (!asker || !to)
+        return MOO_ENOMEM;
+    block = mooi_lease_covers(&plane->leases, &asker->held, grant->lease,
+                              grant->generation, grant->slab, grant->offset,
+                              grant->length);
+    if (!block)
+        return MOO_ESTALE;
+    mooi_lease_drain(&plane->leases);
+    if (grant->moved && block->holds > 1)
+        return MOO_ESTALE; /* others would see the new owner's writes */
+    err = mooi_peer_offer(plane, to);
+    if (err == MOO_OK && to->state == MOOI_PEER_CALLING && !early)
+        err = MOO_EUNREACHABLE;
+    if (err != MOO_OK)
+        return err;
+    return mooi_lease_grant(&plane->leases, block, &to->held, grant->offset,
+                            grant->length, grant->moved, out);
 }

@@ -6,12 +6,10 @@
 #include "plane/plane.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/pages.h"
@@ -55,15 +53,13 @@ static void disown_planes(void)
 {
     for (moo_plane *plane = planes; plane; plane = plane->next) {
         atomic_store(&plane->forked, 1);
-        close_fd(&plane->listener);
         close_fd(&plane->epoll);
         close_fd(&plane->wake);
         close_fd(&plane->finished_fd);
         for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
             for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
-                close_fd(&p->fd);
-        for (struct mooi_owner *o = plane->owners; o; o = o->next)
-            close_fd(&o->fd);
+                close_fd(&p->shm.fd);
+        mooi_local_disown(&plane->local);
         mooi_net_disown(plane);
         mooi_forks_child(plane);
         pthread_mutex_unlock(&plane->lock);
@@ -99,6 +95,36 @@ static void delist(moo_plane *plane)
     pthread_mutex_unlock(&planes_lock);
 }
 
+/* ---- what the transports of this host ask ---- */
+
+static int is_dead(void *context, uint64_t id)
+{
+    return mooi_peer_is_dead(context, id);
+}
+
+/* We ask on our own behalf, and have waited for the peer as long as we like. */
+static moo_err grant_again(void *context, const struct mooi_grant *grant,
+                           struct mooi_descriptor *out)
+{
+    return mooi_peer_grant(context, grant, 1, out);
+}
+
+/* ---- opening ---- */
+
+static void init_local(moo_plane *plane)
+{
+    plane->local = (struct mooi_local){.lock = &plane->lock,
+                                       .id = plane->id,
+                                       .key = plane->key,
+                                       .arena = &plane->arena,
+                                       .leases = &plane->leases,
+                                       .regions = &plane->regions,
+                                       .is_dead = is_dead,
+                                       .grant = grant_again,
+                                       .context = plane};
+    mooi_local_init(&plane->local);
+}
+
 static moo_plane *new_plane(uint64_t process_id, const uint8_t *key,
                             uint64_t limit)
 {
@@ -109,13 +135,11 @@ static moo_plane *new_plane(uint64_t process_id, const uint8_t *key,
     plane->id = process_id;
     atomic_init(&plane->uses, 1);
     memcpy(plane->key, key, MOOI_KEY_BYTES);
-    plane->directory = plane->listener = plane->ledger_fd = -1;
     plane->epoll = plane->wake = plane->finished_fd = -1;
-    plane->leases_free = MOOI_NO_LEASE;
     pthread_mutex_init(&plane->lock, NULL);
-    pthread_mutex_init(&plane->accepting, NULL);
     mooi_arena_init(&plane->arena, limit);
-    plane->pagemap = mooi_pagemap_open();
+    mooi_leases_init(&plane->leases, process_id, &plane->arena);
+    init_local(plane);
     return plane;
 }
 
@@ -123,18 +147,12 @@ static moo_err open_files(moo_plane *plane, const char *directory)
 {
     moo_err err;
 
-    plane->directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (plane->directory < 0)
-        return MOO_ESYS;
     plane->epoll = epoll_create1(EPOLL_CLOEXEC);
     plane->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (plane->epoll < 0 || plane->wake < 0)
         return MOO_ESYS;
-    err = mooi_ledger_create(MOOI_LEDGER_ENTRIES, &plane->ledger_fd,
-                             &plane->ledger);
-    if (err != MOO_OK)
-        return err;
-    return mooi_link_listen(plane, &plane->listener);
+    err = mooi_leases_open(&plane->leases);
+    return err == MOO_OK ? mooi_local_open(&plane->local, directory) : err;
 }
 
 moo_err moo_plane_open(const char *directory, uint64_t process_id,
@@ -161,33 +179,18 @@ moo_err moo_plane_open(const char *directory, uint64_t process_id,
     return err;
 }
 
-/* An owner that something here still uses keeps its connection: hanging up
- * would end our leases. */
+/* ---- closing ---- */
+
 static void hang_up(moo_plane *plane)
 {
     for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
         for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
-            close_fd(&p->fd);
-    for (struct mooi_owner *o = plane->owners; o; o = o->next)
-        o->forget_at_ns = 1;
-    mooi_owners_reap(plane);
+            close_fd(&p->shm.fd);
+    mooi_local_close(&plane->local);
     close_fd(&plane->epoll);
     close_fd(&plane->wake);
-    close_fd(&plane->ledger_fd);
+    close_fd(&plane->leases.fd);
     close_fd(&plane->finished_fd);
-    close_fd(&plane->pagemap); /* drops will clean all pages instead */
-}
-
-/* Under `accepting`, because a number must not come to mean another file to
- * who waits there; they are woken first. */
-static void stop_accepting(moo_plane *plane)
-{
-    if (plane->listener >= 0)
-        shutdown(plane->listener, SHUT_RDWR);
-    pthread_mutex_lock(&plane->accepting);
-    close_fd(&plane->listener);
-    close_fd(&plane->directory);
-    pthread_mutex_unlock(&plane->accepting);
 }
 
 void moo_plane_close(moo_plane *plane)
@@ -197,7 +200,7 @@ void moo_plane_close(moo_plane *plane)
     mooi_thread_stop(plane);
     if (plane->net)
         mooi_net_close(plane);
-    stop_accepting(plane);
+    mooi_local_stop(&plane->local);
     pthread_mutex_lock(&plane->lock);
     hang_up(plane);
     pthread_mutex_unlock(&plane->lock);
@@ -209,7 +212,7 @@ static void free_peers(moo_plane *plane)
         while (plane->peer[i]) {
             struct mooi_peer *peer = plane->peer[i];
             plane->peer[i] = peer->next;
-            close_fd(&peer->fd);
+            close_fd(&peer->shm.fd);
             free(peer->reach);
             free(peer);
         }
@@ -219,15 +222,12 @@ static void destroy(moo_plane *plane)
 {
     delist(plane);
     mooi_forks_fini(plane);
-    mooi_owners_fini(plane);
+    mooi_local_fini(&plane->local);
     free_peers(plane);
     mooi_net_fini(plane);
-    if (plane->ledger)
-        mooi_ledger_unmap(plane->ledger, MOOI_LEDGER_ENTRIES);
+    mooi_leases_fini(&plane->leases);
     mooi_arena_fini(&plane->arena);
-    free(plane->lease);
-    free(plane->region);
-    pthread_mutex_destroy(&plane->accepting);
+    mooi_regions_fini(&plane->regions);
     pthread_mutex_destroy(&plane->lock);
     free(plane);
 }
@@ -266,13 +266,10 @@ void moo_peer_lost(moo_plane *plane, uint64_t id, int grace_ms)
         mooi_peer_bury(plane, peer);
     if (peer && plane->net) {
         mooi_source_lost(plane, id);
-        mooi_tcp_drop(plane->net->tcp, id);
+        mooi_tcp_drop(plane->net->networks.tcp, id);
     }
-    for (struct mooi_owner *o = plane->owners; o; o = o->next)
-        if (o->id == id && !o->forget_at_ns)
-            o->forget_at_ns =
-                mooi_now_ns() + (uint64_t)grace_ms * 1000000u + 1;
-    if (!plane->closed && plane->owners && !mooi_thread_start(plane))
+    mooi_owner_lost(&plane->local, id, grace_ms);
+    if (!plane->closed && plane->local.owners && !mooi_thread_start(plane))
         mooi_thread_wake(plane); /* it does the forgetting */
     pthread_mutex_unlock(&plane->lock);
 }

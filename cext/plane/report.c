@@ -20,7 +20,7 @@ static uint64_t count_owners(const moo_plane *plane)
 {
     uint64_t count = 0;
 
-    for (struct mooi_owner *o = plane->owners; o; o = o->next)
+    for (struct mooi_owner *o = plane->local.owners; o; o = o->next)
         count += o->id != plane->id;
     return count;
 }
@@ -29,8 +29,8 @@ static void add_network(const struct mooi_net *net, moo_statistics *out)
 {
     struct mooi_tcp_statistics tcp = {0};
 
-    if (net->tcp)
-        mooi_tcp_statistics(net->tcp, &tcp);
+    if (net->networks.tcp)
+        mooi_tcp_statistics(net->networks.tcp, &tcp);
     out->links = tcp.links;
     out->served_tcp = tcp.served;
     out->fetched_tcp = net->fetched_tcp;
@@ -46,7 +46,7 @@ static void fill_statistics(moo_plane *plane, moo_statistics *out)
         .resident = mooi_arena_resident(&plane->arena),
         .slabs = plane->arena.slabs,
         .blocks = plane->arena.blocks,
-        .leases = plane->leases_live,
+        .leases = plane->leases.live,
         .peers = count_peers(plane),
         .owners = count_owners(plane),
         .imports = plane->imports,
@@ -54,7 +54,7 @@ static void fill_statistics(moo_plane *plane, moo_statistics *out)
         .exports = plane->exports,
         .exports_copied = plane->exports_copied,
         .bytes_copied = plane->bytes_copied,
-        .revoked = plane->revoked,
+        .revoked = plane->leases.revoked,
         .fetches = plane->fetches,
         .kept_for_forks = plane->arena.kept_bytes + plane->kept_bytes,
     };
@@ -68,8 +68,8 @@ void moo_plane_statistics(moo_plane *plane, moo_statistics *out)
     if (atomic_load(&plane->forked))
         return;
     pthread_mutex_lock(&plane->lock);
-    mooi_lease_drain(plane);
-    mooi_owners_reap(plane);
+    mooi_lease_drain(&plane->leases);
+    mooi_owners_reap(&plane->local);
     mooi_forks_reap(plane);
     fill_statistics(plane, out);
     pthread_mutex_unlock(&plane->lock);
@@ -84,7 +84,7 @@ moo_err moo_plane_traffic(moo_plane *plane, uint64_t id, uint64_t *exported,
     if (err != MOO_OK)
         return err;
     peer = mooi_peer_find(plane, id);
-    *exported = peer ? peer->exported : 0;
+    *exported = peer ? peer->held.exported : 0;
     *fetched = peer ? peer->fetched : 0;
     pthread_mutex_unlock(&plane->lock);
     return MOO_OK;
@@ -120,15 +120,15 @@ static size_t list_holders(moo_plane *plane, moo_holder *out, size_t capacity)
 
     for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
         for (struct mooi_peer *p = plane->peer[i]; p; p = p->next) {
-            moo_holder holder = {p->id, p->bytes, p->leases};
-            if (!p->leases)
+            moo_holder holder = {p->id, p->held.bytes, p->held.leases};
+            if (!p->held.leases)
                 continue;
             if (p->id == plane->id) {
-                own.leases = p->leases;
+                own.leases = p->held.leases;
                 continue;
             }
             count = offer_holder(out, count, capacity, holder);
-            leased += p->bytes;
+            leased += p->held.bytes;
         }
     if (plane->arena.used > leased) {
         own.bytes = plane->arena.used - leased;
@@ -144,7 +144,7 @@ size_t moo_holders(moo_plane *plane, moo_holder *out, size_t capacity)
     if (atomic_load(&plane->forked))
         return 0;
     pthread_mutex_lock(&plane->lock);
-    mooi_lease_drain(plane);
+    mooi_lease_drain(&plane->leases);
     count = list_holders(plane, out, capacity);
     pthread_mutex_unlock(&plane->lock);
     return count;

@@ -61,14 +61,15 @@ static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err = mooi_peer_try(plane, peer);
 
-    if (err == MOO_ETIMEOUT && peer->fd < 0 && errno == ENOENT &&
+    if (err == MOO_ETIMEOUT && peer->shm.fd < 0 && errno == ENOENT &&
         peer->reach->has_card)
         return MOO_EUNREACHABLE; /* it listens, but not in our directory */
     if (err == MOO_ESYS && (errno == EACCES || errno == EPERM))
         return MOO_EUNREACHABLE;
-    if (err == MOO_OK || (err == MOO_ETIMEOUT && peer->fd >= 0)) {
-        peer->transport = &mooi_shm;
-        peer->remote = 0;
+    if (err == MOO_OK || (err == MOO_ETIMEOUT && peer->shm.fd >= 0)) {
+        peer->transport = MOO_TRANSPORT_SHM;
+        peer->network = NULL;
+        peer->held.remote = 0;
         mooi_route_say(peer->reach,
                        "shm: it is on this host and took our memory");
     }
@@ -82,7 +83,8 @@ static int has_socket(moo_plane *plane, uint64_t id)
     char name[MOOI_NAME_BYTES];
 
     mooi_socket_name(plane->key, id, name);
-    return faccessat(plane->directory, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    return faccessat(plane->local.directory, name, F_OK,
+                     AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* Shared memory is not allowed, and the peer has no card. */
@@ -93,7 +95,7 @@ static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
 
     if (err != MOO_OK)
         return err;
-    peer->remote = 1;
+    peer->held.remote = 1;
     if (!has_socket(plane, peer->id) || mooi_card_is_coming(plane, peer->id))
         peer->reach->sought_ns = 0;
     else if (!peer->reach->sought_ns)
@@ -157,12 +159,13 @@ static int is_paused(const struct mooi_reach *reach)
 
 static moo_err tell(moo_plane *plane, struct mooi_peer *peer)
 {
+    struct mooi_outgoing *out = &peer->reach->out;
     moo_err err = MOO_OK;
 
-    if (peer->slabs_sent < plane->arena.slabs)
-        err = peer->transport->tell(plane, peer);
+    if (out->slabs_told < plane->arena.slabs)
+        err = peer->network->tell(&plane->net->networks, out);
     if (err == MOO_OK)
-        peer->slabs_sent = plane->arena.slabs;
+        out->slabs_told = plane->arena.slabs;
     return err;
 }
 
@@ -174,7 +177,7 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
         return MOO_OK;
     if (peer->state == MOOI_PEER_DEAD)
         return MOO_EPEER;
-    if (peer->transport == &mooi_shm)
+    if (peer->transport == MOO_TRANSPORT_SHM)
         return mooi_peer_reach(plane, peer);
     if (!mooi_reach_get(peer))
         return MOO_ENOMEM;
@@ -191,8 +194,7 @@ static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
 {
     uint32_t before = peer->reach->verdicts;
     uint64_t end = mooi_now_ns() + AWAIT_NS;
-    struct timespec until = {.tv_sec = (time_t)(end / 1000000000u),
-                             .tv_nsec = (long)(end % 1000000000u)};
+    struct timespec until = mooi_timespec(end);
 
     while (peer->reach->verdicts == before && !plane->closed)
         if (pthread_cond_timedwait(&plane->net->decided, &plane->lock,
@@ -229,15 +231,15 @@ moo_err moo_plane_route(moo_plane *plane, uint64_t id, uint32_t *transport,
     *transport = 0;
     if (id == plane->id)
         snprintf(why, room, "%s", plane->serve_why);
-    else if (!peer || (!peer->reach && !peer->leases && peer->fd < 0))
+    else if (!peer || (!peer->reach && !peer->held.leases && peer->shm.fd < 0))
         snprintf(why, room, "nothing was sent to it yet");
     else if (!plane->net)
         snprintf(why, room, "shm: nothing else is allowed here");
     else
         snprintf(why, room, "%s", peer->reach ? peer->reach->why : "");
-    if (peer && peer->transport && peer->state == MOOI_PEER_LINKED)
-        *transport = peer->transport->bit;
-    else if (peer && !plane->net && peer->fd >= 0)
+    if (peer && peer->state == MOOI_PEER_LINKED && peer->transport)
+        *transport = peer->transport;
+    else if (peer && !plane->net && peer->shm.fd >= 0)
         *transport = MOO_TRANSPORT_SHM;
     pthread_mutex_unlock(&plane->lock);
     return MOO_OK;

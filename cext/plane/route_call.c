@@ -27,14 +27,22 @@ void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
     va_end(arguments);
 }
 
+/* NULL: none. */
+static void take_network(struct mooi_peer *peer,
+                         const struct mooi_network_ops *network)
+{
+    peer->network = network;
+    peer->transport = network ? network->bit : 0;
+}
+
 moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err)
 {
     peer->reach->err = err;
     peer->reach->paused_ns = mooi_now_ns() + PAUSE_NS;
     peer->reach->guessed = 0;
-    peer->transport = NULL;
+    take_network(peer, NULL);
     mooi_peer_set_state(plane, peer, MOOI_PEER_PARTED);
-    mooi_lease_revoke_all(plane, peer);
+    mooi_lease_revoke_all(&plane->leases, &peer->held);
     return err;
 }
 
@@ -68,7 +76,7 @@ static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
 
 /* Contact is by TCP in any case. A fabric that failed is done without, if the
  * bytes may go by TCP, too. */
-static const struct mooi_transport *
+static const struct mooi_network_ops *
 choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
 {
     const struct mooi_card *card = &reach->card;
@@ -130,14 +138,14 @@ static moo_err called(moo_plane *plane, struct mooi_peer *peer)
 
     mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
     if (reach->met || until)
-        mooi_tcp_hasten(reach->link, ANSWER_MS);
+        mooi_tcp_hasten(reach->out.link, ANSWER_MS);
     if (!until || reach->paused_ns > mooi_now_ns())
         return MOO_OK;
     reach->paused_ns = until;
     reach->guessed = 1;
     reach->err = MOO_EUNREACHABLE;
     mooi_route_say(reach, "%s: its machine did not answer others a moment ago",
-                   peer->transport->scheme);
+                   peer->network->scheme);
     return MOO_EUNREACHABLE;
 }
 
@@ -166,43 +174,37 @@ moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer)
     size_t count = list_addresses(reach, address);
     moo_err err;
 
-    peer->transport = choose_network(plane->net, reach);
-    if (!peer->transport)
+    take_network(peer, choose_network(plane->net, reach));
+    if (!peer->network)
         return nothing_common(plane, peer);
-    peer->remote = 1;
-    err = mooi_tcp_connect(plane->net->tcp, peer->id, address, count,
-                           &reach->link);
+    peer->held.remote = 1;
+    err = mooi_tcp_connect(plane->net->networks.tcp, peer->id, address, count,
+                           &reach->out.link);
     if (err != MOO_OK) {
         mooi_route_say(reach, "%s: cannot connect: %s",
-                       peer->transport->scheme, moo_strerror(err));
+                       peer->network->scheme, moo_strerror(err));
         return mooi_route_fail(plane, peer, err);
     }
-    mooi_tcp_hold(reach->link);
+    mooi_tcp_hold(reach->out.link);
     return called(plane, peer);
 }
 
 /* ---- what becomes of it ---- */
 
-moo_err mooi_note_send(struct mooi_peer *peer, const struct mooi_note *note)
-{
-    uint8_t bytes[MOOI_NOTE_BYTES];
-
-    return mooi_tcp_note(peer->reach->link, bytes, mooi_note_pack(note, bytes));
-}
-
 static moo_err greet(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_note note = {.kind = MOOI_NOTE_SERVE};
+    struct mooi_outgoing *out = &peer->reach->out;
     moo_err err;
 
-    note.u.serve = peer->transport->bit;
-    err = mooi_note_send(peer, &note);
-    peer->slabs_sent = 0;
-    peer->reach->endpoint_told = 0;
+    note.u.serve = peer->network->bit;
+    err = mooi_note_send(out->link, &note);
+    out->slabs_told = 0;
+    out->endpoint_told = 0;
     if (err == MOO_OK)
-        err = peer->transport->tell(plane, peer);
+        err = peer->network->tell(&plane->net->networks, out);
     if (err == MOO_OK)
-        peer->slabs_sent = plane->arena.slabs;
+        out->slabs_told = plane->arena.slabs;
     return err;
 }
 
@@ -213,7 +215,7 @@ static void explain(const struct mooi_net *net, struct mooi_peer *peer)
         memcmp(reach->card.host, net->card.host, MOOI_HOST_BYTES) ? "another"
                                                                   : "this";
 
-    if (peer->transport == &mooi_over_ofi)
+    if (peer->network == &mooi_over_ofi)
         mooi_route_say(reach, "ofi: it is on %s host and both have %s", host,
                        net->card.provider);
     else
@@ -228,14 +230,14 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
     moo_err err = greet(plane, peer);
 
     if (err != MOO_OK) { /* `down` follows, and settles it */
-        mooi_tcp_drop(plane->net->tcp, peer->id);
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
         return;
     }
     reach->met = 1;
     reach->paused_ns = 0;
     end_silence(plane, reach);
     reach->verdicts++;
-    mooi_tcp_address(reach->link, &reach->met_at);
+    mooi_tcp_address(reach->out.link, &reach->met_at);
     explain(plane->net, peer);
     mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
     pthread_cond_broadcast(&plane->net->decided);
@@ -250,18 +252,18 @@ void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
 
     if (mooi_note_parse(note, length, &parsed) != MOO_OK ||
         parsed.kind != MOOI_NOTE_FAILED) {
-        mooi_tcp_drop(plane->net->tcp, peer->id);
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
         return;
     }
-    if (peer->transport != &mooi_over_ofi)
+    if (peer->network != &mooi_over_ofi)
         return; /* we have gone over already */
     peer->reach->fabric_failed = 1;
     if (choose_network(plane->net, peer->reach) != &mooi_over_tcp)
         return;
-    peer->transport = &mooi_over_tcp;
+    take_network(peer, &mooi_over_tcp);
     explain(plane->net, peer);
     if (greet(plane, peer) != MOO_OK)
-        mooi_tcp_drop(plane->net->tcp, peer->id);
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
 }
 
 /* What is wrong with it, as the exporter is told. Where a process was met and
@@ -271,7 +273,7 @@ static moo_err verdict(const struct mooi_reach *reach, moo_err why)
 {
     if (why == MOO_ECLOSED)
         return why;
-    return reach->met && mooi_tcp_nobody_at(reach->link, &reach->met_at)
+    return reach->met && mooi_tcp_nobody_at(reach->out.link, &reach->met_at)
                ? MOO_EPEER
                : MOO_EUNREACHABLE;
 }
@@ -282,14 +284,14 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
     char story[MOOI_WHY_BYTES - 64];
     moo_err err = verdict(reach, why);
     int stood = peer->state == MOOI_PEER_LINKED;
-    int silent = reach->met && mooi_tcp_is_unanswered(reach->link);
+    int silent = reach->met && mooi_tcp_is_unanswered(reach->out.link);
 
-    mooi_tcp_reason(reach->link, story, sizeof story);
-    mooi_tcp_rele(reach->link);
-    reach->link = NULL;
+    mooi_tcp_reason(reach->out.link, story, sizeof story);
+    mooi_tcp_rele(reach->out.link);
+    reach->out.link = NULL;
     if (peer->state != MOOI_PEER_DEAD) {
         mooi_route_say(reach, "%s: %s",
-                       peer->transport ? peer->transport->scheme : "tcp",
+                       peer->network ? peer->network->scheme : "tcp",
                        story);
         mooi_route_fail(plane, peer, err);
     }

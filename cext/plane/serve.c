@@ -14,7 +14,7 @@ static moo_err check_unused(moo_plane *plane)
 
     if (err != MOO_OK)
         return err;
-    if (plane->net || plane->exports || plane->leases_made)
+    if (plane->net || plane->exports || plane->leases.made)
         err = MOO_EINVAL;
     pthread_mutex_unlock(&plane->lock);
     return err;

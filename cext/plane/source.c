@@ -36,7 +36,7 @@ void mooi_source_tidy(moo_plane *plane, struct mooi_source *source)
 {
     struct mooi_source **link = &plane->net->sources;
 
-    if (source->link || source->waiting || source->flying || source->pins)
+    if (source->in.link || source->waiting || source->flying || source->pins)
         return;
     while (*link != source)
         link = &(*link)->next;
@@ -68,38 +68,41 @@ void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
     struct mooi_source *source = mooi_source_get(plane, id);
 
     remember(plane, id, 0);
-    if (!source || source->link) { /* no memory: as if it had not called */
-        mooi_tcp_drop(plane->net->tcp, id);
+    if (!source || source->in.link) { /* no memory: as if it had not called */
+        mooi_tcp_drop(plane->net->networks.tcp, id);
         return;
     }
     mooi_tcp_hold(link);
-    source->link = link;
-    source->by = NULL;
+    source->in.link = link;
+    source->in.by = NULL;
 }
 
 static void part(moo_plane *plane, struct mooi_source *source)
 {
-    if (source->by)
-        source->by->part(plane, source);
-    source->by = NULL;
+    if (source->in.by)
+        source->in.by->part(&plane->net->networks, &source->in);
+    source->in.by = NULL;
 }
 
 static moo_err hear(moo_plane *plane, struct mooi_source *source,
                     const uint8_t *note, size_t length)
 {
+    struct mooi_networks *networks = &plane->net->networks;
     struct mooi_note parsed;
     moo_err err = mooi_note_parse(note, length, &parsed);
 
     if (err != MOO_OK)
         return err;
     if (parsed.kind == MOOI_NOTE_SERVE) {
-        const struct mooi_transport *by = mooi_transport_by_bit(parsed.u.serve);
-        if (!by || !(by->bit & plane->net->transports) || by == source->by)
+        const struct mooi_network_ops *by =
+            mooi_network_by_bit(parsed.u.serve);
+        if (!by || !(by->bit & plane->net->transports) || by == source->in.by)
             return MOO_EPROTO;
         part(plane, source);
-        source->by = by;
+        source->in.by = by;
     }
-    return source->by ? source->by->hear(plane, source, &parsed) : MOO_EPROTO;
+    return source->in.by ? source->in.by->hear(networks, &source->in, &parsed)
+                         : MOO_EPROTO;
 }
 
 void mooi_source_note(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id,
@@ -107,14 +110,14 @@ void mooi_source_note(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id,
 {
     struct mooi_source *source = mooi_source_find(plane, id);
 
-    if (!source || source->link != link)
+    if (!source || source->in.link != link)
         return; /* an owner has nothing to hear */
     if (hear(plane, source, note, length) != MOO_OK) {
-        mooi_tcp_drop(plane->net->tcp, id);
+        mooi_tcp_drop(plane->net->networks.tcp, id);
         return;
     }
     source->pins++;
-    if (source->by)
+    if (source->in.by)
         mooi_remote_start(source);
     source->pins--;
     mooi_source_tidy(plane, source);
@@ -124,12 +127,12 @@ void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
 {
     struct mooi_source *source = mooi_source_find(plane, id);
 
-    if (!source || source->link != link)
+    if (!source || source->in.link != link)
         return;
     remember(plane, id, mooi_tcp_is_unanswered(link));
     part(plane, source);
-    mooi_tcp_rele(source->link);
-    source->link = NULL;
+    mooi_tcp_rele(source->in.link);
+    source->in.link = NULL;
     end_all(&source->waiting, MOO_EPEER);
     mooi_source_tidy(plane, source);
 }
@@ -152,7 +155,7 @@ static uint64_t expire(struct mooi_source *source, uint64_t now)
 
     for (fetch = source->waiting; fetch; fetch = next) {
         next = fetch->next;
-        if (fetch->due_ns <= now && !source->link) {
+        if (fetch->due_ns <= now && !source->in.link) {
             /* all wait for the same call */
             end_all(&source->waiting, MOO_EUNREACHABLE);
             return UINT64_MAX;

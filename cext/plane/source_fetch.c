@@ -56,13 +56,11 @@ static void take_out(struct moo_fetch *fetch)
  * part of several. */
 static void give_back(struct mooi_source *source, const struct moo_fetch *fetch)
 {
-    struct mooi_lease_name name = {.slab = fetch->d.slab,
-                                   .lease = fetch->d.lease,
-                                   .generation = fetch->d.generation};
+    struct mooi_tcp_link *link = source->in.link;
 
     /* It fails if the link is down, and with it the lease. */
-    if (source->link && (!fetch->region || fetch->discard))
-        (void)mooi_tcp_release(source->link, &name);
+    if (link && (!fetch->pull.region || fetch->discard))
+        (void)mooi_tcp_release(link, &fetch->pull.name);
 }
 
 static void count(moo_plane *plane, const struct moo_fetch *fetch)
@@ -89,7 +87,7 @@ static void finish(struct moo_fetch *fetch, moo_err result)
     if (result != MOO_OK && plane->closed)
         result = MOO_ECLOSED; /* links and engines end one after the other */
     if (fetch->block && result == MOO_OK && !fetch->freed) {
-        fetch->at = fetch->target;
+        fetch->at = fetch->pull.target;
         mooi_plane_hold(plane);
     } else if (fetch->block) {
         mooi_block_rele(&plane->arena, fetch->block);
@@ -99,17 +97,17 @@ static void finish(struct moo_fetch *fetch, moo_err result)
     mooi_fetch_unref(fetch);
 }
 
-void mooi_source_ended(struct moo_fetch *fetch, moo_err result)
+void mooi_source_ended(struct mooi_pull *pull, moo_err result)
 {
+    struct moo_fetch *fetch = (struct moo_fetch *)pull; /* its first member */
     struct mooi_source *source = fetch->source;
     moo_plane *plane = fetch->plane;
 
-    if (!fetch->reason)
-        fetch->reason = errno; /* what follows may change it */
+    if (!pull->reason)
+        pull->reason = errno; /* what follows may change it */
     take_out(fetch);
     give_back(source, fetch);
-    if (fetch->by->pulled)
-        fetch->by->pulled(fetch);
+    fetch->by->pulled(pull);
     if (result == MOO_OK)
         count(plane, fetch);
     finish(fetch, result);
@@ -129,7 +127,7 @@ void mooi_remote_fail(struct moo_fetch *fetch, moo_err why)
 static int is_known(struct moo_fetch *list, const struct mooi_descriptor *d)
 {
     for (; list; list = list->next)
-        if (!list->region && list->d.lease == d->lease &&
+        if (!list->pull.region && list->d.lease == d->lease &&
             list->d.generation == d->generation)
             return 1;
     return 0;
@@ -146,11 +144,11 @@ static void start(struct moo_fetch *fetch)
         finish(fetch, MOO_OK);
         return;
     }
-    fetch->by = source->by;
-    if (fetch->region && fetch->by != &mooi_over_ofi)
+    fetch->by = source->in.by;
+    if (fetch->pull.region && fetch->by != &mooi_over_ofi)
         err = MOO_EUNREACHABLE; /* its owner has gone over to another network */
     else
-        err = fetch->by->pull(fetch->plane, source, fetch);
+        err = fetch->by->pull(&fetch->pull);
     if (err == MOO_ETIMEOUT)
         return;
     take_out(fetch);
@@ -203,6 +201,19 @@ static uint64_t due_ns(const struct moo_fetch *fetch, int timeout_ms)
     return due;
 }
 
+static void fill_pull(struct moo_fetch *fetch, struct mooi_source *source)
+{
+    struct mooi_pull *pull = &fetch->pull;
+
+    pull->networks = &fetch->plane->net->networks;
+    pull->incoming = &source->in;
+    pull->name = (struct mooi_lease_name){.slab = fetch->d.slab,
+                                          .lease = fetch->d.lease,
+                                          .generation = fetch->d.generation};
+    pull->offset = fetch->d.offset;
+    pull->length = fetch->d.length;
+}
+
 moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
 {
     moo_plane *plane = fetch->plane;
@@ -217,17 +228,18 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
         mooi_source_tidy(plane, source);
         return err;
     }
-    again = !fetch->region && (is_known(source->waiting, &fetch->d) ||
+    fill_pull(fetch, source);
+    again = !fetch->pull.region && (is_known(source->waiting, &fetch->d) ||
                                is_known(source->flying, &fetch->d));
     fetch->source = source;
     fetch->holds++;
     fetch->due_ns = due_ns(fetch, timeout_ms);
     plane->fetches += !fetch->discard;
-    if (again || (!source->link && mooi_peer_is_dead(plane, source->id))) {
+    if (again || (!source->in.link && mooi_peer_is_dead(plane, source->id))) {
         finish(fetch, again ? MOO_ESTALE : MOO_EPEER);
     } else {
         append(&source->waiting, fetch);
-        if (source->by)
+        if (source->in.by)
             start(fetch);
         else
             mooi_thread_wake(plane);
@@ -253,13 +265,13 @@ static void cancel_flying(struct moo_fetch *fetch)
     source->pins++;
     plane->net->busy++;
     pthread_mutex_unlock(&plane->lock);
-    err = fetch->by->cancel(plane, source, fetch);
+    err = fetch->by->cancel(&fetch->pull);
     pthread_mutex_lock(&plane->lock);
     if (!--plane->net->busy)
         pthread_cond_broadcast(&plane->net->decided);
     source->pins--;
     if (err == MOO_OK)
-        mooi_source_ended(fetch, MOO_ECLOSED);
+        mooi_source_ended(&fetch->pull, MOO_ECLOSED);
     else
         mooi_source_tidy(plane, source);
 }
@@ -275,7 +287,7 @@ void mooi_source_cancel(struct moo_fetch *fetch)
     if (fetch->block)
         mooi_block_rele(&plane->arena, fetch->block);
     fetch->block = NULL;
-    fetch->target = NULL;
+    fetch->pull.target = NULL;
     fetch->discard = 1;
     plane->fetches--;
 }

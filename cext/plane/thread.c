@@ -10,7 +10,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "plane/plane.h"
 #include "core/threads.h"
 #include "plane/net.h"
 
@@ -20,49 +19,29 @@
 #define IDLE_NS ((uint64_t)10 * 1000000000u)
 #define WAKE UINT64_MAX
 
-static moo_err grant_to_third(moo_plane *plane, struct mooi_peer *asker,
-                              const struct mooi_message *request,
-                              struct mooi_descriptor *out)
-{
-    struct mooi_block *block;
-    struct mooi_peer *to;
-    moo_err err;
-    int moved = (int)request->u.grant.flags & MOO_MOVED;
-
-    if (!mooi_lease_covers(plane, asker, request->u.grant.lease,
-                           request->u.grant.generation, request->u.grant.slab,
-                           request->u.grant.offset, request->u.grant.length))
-        return MOO_ESTALE;
-    block = plane->lease[request->u.grant.lease].block;
-    mooi_lease_drain(plane);
-    if (moved && block->holds > 1)
-        return MOO_ESTALE; /* others would see the new owner's writes */
-    to = mooi_peer_get(plane, request->u.grant.to);
-    if (!to)
-        return MOO_ENOMEM;
-    err = mooi_peer_offer(plane, to);
-    if (err == MOO_OK && to->state == MOOI_PEER_CALLING)
-        err = MOO_EUNREACHABLE; /* not now: the asker sends a copy instead */
-    if (err != MOO_OK)
-        return err;
-    return mooi_lease_grant(plane, block, to, request->u.grant.offset,
-                            request->u.grant.length, moved, out);
-}
-
 static void answer(moo_plane *plane, struct mooi_peer *asker,
                    const struct mooi_message *request)
 {
     struct mooi_descriptor granted = {0};
     struct mooi_message reply = {.kind = MOOI_MSG_GRANTED};
-    moo_err err = grant_to_third(plane, asker, request, &granted);
+    struct mooi_grant grant = {.holder = asker->id,
+                               .lease = request->u.grant.lease,
+                               .generation = request->u.grant.generation,
+                               .slab = request->u.grant.slab,
+                               .offset = request->u.grant.offset,
+                               .length = request->u.grant.length,
+                               .to = request->u.grant.to,
+                               .moved = request->u.grant.flags & MOO_MOVED};
+    /* Where its peer is still being called, the asker sends a copy instead. */
+    moo_err err = mooi_peer_grant(plane, &grant, 0, &granted);
 
     reply.u.granted.sequence = request->u.grant.sequence;
     reply.u.granted.error = err;
     reply.u.granted.lease = granted.lease;
     reply.u.granted.generation = granted.generation;
     reply.u.granted.flags = granted.flags;
-    if (mooi_link_send(asker->fd, &reply, -1) != MOO_OK && err == MOO_OK)
-        mooi_lease_revoke(plane, granted.lease, granted.generation);
+    if (mooi_link_send(asker->shm.fd, &reply, -1) != MOO_OK && err == MOO_OK)
+        mooi_lease_revoke(&plane->leases, granted.lease, granted.generation);
 }
 
 /* Nothing more is read from a peer that sent nonsense, but it lives, so its
@@ -71,7 +50,7 @@ static void stop_listening_to(moo_plane *plane, struct mooi_peer *peer)
 {
     struct epoll_event event = {.events = 0, .data.u64 = peer->id};
 
-    epoll_ctl(plane->epoll, EPOLL_CTL_MOD, peer->fd, &event);
+    epoll_ctl(plane->epoll, EPOLL_CTL_MOD, peer->shm.fd, &event);
 }
 
 static void serve(moo_plane *plane, uint64_t id)
@@ -81,9 +60,9 @@ static void serve(moo_plane *plane, uint64_t id)
     moo_err err;
     int fd;
 
-    if (!peer || peer->fd < 0)
+    if (!peer || peer->shm.fd < 0)
         return;
-    err = mooi_link_receive(peer->fd, &message, &fd, 0);
+    err = mooi_link_receive(peer->shm.fd, &message, &fd, 0);
     if (fd >= 0)
         close(fd);
     if (err == MOO_EPEER)
@@ -107,9 +86,9 @@ static int housekeeping(moo_plane *plane)
 {
     uint64_t due, reap;
 
-    mooi_lease_drain(plane);
+    mooi_lease_drain(&plane->leases);
     due = mooi_arena_trim(&plane->arena, IDLE_NS);
-    reap = mooi_owners_reap(plane);
+    reap = mooi_owners_reap(&plane->local);
     if (reap < due)
         due = reap;
     if (plane->net) {

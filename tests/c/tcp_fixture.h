@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 #include "check.h"
-#include "core/arena.h"
+#include "core/clock.h"
 #include "transport/tcp/tcp.h"
 
 #define SLABS 8

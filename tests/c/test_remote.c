@@ -593,6 +593,12 @@ static void import_one(moo_plane *to, const uint8_t *descriptor,
     moo_drop(to, at);
 }
 
+static moo_err hear_from(moo_plane *plane, struct mooi_source *source,
+                         const struct mooi_note *note)
+{
+    return source->in.by->hear(&plane->net->networks, &source->in, note);
+}
+
 /* A wrong key: the provider refuses, and the owner is told of it. */
 static void spoil_the_keys(moo_plane *to, const moo_plane *from)
 {
@@ -602,16 +608,16 @@ static void spoil_the_keys(moo_plane *to, const moo_plane *from)
 
     pthread_mutex_lock(&to->lock);
     source = mooi_source_find(to, from->id);
-    source->by->part(to, source);
-    CHECK(source->by->hear(to, source, &serve) == MOO_OK);
+    source->in.by->part(&to->net->networks, &source->in);
+    CHECK(hear_from(to, source, &serve) == MOO_OK);
     note.u.endpoint.bytes = from->net->card.endpoint_bytes;
     memcpy(note.u.endpoint.name, from->net->card.endpoint,
            from->net->card.endpoint_bytes);
-    CHECK(source->by->hear(to, source, &note) == MOO_OK);
+    CHECK(hear_from(to, source, &note) == MOO_OK);
     note = (struct mooi_note){.kind = MOOI_NOTE_SLAB};
     note.u.slab.bytes = 64 * MB;
     note.u.slab.key = 0x1234567;
-    CHECK(source->by->hear(to, source, &note) == MOO_OK);
+    CHECK(hear_from(to, source, &note) == MOO_OK);
     pthread_mutex_unlock(&to->lock);
 }
 
@@ -619,7 +625,7 @@ static int goes_over_tcp(moo_plane *to, moo_plane *from)
 {
     pthread_mutex_lock(&to->lock);
     struct mooi_source *source = mooi_source_find(to, from->id);
-    int does = source && source->by == &mooi_over_tcp;
+    int does = source && source->in.by == &mooi_over_tcp;
     pthread_mutex_unlock(&to->lock);
     return does;
 }

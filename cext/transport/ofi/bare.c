@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 
 #define WINDOW 64
 #define POLLS 256 /* of the queue, between two looks at the clock */

@@ -14,7 +14,7 @@
  * If the fabric fails us, the fetch fails, and we tell the owner, which goes
  * over to TCP if both sides allow it.
  */
-#include "plane/net.h"
+#include "transport/network.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ struct slab_key {
     uint64_t key, base;
 };
 
-/* What we know of a source's memory. */
-struct ofi_source {
+/* What we know of an owner's memory. */
+struct ofi_incoming {
     struct mooi_fabric_peer *peer; /* NULL: its endpoint was not told yet */
     struct slab_key slab[MOOI_MAX_SLABS];
 };
@@ -47,78 +47,80 @@ struct ofi_pull {
 
 /* The whole of one of our slabs, for others and for our own reads. It may pin
  * all of it, which takes its time, once for each slab. */
-static moo_err region_of(moo_plane *plane, uint32_t index,
+static moo_err region_of(struct mooi_networks *networks, uint32_t index,
                          struct mooi_fabric_region **out)
 {
-    struct mooi_net *net = plane->net;
-    struct mooi_slab *slab = &plane->arena.slab[index];
+    struct mooi_slab *slab = &networks->arena->slab[index];
     moo_err err = MOO_OK;
 
-    if (!net->region[index])
-        err = mooi_fabric_register(net->fabric, slab->work, slab->bytes,
+    if (!networks->region[index])
+        err = mooi_fabric_register(networks->fabric, slab->work, slab->bytes,
                                    MOOI_FABRIC_FROM | MOOI_FABRIC_INTO, 0, 0,
-                                   &net->region[index]);
+                                   &networks->region[index]);
     if (err != MOO_OK)
         return err;
-    slab->pinned = mooi_fabric_pins(net->fabric);
-    *out = net->region[index];
+    slab->pinned = mooi_fabric_pins(networks->fabric);
+    *out = networks->region[index];
     return MOO_OK;
 }
 
 /* ---- as owner ---- */
 
-static moo_err tell_endpoint(moo_plane *plane, struct mooi_peer *peer)
+static moo_err tell_endpoint(struct mooi_networks *networks,
+                             struct mooi_outgoing *to)
 {
-    const struct mooi_card *card = &plane->net->card;
     struct mooi_note note = {.kind = MOOI_NOTE_ENDPOINT};
 
-    if (peer->reach->endpoint_told)
+    if (to->endpoint_told)
         return MOO_OK;
-    note.u.endpoint.bytes = card->endpoint_bytes;
-    memcpy(note.u.endpoint.name, card->endpoint, card->endpoint_bytes);
-    peer->reach->endpoint_told = 1;
-    return mooi_note_send(peer, &note);
+    note.u.endpoint.bytes = (uint32_t)mooi_fabric_name(networks->fabric,
+                                                       note.u.endpoint.name);
+    to->endpoint_told = 1;
+    return mooi_note_send(to->link, &note);
 }
 
-static moo_err tell_slab(moo_plane *plane, struct mooi_peer *peer,
-                         uint32_t index)
+static moo_err tell_slab(struct mooi_networks *networks,
+                         struct mooi_outgoing *to, uint32_t index)
 {
     struct mooi_note note = {.kind = MOOI_NOTE_SLAB};
     struct mooi_fabric_region *region;
-    moo_err err = region_of(plane, index, &region);
+    moo_err err = region_of(networks, index, &region);
 
     if (err != MOO_OK)
         return err;
     note.u.slab.index = index;
-    note.u.slab.bytes = plane->arena.slab[index].bytes;
+    note.u.slab.bytes = networks->arena->slab[index].bytes;
     note.u.slab.key = mooi_fabric_key(region);
     note.u.slab.base = mooi_fabric_base(region);
-    return mooi_note_send(peer, &note);
+    return mooi_note_send(to->link, &note);
 }
 
-static moo_err ofi_tell(moo_plane *plane, struct mooi_peer *peer)
+static moo_err ofi_tell(struct mooi_networks *networks,
+                        struct mooi_outgoing *to)
 {
-    moo_err err = tell_endpoint(plane, peer);
+    moo_err err = tell_endpoint(networks, to);
 
-    for (uint32_t i = peer->slabs_sent;
-         err == MOO_OK && i < plane->arena.slabs; i++)
-        err = tell_slab(plane, peer, i);
+    for (uint32_t i = to->slabs_told;
+         err == MOO_OK && i < networks->arena->slabs; i++)
+        err = tell_slab(networks, to, i);
     return err;
 }
 
 /* ---- as importer ---- */
 
-static moo_err hear_endpoint(moo_plane *plane, struct ofi_source *state,
+static moo_err hear_endpoint(struct mooi_networks *networks,
+                             struct ofi_incoming *state,
                              const struct mooi_note *note)
 {
     if (state->peer)
         return MOO_EPROTO;
-    return mooi_fabric_meet(plane->net->fabric, note->u.endpoint.name,
+    return mooi_fabric_meet(networks->fabric, note->u.endpoint.name,
                             note->u.endpoint.bytes, &state->peer);
 }
 
 /* The same again is no harm: an owner may not know how far it got. */
-static moo_err hear_slab(struct ofi_source *state, const struct mooi_note *note)
+static moo_err hear_slab(struct ofi_incoming *state,
+                         const struct mooi_note *note)
 {
     struct slab_key *slab = &state->slab[note->u.slab.index];
     struct slab_key told = {.bytes = note->u.slab.bytes,
@@ -131,185 +133,178 @@ static moo_err hear_slab(struct ofi_source *state, const struct mooi_note *note)
     return MOO_OK;
 }
 
-static moo_err ofi_hear(moo_plane *plane, struct mooi_source *source,
+static moo_err ofi_hear(struct mooi_networks *networks,
+                        struct mooi_incoming *from,
                         const struct mooi_note *note)
 {
     switch (note->kind) {
     case MOOI_NOTE_SERVE:
-        source->state = calloc(1, sizeof(struct ofi_source));
-        return source->state ? MOO_OK : MOO_ENOMEM;
+        from->state = calloc(1, sizeof(struct ofi_incoming));
+        return from->state ? MOO_OK : MOO_ENOMEM;
     case MOOI_NOTE_ENDPOINT:
-        return hear_endpoint(plane, source->state, note);
+        return hear_endpoint(networks, from->state, note);
     case MOOI_NOTE_SLAB:
-        return hear_slab(source->state, note);
+        return hear_slab(from->state, note);
     default:
         return MOO_EPROTO;
     }
 }
 
-static void ofi_pulled(struct moo_fetch *fetch)
+static void ofi_pulled(struct mooi_pull *pull)
 {
-    struct ofi_pull *pull = fetch->pull;
+    struct ofi_pull *state = pull->state;
 
-    if (pull->own)
-        mooi_fabric_unregister(pull->own);
-    free(pull);
-    fetch->pull = NULL;
+    if (state->own)
+        mooi_fabric_unregister(state->own);
+    free(state);
+    pull->state = NULL;
 }
 
 /* The bytes are here. Were they the lease's? */
-static moo_err confirm(struct moo_fetch *fetch)
+static moo_err confirm(struct mooi_pull *pull)
 {
-    struct ofi_pull *pull = fetch->pull;
-    struct mooi_source *source = fetch->source;
-    struct mooi_lease_name name = {.slab = fetch->d.slab,
-                                   .lease = fetch->d.lease,
-                                   .generation = fetch->d.generation};
+    struct ofi_pull *state = pull->state;
 
-    pull->confirming = 1;
-    if (!source->link)
+    state->confirming = 1;
+    if (!pull->incoming->link)
         return MOO_EPEER;
-    return mooi_tcp_fetch(source->link, &name, fetch->d.offset, 0,
-                          fetch->target, fetch);
+    return mooi_tcp_fetch(pull->incoming->link, &pull->name, pull->offset, 0,
+                          pull->target, pull);
 }
 
 /* The fabric failed, not the owner: it is told, if it still listens. Where it
  * was a device's memory, the fabric may be good for all else. */
-static void complain(const struct moo_fetch *fetch, moo_err result)
+static void complain(const struct mooi_pull *pull, moo_err result)
 {
-    struct mooi_source *source = fetch->source;
+    struct mooi_incoming *from = pull->incoming;
     struct mooi_note note = {.kind = MOOI_NOTE_FAILED};
-    uint8_t bytes[MOOI_NOTE_BYTES];
 
-    if (source->link && source->by == &mooi_over_ofi && !fetch->region &&
+    if (from->link && from->by == &mooi_over_ofi && !pull->region &&
         result != MOO_ECLOSED)
-        (void)mooi_tcp_note(source->link, bytes, mooi_note_pack(&note, bytes));
+        (void)mooi_note_send(from->link, &note);
 }
 
 static void on_read(void *cookie, moo_err result)
 {
-    struct moo_fetch *fetch = cookie;
-    moo_plane *plane = fetch->plane;
+    struct mooi_pull *pull = cookie;
+    struct mooi_networks *networks = pull->networks;
 
-    fetch->reason = errno;
-    pthread_mutex_lock(&plane->lock);
+    pull->reason = errno;
+    pthread_mutex_lock(networks->lock);
     if (result == MOO_OK)
-        result = confirm(fetch);
+        result = confirm(pull);
     else
-        complain(fetch, result);
+        complain(pull, result);
     if (result != MOO_OK)
-        mooi_source_ended(fetch, result == MOO_ETIMEOUT ? MOO_EPEER : result);
-    pthread_mutex_unlock(&plane->lock);
+        networks->ended(pull, result == MOO_ETIMEOUT ? MOO_EPEER : result);
+    pthread_mutex_unlock(networks->lock);
 }
 
 /* Where the bytes go, and the region that it lies in, if that is wanted. */
-static moo_err place(moo_plane *plane, struct moo_fetch *fetch,
-                     struct mooi_fabric_want *want)
+static moo_err place(struct mooi_pull *pull, struct mooi_fabric_want *want)
 {
-    struct mooi_fabric *fabric = plane->net->fabric;
-    struct ofi_pull *pull = fetch->pull;
+    struct mooi_networks *networks = pull->networks;
+    struct mooi_fabric *fabric = networks->fabric;
+    struct ofi_pull *state = pull->state;
     struct mooi_fabric_region *region = NULL;
     moo_err err = MOO_OK;
 
-    want->into = fetch->target;
-    if (fetch->region) {
-        want->region = fetch->region;
+    want->into = pull->target;
+    if (pull->region) {
+        want->region = pull->region;
         return MOO_OK;
     }
-    if (fetch->block) {
-        want->into = mooi_block_work(&plane->arena, fetch->block);
+    if (pull->block) {
+        want->into = mooi_block_work(networks->arena, pull->block);
         if (mooi_fabric_wants_regions(fabric))
-            err = region_of(plane, fetch->block->slab, &region);
+            err = region_of(networks, pull->block->slab, &region);
     } else if (mooi_fabric_wants_regions(fabric)) {
-        err = mooi_fabric_register(fabric, fetch->target, fetch->d.length,
-                                   MOOI_FABRIC_INTO, 0, 0, &pull->own);
-        region = pull->own;
+        err = mooi_fabric_register(fabric, pull->target, pull->length,
+                                   MOOI_FABRIC_INTO, 0, 0, &state->own);
+        region = state->own;
     }
     want->region = region;
     return err;
 }
 
-static moo_err begin_read(moo_plane *plane, struct ofi_source *state,
-                          struct moo_fetch *fetch)
+static moo_err begin_read(struct ofi_incoming *from, struct mooi_pull *pull)
 {
-    const struct slab_key *slab = &state->slab[fetch->d.slab];
-    struct mooi_fabric_want want = {.from = slab->base + fetch->d.offset,
+    const struct slab_key *slab = &from->slab[pull->name.slab];
+    struct mooi_fabric_want want = {.from = slab->base + pull->offset,
                                     .key = slab->key,
-                                    .bytes = fetch->d.length,
+                                    .bytes = pull->length,
                                     .patience_ms = PATIENCE_MS,
                                     .contact_ms = CONTACT_MS,
                                     .done = on_read,
-                                    .cookie = fetch};
-    moo_err err = place(plane, fetch, &want);
+                                    .cookie = pull};
+    moo_err err = place(pull, &want);
 
-    if (fetch->region) {
-        want.from = fetch->from;
-        want.key = fetch->key;
+    if (pull->region) {
+        want.from = pull->from;
+        want.key = pull->key;
     }
-    return err == MOO_OK ? mooi_fabric_read(state->peer, &want) : err;
+    return err == MOO_OK ? mooi_fabric_read(from->peer, &want) : err;
 }
 
-static moo_err ofi_pull(moo_plane *plane, struct mooi_source *source,
-                        struct moo_fetch *fetch)
+static moo_err ofi_pull(struct mooi_pull *pull)
 {
-    struct ofi_source *state = source->state;
+    struct ofi_incoming *from = pull->incoming->state;
     const struct slab_key *slab;
     moo_err err;
 
-    if (fetch->d.slab >= MOOI_MAX_SLABS)
+    if (pull->name.slab >= MOOI_MAX_SLABS)
         return MOO_EPROTO;
-    slab = &state->slab[fetch->d.slab];
-    if (!state->peer || !slab->bytes)
+    slab = &from->slab[pull->name.slab];
+    if (!from->peer || !slab->bytes)
         return MOO_ETIMEOUT;
-    if (!fetch->region &&
-        (fetch->d.length > slab->bytes ||
-         fetch->d.offset > slab->bytes - fetch->d.length))
+    if (!pull->region && (pull->length > slab->bytes ||
+                          pull->offset > slab->bytes - pull->length))
         return MOO_EPROTO;
-    fetch->pull = calloc(1, sizeof(struct ofi_pull));
-    if (!fetch->pull)
+    pull->state = calloc(1, sizeof(struct ofi_pull));
+    if (!pull->state)
         return MOO_ENOMEM;
-    err = begin_read(plane, state, fetch);
+    err = begin_read(from, pull);
     if (err == MOO_OK)
         return MOO_OK;
-    ofi_pulled(fetch);
+    ofi_pulled(pull);
     return err == MOO_ETIMEOUT ? MOO_EPEER : err;
 }
 
-static moo_err ofi_cancel(moo_plane *plane, struct mooi_source *source,
-                          struct moo_fetch *fetch)
+static moo_err ofi_cancel(struct mooi_pull *pull)
 {
-    struct ofi_pull *pull;
+    struct mooi_networks *networks = pull->networks;
+    const struct ofi_pull *state;
     int confirming;
 
-    pthread_mutex_lock(&plane->lock);
-    pull = fetch->pull;
-    confirming = pull && pull->confirming;
-    pthread_mutex_unlock(&plane->lock);
-    if (!pull)
+    pthread_mutex_lock(networks->lock);
+    state = pull->state;
+    confirming = state && state->confirming;
+    pthread_mutex_unlock(networks->lock);
+    if (!state)
         return MOO_ESTALE; /* it has ended */
     if (confirming) /* nothing is written any more; it ends soon by itself */
-        return mooi_over_tcp.cancel(plane, source, fetch);
-    return mooi_fabric_cancel(plane->net->fabric, fetch);
+        return mooi_over_tcp.cancel(pull);
+    return mooi_fabric_cancel(networks->fabric, pull);
 }
 
-static void ofi_part(moo_plane *plane, struct mooi_source *source)
+static void ofi_part(struct mooi_networks *networks, struct mooi_incoming *from)
 {
-    struct ofi_source *state = source->state;
+    struct ofi_incoming *state = from->state;
 
-    (void)plane;
-    if (state->peer)
+    (void)networks;
+    if (state && state->peer)
         mooi_fabric_forget(state->peer); /* its reads end */
     free(state);
-    source->state = NULL;
+    from->state = NULL;
 }
 
-const struct mooi_transport mooi_over_ofi = {
+const struct mooi_network_ops mooi_over_ofi = {
     .scheme = "ofi",
     .bit = MOO_TRANSPORT_OFI,
     .tell = ofi_tell,
     .hear = ofi_hear,
     .pull = ofi_pull,
-    .pulled = ofi_pulled,
     .cancel = ofi_cancel,
+    .pulled = ofi_pulled,
     .part = ofi_part,
 };

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 
 /* Between attempts on a connection that may be broken. */
 #define PAUSE_NS ((uint64_t)2 * 1000000u)

@@ -16,7 +16,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "core/threads.h"
 
 /* Polling for so long is cheaper than a sleep and a wake-up, unless there is

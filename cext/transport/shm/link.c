@@ -10,7 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "plane/plane.h"
+#include "core/clock.h"
+#include "transport/shm/shm.h"
 
 #define BACKLOG 1024
 
@@ -145,7 +146,7 @@ moo_err mooi_link_receive(int socket, struct mooi_message *out, int *fd,
 
 /* By way of /proc, so that neither the length of the directory's name nor a
  * later chdir matters. */
-static moo_err address_of(moo_plane *plane, const char *name,
+static moo_err address_of(struct mooi_local *local, const char *name,
                           struct sockaddr_un *out)
 {
     int length;
@@ -153,7 +154,7 @@ static moo_err address_of(moo_plane *plane, const char *name,
     memset(out, 0, sizeof *out);
     out->sun_family = AF_UNIX;
     length = snprintf(out->sun_path, sizeof out->sun_path,
-                      "/proc/self/fd/%d/%s", plane->directory, name);
+                      "/proc/self/fd/%d/%s", local->directory, name);
     return length < (int)sizeof out->sun_path ? MOO_OK : MOO_EINVAL;
 }
 
@@ -184,14 +185,14 @@ static int new_socket(void)
     return fd;
 }
 
-moo_err mooi_link_connect(moo_plane *plane, uint64_t id, int *out)
+moo_err mooi_link_connect(struct mooi_local *local, uint64_t id, int *out)
 {
     char name[MOOI_NAME_BYTES];
     struct sockaddr_un address;
     int fd, reason;
 
-    mooi_socket_name(plane->key, id, name);
-    if (address_of(plane, name, &address) != MOO_OK)
+    mooi_socket_name(local->key, id, name);
+    if (address_of(local, name, &address) != MOO_OK)
         return MOO_EINVAL;
     fd = new_socket();
     if (fd < 0)
@@ -210,30 +211,30 @@ moo_err mooi_link_connect(moo_plane *plane, uint64_t id, int *out)
 
 /* Bound under another name first: whoever finds the final name can connect,
  * and a refusal always means that the listener is gone. */
-static moo_err bind_and_publish(moo_plane *plane, int fd)
+static moo_err bind_and_publish(struct mooi_local *local, int fd)
 {
     char name[MOOI_NAME_BYTES], early[MOOI_NAME_BYTES + 4];
     struct sockaddr_un address;
 
-    mooi_socket_name(plane->key, plane->id, name);
+    mooi_socket_name(local->key, local->id, name);
     snprintf(early, sizeof early, "%s.new", name);
-    if (address_of(plane, early, &address) != MOO_OK)
+    if (address_of(local, early, &address) != MOO_OK)
         return MOO_EINVAL;
     if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
         listen(fd, BACKLOG) < 0 ||
-        renameat(plane->directory, early, plane->directory, name) < 0)
+        renameat(local->directory, early, local->directory, name) < 0)
         return MOO_ESYS;
     return MOO_OK;
 }
 
-moo_err mooi_link_listen(moo_plane *plane, int *out)
+moo_err mooi_link_listen(struct mooi_local *local, int *out)
 {
     int fd = new_socket(), reason;
     moo_err err;
 
     if (fd < 0)
         return MOO_ESYS;
-    err = bind_and_publish(plane, fd);
+    err = bind_and_publish(local, fd);
     if (err != MOO_OK) {
         reason = errno;
         close(fd);

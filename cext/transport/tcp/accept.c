@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "transport/tcp/internal.h"
 
 #define MS ((uint64_t)1000000)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "transport/tcp/internal.h"
 
 #define MS ((uint64_t)1000000)

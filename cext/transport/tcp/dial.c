@@ -7,7 +7,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 
 #define STAGGER_NS ((uint64_t)MOOI_DIAL_STAGGER_MS * 1000000u)
 

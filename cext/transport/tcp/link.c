@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "transport/tcp/internal.h"
 
 /* ---- memory ---- */

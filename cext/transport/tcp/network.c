@@ -1,64 +1,73 @@
 /* SPDX-License-Identifier: MIT */
 /* network.c: the bytes move over the link itself, as the engine does it. */
-#include "plane/net.h"
+#include "transport/network.h"
 
-static moo_err tcp_tell(moo_plane *plane, struct mooi_peer *peer)
+moo_err mooi_note_send(struct mooi_tcp_link *link, const struct mooi_note *note)
 {
-    (void)plane;
-    (void)peer;
+    uint8_t bytes[MOOI_NOTE_BYTES];
+
+    return mooi_tcp_note(link, bytes, mooi_note_pack(note, bytes));
+}
+
+static moo_err tcp_tell(struct mooi_networks *networks,
+                        struct mooi_outgoing *to)
+{
+    (void)networks;
+    (void)to;
     return MOO_OK;
 }
 
-static moo_err tcp_hear(moo_plane *plane, struct mooi_source *source,
+static moo_err tcp_hear(struct mooi_networks *networks,
+                        struct mooi_incoming *from,
                         const struct mooi_note *note)
 {
-    (void)plane;
-    (void)source;
+    (void)networks;
+    (void)from;
     return note->kind == MOOI_NOTE_SERVE ? MOO_OK : MOO_EPROTO;
 }
 
-static moo_err tcp_pull(moo_plane *plane, struct mooi_source *source,
-                        struct moo_fetch *fetch)
+static moo_err tcp_pull(struct mooi_pull *pull)
 {
-    struct mooi_lease_name name = {.slab = fetch->d.slab,
-                                   .lease = fetch->d.lease,
-                                   .generation = fetch->d.generation};
-
-    (void)plane;
-    return mooi_tcp_fetch(source->link, &name, fetch->d.offset,
-                          fetch->d.length, fetch->target, fetch);
+    return mooi_tcp_fetch(pull->incoming->link, &pull->name, pull->offset,
+                          pull->length, pull->target, pull);
 }
 
-static moo_err tcp_cancel(moo_plane *plane, struct mooi_source *source,
-                          struct moo_fetch *fetch)
+static moo_err tcp_cancel(struct mooi_pull *pull)
 {
+    pthread_mutex_t *lock = pull->networks->lock;
     struct mooi_tcp_link *link;
     moo_err err;
 
-    pthread_mutex_lock(&plane->lock);
-    link = source->link;
+    pthread_mutex_lock(lock);
+    link = pull->incoming->link;
     if (link)
         mooi_tcp_hold(link);
-    pthread_mutex_unlock(&plane->lock);
+    pthread_mutex_unlock(lock);
     if (!link)
         return MOO_ESTALE; /* it ended with the link */
-    err = mooi_tcp_cancel(link, fetch);
+    err = mooi_tcp_cancel(link, pull);
     mooi_tcp_rele(link);
     return err;
 }
 
-static void tcp_part(moo_plane *plane, struct mooi_source *source)
+static void tcp_pulled(struct mooi_pull *pull)
 {
-    (void)plane; /* the engine has ended all fetches before */
-    (void)source;
+    (void)pull; /* the engine has freed what was its own */
 }
 
-const struct mooi_transport mooi_over_tcp = {
+static void tcp_part(struct mooi_networks *networks, struct mooi_incoming *from)
+{
+    (void)networks; /* the engine has ended all fetches before */
+    (void)from;
+}
+
+const struct mooi_network_ops mooi_over_tcp = {
     .scheme = "tcp",
     .bit = MOO_TRANSPORT_TCP,
     .tell = tcp_tell,
     .hear = tcp_hear,
     .pull = tcp_pull,
     .cancel = tcp_cancel,
+    .pulled = tcp_pulled,
     .part = tcp_part,
 };

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "transport/tcp/socket_name.h"
 
 #define BACKLOG 1024

@@ -10,7 +10,7 @@
  * has to go both ways; and who does, resets the connections, which tells the
  * other one if only one way is broken.
  */
-#include "core/arena.h"
+#include "core/clock.h"
 #include "transport/tcp/internal.h"
 
 #define MS ((uint64_t)1000000)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * clock.c: time, futexes, and whether a process is still the one it was.
+ * process.c: futexes, and whether a process is still the one it was.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "collective/internal.h"
@@ -17,13 +16,6 @@
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434 /* the same on every architecture */
 #endif
-
-double mooi_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 bool mooi_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds)
 {

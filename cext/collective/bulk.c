@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/wire.h"
-#include "transport/ofi/fabric.h"
+#include "transport/ofi.h"
 
 #define BUFFER_BYTES ((uint64_t)1 << 20) /* stays in the caches */
 #define READ_BYTES ((uint64_t)256 << 10) /* of one read, at most */
@@ -63,12 +63,12 @@ static moo_err fill_shelf(struct mooi_shelf *shelf)
         return MOO_ENOMEM;
     madvise(shelf->out, BUFFER_BYTES, MADV_DONTFORK);
     madvise(shelf->in, BUFFER_BYTES, MADV_DONTFORK);
-    err = mooi_fabric_register(shelf->fabric, shelf->out, BUFFER_BYTES,
-                               MOOI_FABRIC_FROM, 0, 0, &shelf->out_region);
-    if (err || !mooi_fabric_wants_regions(shelf->fabric))
+    err = mooi_ofi->register_memory(shelf->fabric, shelf->out, BUFFER_BYTES,
+                                    MOOI_FABRIC_FROM, 0, 0, &shelf->out_region);
+    if (err || !mooi_ofi->wants_regions(shelf->fabric))
         return err;
-    return mooi_fabric_register(shelf->fabric, shelf->in, BUFFER_BYTES,
-                                MOOI_FABRIC_INTO, 0, 0, &shelf->in_region);
+    return mooi_ofi->register_memory(shelf->fabric, shelf->in, BUFFER_BYTES,
+                                     MOOI_FABRIC_INTO, 0, 0, &shelf->in_region);
 }
 
 moo_err mooi_shelf_open(const char *bind, struct mooi_shelf **out, char *why,
@@ -82,7 +82,7 @@ moo_err mooi_shelf_open(const char *bind, struct mooi_shelf **out, char *why,
     shelf->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     moo_err err = shelf->bell < 0
                       ? MOO_ESYS
-                      : mooi_fabric_open(&options, &shelf->fabric, why, room);
+                      : mooi_ofi_open(&options, &shelf->fabric, why, room);
     if (!err)
         err = fill_shelf(shelf);
     if (err) {
@@ -96,11 +96,11 @@ moo_err mooi_shelf_open(const char *bind, struct mooi_shelf **out, char *why,
 void mooi_shelf_close(struct mooi_shelf *shelf)
 {
     if (shelf->in_region)
-        mooi_fabric_unregister(shelf->in_region);
+        mooi_ofi->unregister(shelf->in_region);
     if (shelf->out_region)
-        mooi_fabric_unregister(shelf->out_region);
+        mooi_ofi->unregister(shelf->out_region);
     if (shelf->fabric)
-        mooi_fabric_close(shelf->fabric);
+        mooi_ofi->close(shelf->fabric);
     if (shelf->bell >= 0)
         close(shelf->bell); /* nobody rings any more */
     if (shelf->in)
@@ -113,18 +113,18 @@ void mooi_shelf_close(struct mooi_shelf *shelf)
 void mooi_shelf_describe(const struct mooi_shelf *shelf,
                          struct mooi_post *post)
 {
-    strncpy(post->provider, mooi_fabric_provider(shelf->fabric),
+    strncpy(post->provider, mooi_ofi->provider(shelf->fabric),
             sizeof post->provider - 1);
-    post->name_bytes = (uint32_t)mooi_fabric_name(shelf->fabric, post->name);
-    post->key = mooi_fabric_key(shelf->out_region);
-    post->base = mooi_fabric_base(shelf->out_region);
+    post->name_bytes = (uint32_t)mooi_ofi->name(shelf->fabric, post->name);
+    post->key = mooi_ofi->key(shelf->out_region);
+    post->base = mooi_ofi->base(shelf->out_region);
 }
 
 bool mooi_shelf_reaches(const struct mooi_shelf *shelf,
                         const struct mooi_post *post)
 {
     return post->name_bytes > 0 && post->name_bytes <= sizeof post->name &&
-           !strncmp(post->provider, mooi_fabric_provider(shelf->fabric),
+           !strncmp(post->provider, mooi_ofi->provider(shelf->fabric),
                     sizeof post->provider);
 }
 
@@ -157,7 +157,7 @@ moo_err mooi_bulk_receive_open(struct mooi_shelf *shelf,
         return MOO_ENOMEM;
     bulk->key = from->key;
     bulk->base = from->base;
-    moo_err err = mooi_fabric_meet(shelf->fabric, from->name,
+    moo_err err = mooi_ofi->meet(shelf->fabric, from->name,
                                    from->name_bytes, &bulk->peer);
     if (err) {
         mooi_bulk_close(bulk);
@@ -174,12 +174,12 @@ void mooi_bulk_close(struct mooi_bulk *bulk)
     for (uint32_t i = 0; i < READS; i++) {
         struct reading *reading = &bulk->readings[i];
         if (atomic_load(&reading->state) == UNDER_WAY &&
-            mooi_fabric_cancel(bulk->shelf->fabric, reading) != MOO_OK)
+            mooi_ofi->cancel(bulk->shelf->fabric, reading) != MOO_OK)
             while (atomic_load(&reading->state) == UNDER_WAY)
                 poll(NULL, 0, 1); /* its callback is about to come */
     }
     if (bulk->peer)
-        mooi_fabric_forget(bulk->peer);
+        mooi_ofi->forget(bulk->peer);
     free(bulk);
 }
 
@@ -315,7 +315,7 @@ static moo_err begin_reads(struct mooi_bulk *bulk)
             .done = on_read, .cookie = reading};
         reading->end = bulk->asked + n;
         atomic_store(&reading->state, UNDER_WAY);
-        err = mooi_fabric_read(bulk->peer, &want);
+        err = mooi_ofi->read(bulk->peer, &want);
         if (err)
             atomic_store(&reading->state, FREE);
         bulk->asked += err ? 0 : n;

@@ -48,7 +48,7 @@
 #include "core/clock.h"
 #include "core/mac.h"
 #include "mooactor.h"
-#include "transport/ofi/fabric.h"
+#include "transport/ofi.h"
 #include "transport/tcp/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */

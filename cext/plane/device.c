@@ -45,12 +45,12 @@ static void explain(const struct mooi_fabric *fabric, moo_err err, int reason,
         snprintf(why, room,
                  "%s was not opened for memory of GPUs: it offers none "
                  "(FI_HMEM), or MOOACTOR_GPUDIRECT=0",
-                 mooi_fabric_provider(fabric));
+                 mooi_ofi->provider(fabric));
     else
         snprintf(why, room, "%s cannot register the memory: %s",
-                 mooi_fabric_provider(fabric),
+                 mooi_ofi->provider(fabric),
                  err == MOO_ENOMEM ? moo_strerror(err)
-                                   : mooi_fabric_strerror(fabric, reason));
+                                   : mooi_ofi->strerror(fabric, reason));
 }
 
 /* The lock is let go while the fabric works on it; the net stays, as `busy`
@@ -69,7 +69,7 @@ static moo_err add(moo_plane *plane, const struct mooi_device *wanted, int kind,
     *device = *wanted;
     net->busy++;
     pthread_mutex_unlock(&plane->lock);
-    err = mooi_fabric_register(net->networks.fabric, (void *)device->start,
+    err = mooi_ofi->register_memory(net->networks.fabric, (void *)device->start,
                                device->bytes,
                                MOOI_FABRIC_FROM | MOOI_FABRIC_INTO, kind,
                                number, &device->region);
@@ -120,8 +120,8 @@ moo_err moo_device_share(moo_plane *plane, void *start, size_t bytes, int kind,
     err = share(plane, &wanted, kind, device, why, room);
     if (err == MOO_OK) {
         found = find(plane->net, wanted.start, bytes);
-        *key = mooi_fabric_key(found->region);
-        *base = mooi_fabric_base(found->region);
+        *key = mooi_ofi->key(found->region);
+        *base = mooi_ofi->base(found->region);
     }
     pthread_mutex_unlock(&plane->lock);
     return err;

@@ -103,13 +103,13 @@ static moo_err try_fabric(struct mooi_net *net,
                                          .devices = options->devices};
     moo_err err;
 
-    err = mooi_fabric_open(&fabric, &net->networks.fabric, why, room);
+    err = mooi_ofi_open(&fabric, &net->networks.fabric, why, room);
     if (err != MOO_OK)
         return err;
     snprintf(net->card.provider, sizeof net->card.provider, "%s",
-             mooi_fabric_provider(net->networks.fabric));
+             mooi_ofi->provider(net->networks.fabric));
     net->card.endpoint_bytes =
-        (uint32_t)mooi_fabric_name(net->networks.fabric, net->card.endpoint);
+        (uint32_t)mooi_ofi->name(net->networks.fabric, net->card.endpoint);
     return MOO_OK;
 }
 
@@ -149,7 +149,7 @@ static void free_net(struct mooi_net *net)
 {
     mooi_devices_fini(net);
     if (net->networks.fabric)
-        mooi_fabric_close(net->networks.fabric);
+        mooi_ofi->close(net->networks.fabric);
     pthread_cond_destroy(&net->decided);
     free(net);
 }
@@ -233,7 +233,7 @@ void mooi_net_close(moo_plane *plane)
     mooi_card_withdraw(plane);
     mooi_tcp_close(tcp);
     if (net->networks.fabric)
-        mooi_fabric_close(net->networks.fabric);
+        mooi_ofi->close(net->networks.fabric);
     pthread_mutex_lock(&plane->lock);
     net->networks.tcp = NULL;
     net->networks.fabric = NULL;

@@ -88,7 +88,7 @@ choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
         return &mooi_over_tcp;
     if ((common & MOO_TRANSPORT_OFI) && *card->provider &&
         !strcmp(card->provider, net->card.provider))
-        return &mooi_over_ofi;
+        return mooi_ofi->network;
     return common & MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
 }
 
@@ -215,7 +215,7 @@ static void explain(const struct mooi_net *net, struct mooi_peer *peer)
         memcmp(reach->card.host, net->card.host, MOOI_HOST_BYTES) ? "another"
                                                                   : "this";
 
-    if (peer->network == &mooi_over_ofi)
+    if (peer->transport == MOO_TRANSPORT_OFI)
         mooi_route_say(reach, "ofi: it is on %s host and both have %s", host,
                        net->card.provider);
     else
@@ -255,7 +255,7 @@ void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
         mooi_tcp_drop(plane->net->networks.tcp, peer->id);
         return;
     }
-    if (peer->network != &mooi_over_ofi)
+    if (peer->transport != MOO_TRANSPORT_OFI)
         return; /* we have gone over already */
     peer->reach->fabric_failed = 1;
     if (choose_network(plane->net, peer->reach) != &mooi_over_tcp)

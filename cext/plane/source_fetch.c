@@ -145,7 +145,7 @@ static void start(struct moo_fetch *fetch)
         return;
     }
     fetch->by = source->in.by;
-    if (fetch->pull.region && fetch->by != &mooi_over_ofi)
+    if (fetch->pull.region && fetch->by->bit != MOO_TRANSPORT_OFI)
         err = MOO_EUNREACHABLE; /* its owner has gone over to another network */
     else
         err = fetch->by->pull(&fetch->pull);

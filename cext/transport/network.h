@@ -16,7 +16,7 @@
 #include "core/arena.h"
 #include "mooactor.h"
 #include "transport/note.h"
-#include "transport/ofi/fabric.h"
+#include "transport/ofi.h"
 #include "transport/tcp/tcp.h"
 
 /* Owner: an importer, and what it was told over its link. */
@@ -96,13 +96,13 @@ struct mooi_network_ops {
     void (*part)(struct mooi_networks *networks, struct mooi_incoming *from);
 };
 
-extern const struct mooi_network_ops mooi_over_tcp, mooi_over_ofi;
+extern const struct mooi_network_ops mooi_over_tcp;
 
 /* The network of one MOO_TRANSPORT_… bit; NULL: there is none. */
 static inline const struct mooi_network_ops *mooi_network_by_bit(uint32_t bit)
 {
     if (bit == MOO_TRANSPORT_OFI)
-        return &mooi_over_ofi;
+        return mooi_ofi ? mooi_ofi->network : NULL;
     return bit == MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
 }
 

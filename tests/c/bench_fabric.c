@@ -10,6 +10,7 @@
  * of 1 MiB; the ratio is to the faster of these.
  */
 #include "fabric_fixture.h"
+#include "mooactor_bench.h"
 
 #define ROUNDS_MAX 101
 #define LIMIT_MS 60000

@@ -328,7 +328,7 @@ static void memory_of_a_gpu_is_refused_where_the_fabric_takes_none(void)
     uint64_t ignored, base;
     char why[256] = "";
 
-    if (!mooi_fabric_takes_devices(pair.from->net->networks.fabric)) {
+    if (!mooi_ofi->takes_devices(pair.from->net->networks.fabric)) {
         CHECK(moo_device_share(pair.from, pair.there.start, 64,
                                MOO_MEMORY_CUDA, 0, &ignored, &base, why,
                                sizeof why) == MOO_EUNREACHABLE);

@@ -5,9 +5,8 @@
  * kept under way. Nothing of the runtime goes through here; `mooactor bench`
  * and tests/c/bench_fabric.c compare with it.
  */
+#include "mooactor_bench.h"
 #include "transport/ofi/internal.h"
-
-#ifdef MOOI_FABRIC_BUILT
 
 #include <poll.h>
 #include <stdio.h>
@@ -269,5 +268,3 @@ moo_err moo_bare_read(moo_bare *bare, const uint8_t *offered, size_t piece,
     return read_all(bare, &offer, piece,
                     mooi_now_ns() + (uint64_t)timeout_ms * 1000000u);
 }
-
-#endif

@@ -2,8 +2,6 @@
 /* choose.c: which of the fabrics that libfabric offers is opened. */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -287,7 +285,7 @@ static void add_entry(char *text, size_t room, const struct fi_info *info)
         add(text, room, line);
 }
 
-moo_err moo_fabric_probe(char *text, size_t room)
+moo_err mooi_fabric_probe(char *text, size_t room)
 {
     const struct mooi_fabric_options any = {.bind = "*"};
     const struct mooi_libfabric *library;
@@ -319,5 +317,3 @@ moo_err moo_fabric_probe(char *text, size_t room)
     library->freeinfo(best);
     return MOO_OK;
 }
-
-#endif

@@ -13,8 +13,6 @@
  */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,5 +137,3 @@ void mooi_fabric_cut(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer)
     else
         close_port(fabric);
 }
-
-#endif

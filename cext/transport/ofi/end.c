@@ -6,8 +6,6 @@
  */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <stdlib.h>
 
 void mooi_fabric_end(struct mooi_fabric *fabric, struct mooi_fabric_read *read)
@@ -169,5 +167,3 @@ void mooi_fabric_bury(struct mooi_fabric *fabric)
         free(peer);
     }
 }
-
-#endif

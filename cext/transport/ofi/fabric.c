@@ -2,8 +2,6 @@
 /* fabric.c: opened, asked for what others must know, used by its readers. */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,5 +257,3 @@ moo_err mooi_fabric_cancel(struct mooi_fabric *fabric, const void *cookie)
     pthread_mutex_unlock(&fabric->lock);
     return stop.result;
 }
-
-#endif

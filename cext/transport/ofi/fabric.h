@@ -10,8 +10,8 @@
  * any more, and all other reads go on with a new one.
  *
  * libfabric is loaded when the first fabric is opened. It is looked for as
- * libfabric.so.1, or where MOOACTOR_LIBFABRIC says. Without its headers at
- * build time there is only none.c, which refuses.
+ * libfabric.so.1, or where MOOACTOR_LIBFABRIC says. The layers above use these
+ * functions by the table in transport/ofi.h.
  *
  * Threads: a fabric has one thread. It makes the progress that both readers and
  * the read need, and calls back; it sleeps when there is nothing to do. All
@@ -67,6 +67,9 @@ const char *mooi_fabric_provider(const struct mooi_fabric *fabric);
  * MOOI_FABRIC_NAME_BYTES. */
 size_t mooi_fabric_name(const struct mooi_fabric *fabric,
                         uint8_t out[MOOI_FABRIC_NAME_BYTES]);
+
+/* As moo_fabric_probe, which see. */
+moo_err mooi_fabric_probe(char *text, size_t room);
 
 /* ---- memory ---- */
 

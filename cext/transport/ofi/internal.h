@@ -12,14 +12,6 @@
 
 #include "transport/ofi/fabric.h"
 
-#if !defined(MOOI_NO_FABRIC) && defined(__has_include)
-#if __has_include(<rdma/fabric.h>)
-#define MOOI_FABRIC_BUILT 1
-#endif
-#endif
-
-#ifdef MOOI_FABRIC_BUILT
-
 #include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -251,5 +243,4 @@ void mooi_fabric_thread_wake(struct mooi_fabric *fabric);
 /* Ends all reads, and waits. */
 void mooi_fabric_thread_stop(struct mooi_fabric *fabric);
 
-#endif
 #endif

@@ -9,8 +9,6 @@
  */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,5 +105,3 @@ moo_err mooi_libfabric(const struct mooi_libfabric **out, char *why,
     pthread_mutex_unlock(&loading);
     return err;
 }
-
-#endif

@@ -43,6 +43,8 @@ struct ofi_pull {
     int confirming;
 };
 
+static const struct mooi_network_ops ofi_network;
+
 /* ---- registered memory ---- */
 
 /* The whole of one of our slabs, for others and for our own reads. It may pin
@@ -179,7 +181,7 @@ static void complain(const struct mooi_pull *pull, moo_err result)
     struct mooi_incoming *from = pull->incoming;
     struct mooi_note note = {.kind = MOOI_NOTE_FAILED};
 
-    if (from->link && from->by == &mooi_over_ofi && !pull->region &&
+    if (from->link && from->by == &ofi_network && !pull->region &&
         result != MOO_ECLOSED)
         (void)mooi_note_send(from->link, &note);
 }
@@ -298,7 +300,7 @@ static void ofi_part(struct mooi_networks *networks, struct mooi_incoming *from)
     from->state = NULL;
 }
 
-const struct mooi_network_ops mooi_over_ofi = {
+static const struct mooi_network_ops ofi_network = {
     .scheme = "ofi",
     .bit = MOO_TRANSPORT_OFI,
     .tell = ofi_tell,
@@ -307,4 +309,24 @@ const struct mooi_network_ops mooi_over_ofi = {
     .cancel = ofi_cancel,
     .pulled = ofi_pulled,
     .part = ofi_part,
+};
+
+const struct mooi_ofi mooi_ofi_by_libfabric = {
+    .network = &ofi_network,
+    .probe = mooi_fabric_probe,
+    .open = mooi_fabric_open,
+    .close = mooi_fabric_close,
+    .provider = mooi_fabric_provider,
+    .name = mooi_fabric_name,
+    .takes_devices = mooi_fabric_takes_devices,
+    .strerror = mooi_fabric_strerror,
+    .register_memory = mooi_fabric_register,
+    .unregister = mooi_fabric_unregister,
+    .key = mooi_fabric_key,
+    .base = mooi_fabric_base,
+    .wants_regions = mooi_fabric_wants_regions,
+    .meet = mooi_fabric_meet,
+    .forget = mooi_fabric_forget,
+    .read = mooi_fabric_read,
+    .cancel = mooi_fabric_cancel,
 };

@@ -2,8 +2,6 @@
 /* port.c: an endpoint with its completion queue and addresses. */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <string.h>
 
 /* As much as the pieces need, with room for a provider's own ends. */
@@ -76,5 +74,3 @@ void mooi_fabric_port_close(struct mooi_fabric_port *port)
     memset(port, 0, sizeof *port);
     port->fd = -1;
 }
-
-#endif

@@ -6,8 +6,6 @@
  */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <stdio.h>
 #include <string.h>
 
@@ -254,5 +252,3 @@ void mooi_fabric_landed(struct mooi_fabric *fabric,
         (read->doomed || read->posted == read->want.bytes))
         mooi_fabric_end(fabric, read);
 }
-
-#endif

@@ -2,8 +2,6 @@
 /* region.c: memory that the device may read from or write to. */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -152,5 +150,3 @@ int mooi_fabric_pins(const struct mooi_fabric *fabric)
 {
     return (fabric->mr_mode & FI_MR_ALLOCATED) != 0;
 }
-
-#endif

@@ -7,8 +7,6 @@
  */
 #include "transport/ofi/internal.h"
 
-#ifdef MOOI_FABRIC_BUILT
-
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -293,5 +291,3 @@ void mooi_fabric_thread_stop(struct mooi_fabric *fabric)
     pthread_join(fabric->thread, NULL);
     close(fabric->wake);
 }
-
-#endif

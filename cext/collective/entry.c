@@ -77,7 +77,7 @@ moo_err mooi_enter(moo_group *group)
     if (!err)
         err = take_slot(group);
     mooi_segment_unlock(group);
-    mooi_ring_all(group->segment);
+    mooi_notify_all(group->segment);
     return err;
 }
 
@@ -113,5 +113,5 @@ void mooi_exit(moo_group *group, bool midway)
     else
         exit_running(group, (uint32_t)rank, midway);
     mooi_segment_unlock(group);
-    mooi_ring_all(segment);
+    mooi_notify_all(segment);
 }

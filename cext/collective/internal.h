@@ -471,9 +471,10 @@ moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
  * which may take half a second to find out. With this member's own rank: it
  * cannot go on by itself. Always MOO_EPEER. */
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank);
-/* Ring everybody's bell: the membership or a fate has changed. */
-void mooi_ring_all(struct mooi_segment *segment);
-void mooi_ring(struct mooi_cell *cell);
+/* Wake whoever sleeps for progress, in all cells or in one: the membership or a
+ * fate has changed. */
+void mooi_notify_all(struct mooi_segment *segment);
+void mooi_notify(struct mooi_cell *cell);
 /* How patiently to spin and how large the buffers should be, given the
  * members and the cores. */
 void mooi_tune(moo_group *group);

@@ -240,7 +240,7 @@ void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
     mooi_segment_lock(group);
     mooi_abort_locked(group->segment, seq, why, rank, group->rank);
     mooi_segment_unlock(group);
-    mooi_ring_all(group->segment);
+    mooi_notify_all(group->segment);
 }
 
 void mooi_give_up(moo_group *group, uint64_t seq)
@@ -252,7 +252,7 @@ void mooi_give_up(moo_group *group, uint64_t seq)
     if (rank >= 0 && view->size < segment->min_size)
         mooi_abort_locked(segment, seq, FATE_FEW, (uint32_t)rank, view->size);
     mooi_segment_unlock(group);
-    mooi_ring_all(segment);
+    mooi_notify_all(segment);
 }
 
 void mooi_admit(moo_group *group, uint64_t seq)
@@ -261,7 +261,7 @@ void mooi_admit(moo_group *group, uint64_t seq)
     if (mooi_current_view(group->segment)->first_seq <= seq)
         mooi_transition(group->segment, seq + 1, true, false);
     mooi_segment_unlock(group);
-    mooi_ring_all(group->segment);
+    mooi_notify_all(group->segment);
 }
 
 /* All members end a barrier alike, and none begins the next before all have

@@ -53,17 +53,17 @@ void mooi_tune(moo_group *group)
     group->yields = sharing == 1 ? 200 : 2;
 }
 
-void mooi_ring(struct mooi_cell *cell)
+void mooi_notify(struct mooi_cell *cell)
 {
     atomic_fetch_add(&cell->bell, 1);
     mooi_futex_wake(&cell->bell);
 }
 
-void mooi_ring_all(struct mooi_segment *segment)
+void mooi_notify_all(struct mooi_segment *segment)
 {
     for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
         if (atomic_load(&segment->members[slot].state) == MEMBER_TAKEN)
-            mooi_ring(&segment->cells[slot]);
+            mooi_notify(&segment->cells[slot]);
 }
 
 void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
@@ -75,7 +75,7 @@ void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
         struct mooi_cell *cell = cell_of(group, rank);
         if (atomic_load(&cell->waiting) == word &&
             atomic_load(&cell->want) <= value)
-            mooi_ring(cell);
+            mooi_notify(cell);
     }
 }
 

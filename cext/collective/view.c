@@ -110,7 +110,7 @@ static void reform_idle(moo_group *group)
         mooi_transition(segment, first, true, true);
     mooi_segment_unlock(group);
     if (change || alive == 0)
-        mooi_ring_all(segment);
+        mooi_notify_all(segment);
 }
 
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)

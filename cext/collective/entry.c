@@ -93,10 +93,10 @@ static void exit_running(moo_group *group, uint32_t rank, bool midway)
         seq = view->first_seq;
         midway = false;
     }
-    enum mooi_reason why = enough && !midway ? FATE_LEFT : FATE_SHORT;
+    enum mooi_reason why = enough && !midway ? DECISION_LEFT : DECISION_SHORT;
     if (!mooi_abort_locked(segment, seq, why, rank, rank))
-        mooi_abort_locked(segment, seq + 1, enough ? FATE_LEFT : FATE_SHORT,
-                          rank, rank);
+        mooi_abort_locked(segment, seq + 1,
+                          enough ? DECISION_LEFT : DECISION_SHORT, rank, rank);
 }
 
 void mooi_exit(moo_group *group, bool midway)

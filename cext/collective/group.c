@@ -175,7 +175,7 @@ void moo_group_leave(moo_group *group)
     mooi_group_fail_queued(group);
     pthread_mutex_unlock(&group->mutex);
     mooi_exit(group, midway);
-    mooi_ring_free(group); /* after the fate: others will ask for it */
+    mooi_ring_free(group); /* after the decision: others will ask for it */
     mooi_unwatch(group);
     if (group->mapped)
         unmap_segment(group->segment);

@@ -6,7 +6,7 @@
  * bytes are a valid, empty group, so nobody has to initialise it.
  *
  *   lock, epoch, views   who belongs to the group        membership.c
- *   fates                how each operation ended        membership.c
+ *   decisions            how each operation ended        membership.c
  *   cells                how far each member has come    progress.c
  *   regions              the bytes on their way          shm.c, ring.c
  *
@@ -20,14 +20,14 @@
  * Vocabulary. A *slot* is a member's index in the segment, for as long as it
  * lives. Its *rank* is its index in the view of one *epoch*. Every operation
  * has a *sequence number*, counted alike by all members and never reused,
- * and a *fate*, which is decided exactly once for all of them: committed
- * (whatever is still missing will arrive, because it is in shared memory
- * already) or aborted. Therefore nobody can succeed where another fails.
+ * and a *commit decision*, which is made exactly once for all of them:
+ * committed (whatever is still missing will arrive, because it is in shared
+ * memory already) or aborted. Therefore nobody can succeed where another fails.
  *
- * Every call of a member takes sequence numbers until one has another fate than
- * FATE_LEFT; that fate is how the call ends, be it a success, a mismatch, a
- * timeout or too few members. So it is for all of them, and therefore no two
- * members ever reduce one's call with another's next.
+ * Every call of a member takes sequence numbers until one has another decision
+ * than DECISION_LEFT; that decision is how the call ends, be it a success, a
+ * mismatch, a timeout or too few members. So it is for all of them, and
+ * therefore no two members ever reduce one's call with another's next.
  *
  * A member sees a view when it has ended all that came before the view's
  * first operation, and neither earlier nor later. So what it sees of the group
@@ -53,7 +53,7 @@
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
 #define SEGMENT_VERSION 6u
-#define FATES 256 /* more than members: an abort removes one, or was late */
+#define DECISIONS 256 /* more than members: an abort removes one, or was late */
 #define VIEWS 64  /* how far back who is slow finds the view of its next call */
 #define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
 #define STEP_BITS 24
@@ -69,14 +69,14 @@
 #define MOOI_PENDING ((moo_err)-100)
 
 enum mooi_reason {
-    FATE_COMMITTED,
-    FATE_DIED,
-    FATE_LEFT,
-    FATE_SHORT,
-    FATE_LATE,
-    FATE_CUT,  /* a connection broke, or could not be made; nobody died */
-    FATE_NO_WAY, /* two members have no transport in common */
-    FATE_FEW /* fewer than min_size members, for too long */
+    DECISION_COMMITTED,
+    DECISION_DIED,
+    DECISION_LEFT,
+    DECISION_SHORT,
+    DECISION_LATE,
+    DECISION_CUT,  /* a connection broke, or could not be made; nobody died */
+    DECISION_NO_WAY, /* two members have no transport in common */
+    DECISION_FEW /* fewer than min_size members, for too long */
 };
 
 /* The counters of a member. Each holds seq << STEP_BITS | step, or (ACKED,
@@ -86,17 +86,18 @@ enum mooi_counter { PUT, REDUCED, COPIED, ACKED, RINGED, POSTED, COUNTERS };
 
 struct mooi_view {
     uint32_t epoch, size;
-    uint64_t first_seq; /* every earlier sequence number has its fate */
+    uint64_t first_seq; /* every earlier sequence number has its decision */
     uint16_t slots[MOO_GROUP_MAX];
     int32_t pids[MOO_GROUP_MAX]; /* by rank; a slot may be another's by now */
     uint64_t ids[MOO_GROUP_MAX];
 };
 
-struct mooi_fate {
+struct mooi_decision {
     _Atomic uint64_t word; /* seq << 24 | reason << 16 | rank */
     uint32_t epoch;        /* these are written before an abort's word */
     int32_t pid;
-    uint32_t witness; /* the rank that decided; FATE_FEW: how many there were */
+    uint32_t witness; /* the rank that decided; DECISION_FEW: how many there
+                         were */
 };
 
 enum { MEMBER_FREE, MEMBER_TAKEN };
@@ -155,7 +156,7 @@ struct mooi_segment {
     uint64_t joins;
     moo_outcome obstacle; /* under the lock */
     struct mooi_view views[VIEWS];
-    struct mooi_fate fates[FATES];
+    struct mooi_decision decisions[DECISIONS];
     struct mooi_member members[MOO_GROUP_MAX];
     struct mooi_cell cells[MOO_GROUP_MAX];
 };
@@ -260,7 +261,7 @@ struct moo_group {
  *
  *   MOO_OK        done; the results are in the output spans.
  *   MOOI_PENDING  the slice of time is over; call again.
- *   any error     the fate of the operation, the same on every rank.
+ *   any error     as was decided on the operation, the same on every rank.
  *
  * Before the first call every rank has posted the signature of `work`, and
  * none of the functions may succeed before it has seen all of them agree.
@@ -383,7 +384,7 @@ void mooi_admit(moo_group *group, uint64_t seq);
  * are decided. */
 bool mooi_abort_locked(struct mooi_segment *segment, uint64_t seq,
                        enum mooi_reason why, uint32_t rank, uint32_t witness);
-/* Decide the fate of operation `seq`, if it is open. */
+/* Decide that operation `seq` is aborted, if that is open. */
 void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank);
 /* `seq`, which has not begun here, is late: abort it if there are too few
@@ -394,8 +395,8 @@ void mooi_give_up(moo_group *group, uint64_t seq);
 void mooi_settle(moo_group *group);
 /* false: it was aborted before. */
 bool mooi_commit(moo_group *group, uint64_t seq);
-/* The decided fate of `seq` in *word. false: still open. */
-bool mooi_fate(moo_group *group, uint64_t seq, uint64_t *word);
+/* The decision on `seq` in *word. false: still open. */
+bool mooi_decided(moo_group *group, uint64_t seq, uint64_t *word);
 static inline enum mooi_reason mooi_reason_of(uint64_t word)
 {
     return (enum mooi_reason)((word >> 16) & 0xff);
@@ -458,13 +459,13 @@ void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value);
 uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
                          enum mooi_counter which);
 /* Wait until the counters of all other ranks have reached `target`.
- * MOOI_PENDING: the slice is over. MOO_EPEER: the fate of work is abort. */
+ * MOOI_PENDING: the slice is over. MOO_EPEER: work was aborted. */
 moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target);
 moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
                         enum mooi_counter which, uint64_t target);
 /* Look for deaths, now and then; for the deadline, blaming `rank`; and for the
- * fate of `work`. MOO_EPEER: it is abort. */
+ * decision on `work`. MOO_EPEER: it was aborted. */
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now);
 /* The connection with `rank` failed. Abort `work` for whatever is behind it,
@@ -472,7 +473,7 @@ moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
  * cannot go on by itself. Always MOO_EPEER. */
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank);
 /* Wake whoever sleeps for progress, in all cells or in one: the membership or a
- * fate has changed. */
+ * decision has changed. */
 void mooi_notify_all(struct mooi_segment *segment);
 void mooi_notify(struct mooi_cell *cell);
 /* How patiently to spin and how large the buffers should be, given the

@@ -114,7 +114,7 @@ static moo_err choose(moo_group *group, moo_work *work, uint32_t rank,
               mooi_shelf_reaches(ring->shelf, mooi_post_of(group, rank));
     if (*fabric || group->hosts.transports & MOO_TRANSPORT_TCP)
         return MOO_OK;
-    mooi_abort(group, work->seq, FATE_NO_WAY, rank);
+    mooi_abort(group, work->seq, DECISION_NO_WAY, rank);
     return MOO_EPEER;
 }
 

@@ -154,30 +154,31 @@ static bool names_a_rank(const moo_work *work)
 static void blame(moo_group *group, moo_work *work, uint64_t word)
 {
     enum mooi_reason why = mooi_reason_of(word);
-    struct mooi_fate *fate = &group->segment->fates[work->seq % FATES];
-    bool late = why == FATE_LATE || why == FATE_FEW;
+    struct mooi_decision *decision =
+        &group->segment->decisions[work->seq % DECISIONS];
+    bool late = why == DECISION_LATE || why == DECISION_FEW;
     work->outcome.status = late                 ? MOO_ETIMEOUT
-                           : why == FATE_NO_WAY ? MOO_EUNREACHABLE
+                           : why == DECISION_NO_WAY ? MOO_EUNREACHABLE
                                                 : MOO_EPEER;
-    work->outcome.left = why == FATE_LEFT || why == FATE_SHORT;
+    work->outcome.left = why == DECISION_LEFT || why == DECISION_SHORT;
     work->outcome.rank = word & 0xffff;
-    work->outcome.epoch = fate->epoch;
-    work->outcome.pid = fate->pid;
-    if (why == FATE_CUT)
+    work->outcome.epoch = decision->epoch;
+    work->outcome.pid = decision->pid;
+    if (why == DECISION_CUT)
         snprintf(work->outcome.text, sizeof work->outcome.text,
-                 fate->witness == work->outcome.rank
+                 decision->witness == work->outcome.rank
                      ? "rank %u lacked memory or sockets, or cannot listen "
                        "where it was told to"
                      : "the connection between rank %u and rank %u failed",
-                 (unsigned)fate->witness, (unsigned)work->outcome.rank);
-    if (why == FATE_FEW)
+                 (unsigned)decision->witness, (unsigned)work->outcome.rank);
+    if (why == DECISION_FEW)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "the group has %u of the %u members that it needs",
-                 (unsigned)fate->witness, (unsigned)group->min_size);
-    if (why == FATE_NO_WAY)
+                 (unsigned)decision->witness, (unsigned)group->min_size);
+    if (why == DECISION_NO_WAY)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "no transport that is allowed leads from rank %u to rank %u",
-                 (unsigned)fate->witness, (unsigned)work->outcome.rank);
+                 (unsigned)decision->witness, (unsigned)work->outcome.rank);
 }
 
 /* false: the operation has to begin again. */
@@ -188,7 +189,7 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
     work->outcome.epoch = group->view.epoch;
     if (err == MOO_EPEER) {
         mooi_settle(group);
-        mooi_fate(group, work->seq, &word);
+        mooi_decided(group, work->seq, &word);
         blame(group, work, word);
         mooi_ring_hang_up(group); /* which wakes those who wait for bytes */
     }
@@ -198,7 +199,7 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && mooi_reason_of(word) == FATE_LEFT) {
+    if (err == MOO_EPEER && mooi_reason_of(word) == DECISION_LEFT) {
         if (names_a_rank(work) && !work->told) {
             work->told = true;
             work->lost = work->outcome;

@@ -94,12 +94,12 @@ moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
         int dead = mooi_find_dead(group);
         group->looked = now;
         if (dead >= 0)
-            mooi_abort(group, work->seq, FATE_DIED, (uint32_t)dead);
+            mooi_abort(group, work->seq, DECISION_DIED, (uint32_t)dead);
     }
     if (now >= work->deadline)
-        mooi_abort(group, work->seq, FATE_LATE, rank);
-    if (mooi_fate(group, work->seq, &word) &&
-        mooi_reason_of(word) != FATE_COMMITTED)
+        mooi_abort(group, work->seq, DECISION_LATE, rank);
+    if (mooi_decided(group, work->seq, &word) &&
+        mooi_reason_of(word) != DECISION_COMMITTED)
         return MOO_EPEER;
     return MOO_OK;
 }
@@ -112,14 +112,14 @@ moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank)
     /* A process hangs up a moment before it is dead, and a member that aborts
      * hangs up after it did; so the others' word and a death come first. */
     while (mooi_now() < end) {
-        if (mooi_fate(group, work->seq, &word))
+        if (mooi_decided(group, work->seq, &word))
             return MOO_EPEER;
         if (watch->pidfd == -1 || mooi_watch_wait(watch->pidfd, 10)) {
-            mooi_abort(group, work->seq, FATE_DIED, rank);
+            mooi_abort(group, work->seq, DECISION_DIED, rank);
             return MOO_EPEER;
         }
     }
-    mooi_abort(group, work->seq, FATE_CUT, rank);
+    mooi_abort(group, work->seq, DECISION_CUT, rank);
     return MOO_EPEER;
 }
 

@@ -19,7 +19,7 @@
  * tensors. The leaders are numbered like their hosts, and host h sends to
  * h + 1, h + 2, h + 4, …; the first of these connections make the ring.
  *
- * Membership, agreement and fates stay in the segment, but no data and no
+ * Membership, agreement and decisions stay in the segment, but no data and no
  * flow control: those know the connections only.
  */
 #ifndef MOOI_RING_H
@@ -210,7 +210,7 @@ static inline bool mooi_shares(const moo_group *group)
 }
 
 /* Close all connections: the epoch is over. Those at their other ends see it
- * and look for the fate. Harmless if there are none. */
+ * and look for the decision. Harmless if there are none. */
 void mooi_ring_hang_up(moo_group *group);
 void mooi_ring_free(moo_group *group);
 /* In a forked child, whose parent goes on: let go of the connections. */

@@ -120,8 +120,9 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
     for (;;) {
         uint32_t bell = atomic_load(&cell->bell);
         moo_err err = mooi_adopt(group);
-        if (seq && mooi_fate(group, seq, &word)) /* before the size: a view */
-            return MOO_EPEER; /* too small may be what followed from it */
+        /* before the size: a view too small may be what followed from it */
+        if (seq && mooi_decided(group, seq, &word))
+            return MOO_EPEER;
         if (!err && group->view.size >= group->min_size) {
             group->formed = true;
             return MOO_OK;

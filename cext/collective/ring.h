@@ -2,16 +2,21 @@
 /*
  * ring.h: collective operations between hosts.
  *
- *   ring.c    the operations, as the rest of the group sees them
- *   rounds.c  how tensors are cut, and where the bytes of a round lie
- *   stream.c  reduce-scatter and all-gather, as one stream of bytes
- *   gossip.c  everybody's few bytes to everybody, in log2(hosts) steps
- *   fold.c    the arithmetic of one hop
- *   meet.c    how the connections of one epoch are made, and
- *   greet.c   each one of them
- *   links.c   and watched
- *   pipe.c    bytes from one host's leader to another's, over TCP
- *   bulk.c    and through a fabric
+ *   ring.c      the operations, as the rest of the group sees them
+ *   rounds.c    how tensors are cut, and where the bytes of a round lie
+ *   stream.c    reduce-scatter and all-gather, as one stream of bytes
+ *   exchange.c  everybody's few bytes to everybody, in log2(hosts) steps
+ *   fold.c      the arithmetic of one hop
+ *   meet.c      how the connections of one epoch are made, and
+ *   greet.c     each one of them
+ *   links.c     and watched
+ *   pipe.c      bytes from one host's leader to another's, over TCP
+ *   bulk.c      and through a fabric
+ *
+ * The ring allreduce, a reduce-scatter and then an all-gather, is that of
+ * Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of
+ * Workstations", Journal of Parallel and Distributed Computing 69(2), 2009. For
+ * few bytes see exchange.c.
  *
  * Each host takes part through its leader. If it has other members, they put
  * their tensors into the segment, reduce them there together, each its share,
@@ -149,10 +154,10 @@ moo_err mooi_stream_begin(moo_group *group, moo_work *work,
 moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds);
 bool mooi_stream_done(const struct mooi_stream *stream, uint64_t rounds);
 
-/* ---- gossip.c ---- */
+/* ---- exchange.c ---- */
 
 /* Bytes of each host, one after the other in host order. */
-struct mooi_gossip {
+struct mooi_exchange {
     unsigned char *data;
     uint32_t start[MOO_GROUP_MAX + 1]; /* by host; the last: the end */
     uint32_t step, sent, received;     /* how far it has come */
@@ -160,11 +165,11 @@ struct mooi_gossip {
 
 /* Complete everybody's `data`, of which this host's part is there. As
  * mooi_links_wait. */
-moo_err mooi_gossip(moo_group *group, moo_work *work,
-                    struct mooi_gossip *gossip);
+moo_err mooi_bruck_all_gather(moo_group *group, moo_work *work,
+                              struct mooi_exchange *exchange);
 /* The bytes of host `first`, to everybody. */
-moo_err mooi_gossip_spread(moo_group *group, moo_work *work,
-                           struct mooi_gossip *gossip, uint32_t first);
+moo_err mooi_binomial_broadcast(moo_group *group, moo_work *work,
+                                struct mooi_exchange *exchange, uint32_t first);
 
 /* ---- rounds.c ---- */
 
@@ -194,7 +199,7 @@ struct mooi_ring {
     struct mooi_shelf *shelf; /* NULL: no fabric */
     bool looked_for_shelf;
     struct mooi_stream stream;
-    struct mooi_gossip gossip;
+    struct mooi_exchange exchange;
     struct mooi_cut cut;
 };
 

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gossip.c: few bytes of every host to every host.
+ * exchange.c: few bytes of every host, or of one, to every host, in as many
+ * steps as the number of hosts has binary digits.
  *
- * After step i a host has the parts of the 2 << i hosts up to itself: it sends
- * all that it has to host + (1 << i), and gets as many from host - (1 << i).
- * As everybody then has the same parts, and reduces them in the same order,
- * small tensors give the bits that shared memory gives.
+ * The all-gather is that of Bruck et al., "Efficient Algorithms for All-to-All
+ * Communications in Multiport Message-Passing Systems", IEEE Transactions on
+ * Parallel and Distributed Systems 8(11), 1997 ("concatenation", one port). After
+ * step i a host has the parts of the 2 << i hosts up to itself: it sends all
+ * that it has to host + (1 << i), and gets as many from host - (1 << i). As
+ * everybody then has the same parts, and reduces them in the same order, small
+ * tensors give the bits that shared memory gives.
+ *
+ * The broadcast goes down a binomial tree over the same connections: in step i
+ * each of the first 1 << i hosts, counted from the one that has the bytes,
+ * sends them to the host that is 1 << i further on.
  */
 #include "collective/ring.h"
 
@@ -14,18 +22,18 @@ struct range {
 };
 
 /* Up to two runs of bytes, as one of `iovec`s, without the first `skip`. */
-static int parts_of(const struct mooi_gossip *gossip, uint32_t hosts,
+static int parts_of(const struct mooi_exchange *exchange, uint32_t hosts,
                     struct range range, uint64_t skip, struct iovec *parts)
 {
     int count = 0;
     while (range.count) {
         uint32_t n = range.first + range.count > hosts ? hosts - range.first
                                                        : range.count;
-        uint32_t begin = gossip->start[range.first];
-        uint64_t length = gossip->start[range.first + n] - begin;
+        uint32_t begin = exchange->start[range.first];
+        uint64_t length = exchange->start[range.first + n] - begin;
         uint64_t less = mooi_lesser(skip, length);
         if (length > less)
-            parts[count++] = (struct iovec){gossip->data + begin + less,
+            parts[count++] = (struct iovec){exchange->data + begin + less,
                                             length - less};
         skip -= less;
         range.first = (range.first + n) % hosts;
@@ -44,10 +52,10 @@ static moo_err move(moo_group *group, struct range range, bool sends,
                     uint32_t link, bool *moved, bool *left)
 {
     struct mooi_ring *ring = group->ring;
-    struct mooi_gossip *gossip = &ring->gossip;
+    struct mooi_exchange *exchange = &ring->exchange;
     struct iovec parts[MOOI_PIPE_PARTS];
-    uint32_t *done = sends ? &gossip->sent : &gossip->received;
-    int count = parts_of(gossip, group->hosts.count, range, *done, parts);
+    uint32_t *done = sends ? &exchange->sent : &exchange->received;
+    int count = parts_of(exchange, group->hosts.count, range, *done, parts);
     size_t n;
     *left = count > 0;
     if (!count)
@@ -66,7 +74,7 @@ static moo_err move(moo_group *group, struct range range, bool sends,
 }
 
 /* One exchange with the hosts at the ends of a link. */
-static moo_err exchange(moo_group *group, moo_work *work, uint32_t link,
+static moo_err swap(moo_group *group, moo_work *work, uint32_t link,
                         struct range goes, struct range comes)
 {
     for (;;) {
@@ -86,41 +94,41 @@ static moo_err exchange(moo_group *group, moo_work *work, uint32_t link,
     }
 }
 
-static void next_step(struct mooi_gossip *gossip)
+static void next_step(struct mooi_exchange *exchange)
 {
-    gossip->step++;
-    gossip->sent = gossip->received = 0;
+    exchange->step++;
+    exchange->sent = exchange->received = 0;
 }
 
-moo_err mooi_gossip(moo_group *group, moo_work *work,
-                    struct mooi_gossip *gossip)
+moo_err mooi_bruck_all_gather(moo_group *group, moo_work *work,
+                              struct mooi_exchange *exchange)
 {
     uint32_t hosts = group->hosts.count, self = group->hosts.mine;
-    for (; 1u << gossip->step < hosts; next_step(gossip)) {
-        uint32_t have = 1u << gossip->step;
+    for (; 1u << exchange->step < hosts; next_step(exchange)) {
+        uint32_t have = 1u << exchange->step;
         uint32_t n = have < hosts - have ? have : hosts - have;
-        moo_err err = exchange(group, work, gossip->step,
-                               hosts_up_to(self, n, hosts),
-                               hosts_up_to((self + hosts - have) % hosts, n,
-                                           hosts));
+        moo_err err = swap(group, work, exchange->step,
+                           hosts_up_to(self, n, hosts),
+                           hosts_up_to((self + hosts - have) % hosts, n,
+                                       hosts));
         if (err)
             return err;
     }
     return MOO_OK;
 }
 
-moo_err mooi_gossip_spread(moo_group *group, moo_work *work,
-                           struct mooi_gossip *gossip, uint32_t first)
+moo_err mooi_binomial_broadcast(moo_group *group, moo_work *work,
+                                struct mooi_exchange *exchange, uint32_t first)
 {
     uint32_t hosts = group->hosts.count;
     uint32_t place = (group->hosts.mine + hosts - first) % hosts;
     const struct range all = {first, 1}, none = {0, 0};
-    for (; 1u << gossip->step < hosts; next_step(gossip)) {
-        uint32_t have = 1u << gossip->step;
+    for (; 1u << exchange->step < hosts; next_step(exchange)) {
+        uint32_t have = 1u << exchange->step;
         bool sends = place < have && place + have < hosts;
         bool comes = place >= have && place < 2 * have;
-        moo_err err = exchange(group, work, gossip->step, sends ? all : none,
-                               comes ? all : none);
+        moo_err err = swap(group, work, exchange->step, sends ? all : none,
+                           comes ? all : none);
         if (err)
             return err;
     }

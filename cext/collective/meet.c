@@ -59,17 +59,17 @@ static struct mooi_contact *new_contact(void)
 
 /* Whatever fabric there is, if all may use one. Where there is none, TCP will
  * do, and it is not looked for again; where nothing else is allowed, it is. */
-static void look_for_shelf(moo_group *group)
+static void look_for_fabric(moo_group *group)
 {
     struct mooi_ring *ring = group->ring;
     char why[MOOI_FABRIC_WHY_BYTES];
     uint32_t allowed = group->hosts.transports;
-    if (ring->shelf || !(allowed & MOO_TRANSPORT_OFI) ||
-        (ring->looked_for_shelf && allowed & MOO_TRANSPORT_TCP))
+    if (ring->bounce || !(allowed & MOO_TRANSPORT_OFI) ||
+        (ring->looked_for_fabric && allowed & MOO_TRANSPORT_TCP))
         return;
-    ring->looked_for_shelf = true;
-    if (mooi_shelf_open(group->bind, &ring->shelf, why, sizeof why))
-        ring->shelf = NULL;
+    ring->looked_for_fabric = true;
+    if (mooi_bounce_open(group->bind, &ring->bounce, why, sizeof why))
+        ring->bounce = NULL;
 }
 
 /* Listen, and say where. */
@@ -79,7 +79,7 @@ static moo_err begin(moo_group *group, struct mooi_links *links)
     struct mooi_contact *contact = new_contact();
     if (!contact)
         return MOO_ENOMEM;
-    look_for_shelf(group);
+    look_for_fabric(group);
     moo_err err = mooi_socket_listen(bind_of(group), &contact->listener);
     if (err) {
         free(contact);
@@ -93,8 +93,8 @@ static moo_err begin(moo_group *group, struct mooi_links *links)
         mooi_pipe_init(&links->from[links->count], 1, group->hosts.checks);
     }
     *post = (struct mooi_post){0};
-    if (group->ring->shelf)
-        mooi_shelf_describe(group->ring->shelf, post);
+    if (group->ring->bounce)
+        mooi_bounce_describe(group->ring->bounce, post);
     post->count = (uint32_t)mooi_socket_addresses(
         contact->listener, post->addresses, MOOI_POST_ADDRESSES);
     mooi_publish(group, POSTED, group->view.epoch);
@@ -109,9 +109,9 @@ static moo_err choose(moo_group *group, moo_work *work, uint32_t rank,
                       bool *fabric)
 {
     struct mooi_ring *ring = group->ring;
-    *fabric = ring->shelf &&
+    *fabric = ring->bounce &&
               group->hosts.transports & MOO_TRANSPORT_OFI &&
-              mooi_shelf_reaches(ring->shelf, mooi_post_of(group, rank));
+              mooi_bounce_reaches(ring->bounce, mooi_post_of(group, rank));
     if (*fabric || group->hosts.transports & MOO_TRANSPORT_TCP)
         return MOO_OK;
     mooi_abort(group, work->seq, DECISION_NO_WAY, rank);
@@ -131,9 +131,9 @@ static moo_err plan(moo_group *group, moo_work *work)
         err = choose(group, work, origin, &from);
     if (err)
         return err;
-    if (to && mooi_bulk_send_open(group->ring->shelf, &links->bulk_to))
+    if (to && mooi_bulk_send_open(group->ring->bounce, &links->bulk_to))
         return mooi_lost(group, work, group->rank);
-    if (from && mooi_bulk_receive_open(group->ring->shelf,
+    if (from && mooi_bulk_receive_open(group->ring->bounce,
                                        mooi_post_of(group, origin),
                                        &links->bulk_from))
         return mooi_lost(group, work, origin);

@@ -372,8 +372,8 @@ void mooi_ring_free(moo_group *group)
     if (!group->ring)
         return;
     mooi_ring_hang_up(group);
-    if (group->ring->shelf)
-        mooi_shelf_close(group->ring->shelf);
+    if (group->ring->bounce)
+        mooi_bounce_close(group->ring->bounce);
     free(group->ring->stream.memory);
     free(group->ring);
     group->ring = NULL;

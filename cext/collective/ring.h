@@ -141,8 +141,8 @@ struct mooi_stream {
     struct mooi_plan plan;
     uint64_t enabled; /* rounds whose source and sink may be used */
     struct mooi_cursor out, in;
-    size_t landed; /* bytes in `landing` that do not make an element yet */
-    unsigned char *memory, *landing, *slots;
+    size_t held; /* bytes in `bounce` that do not make an element yet */
+    unsigned char *memory, *bounce, *slots;
     size_t room; /* of `memory` */
 };
 
@@ -196,8 +196,8 @@ void mooi_round_get(moo_group *group, moo_work *work, uint64_t round);
 
 struct mooi_ring {
     struct mooi_links links;
-    struct mooi_shelf *shelf; /* NULL: no fabric */
-    bool looked_for_shelf;
+    struct mooi_bounce *bounce; /* NULL: no fabric */
+    bool looked_for_fabric;
     struct mooi_stream stream;
     struct mooi_exchange exchange;
     struct mooi_cut cut;

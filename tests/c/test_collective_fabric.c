@@ -75,7 +75,7 @@ static void a_changed_byte_fails_the_operation_for_all(moo_group *group,
         struct mooi_stripe *stripe = &group->ring->links.to[0].stripes[0];
         CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
         notes = (struct notes){.ours = ends[1], .theirs = stripe->fd,
-                               .byte = &group->ring->shelf->out[5]};
+                               .byte = &group->ring->bounce->out[5]};
         CHECK(!fcntl(ends[0], F_SETFL, O_NONBLOCK));
         CHECK(!fcntl(stripe->fd, F_SETFL, 0));
         stripe->fd = ends[0];
@@ -105,13 +105,13 @@ static void one_stripe_carries_notes(moo_group *group, void *unused)
 
 static bool has_fabric(void)
 {
-    struct mooi_shelf *shelf;
+    struct mooi_bounce *bounce;
     char why[MOOI_FABRIC_WHY_BYTES];
-    if (mooi_shelf_open("", &shelf, why, sizeof why)) {
+    if (mooi_bounce_open("", &bounce, why, sizeof why)) {
         printf("test_collective_fabric: skipped, no fabric: %s\n", why);
         return false;
     }
-    mooi_shelf_close(shelf);
+    mooi_bounce_close(bounce);
     return true;
 }
 

@@ -196,8 +196,8 @@ struct mooi_fabric {
 int mooi_fabric_post(struct mooi_fabric *fabric);
 
 /* A piece is here, or came to nothing. */
-void mooi_fabric_landed(struct mooi_fabric *fabric,
-                        struct mooi_fabric_piece *piece, moo_err result);
+void mooi_fabric_completed(struct mooi_fabric *fabric,
+                           struct mooi_fabric_piece *piece, moo_err result);
 
 /* It failed: it ends with `why`, at the latest after `grace_ns`. */
 void mooi_fabric_doom(struct mooi_fabric_read *read, moo_err why,

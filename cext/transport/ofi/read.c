@@ -211,7 +211,7 @@ int mooi_fabric_post(struct mooi_fabric *fabric)
     return stuck;
 }
 
-/* ---- landing ---- */
+/* ---- completions ---- */
 
 /* 1 if a failed piece is worth another attempt, until the patience of its read
  * is over: because it was we who hung up, or because the connection may have
@@ -224,8 +224,8 @@ static int may_repost(const struct mooi_fabric_read *read, int cut,
     return cut || (read->suspect && !read->here && result == MOO_EPEER);
 }
 
-void mooi_fabric_landed(struct mooi_fabric *fabric,
-                        struct mooi_fabric_piece *piece, moo_err result)
+void mooi_fabric_completed(struct mooi_fabric *fabric,
+                           struct mooi_fabric_piece *piece, moo_err result)
 {
     struct mooi_fabric_read *read = piece->read;
     int cut = read->peer->cut;

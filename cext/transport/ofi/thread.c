@@ -71,7 +71,7 @@ static void take_error(struct mooi_fabric *fabric,
                             said && *said ? said
                                           : fabric->library->strerror(entry.err));
     }
-    mooi_fabric_landed(fabric, piece, meaning_of(fabric, &entry));
+    mooi_fabric_completed(fabric, piece, meaning_of(fabric, &entry));
 }
 
 /* Returns whether there was something. */
@@ -88,7 +88,7 @@ static int poll_port(struct mooi_fabric *fabric,
         take_error(fabric, port);
     for (ssize_t i = 0; i < count; i++)
         if (port == &fabric->reading)
-            mooi_fabric_landed(fabric, entries[i].op_context, MOO_OK);
+            mooi_fabric_completed(fabric, entries[i].op_context, MOO_OK);
     return count > 0 || count == -FI_EAVAIL;
 }
 

@@ -75,7 +75,7 @@ static moo_err move(moo_group *group, struct range range, bool sends,
 
 /* One exchange with the hosts at the ends of a link. */
 static moo_err swap(moo_group *group, moo_work *work, uint32_t link,
-                        struct range goes, struct range comes)
+                    struct range goes, struct range comes)
 {
     for (;;) {
         bool moved = false, out, in;

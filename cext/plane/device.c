@@ -70,9 +70,9 @@ static moo_err add(moo_plane *plane, const struct mooi_device *wanted, int kind,
     net->busy++;
     pthread_mutex_unlock(&plane->lock);
     err = mooi_ofi->register_memory(net->networks.fabric, (void *)device->start,
-                               device->bytes,
-                               MOOI_FABRIC_FROM | MOOI_FABRIC_INTO, kind,
-                               number, &device->region);
+                                    device->bytes,
+                                    MOOI_FABRIC_FROM | MOOI_FABRIC_INTO, kind,
+                                    number, &device->region);
     if (err != MOO_OK)
         explain(net->networks.fabric, err, errno, why, room);
     pthread_mutex_lock(&plane->lock);

@@ -230,7 +230,7 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
     }
     fill_pull(fetch, source);
     again = !fetch->pull.region && (is_known(source->waiting, &fetch->d) ||
-                               is_known(source->flying, &fetch->d));
+                                    is_known(source->flying, &fetch->d));
     fetch->source = source;
     fetch->holds++;
     fetch->due_ns = due_ns(fetch, timeout_ms);

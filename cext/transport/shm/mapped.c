@@ -74,7 +74,7 @@ static moo_err place_alone(struct mooi_local *local, struct mooi_mapped *mapped,
 }
 
 moo_err mooi_mapped_place(struct mooi_local *local, struct mooi_mapped *mapped,
-                        struct mooi_import *import)
+                          struct mooi_import *import)
 {
     enum mooi_mapping how = import->shared ? MOOI_SHARED : MOOI_PRIVATE;
     struct mooi_window *window = &mapped->window[how];
@@ -116,7 +116,7 @@ void mooi_mapped_remove(struct mooi_local *local, struct mooi_import *import)
 }
 
 struct mooi_import *mooi_mapped_find(const struct mooi_window *window,
-                                   const void *at)
+                                     const void *at)
 {
     size_t page = (size_t)((const char *)at - window->base) / mooi_page();
 

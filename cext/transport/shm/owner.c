@@ -106,7 +106,7 @@ void mooi_owner_lost(struct mooi_local *local, uint64_t id, int grace_ms)
 
 /* One of our own slabs; lock held. */
 static moo_err slab_of_self(struct mooi_local *local, struct mooi_owner *owner,
-                        uint32_t index)
+                            uint32_t index)
 {
     struct mooi_mapped *slab = &owner->slab[index];
 

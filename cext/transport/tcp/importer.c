@@ -125,7 +125,7 @@ static struct mooi_tcp_fetch *find(struct mooi_tcp_link *link,
 /* Let go of a fetch, which is freed: nothing touches its memory from here on.
  * Returns its cookie. */
 static void *fetch_end(struct mooi_tcp_link *link,
-                         struct mooi_tcp_fetch *fetch)
+                       struct mooi_tcp_fetch *fetch)
 {
     void *cookie = fetch->cookie;
 

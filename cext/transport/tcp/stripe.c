@@ -97,7 +97,7 @@ void mooi_tcp_flush(struct mooi_tcp_stripe *stripe)
 /* ---- an owner's answers ---- */
 
 static moo_err serve_later(struct mooi_tcp_stripe *stripe,
-                             const struct mooi_tcp_message *ask)
+                           const struct mooi_tcp_message *ask)
 {
     uint32_t at = (stripe->todo_first + stripe->todo_count) % MOOI_TCP_DEPTH;
 

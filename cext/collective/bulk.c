@@ -159,8 +159,8 @@ moo_err mooi_bulk_receive_open(struct mooi_bounce *bounce,
         return MOO_ENOMEM;
     bulk->key = from->key;
     bulk->base = from->base;
-    moo_err err = mooi_ofi->meet(bounce->fabric, from->name,
-                                 from->name_bytes, &bulk->peer);
+    moo_err err = mooi_ofi->connect(bounce->fabric, from->name,
+                                    from->name_bytes, &bulk->peer);
     if (err) {
         mooi_bulk_close(bulk);
         return err;

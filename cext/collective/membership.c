@@ -123,13 +123,13 @@ static int next_newcomer(struct mooi_segment *segment, uint64_t after)
     return next;
 }
 
-/* Who has left goes, and if `bury` who has died. */
+/* Who has left goes, and if `drop_dead` who has died. */
 static void append(struct mooi_segment *segment, struct mooi_view *view,
-                   uint32_t slot, bool bury)
+                   uint32_t slot, bool drop_dead)
 {
     struct mooi_member *member = &segment->members[slot];
-    if (bury ? !mooi_slot_alive(segment, slot)
-             : atomic_load(&member->state) != MEMBER_TAKEN) {
+    if (drop_dead ? !mooi_slot_alive(segment, slot)
+        : atomic_load(&member->state) != MEMBER_TAKEN) {
         atomic_store(&member->state, MEMBER_FREE);
         return;
     }
@@ -139,7 +139,7 @@ static void append(struct mooi_segment *segment, struct mooi_view *view,
 }
 
 void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
-                     bool admit, bool bury)
+                     bool admit, bool drop_dead)
 {
     struct mooi_view *old = mooi_current_view(segment);
     uint32_t epoch = atomic_load(&segment->epoch) + 1, waiting = 0;
@@ -150,7 +150,7 @@ void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
     view->first_seq = first_seq;
     view->size = 0;
     for (uint32_t rank = 0; rank < old->size; rank++)
-        append(segment, view, old->slots[rank], bury);
+        append(segment, view, old->slots[rank], drop_dead);
     admit = admit || view->size < segment->min_size;
     for (uint64_t after = 0; (slot = next_newcomer(segment, after)) >= 0;) {
         after = segment->members[slot].join_no;

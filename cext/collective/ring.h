@@ -7,8 +7,8 @@
  *   stream.c    reduce-scatter and all-gather, as one stream of bytes
  *   exchange.c  everybody's few bytes to everybody, in log2(hosts) steps
  *   fold.c      the arithmetic of one hop
- *   meet.c      how the connections of one epoch are made, and
- *   greet.c     each one of them
+ *   rendezvous.c  how the connections of one epoch are made, and
+ *   connect.c   each one of them
  *   links.c     and watched
  *   pipe.c      bytes from one host's leader to another's, over TCP
  *   bulk.c      and through a fabric
@@ -34,7 +34,7 @@
 #include "collective/bulk.h"
 #include "collective/pipe.h"
 
-/* ---- meet.c, links.c ---- */
+/* ---- rendezvous.c, links.c ---- */
 
 struct mooi_links {
     uint32_t epoch; /* which these belong to; 0: none */

@@ -45,8 +45,8 @@ struct mooi_net {
 struct mooi_reach {
     struct mooi_card card;
     uint8_t has_card, introduced;
-    uint8_t met;                /* a link to it stood once, … */
-    struct mooi_address met_at; /* … here, the last time */
+    uint8_t was_linked;         /* a link to it stood once, … */
+    struct mooi_address linked_at; /* … here, the last time */
     uint8_t called;             /* a link from it stood once */
     uint64_t unheard_ns;        /* when that was found silent; 0: it was not, or
                                    it has called again */
@@ -56,8 +56,8 @@ struct mooi_reach {
     uint64_t tried_ns;          /* when it was called last */
     uint64_t paused_ns;         /* until then `err` is given at once */
     uint8_t guessed;            /* … because others there are silent */
-    uint64_t out_ns;            /* its machine was met, and did not answer
-                                   then; 0: it does */
+    uint64_t out_ns;            /* a link led to its machine, which did not
+                                   answer then; 0: it does */
     uint32_t verdicts;          /* calls that were decided, so far */
     moo_err err;                /* of the last attempt */
     char why[MOOI_WHY_BYTES];   /* of the choice, or of the failure */

@@ -56,7 +56,7 @@ void mooi_peer_set_state(moo_plane *plane, struct mooi_peer *peer,
         peer->waiting = 0;
 }
 
-void mooi_peer_bury(moo_plane *plane, struct mooi_peer *peer)
+void mooi_peer_mark_dead(moo_plane *plane, struct mooi_peer *peer)
 {
     if (peer->state == MOOI_PEER_SELF)
         return;
@@ -116,7 +116,7 @@ moo_err mooi_peer_tried(moo_plane *plane, struct mooi_peer *peer, moo_err err)
     if (err == MOO_OK)
         mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
     else if (err == MOO_EPEER)
-        mooi_peer_bury(plane, peer);
+        mooi_peer_mark_dead(plane, peer);
     else if (err == MOO_ETIMEOUT) {
         wait_for(plane, peer);
         err = MOO_OK;

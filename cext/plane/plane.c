@@ -263,7 +263,7 @@ void moo_peer_lost(moo_plane *plane, uint64_t id, int grace_ms)
     pthread_mutex_lock(&plane->lock);
     peer = plane->closed ? NULL : mooi_peer_get(plane, id);
     if (peer && peer->state != MOOI_PEER_DEAD)
-        mooi_peer_bury(plane, peer);
+        mooi_peer_mark_dead(plane, peer);
     if (peer && plane->net) {
         mooi_source_lost(plane, id);
         mooi_tcp_drop(plane->net->networks.tcp, id);

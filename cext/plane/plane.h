@@ -134,7 +134,7 @@ void mooi_peer_set_state(moo_plane *plane, struct mooi_peer *peer,
 int mooi_peer_is_dead(const moo_plane *plane, uint64_t id);
 
 /* It died: revoke all, hang up. */
-void mooi_peer_bury(moo_plane *plane, struct mooi_peer *peer);
+void mooi_peer_mark_dead(moo_plane *plane, struct mooi_peer *peer);
 
 /* forks.c: all with the lock held. */
 

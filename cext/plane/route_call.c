@@ -13,8 +13,8 @@
  * failed (see mooi_source_begin): what waits for one thing after the other is
  * told of all failures within one pause. */
 #define PAUSE_NS ((uint64_t)2000 * 1000000u)
-/* The kernel of a machine that was met before answers within this, however busy
- * the machine is; a second try of ours to reach it is among that. */
+/* The kernel of a machine that a link led to before answers within this, however
+ * busy the machine is; a second try of ours to reach it is among that. */
 #define ANSWER_MS 1500
 
 __attribute__((format(printf, 2, 3)))
@@ -137,7 +137,7 @@ static moo_err called(moo_plane *plane, struct mooi_peer *peer)
     uint64_t until = silent_until(plane, reach);
 
     mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
-    if (reach->met || until)
+    if (reach->was_linked || until)
         mooi_tcp_hasten(reach->out.link, ANSWER_MS);
     if (!until || reach->paused_ns > mooi_now_ns())
         return MOO_OK;
@@ -151,7 +151,7 @@ static moo_err called(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- calling ---- */
 
-/* The addresses of its card, but first the one where it was met. Returns how
+/* The addresses of its card, but first the one where it was linked. Returns how
  * many. */
 static size_t list_addresses(const struct mooi_reach *reach,
                              struct mooi_address out[MOOI_CARD_ADDRESSES])
@@ -159,10 +159,10 @@ static size_t list_addresses(const struct mooi_reach *reach,
     const struct mooi_card *card = &reach->card;
 
     memcpy(out, card->address, sizeof card->address);
-    for (uint32_t i = 1; reach->met && i < card->addresses; i++)
-        if (!memcmp(&out[i], &reach->met_at, sizeof out[i])) {
+    for (uint32_t i = 1; reach->was_linked && i < card->addresses; i++)
+        if (!memcmp(&out[i], &reach->linked_at, sizeof out[i])) {
             out[i] = out[0];
-            out[0] = reach->met_at;
+            out[0] = reach->linked_at;
         }
     return card->addresses;
 }
@@ -191,7 +191,7 @@ moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- what becomes of it ---- */
 
-static moo_err greet(moo_plane *plane, struct mooi_peer *peer)
+static moo_err begin_serving(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_note note = {.kind = MOOI_NOTE_SERVE};
     struct mooi_outgoing *out = &peer->reach->out;
@@ -227,17 +227,17 @@ static void explain(const struct mooi_net *net, struct mooi_peer *peer)
 void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
-    moo_err err = greet(plane, peer);
+    moo_err err = begin_serving(plane, peer);
 
     if (err != MOO_OK) { /* `down` follows, and settles it */
         mooi_tcp_drop(plane->net->networks.tcp, peer->id);
         return;
     }
-    reach->met = 1;
+    reach->was_linked = 1;
     reach->paused_ns = 0;
     end_silence(plane, reach);
     reach->verdicts++;
-    mooi_tcp_address(reach->out.link, &reach->met_at);
+    mooi_tcp_address(reach->out.link, &reach->linked_at);
     explain(plane->net, peer);
     mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
     pthread_cond_broadcast(&plane->net->decided);
@@ -262,18 +262,19 @@ void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
         return;
     take_network(peer, &mooi_over_tcp);
     explain(plane->net, peer);
-    if (greet(plane, peer) != MOO_OK)
+    if (begin_serving(plane, peer) != MOO_OK)
         mooi_tcp_drop(plane->net->networks.tcp, peer->id);
 }
 
-/* What is wrong with it, as the exporter is told. Where a process was met and
- * nobody listens any more, it is gone. Who was never met may well live behind a
+/* What is wrong with it, as the exporter is told. Where a process was linked
+ * and nobody listens any more, it is gone. Who never was may well live behind a
  * wall, and who only lost the connection may be as alive as ever. */
 static moo_err verdict(const struct mooi_reach *reach, moo_err why)
 {
     if (why == MOO_ECLOSED)
         return why;
-    return reach->met && mooi_tcp_nobody_at(reach->out.link, &reach->met_at)
+    return reach->was_linked &&
+                   mooi_tcp_nobody_at(reach->out.link, &reach->linked_at)
                ? MOO_EPEER
                : MOO_EUNREACHABLE;
 }
@@ -284,7 +285,7 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
     char story[MOOI_WHY_BYTES - 64];
     moo_err err = verdict(reach, why);
     int stood = peer->state == MOOI_PEER_LINKED;
-    int silent = reach->met && mooi_tcp_is_unanswered(reach->out.link);
+    int silent = reach->was_linked && mooi_tcp_is_unanswered(reach->out.link);
 
     mooi_tcp_reason(reach->out.link, story, sizeof story);
     mooi_tcp_rele(reach->out.link);

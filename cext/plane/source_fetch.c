@@ -171,8 +171,9 @@ void mooi_remote_start(struct mooi_source *source)
 }
 
 #define MS ((uint64_t)1000000)
-/* Who has called before was met, so its call fails soon if nobody answers; who
- * has not may be long in finding us. Both before we give up. */
+/* An owner that has called before knows our address, so its next call succeeds
+ * or fails soon; another one may be long in finding us. Both before we give
+ * up. */
 #define CALL_AGAIN_MS 2000
 /* Where we found the owner's machine silent, it may not know yet, and calls that
  * go on one after the other must not add up: a moment is enough for a call

@@ -66,7 +66,7 @@ static void serve(moo_plane *plane, uint64_t id)
     if (fd >= 0)
         close(fd);
     if (err == MOO_EPEER)
-        mooi_peer_bury(plane, peer);
+        mooi_peer_mark_dead(plane, peer);
     else if (err == MOO_OK && message.kind == MOOI_MSG_GRANT)
         answer(plane, peer, &message);
     else if (err != MOO_ETIMEOUT)
@@ -117,7 +117,7 @@ static void handle(moo_plane *plane, const struct epoll_event *event)
     } else if (event->events & EPOLLIN) {
         serve(plane, event->data.u64);
     } else {
-        mooi_peer_bury(plane, mooi_peer_get(plane, event->data.u64));
+        mooi_peer_mark_dead(plane, mooi_peer_get(plane, event->data.u64));
     }
 }
 

@@ -34,8 +34,8 @@ struct mooi_ofi {
     uint64_t (*base)(const struct mooi_fabric_region *region);
     int (*wants_regions)(const struct mooi_fabric *fabric);
 
-    moo_err (*meet)(struct mooi_fabric *fabric, const uint8_t *name,
-                    size_t bytes, struct mooi_fabric_peer **out);
+    moo_err (*connect)(struct mooi_fabric *fabric, const uint8_t *name,
+                       size_t bytes, struct mooi_fabric_peer **out);
     void (*forget)(struct mooi_fabric_peer *peer);
     moo_err (*read)(struct mooi_fabric_peer *peer,
                     const struct mooi_fabric_want *want);

@@ -104,7 +104,7 @@ int main(int argc, char **argv)
 
     struct mooi_fabric *fabric = open_fabric();
     struct place place = new_place(fabric, total);
-    struct mooi_fabric_peer *peer = meet(fabric, &owner);
+    struct mooi_fabric_peer *peer = connect_to(fabric, &owner);
     moo_bare *bare = open_bare(total);
     for (int i = -1; i < rounds; i++) { /* the first is to warm up */
         int at = i < 0 ? 0 : i;

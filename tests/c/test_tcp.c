@@ -469,7 +469,7 @@ static void a_flood_of_strangers_keeps_nobody_out(void)
 
 /* ---- a peer that knows the key and misbehaves ---- */
 
-static void greet_by_hand(int fd, uint16_t index, uint16_t count)
+static void hello_by_hand(int fd, uint16_t index, uint16_t count)
 {
     struct mooi_hello hello = {.from = 1, .to = 2,
                                .purpose = MOOI_PURPOSE_DATA,
@@ -500,7 +500,7 @@ static void a_malformed_message_ends_the_link(void)
         open_side(&importer, 2, NULL);
         for (uint16_t k = 0; k < 2; k++) {
             fd[k] = knock(&importer);
-            greet_by_hand(fd[k], k, 2);
+            hello_by_hand(fd[k], k, 2);
         }
         await(&importer, &importer.ups, 1);
         if (i < sizeof wrong / sizeof *wrong)
@@ -553,7 +553,7 @@ static void wrong_bytes_end_the_link(void)
         open_side(&importer, 2, &options);
         for (uint16_t k = 0; k < 2; k++) {
             fd[k] = knock(&importer);
-            greet_by_hand(fd[k], k, 2);
+            hello_by_hand(fd[k], k, 2);
         }
         await(&importer, &importer.ups, 1);
         CHECK(begin(&importer, &wanted, 0, 0, 9, into) == MOO_OK);
@@ -585,7 +585,7 @@ static void half_a_link_is_given_up(void)
 
     open_side(&importer, 2, NULL);
     fd = knock(&importer);
-    greet_by_hand(fd, 1, 3);
+    hello_by_hand(fd, 1, 3);
     CHECK(hung_up_on(fd)); /* after the deadline of a contact */
     CHECK(!importer.ups && !importer.downs);
     close(fd);

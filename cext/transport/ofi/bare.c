@@ -39,7 +39,7 @@ struct moo_bare {
     unsigned char *memory;
     size_t bytes;
     fi_addr_t peer;
-    int met;
+    int connected;
     uint32_t flying;
     struct fi_context2 context[WINDOW];
 };
@@ -175,15 +175,15 @@ moo_err moo_bare_serve(moo_bare *bare, int fd)
 
 /* ---- the side that reads ---- */
 
-static moo_err meet(struct moo_bare *bare, const struct offer *offer)
+static moo_err connect_to(struct moo_bare *bare, const struct offer *offer)
 {
     if (offer->bytes < bare->bytes || !offer->name_bytes ||
         offer->name_bytes > sizeof offer->name)
         return MOO_EPROTO;
-    if (!bare->met &&
+    if (!bare->connected &&
         fi_av_insert(bare->av, offer->name, 1, &bare->peer, 0, NULL) != 1)
         return MOO_EPROTO;
-    bare->met = 1;
+    bare->connected = 1;
     return MOO_OK;
 }
 
@@ -260,7 +260,7 @@ moo_err moo_bare_read(moo_bare *bare, const uint8_t *offered, size_t piece,
     moo_err err;
 
     memcpy(&offer, offered, sizeof offer);
-    err = meet(bare, &offer);
+    err = connect_to(bare, &offer);
     if (err != MOO_OK)
         return err;
     if (!piece || piece > most)

@@ -53,7 +53,7 @@ static uint64_t limit_of(const struct mooi_fabric *fabric,
 {
     uint32_t ms = read->want.patience_ms;
 
-    if (!read->flying && read->peer->met != fabric->port &&
+    if (!read->flying && read->peer->answered_port != fabric->port &&
         read->want.contact_ms)
         ms = read->want.contact_ms;
     return read->heard_ns + (uint64_t)ms * 1000000u;
@@ -151,7 +151,7 @@ uint64_t mooi_fabric_expire(struct mooi_fabric *fabric, uint64_t now,
     return due == UINT64_MAX ? due : due > now ? due - now : 0;
 }
 
-void mooi_fabric_bury(struct mooi_fabric *fabric)
+void mooi_fabric_free_gone(struct mooi_fabric *fabric)
 {
     struct mooi_fabric_peer **link = &fabric->gone;
 

@@ -175,8 +175,8 @@ void mooi_fabric_statistics(struct mooi_fabric *fabric,
 
 /* ---- peers ---- */
 
-moo_err mooi_fabric_meet(struct mooi_fabric *fabric, const uint8_t *name,
-                         size_t bytes, struct mooi_fabric_peer **out)
+moo_err mooi_fabric_connect(struct mooi_fabric *fabric, const uint8_t *name,
+                            size_t bytes, struct mooi_fabric_peer **out)
 {
     struct mooi_fabric_peer *peer;
 

@@ -110,8 +110,8 @@ int mooi_fabric_pins(const struct mooi_fabric *fabric);
 
 /* The process whose serving endpoint has this name. It is not contacted before
  * the first read. The caller's until mooi_fabric_forget. */
-moo_err mooi_fabric_meet(struct mooi_fabric *fabric, const uint8_t *name,
-                         size_t bytes, struct mooi_fabric_peer **out);
+moo_err mooi_fabric_connect(struct mooi_fabric *fabric, const uint8_t *name,
+                            size_t bytes, struct mooi_fabric_peer **out);
 
 /* The caller has no more use for it, or knows it to be dead: its reads end
  * with MOO_EPEER within a second, by their callbacks. */

@@ -133,7 +133,7 @@ struct mooi_fabric_peer {
     uint64_t not_before_ns; /* it is left alone until then */
     uint64_t port; /* of which `address` is; 0: none */
     fi_addr_t address;
-    uint64_t met;  /* the port by which it answered last; 0: none */
+    uint64_t answered_port; /* the port by which it answered last; 0: none */
     size_t name_bytes;
     uint8_t name[MOOI_FABRIC_NAME_BYTES];
     char why[MOOI_FABRIC_WHY_BYTES]; /* guarded by the lock */
@@ -219,7 +219,7 @@ uint64_t mooi_fabric_expire(struct mooi_fabric *fabric, uint64_t now,
                             int closing);
 
 /* Free the peers that are gone and have no reads. */
-void mooi_fabric_bury(struct mooi_fabric *fabric);
+void mooi_fabric_free_gone(struct mooi_fabric *fabric);
 
 /* ---- cut.c: on the thread ---- */
 

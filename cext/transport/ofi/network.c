@@ -116,8 +116,8 @@ static moo_err hear_endpoint(struct mooi_networks *networks,
 {
     if (state->peer)
         return MOO_EPROTO;
-    return mooi_fabric_meet(networks->fabric, note->u.endpoint.name,
-                            note->u.endpoint.bytes, &state->peer);
+    return mooi_fabric_connect(networks->fabric, note->u.endpoint.name,
+                               note->u.endpoint.bytes, &state->peer);
 }
 
 /* The same again is no harm: an owner may not know how far it got. */
@@ -325,7 +325,7 @@ const struct mooi_ofi mooi_ofi_by_libfabric = {
     .key = mooi_fabric_key,
     .base = mooi_fabric_base,
     .wants_regions = mooi_fabric_wants_regions,
-    .meet = mooi_fabric_meet,
+    .connect = mooi_fabric_connect,
     .forget = mooi_fabric_forget,
     .read = mooi_fabric_read,
     .cancel = mooi_fabric_cancel,

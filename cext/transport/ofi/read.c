@@ -241,7 +241,7 @@ void mooi_fabric_completed(struct mooi_fabric *fabric,
     fabric->idle = piece;
     if (result == MOO_OK) {
         read->heard_ns = mooi_now_ns();
-        read->peer->met = fabric->port;
+        read->peer->answered_port = fabric->port;
         read->here += piece->bytes;
         fabric->asked -= piece->bytes;
         fabric->received += piece->bytes;

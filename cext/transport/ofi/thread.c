@@ -249,7 +249,7 @@ static void *run(void *argument)
         acted |= poll_port(fabric, &fabric->serving);
         due = mooi_fabric_expire(fabric, now, closing);
         acted |= call_back(fabric);
-        mooi_fabric_bury(fabric);
+        mooi_fabric_free_gone(fabric);
         if (closing && finished(fabric))
             return NULL;
         if (acted)

@@ -2,7 +2,7 @@
 /* push.c: an owner gives an importer its ledger and its slabs. */
 #include "transport/shm/shm.h"
 
-static moo_err greet(struct mooi_local *local, uint64_t to, int socket)
+static moo_err send_hello(struct mooi_local *local, uint64_t to, int socket)
 {
     struct mooi_message hello = {.kind = MOOI_MSG_HELLO};
 
@@ -28,9 +28,9 @@ moo_err mooi_shm_push(struct mooi_local *local, uint64_t to,
 {
     moo_err err = MOO_OK;
 
-    if (!pushed->greeted) {
-        err = greet(local, to, pushed->fd);
-        pushed->greeted = err == MOO_OK;
+    if (!pushed->hello_sent) {
+        err = send_hello(local, to, pushed->fd);
+        pushed->hello_sent = err == MOO_OK;
     }
     while (err == MOO_OK && pushed->slabs < local->arena->slabs) {
         err = push_slab(local, pushed);

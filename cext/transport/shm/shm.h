@@ -93,7 +93,7 @@ void mooi_local_fini(struct mooi_local *local);
 /* What an importer has been given so far. */
 struct mooi_pushed {
     int fd;       /* of the connection, -1: none */
-    int greeted;  /* HELLO was sent */
+    int hello_sent;
     uint32_t slabs;
 };
 

@@ -19,8 +19,8 @@
 #include "transport/tcp/link.h"
 
 #define MS ((uint64_t)1000000)
-/* A greeting may take so long while other addresses are left to be tried. */
-#define GREETING_SHORT_MS 700
+/* A handshake may take so long while other addresses are left to be tried. */
+#define HANDSHAKE_SHORT_MS 700
 
 static uint32_t wanted_events(const struct mooi_handshake *handshake)
 {
@@ -29,7 +29,7 @@ static uint32_t wanted_events(const struct mooi_handshake *handshake)
 
 /* ---- the owner connects ---- */
 
-static moo_err begin_greeting(struct mooi_tcp_stripe *stripe)
+static moo_err prepare_handshake(struct mooi_tcp_stripe *stripe)
 {
     struct mooi_tcp_link *link = stripe->link;
     const struct mooi_tcp_options *options = &link->engine->options;
@@ -41,24 +41,24 @@ static moo_err begin_greeting(struct mooi_tcp_stripe *stripe)
                                .token = link->token};
 
     memcpy(hello.host, options->host, sizeof hello.host);
-    if (!stripe->greeting)
-        stripe->greeting = malloc(sizeof *stripe->greeting);
-    if (!stripe->greeting)
+    if (!stripe->handshake)
+        stripe->handshake = malloc(sizeof *stripe->handshake);
+    if (!stripe->handshake)
         return MOO_ENOMEM;
-    return mooi_handshake_connect(stripe->greeting, options->key, &hello);
+    return mooi_handshake_connect(stripe->handshake, options->key, &hello);
 }
 
-static void greet_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
-                        uint32_t events);
+static void handshake_ready(struct mooi_tcp *engine,
+                            struct mooi_tcp_watched *self, uint32_t events);
 
 /* Talk to whoever is at the other end of fd; lock held. */
-static void greet(struct mooi_tcp_stripe *stripe, int fd)
+static void start_handshake(struct mooi_tcp_stripe *stripe, int fd)
 {
     moo_err err;
 
     stripe->watched.fd = fd;
-    stripe->watched.ready = greet_ready;
-    err = begin_greeting(stripe);
+    stripe->watched.ready = handshake_ready;
+    err = prepare_handshake(stripe);
     if (err == MOO_OK)
         err = mooi_tcp_watch(stripe->link->engine, &stripe->watched, EPOLLOUT);
     if (err != MOO_OK)
@@ -95,9 +95,9 @@ void mooi_tcp_dial_go_on(struct mooi_tcp_link *link)
         return;
     err = mooi_dial_step(&link->dial, &fd, &link->which);
     if (err == MOO_OK) {
-        link->greeted_ns = mooi_now_ns();
+        link->accepted_ns = mooi_now_ns();
         mooi_tcp_watch(link->engine, &link->dialing, MOOI_TCP_QUIET);
-        greet(express, fd);
+        start_handshake(express, fd);
     } else if (err != MOO_ETIMEOUT) {
         mooi_dial_reason(&link->dial, text, sizeof text);
         mooi_tcp_break(link, verdict(&link->dial), text);
@@ -117,18 +117,18 @@ static void dial_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
 }
 
 /* The process at one address was another, or did not answer: try the next. */
-static void greet_another(struct mooi_tcp_link *link, moo_err why)
+static void try_next(struct mooi_tcp_link *link, moo_err why)
 {
     mooi_dial_blame(&link->dial, link->which, why);
     mooi_tcp_unwatch(link->engine, &link->stripes[0].watched);
     mooi_tcp_dial_go_on(link);
 }
 
-void mooi_tcp_greeting_late(struct mooi_tcp_link *link, uint64_t now)
+void mooi_tcp_handshake_late(struct mooi_tcp_link *link, uint64_t now)
 {
     if (link->stripes[0].watched.fd >= 0 && mooi_dial_has_more(&link->dial) &&
-        now - link->greeted_ns > GREETING_SHORT_MS * MS)
-        greet_another(link, MOO_ETIMEOUT);
+        now - link->accepted_ns > HANDSHAKE_SHORT_MS * MS)
+        try_next(link, MOO_ETIMEOUT);
 }
 
 /* The express connection stands: now the others. */
@@ -142,28 +142,28 @@ static void connect_others(struct mooi_tcp_link *link)
         int fd;
         moo_err err = mooi_socket_connect(address, &fd);
         if (err == MOO_OK)
-            greet(&link->stripes[i], fd);
+            start_handshake(&link->stripes[i], fd);
         else
             mooi_tcp_break(link, err, NULL);
     }
 }
 
 /* Lock held. Returns whether the link is complete. */
-static int greeted(struct mooi_tcp_stripe *stripe)
+static int handshake_done(struct mooi_tcp_stripe *stripe)
 {
-    free(stripe->greeting);
-    stripe->greeting = NULL;
+    free(stripe->handshake);
+    stripe->handshake = NULL;
     if (stripe->index == 0)
         connect_others(stripe->link);
     return mooi_tcp_gather(stripe);
 }
 
-static void greet_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
-                        uint32_t events)
+static void handshake_ready(struct mooi_tcp *engine,
+                            struct mooi_tcp_watched *self, uint32_t events)
 {
     struct mooi_tcp_stripe *stripe = (struct mooi_tcp_stripe *)self;
     struct mooi_tcp_link *link = stripe->link;
-    struct mooi_handshake *greeting = stripe->greeting;
+    struct mooi_handshake *handshake = stripe->handshake;
     moo_err err = MOO_OK;
     int complete = 0;
 
@@ -173,16 +173,16 @@ static void greet_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
         mooi_tcp_unlock(engine);
         return;
     }
-    if (greeting->step == 0 && greeting->moved == 0)
+    if (handshake->step == 0 && handshake->moved == 0)
         err = mooi_socket_connected(self->fd);
     if (err == MOO_OK)
-        err = mooi_handshake_step(greeting, self->fd);
+        err = mooi_handshake_step(handshake, self->fd);
     if (err == MOO_OK)
-        complete = greeted(stripe);
+        complete = handshake_done(stripe);
     else if (err == MOO_ETIMEOUT)
-        mooi_tcp_watch(engine, self, wanted_events(greeting));
+        mooi_tcp_watch(engine, self, wanted_events(handshake));
     else if (stripe->index == 0)
-        greet_another(link, err);
+        try_next(link, err);
     else
         mooi_tcp_break(link, err, NULL);
     mooi_tcp_unlock(engine);
@@ -204,7 +204,7 @@ int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
 
 int mooi_tcp_is_unanswered(const struct mooi_tcp_link *link)
 {
-    return link->abandoned || (!link->incoming && !link->greeted_ns &&
+    return link->abandoned || (!link->incoming && !link->accepted_ns &&
                                !mooi_dial_refused(&link->dial, NULL));
 }
 
@@ -350,7 +350,7 @@ static void stranger_ready(struct mooi_tcp *engine,
 }
 
 /* Lock held. */
-static void meet(struct mooi_tcp *engine, int fd)
+static void take_stranger(struct mooi_tcp *engine, int fd)
 {
     const struct mooi_tcp_options *options = &engine->options;
     struct mooi_tcp_stranger *stranger = place(engine);
@@ -375,7 +375,7 @@ void mooi_tcp_accept_ready(struct mooi_tcp *engine,
         int fd;
         err = mooi_socket_accept(listener->fd, &fd);
         if (err == MOO_OK)
-            meet(engine, fd);
+            take_stranger(engine, fd);
     }
     engine->next_tick_ns = 0;
     /* no descriptors or no memory: it would be reported again at once */

@@ -133,7 +133,7 @@ static void end_all(struct mooi_tcp *engine)
         mooi_tcp_break(link, MOO_ECLOSED, NULL);
     mooi_tcp_unlock(engine);
     mooi_tcp_end_broken(engine);
-    mooi_tcp_bury(engine);
+    mooi_tcp_free_ended(engine);
 }
 
 static void *run_own(void *argument)
@@ -144,7 +144,7 @@ static void *run_own(void *argument)
     while (!atomic_load(&engine->closing)) {
         int timeout_ms = mooi_tcp_tick(engine);
         mooi_tcp_end_broken(engine);
-        mooi_tcp_bury(engine);
+        mooi_tcp_free_ended(engine);
         dispatch(loop, timeout_ms);
     }
     end_all(engine);

@@ -68,7 +68,7 @@ struct mooi_tcp {
     struct mooi_tcp_watched listener;
     atomic_int closing;
     int listener_rests; /* no descriptors left: until the next tick */
-    struct mooi_tcp_link *links, *graveyard;
+    struct mooi_tcp_link *links, *ended;
     struct mooi_tcp_stranger *strangers; /* MOOI_TCP_UNPROVED, contact.h */
     uint64_t next_tick_ns; /* the thread only */
     atomic_uint_fast64_t served, received_bytes, refused;

@@ -78,11 +78,11 @@ void mooi_tcp_rele(struct mooi_tcp_link *link)
         free(link);
 }
 
-void mooi_tcp_bury(struct mooi_tcp *engine)
+void mooi_tcp_free_ended(struct mooi_tcp *engine)
 {
-    while (engine->graveyard) {
-        struct mooi_tcp_link *link = engine->graveyard;
-        engine->graveyard = link->next;
+    while (engine->ended) {
+        struct mooi_tcp_link *link = engine->ended;
+        engine->ended = link->next;
         mooi_tcp_rele(link);
     }
 }
@@ -127,8 +127,8 @@ static void close_stripe(struct mooi_tcp *engine,
     if (stripe->link->abandoned && stripe->watched.fd >= 0)
         mooi_socket_abandon(stripe->watched.fd);
     mooi_tcp_unwatch(engine, &stripe->watched);
-    free(stripe->greeting);
-    stripe->greeting = NULL;
+    free(stripe->handshake);
+    stripe->handshake = NULL;
     free(stripe->out.bytes);
     memset(&stripe->out, 0, sizeof stripe->out);
 }
@@ -161,8 +161,8 @@ static void bring_down(struct mooi_tcp_link *link)
     if (link->announced)
         engine->events.down(engine->events.context, link, link->peer,
                             link->broken);
-    link->next = engine->graveyard;
-    engine->graveyard = link;
+    link->next = engine->ended;
+    engine->ended = link;
 }
 
 void mooi_tcp_end_broken(struct mooi_tcp *engine)
@@ -317,7 +317,7 @@ static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)
 
 static int has_time(const struct mooi_tcp_link *link, uint64_t now)
 {
-    int hopes = link->state != MOOI_TCP_DIALING || link->greeted_ns ||
+    int hopes = link->state != MOOI_TCP_DIALING || link->accepted_ns ||
                 mooi_dial_refused(&link->dial, NULL);
 
     return now < link->deadline_ns && (hopes || now < link->answer_ns);
@@ -327,7 +327,7 @@ static enum haste watch_coming(struct mooi_tcp_link *link, uint64_t now)
 {
     if (has_time(link, now)) {
         if (link->state == MOOI_TCP_DIALING) {
-            mooi_tcp_greeting_late(link, now);
+            mooi_tcp_handshake_late(link, now);
             mooi_tcp_dial_go_on(link);
         }
         return CONTACT;

@@ -18,7 +18,7 @@ enum mooi_tcp_state {
 
 struct mooi_tcp_link {
     struct mooi_tcp *engine;
-    struct mooi_tcp_link *next; /* of the engine, or of its graveyard */
+    struct mooi_tcp_link *next; /* of the engine, or of its ended ones */
     atomic_uint holds;
     uint64_t peer, token;
     int incoming; /* we are the importer */
@@ -33,8 +33,8 @@ struct mooi_tcp_link {
     /* connector, until the express connection is proved */
     struct mooi_tcp_watched dialing; /* the dial's descriptor */
     struct mooi_dial dial;
-    size_t which;            /* of the dial's addresses is being greeted */
-    uint64_t greeted_ns;     /* since when; 0: nobody has accepted yet */
+    size_t which;            /* of the dial's addresses is in a handshake */
+    uint64_t accepted_ns;     /* since when; 0: nobody has accepted yet */
 
     /* fetches: all; small ones to be asked for; others with more to ask for,
      * which take turns */
@@ -69,7 +69,7 @@ void mooi_tcp_end_broken(struct mooi_tcp *engine);
 void mooi_tcp_bring_up(struct mooi_tcp_link *link);
 
 /* Free what ended, when no event can name it any more. */
-void mooi_tcp_bury(struct mooi_tcp *engine);
+void mooi_tcp_free_ended(struct mooi_tcp *engine);
 
 /* Look after everything, if it is time; on the thread, no lock held. Returns
  * for how many milliseconds to sleep at most; -1: for ever. */

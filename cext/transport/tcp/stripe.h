@@ -23,7 +23,7 @@ struct mooi_tcp_stripe {
     struct mooi_tcp_link *link;
     uint16_t index; /* 0: express */
     int proved;
-    struct mooi_handshake *greeting; /* connector, until proved */
+    struct mooi_handshake *handshake; /* connector, until proved */
 
     struct mooi_tcp_outbox out;
     int sending;  /* in the middle of DATA: nothing may come between */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet.h: what meet.c and greet.c share.
+ * rendezvous.h: what rendezvous.c and connect.c share.
  *
  * A leader connects by every stripe of the ring, and by one connection for
  * each other link. Numbers: the stripes first, then the links from 1 on.
  */
-#ifndef MOOI_MEET_H
-#define MOOI_MEET_H
+#ifndef MOOI_RENDEZVOUS_H
+#define MOOI_RENDEZVOUS_H
 
 #include <unistd.h>
 
@@ -82,7 +82,7 @@ static inline void mooi_proof_drop(struct mooi_proof *proof)
     proof->fd = -1;
 }
 
-/* ---- greet.c; none blocks ---- */
+/* ---- connect.c; none blocks ---- */
 
 /* Begin the call of that number, whose other end has posted where it listens.
  * MOO_EPEER: it cannot begin, and `work` was aborted. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * greet.c: one connection of a leader, from its call to its proof.
+ * connect.c: one connection of a leader, from its call to its proof.
  */
 #include <string.h>
 
-#include "collective/meet.h"
+#include "collective/rendezvous.h"
 
 static void take_over(struct mooi_pipe *pipes, uint32_t number,
                       struct mooi_proof *proof)
@@ -29,7 +29,7 @@ moo_err mooi_call_begin(moo_group *group, moo_work *work, uint32_t number)
     return MOO_OK;
 }
 
-static moo_err greet(moo_group *group, uint32_t number, int fd)
+static moo_err begin_handshake(moo_group *group, uint32_t number, int fd)
 {
     const struct mooi_links *links = &group->ring->links;
     struct mooi_proof *proof = &links->contact->calls[number].proof;
@@ -56,7 +56,7 @@ moo_err mooi_call_step(moo_group *group, uint32_t number)
     if (call->proof.fd < 0) {
         err = mooi_dial_step(&call->dial, &fd, &call->which);
         if (!err)
-            err = greet(group, number, fd);
+            err = begin_handshake(group, number, fd);
         if (err)
             return err;
     }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * meet.c: how the leaders of one epoch make their connections.
+ * rendezvous.c: how the leaders of one epoch make their connections.
  *
  * A leader listens while an epoch's connections are made, on a port of that
  * epoch, and posts the addresses in its cell. Whoever sends connects, so each
  * connection has one direction. Both ends prove the key that lies in the
  * segment, and name their slots and the epoch. What belongs to an epoch that
- * is over finds nobody listening. How one connection is made: greet.c.
+ * is over finds nobody listening. How one connection is made: connect.c.
  */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 
-#include "collective/meet.h"
+#include "collective/rendezvous.h"
 
 #define CONNECT_S 2.2 /* for all connections, once everybody listens */
 

@@ -6,7 +6,7 @@
  * which contact is made and leases are given back, perhaps a fabric, and the
  * card that tells others where we are. As owner it chooses, for each peer, how
  * that peer gets its bytes and calls it (route.c), and serves its leases
- * (net_owner.c). As importer it has one *source* for each process that
+ * (net_leases.c). As importer it has one *source* for each process that
  * called, with the fetches from there (source.c).
  *
  * All with the plane's lock held, unless it says otherwise. Engines are called
@@ -105,15 +105,15 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
 /* The reach of a peer, made if need be. NULL: no memory. */
 struct mooi_reach *mooi_reach_get(struct mooi_peer *peer);
 
-/* ---- net_owner.c: the engine's events for owners; lock not held ---- */
+/* ---- net_leases.c: the engine's events for owners; lock not held ---- */
 
-moo_err mooi_owner_source(void *plane, uint64_t peer,
-                          const struct mooi_lease_name *name, uint64_t offset,
-                          uint64_t length, const void **data);
-void mooi_owner_sourced(void *plane, uint64_t peer,
-                        const struct mooi_lease_name *name);
-void mooi_owner_released(void *plane, uint64_t peer,
-                         const struct mooi_lease_name *name);
+moo_err mooi_net_source(void *plane, uint64_t peer,
+                        const struct mooi_lease_name *name, uint64_t offset,
+                        uint64_t length, const void **data);
+void mooi_net_sourced(void *plane, uint64_t peer,
+                      const struct mooi_lease_name *name);
+void mooi_net_released(void *plane, uint64_t peer,
+                       const struct mooi_lease_name *name);
 
 /* ---- source_fetch.c: as importer ---- */
 

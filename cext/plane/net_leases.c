@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * net_owner.c: leases of peers on other hosts. Such a lease is GRANTED by
+ * net_leases.c: leases of peers on other hosts. Such a lease is GRANTED by
  * an export, HELD from the first time that its bytes are asked for, and ended
  * when the peer gives it back, when its link goes down, or when it is revoked.
  * While the engine sends from a block it holds the block beside the lease.
@@ -36,9 +36,9 @@ static moo_err source(moo_plane *plane, uint64_t id,
     return MOO_OK;
 }
 
-moo_err mooi_owner_source(void *context, uint64_t peer,
-                          const struct mooi_lease_name *name, uint64_t offset,
-                          uint64_t length, const void **data)
+moo_err mooi_net_source(void *context, uint64_t peer,
+                        const struct mooi_lease_name *name, uint64_t offset,
+                        uint64_t length, const void **data)
 {
     moo_plane *plane = context;
     moo_err err;
@@ -50,8 +50,8 @@ moo_err mooi_owner_source(void *context, uint64_t peer,
 }
 
 /* The lease may be gone, but not its index: see free_index in lease.c. */
-void mooi_owner_sourced(void *context, uint64_t peer,
-                        const struct mooi_lease_name *name)
+void mooi_net_sourced(void *context, uint64_t peer,
+                      const struct mooi_lease_name *name)
 {
     moo_plane *plane = context;
 
@@ -61,8 +61,8 @@ void mooi_owner_sourced(void *context, uint64_t peer,
     pthread_mutex_unlock(&plane->lock);
 }
 
-void mooi_owner_released(void *context, uint64_t peer,
-                         const struct mooi_lease_name *name)
+void mooi_net_released(void *context, uint64_t peer,
+                       const struct mooi_lease_name *name)
 {
     moo_plane *plane = context;
 

@@ -231,13 +231,13 @@ typedef struct moo_fetch moo_fetch;
 /* Begin to receive what a descriptor stands for. Does not wait for a network;
  * what is on this host is imported at once, as moo_import does it.
  * `into`: NULL, or memory of the caller's, exactly as long, which must live
- * until the fetch is done or freed. A ticket that is not 0 will appear, once,
+ * until the fetch is done or freed. A tag that is not 0 will appear, once,
  * in moo_plane_finished. On MOO_OK the descriptor is used up and *out is the
  * caller's, to be freed by moo_fetch_free. On an error it can be tried again:
  * MOO_ENOMEM: no room for it now. MOO_EINVAL: `into` is of another length. */
 moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
                         size_t bytes, void *into, size_t into_bytes,
-                        uint64_t ticket, moo_fetch **out);
+                        uint64_t tag, moo_fetch **out);
 
 /* Wait up to `timeout_ms`. MOO_OK: *out is as from moo_import, to be dropped
  * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say
@@ -299,13 +299,13 @@ moo_err moo_device_fetch(moo_plane *plane, const uint8_t *descriptor,
                          size_t descriptor_bytes, uint64_t from, uint64_t key,
                          void *into, size_t bytes, moo_fetch **out);
 
-/* Readable as long as there are finished tickets. The plane's, until
+/* Readable as long as there are tags of finished fetches. The plane's, until
  * moo_plane_close; -1 with errno if there is none to be had. */
 int moo_plane_finished_fd(moo_plane *plane);
 
-/* Take tickets of fetches that are done, the oldest first. Returns how many
+/* Take the tags of fetches that are done, the oldest first. Returns how many
  * were written. A fetch that was freed before is not among them. */
-size_t moo_plane_finished(moo_plane *plane, uint64_t *tickets, size_t room);
+size_t moo_plane_finished(moo_plane *plane, uint64_t *tags, size_t room);
 
 /* Counters and sizes, in bytes unless named otherwise. */
 typedef struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fetch.c: imports that do not wait, and the tickets of those that ended. */
+/* fetch.c: imports that do not wait, and the tags of those that ended. */
 #include "plane/fetch.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 struct moo_fetch *mooi_fetch_new(moo_plane *plane,
                                  const struct mooi_descriptor *d, void *into,
-                                 uint64_t ticket)
+                                 uint64_t tag)
 {
     struct moo_fetch *fetch = calloc(1, sizeof *fetch);
 
@@ -28,7 +28,7 @@ struct moo_fetch *mooi_fetch_new(moo_plane *plane,
     fetch->holds = 1;
     fetch->d = *d;
     fetch->into = into;
-    fetch->ticket = ticket;
+    fetch->tag = tag;
     mooi_cond_init(&fetch->ended);
     return fetch;
 }
@@ -51,9 +51,9 @@ static void free_unused(struct moo_fetch *fetch)
     pthread_mutex_unlock(&plane->lock);
 }
 
-/* ---- tickets: all with the lock held ---- */
+/* ---- tags: all with the lock held ---- */
 
-/* The descriptor is readable exactly while tickets wait. */
+/* The descriptor is readable exactly while tags wait. */
 static void show_finished(moo_plane *plane)
 {
     uint64_t count = 1;
@@ -106,7 +106,7 @@ void mooi_fetch_end(struct moo_fetch *fetch, moo_err result)
     if (!fetch->pull.reason)
         fetch->pull.reason = errno;
     fetch->plane->fetches--;
-    if (fetch->ticket && !fetch->freed)
+    if (fetch->tag && !fetch->freed)
         post(fetch);
     pthread_cond_broadcast(&fetch->ended);
 }
@@ -128,7 +128,7 @@ int moo_plane_finished_fd(moo_plane *plane)
     return fd;
 }
 
-size_t moo_plane_finished(moo_plane *plane, uint64_t *tickets, size_t room)
+size_t moo_plane_finished(moo_plane *plane, uint64_t *tags, size_t room)
 {
     size_t count = 0;
 
@@ -136,7 +136,7 @@ size_t moo_plane_finished(moo_plane *plane, uint64_t *tickets, size_t room)
         return 0;
     pthread_mutex_lock(&plane->lock);
     while (count < room && plane->finished) {
-        tickets[count++] = plane->finished->ticket;
+        tags[count++] = plane->finished->tag;
         unpost(plane->finished);
     }
     if (count && !plane->finished)
@@ -264,7 +264,7 @@ moo_err mooi_fetch_discard(moo_plane *plane, const struct mooi_descriptor *d,
 
 moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
                         size_t bytes, void *into, size_t into_bytes,
-                        uint64_t ticket, moo_fetch **out)
+                        uint64_t tag, moo_fetch **out)
 {
     struct mooi_descriptor d;
     struct moo_fetch *fetch;
@@ -276,7 +276,7 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
         return err;
     if (into && (into_bytes != d.length || d.flags & MOOI_TICKET))
         return MOO_EINVAL;
-    fetch = mooi_fetch_new(plane, &d, into, ticket);
+    fetch = mooi_fetch_new(plane, &d, into, tag);
     if (!fetch)
         return MOO_ENOMEM;
     if (d.flags & MOOI_REMOTE && !(d.flags & MOOI_TICKET)) {

@@ -20,12 +20,12 @@ struct moo_fetch {
     struct mooi_pull pull; /* first; of one from another host */
     moo_plane *plane;
     struct mooi_descriptor d;
-    uint64_t ticket;
+    uint64_t tag;
     void *into;
     char *at;       /* memory for the user, until it was taken */
     moo_err result; /* once done */
     uint8_t done, told, freed;
-    uint8_t queued; /* its ticket waits to be taken */
+    uint8_t queued; /* its tag waits to be taken */
     uint8_t holds;
     pthread_cond_t ended;
     struct moo_fetch *next_finished;
@@ -42,12 +42,12 @@ struct moo_fetch {
 /* One that is not begun yet; NULL: no memory. Lock not held. */
 struct moo_fetch *mooi_fetch_new(moo_plane *plane,
                                  const struct mooi_descriptor *d, void *into,
-                                 uint64_t ticket);
+                                 uint64_t tag);
 
 /* Begin it, from another host, or with an error free it. Lock not held. */
 moo_err mooi_fetch_launch(struct moo_fetch *fetch, int timeout_ms);
 
-/* It is done, and how; ends waits and posts the ticket. Lock held. */
+/* It is done, and how; ends waits and posts the tag. Lock held. */
 void mooi_fetch_end(struct moo_fetch *fetch, moo_err result);
 
 /* Give one hold back; the last one frees it. Lock held. */

@@ -93,7 +93,7 @@ struct moo_plane {
     uint64_t imports, imported;
     struct mooi_import *kept; /* dropped, and seen by forks */
     uint64_t kept_bytes;
-    struct moo_fetch *finished, *finished_last; /* with tickets not taken */
+    struct moo_fetch *finished, *finished_last; /* with tags not taken */
     int finished_fd; /* -1: nobody asked for it */
     uint64_t fetches;
 

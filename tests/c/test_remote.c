@@ -156,11 +156,11 @@ static void *fetch_often(void *argument)
 {
     struct crowd *crowd = argument;
     unsigned chance = __atomic_fetch_add(&crowd->seed, 1, __ATOMIC_RELAXED);
-    uint64_t tickets[8];
+    uint64_t tags[8];
 
     for (int i = 0; i < crowd->rounds; i++) {
         fetch_once(crowd, &chance);
-        moo_plane_finished(crowd->to, tickets, 8);
+        moo_plane_finished(crowd->to, tags, 8);
     }
     return NULL;
 }

@@ -40,8 +40,8 @@ static void on_down(void *context, struct mooi_tcp_link *link, uint64_t id,
     pthread_mutex_unlock(&plane->lock);
 }
 
-static void on_note(void *context, struct mooi_tcp_link *link, uint64_t id,
-                    const uint8_t *bytes, size_t length)
+static void on_control(void *context, struct mooi_tcp_link *link, uint64_t id,
+                       const uint8_t *bytes, size_t length)
 {
     moo_plane *plane = context;
     struct mooi_peer *peer;
@@ -49,9 +49,9 @@ static void on_note(void *context, struct mooi_tcp_link *link, uint64_t id,
     pthread_mutex_lock(&plane->lock);
     peer = mooi_peer_find(plane, id);
     if (peer && peer->reach && peer->reach->out.link == link)
-        mooi_route_note(plane, peer, bytes, length);
+        mooi_route_control(plane, peer, bytes, length);
     else
-        mooi_source_note(plane, link, id, bytes, length);
+        mooi_source_control(plane, link, id, bytes, length);
     pthread_mutex_unlock(&plane->lock);
 }
 
@@ -73,7 +73,7 @@ static moo_err open_engine(moo_plane *plane, struct mooi_net *net,
                                      .source = mooi_net_source,
                                      .sourced = mooi_net_sourced,
                                      .released = mooi_net_released,
-                                     .note = on_note,
+                                     .control = on_control,
                                      .fetched = on_fetched};
     struct mooi_tcp_options tcp = {.id = plane->id,
                                    .bind = options->bind,

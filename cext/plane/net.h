@@ -98,8 +98,8 @@ moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err);
 
 /* The peer's link stands, says something, or is gone. */
 void mooi_route_up(moo_plane *plane, struct mooi_peer *peer);
-void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
-                     const uint8_t *note, size_t length);
+void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
+                        const uint8_t *control, size_t length);
 void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
 
 /* The reach of a peer, made if need be. NULL: no memory. */
@@ -145,8 +145,8 @@ void mooi_source_tidy(moo_plane *plane, struct mooi_source *source);
 
 /* A link from that process stands; says something; is down. */
 void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id);
-void mooi_source_note(moo_plane *plane, struct mooi_tcp_link *link,
-                      uint64_t id, const uint8_t *note, size_t length);
+void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
+                         uint64_t id, const uint8_t *control, size_t length);
 void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link,
                       uint64_t id);
 

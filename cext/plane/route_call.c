@@ -193,12 +193,12 @@ moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer)
 
 static moo_err begin_serving(moo_plane *plane, struct mooi_peer *peer)
 {
-    struct mooi_note note = {.kind = MOOI_NOTE_SERVE};
+    struct mooi_control control = {.kind = MOOI_CONTROL_SERVE};
     struct mooi_outgoing *out = &peer->reach->out;
     moo_err err;
 
-    note.u.serve = peer->network->bit;
-    err = mooi_note_send(out->link, &note);
+    control.u.serve = peer->network->bit;
+    err = mooi_control_send(out->link, &control);
     out->slabs_told = 0;
     out->endpoint_told = 0;
     if (err == MOO_OK)
@@ -245,13 +245,13 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
 
 /* The importer could not read from the fabric: go over to TCP if that may be.
  * What it has not begun to read it will then ask for. */
-void mooi_route_note(moo_plane *plane, struct mooi_peer *peer,
-                     const uint8_t *note, size_t length)
+void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
+                        const uint8_t *control, size_t length)
 {
-    struct mooi_note parsed;
+    struct mooi_control parsed;
 
-    if (mooi_note_parse(note, length, &parsed) != MOO_OK ||
-        parsed.kind != MOOI_NOTE_FAILED) {
+    if (mooi_control_parse(control, length, &parsed) != MOO_OK ||
+        parsed.kind != MOOI_CONTROL_FAILED) {
         mooi_tcp_drop(plane->net->networks.tcp, peer->id);
         return;
     }

@@ -85,15 +85,15 @@ static void part(moo_plane *plane, struct mooi_source *source)
 }
 
 static moo_err hear(moo_plane *plane, struct mooi_source *source,
-                    const uint8_t *note, size_t length)
+                    const uint8_t *control, size_t length)
 {
     struct mooi_networks *networks = &plane->net->networks;
-    struct mooi_note parsed;
-    moo_err err = mooi_note_parse(note, length, &parsed);
+    struct mooi_control parsed;
+    moo_err err = mooi_control_parse(control, length, &parsed);
 
     if (err != MOO_OK)
         return err;
-    if (parsed.kind == MOOI_NOTE_SERVE) {
+    if (parsed.kind == MOOI_CONTROL_SERVE) {
         const struct mooi_network_ops *by =
             mooi_network_by_bit(parsed.u.serve);
         if (!by || !(by->bit & plane->net->transports) || by == source->in.by)
@@ -105,14 +105,14 @@ static moo_err hear(moo_plane *plane, struct mooi_source *source,
                          : MOO_EPROTO;
 }
 
-void mooi_source_note(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id,
-                      const uint8_t *note, size_t length)
+void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
+                         uint64_t id, const uint8_t *control, size_t length)
 {
     struct mooi_source *source = mooi_source_find(plane, id);
 
     if (!source || source->in.link != link)
         return; /* an owner has nothing to hear */
-    if (hear(plane, source, note, length) != MOO_OK) {
+    if (hear(plane, source, control, length) != MOO_OK) {
         mooi_tcp_drop(plane->net->networks.tcp, id);
         return;
     }

@@ -4,8 +4,8 @@
  * fetched. There are two ways: over TCP, and by RDMA through libfabric.
  *
  * Both begin with a link of the TCP engine, which the owner made: leases are
- * given back over it, the owner tells by notes how it serves, and its end is
- * the end of all. What differs is how the bytes move.
+ * given back over it, the owner tells by control messages how it serves, and
+ * its end is the end of all. What differs is how the bytes move.
  */
 #ifndef MOOI_NETWORK_H
 #define MOOI_NETWORK_H
@@ -15,7 +15,7 @@
 
 #include "core/arena.h"
 #include "mooactor.h"
-#include "transport/note.h"
+#include "transport/control.h"
 #include "transport/ofi.h"
 #include "transport/tcp/tcp.h"
 
@@ -73,14 +73,14 @@ struct mooi_network_ops {
      * counts. */
     moo_err (*tell)(struct mooi_networks *networks, struct mooi_outgoing *to);
 
-    /* Importer: such a note came, SERVE first. MOO_EPROTO: no correct owner
+    /* Importer: such a message came, SERVE first. MOO_EPROTO: no correct owner
      * sends it. Pulls that wait are tried again after it. */
     moo_err (*hear)(struct mooi_networks *networks, struct mooi_incoming *from,
-                    const struct mooi_note *note);
+                    const struct mooi_control *control);
 
     /* Importer: begin to receive. On MOO_OK `ended` will be called once, later,
      * from another thread. MOO_ETIMEOUT: not yet; to be tried again after the
-     * next note. */
+     * next message. */
     moo_err (*pull)(struct mooi_pull *pull);
 
     /* Importer, lock not held: end it; nothing writes to its target after this
@@ -106,8 +106,8 @@ static inline const struct mooi_network_ops *mooi_network_by_bit(uint32_t bit)
     return bit == MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
 }
 
-/* Send a note over a link that stands. As mooi_tcp_note. */
-moo_err mooi_note_send(struct mooi_tcp_link *link,
-                       const struct mooi_note *note);
+/* Send a control message over a link that stands. As mooi_tcp_control. */
+moo_err mooi_control_send(struct mooi_tcp_link *link,
+                          const struct mooi_control *control);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes for the parsers of cards and notes: they must neither read beyond
- * the buffer nor take what packs to other bytes. Built with -fsanitize=fuzzer
+ * Any bytes for the parsers of cards and control messages: they must neither
+ * read beyond the buffer nor take what packs to other bytes. Built with -fsanitize=fuzzer
  * by `make fuzz`; by gcc it runs its own random inputs.
  */
 #include <stdint.h>
@@ -9,15 +9,16 @@
 #include <string.h>
 
 #include "plane/card.h"
-#include "transport/note.h"
+#include "transport/control.h"
 
-static void check_note(const uint8_t *data, size_t size)
+static void check_control(const uint8_t *data, size_t size)
 {
-    uint8_t again[MOOI_NOTE_BYTES];
-    struct mooi_note note;
+    uint8_t again[MOOI_CONTROL_BYTES];
+    struct mooi_control control;
 
-    if (mooi_note_parse(data, size, &note) == MOO_OK &&
-        (mooi_note_pack(&note, again) != size || memcmp(again, data, size)))
+    if (mooi_control_parse(data, size, &control) == MOO_OK &&
+        (mooi_control_pack(&control, again) != size ||
+         memcmp(again, data, size)))
         abort();
 }
 
@@ -31,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (mooi_card_parse(copy, size, &card) == MOO_OK &&
         (mooi_card_pack(&card, again) != size || memcmp(again, data, size)))
         abort();
-    check_note(copy, size);
+    check_control(copy, size);
     free(copy);
     return 0;
 }
@@ -104,43 +105,43 @@ static void mutants_are_taken_whole_or_not_at_all(void)
     }
 }
 
-static size_t some_note(uint8_t *out)
+static size_t some_control(uint8_t *out)
 {
-    struct mooi_note note = {.kind = 1 + random() % 4};
+    struct mooi_control control = {.kind = 1 + random() % 4};
 
-    if (note.kind == MOOI_NOTE_SERVE) {
-        note.u.serve = MOO_TRANSPORT_OFI;
-    } else if (note.kind == MOOI_NOTE_ENDPOINT) {
-        note.u.endpoint.bytes = 1 + (uint32_t)random() % 256;
-        note.u.endpoint.name[0] = 'e';
-    } else if (note.kind == MOOI_NOTE_SLAB) {
-        note.u.slab.index = 3;
-        note.u.slab.bytes = 1 << 20;
-        note.u.slab.key = (uint64_t)random();
-        note.u.slab.base = (uint64_t)random() << 20;
+    if (control.kind == MOOI_CONTROL_SERVE) {
+        control.u.serve = MOO_TRANSPORT_OFI;
+    } else if (control.kind == MOOI_CONTROL_ENDPOINT) {
+        control.u.endpoint.bytes = 1 + (uint32_t)random() % 256;
+        control.u.endpoint.name[0] = 'e';
+    } else if (control.kind == MOOI_CONTROL_SLAB) {
+        control.u.slab.index = 3;
+        control.u.slab.bytes = 1 << 20;
+        control.u.slab.key = (uint64_t)random();
+        control.u.slab.base = (uint64_t)random() << 20;
     }
-    return mooi_note_pack(&note, out);
+    return mooi_control_pack(&control, out);
 }
 
-static void notes_survive_the_journey(void)
+static void control_messages_survive_the_journey(void)
 {
     for (int i = 0; i < 1000; i++) {
-        uint8_t bytes[MOOI_NOTE_BYTES];
-        struct mooi_note out;
-        size_t length = some_note(bytes);
-        CHECK(mooi_note_parse(bytes, length, &out) == MOO_OK);
+        uint8_t bytes[MOOI_CONTROL_BYTES];
+        struct mooi_control out;
+        size_t length = some_control(bytes);
+        CHECK(mooi_control_parse(bytes, length, &out) == MOO_OK);
         LLVMFuzzerTestOneInput(bytes, length);
-        CHECK(mooi_note_parse(bytes, length - 1, &out) == MOO_EPROTO);
+        CHECK(mooi_control_parse(bytes, length - 1, &out) == MOO_EPROTO);
         bytes[2]++;
-        CHECK(mooi_note_parse(bytes, length, &out) == MOO_EVERSION);
+        CHECK(mooi_control_parse(bytes, length, &out) == MOO_EVERSION);
     }
 }
 
-static void neither_are_mutants_of_notes_taken_in_part(void)
+static void neither_are_mutants_of_control_messages_taken_in_part(void)
 {
     for (int i = 0; i < 300000; i++) {
-        uint8_t bytes[MOOI_NOTE_BYTES];
-        size_t length = some_note(bytes);
+        uint8_t bytes[MOOI_CONTROL_BYTES];
+        size_t length = some_control(bytes);
         for (int k = 0; k < 3; k++)
             bytes[(size_t)random() % length] = (uint8_t)random();
         LLVMFuzzerTestOneInput(bytes, length);
@@ -149,8 +150,8 @@ static void neither_are_mutants_of_notes_taken_in_part(void)
 
 int main(void)
 {
-    RUN(notes_survive_the_journey);
-    RUN(neither_are_mutants_of_notes_taken_in_part);
+    RUN(control_messages_survive_the_journey);
+    RUN(neither_are_mutants_of_control_messages_taken_in_part);
     RUN(cards_survive_the_journey);
     RUN(cards_of_any_other_length_are_refused);
     RUN(cards_of_another_version_are_told_from_nonsense);

@@ -140,10 +140,10 @@ static size_t some_message(uint8_t *out)
         .name = {some(2), 7, 1}, .offset = some(100)};
     size_t bytes = MOOI_TCP_HEAD_BYTES;
 
-    if (message.kind == MOOI_TCP_NOTE)
+    if (message.kind == MOOI_TCP_CONTROL)
         message.length++;
     mooi_tcp_message_pack(&message, out);
-    if (message.kind == MOOI_TCP_NOTE || message.kind == MOOI_TCP_DATA)
+    if (message.kind == MOOI_TCP_CONTROL || message.kind == MOOI_TCP_DATA)
         bytes += message.length;
     if (some(8) == 0)
         out[some(MOOI_TCP_HEAD_BYTES)] ^= (uint8_t)(1 << some(8));

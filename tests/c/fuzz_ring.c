@@ -23,7 +23,7 @@
 
 struct end {
     int fd; /* -1: hung up */
-    uint64_t said; /* by notes */
+    uint64_t said; /* by counts */
 };
 
 static struct mooi_segment *segment;
@@ -137,12 +137,12 @@ static void say(struct end *end, const void *bytes, size_t count)
 
 static void say_note(struct end *end, uint64_t more)
 {
-    uint8_t note[8];
+    uint8_t count[8];
 
     end->said += more;
     for (int i = 0; i < 8; i++)
-        note[i] = (uint8_t)(end->said >> 8 * i);
-    say(end, note, sizeof note);
+        count[i] = (uint8_t)(end->said >> 8 * i);
+    say(end, count, sizeof count);
 }
 
 /* The bytes of the ring, each to the stripe whose turn it is. */
@@ -195,7 +195,7 @@ static double act(const uint8_t *action, const uint8_t *rest, size_t left)
     case 1: /* on any stripe, or backwards */
         say(end, in, 1 + (how < 31 ? how : (size_t)action[1] << 8));
         break;
-    case 2: /* the fabric's notes: the sender's, */
+    case 2: /* the fabric's counts: the sender's, */
         say_note(&ends[stripes], steps[how & 7]);
         break;
     case 3: /* and the receiver's */

@@ -71,30 +71,30 @@ static moo_err region_of(struct mooi_networks *networks, uint32_t index,
 static moo_err tell_endpoint(struct mooi_networks *networks,
                              struct mooi_outgoing *to)
 {
-    struct mooi_note note = {.kind = MOOI_NOTE_ENDPOINT};
+    struct mooi_control control = {.kind = MOOI_CONTROL_ENDPOINT};
 
     if (to->endpoint_told)
         return MOO_OK;
-    note.u.endpoint.bytes = (uint32_t)mooi_fabric_name(networks->fabric,
-                                                       note.u.endpoint.name);
+    control.u.endpoint.bytes = (uint32_t)mooi_fabric_name(
+        networks->fabric, control.u.endpoint.name);
     to->endpoint_told = 1;
-    return mooi_note_send(to->link, &note);
+    return mooi_control_send(to->link, &control);
 }
 
 static moo_err tell_slab(struct mooi_networks *networks,
                          struct mooi_outgoing *to, uint32_t index)
 {
-    struct mooi_note note = {.kind = MOOI_NOTE_SLAB};
+    struct mooi_control control = {.kind = MOOI_CONTROL_SLAB};
     struct mooi_fabric_region *region;
     moo_err err = region_of(networks, index, &region);
 
     if (err != MOO_OK)
         return err;
-    note.u.slab.index = index;
-    note.u.slab.bytes = networks->arena->slab[index].bytes;
-    note.u.slab.key = mooi_fabric_key(region);
-    note.u.slab.base = mooi_fabric_base(region);
-    return mooi_note_send(to->link, &note);
+    control.u.slab.index = index;
+    control.u.slab.bytes = networks->arena->slab[index].bytes;
+    control.u.slab.key = mooi_fabric_key(region);
+    control.u.slab.base = mooi_fabric_base(region);
+    return mooi_control_send(to->link, &control);
 }
 
 static moo_err ofi_tell(struct mooi_networks *networks,
@@ -112,22 +112,22 @@ static moo_err ofi_tell(struct mooi_networks *networks,
 
 static moo_err hear_endpoint(struct mooi_networks *networks,
                              struct ofi_incoming *state,
-                             const struct mooi_note *note)
+                             const struct mooi_control *control)
 {
     if (state->peer)
         return MOO_EPROTO;
-    return mooi_fabric_connect(networks->fabric, note->u.endpoint.name,
-                               note->u.endpoint.bytes, &state->peer);
+    return mooi_fabric_connect(networks->fabric, control->u.endpoint.name,
+                               control->u.endpoint.bytes, &state->peer);
 }
 
 /* The same again is no harm: an owner may not know how far it got. */
 static moo_err hear_slab(struct ofi_incoming *state,
-                         const struct mooi_note *note)
+                         const struct mooi_control *control)
 {
-    struct slab_key *slab = &state->slab[note->u.slab.index];
-    struct slab_key told = {.bytes = note->u.slab.bytes,
-                            .key = note->u.slab.key,
-                            .base = note->u.slab.base};
+    struct slab_key *slab = &state->slab[control->u.slab.index];
+    struct slab_key told = {.bytes = control->u.slab.bytes,
+                            .key = control->u.slab.key,
+                            .base = control->u.slab.base};
 
     if (slab->bytes && memcmp(slab, &told, sizeof told))
         return MOO_EPROTO;
@@ -137,16 +137,16 @@ static moo_err hear_slab(struct ofi_incoming *state,
 
 static moo_err ofi_hear(struct mooi_networks *networks,
                         struct mooi_incoming *from,
-                        const struct mooi_note *note)
+                        const struct mooi_control *control)
 {
-    switch (note->kind) {
-    case MOOI_NOTE_SERVE:
+    switch (control->kind) {
+    case MOOI_CONTROL_SERVE:
         from->state = calloc(1, sizeof(struct ofi_incoming));
         return from->state ? MOO_OK : MOO_ENOMEM;
-    case MOOI_NOTE_ENDPOINT:
-        return hear_endpoint(networks, from->state, note);
-    case MOOI_NOTE_SLAB:
-        return hear_slab(from->state, note);
+    case MOOI_CONTROL_ENDPOINT:
+        return hear_endpoint(networks, from->state, control);
+    case MOOI_CONTROL_SLAB:
+        return hear_slab(from->state, control);
     default:
         return MOO_EPROTO;
     }
@@ -179,11 +179,11 @@ static moo_err confirm(struct mooi_pull *pull)
 static void complain(const struct mooi_pull *pull, moo_err result)
 {
     struct mooi_incoming *from = pull->incoming;
-    struct mooi_note note = {.kind = MOOI_NOTE_FAILED};
+    struct mooi_control control = {.kind = MOOI_CONTROL_FAILED};
 
     if (from->link && from->by == &ofi_network && !pull->region &&
         result != MOO_ECLOSED)
-        (void)mooi_note_send(from->link, &note);
+        (void)mooi_control_send(from->link, &control);
 }
 
 static void on_read(void *cookie, moo_err result)

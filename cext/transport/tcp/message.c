@@ -34,7 +34,7 @@ void mooi_tcp_message_pack(const struct mooi_tcp_message *m,
         mooi_put32(out + 4, m->tag);
         mooi_put32(out + 12, (uint32_t)-m->error);
         break;
-    case MOOI_TCP_NOTE:
+    case MOOI_TCP_CONTROL:
         mooi_put32(out + 8, m->length);
         break;
     case MOOI_TCP_PING:
@@ -53,8 +53,8 @@ static int is_sane(const struct mooi_tcp_message *m, uint32_t error)
                (m->flags || !m->checksum);
     case MOOI_TCP_REFUSE:
         return error >= 1 && error <= ERROR_LAST;
-    case MOOI_TCP_NOTE:
-        return m->length >= 1 && m->length <= MOOI_TCP_NOTE_BYTES;
+    case MOOI_TCP_CONTROL:
+        return m->length >= 1 && m->length <= MOOI_TCP_CONTROL_BYTES;
     case MOOI_TCP_RELEASE:
     case MOOI_TCP_PING:
         return 1;

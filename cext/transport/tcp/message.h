@@ -13,7 +13,7 @@
  *  DATA     tag, length, flags; 12 4 checksum if the flags say so;
  *           `length` bytes follow                       owner -> importer
  *  REFUSE   tag; 12 4 -moo_err                          owner -> importer
- *  NOTE     length; as many bytes follow                both
+ *  CONTROL  length; as many bytes follow                both
  *  PING     nothing; only to be acknowledged by the kernel        both
  *
  * On each connection DATA and REFUSE answer the ASKs in their order, tags
@@ -37,7 +37,7 @@ enum mooi_tcp_kind {
     MOOI_TCP_RELEASE,
     MOOI_TCP_DATA,
     MOOI_TCP_REFUSE,
-    MOOI_TCP_NOTE,
+    MOOI_TCP_CONTROL,
     MOOI_TCP_PING
 };
 

@@ -2,11 +2,12 @@
 /* network.c: the bytes move over the link itself, as the engine does it. */
 #include "transport/network.h"
 
-moo_err mooi_note_send(struct mooi_tcp_link *link, const struct mooi_note *note)
+moo_err mooi_control_send(struct mooi_tcp_link *link,
+                          const struct mooi_control *control)
 {
-    uint8_t bytes[MOOI_NOTE_BYTES];
+    uint8_t bytes[MOOI_CONTROL_BYTES];
 
-    return mooi_tcp_note(link, bytes, mooi_note_pack(note, bytes));
+    return mooi_tcp_control(link, bytes, mooi_control_pack(control, bytes));
 }
 
 static moo_err tcp_tell(struct mooi_networks *networks,
@@ -19,11 +20,11 @@ static moo_err tcp_tell(struct mooi_networks *networks,
 
 static moo_err tcp_hear(struct mooi_networks *networks,
                         struct mooi_incoming *from,
-                        const struct mooi_note *note)
+                        const struct mooi_control *control)
 {
     (void)networks;
     (void)from;
-    return note->kind == MOOI_NOTE_SERVE ? MOO_OK : MOO_EPROTO;
+    return control->kind == MOOI_CONTROL_SERVE ? MOO_OK : MOO_EPROTO;
 }
 
 static moo_err tcp_pull(struct mooi_pull *pull)

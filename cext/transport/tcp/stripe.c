@@ -288,7 +288,7 @@ static moo_err begin_message(struct mooi_tcp_stripe *stripe)
     stripe->head_got = 0;
     if (err != MOO_OK || stripe->present.kind == MOOI_TCP_PING)
         return err;
-    if (stripe->present.kind == MOOI_TCP_NOTE) {
+    if (stripe->present.kind == MOOI_TCP_CONTROL) {
         stripe->left = stripe->present.length;
         return stripe->index ? MOO_EPROTO : MOO_OK;
     }
@@ -304,8 +304,8 @@ static moo_err end_message(struct mooi_tcp_stripe *stripe)
 
     if (stripe->present.kind == MOOI_TCP_DATA)
         return mooi_tcp_data_ends(stripe);
-    events->note(events->context, link, link->peer, stripe->note,
-                 stripe->present.length);
+    events->control(events->context, link, link->peer, stripe->control,
+                    stripe->present.length);
     return MOO_OK;
 }
 
@@ -319,7 +319,7 @@ void mooi_tcp_took(struct mooi_tcp_stripe *stripe, size_t moved)
         atomic_store(&stripe->heard, 1);
 }
 
-/* Heads, and the bodies of notes with the heads that follow. */
+/* Heads, and the bodies of control messages with the heads that follow. */
 static moo_err receive_small(struct mooi_tcp_stripe *stripe, int *drained)
 {
     size_t body = stripe->left, moved;
@@ -329,7 +329,7 @@ static moo_err receive_small(struct mooi_tcp_stripe *stripe, int *drained)
 
     if (body) {
         parts[1] = parts[0];
-        parts[0].iov_base = stripe->note + (stripe->present.length - body);
+        parts[0].iov_base = stripe->control + (stripe->present.length - body);
         parts[0].iov_len = body;
     }
     err = mooi_socket_receive(stripe->watched.fd, parts, body ? 2 : 1, &moved);
@@ -400,15 +400,15 @@ void mooi_tcp_stripe_ready(struct mooi_tcp *engine,
     mooi_tcp_unlock(engine);
 }
 
-moo_err mooi_tcp_note(struct mooi_tcp_link *link, const uint8_t *bytes,
-                      size_t length)
+moo_err mooi_tcp_control(struct mooi_tcp_link *link, const uint8_t *bytes,
+                         size_t length)
 {
-    struct mooi_tcp_message message = {.kind = MOOI_TCP_NOTE,
+    struct mooi_tcp_message message = {.kind = MOOI_TCP_CONTROL,
                                        .length = (uint32_t)length};
     struct mooi_tcp_stripe *express = &link->stripes[0];
     moo_err err = MOO_EPEER;
 
-    if (!length || length > MOOI_TCP_NOTE_BYTES)
+    if (!length || length > MOOI_TCP_CONTROL_BYTES)
         return MOO_EINVAL;
     mooi_tcp_lock(link->engine);
     if (mooi_tcp_is_up(link)) {

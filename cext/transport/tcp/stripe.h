@@ -35,7 +35,7 @@ struct mooi_tcp_stripe {
     uint32_t head_got;
     struct mooi_tcp_message present;
     uint32_t left, checksum;
-    uint8_t note[MOOI_TCP_NOTE_BYTES];
+    uint8_t control[MOOI_TCP_CONTROL_BYTES];
 
     /* importer: asked and not answered, in order */
     struct mooi_tcp_ask asks[MOOI_TCP_DEPTH];
@@ -61,7 +61,8 @@ struct mooi_tcp_stripe {
 void mooi_tcp_stripe_ready(struct mooi_tcp *engine,
                            struct mooi_tcp_watched *watched, uint32_t events);
 
-/* Queue a small message, `body` being that of a NOTE; lock held. MOO_ENOMEM. */
+/* Queue a small message, `body` being that of a CONTROL; lock held.
+ * MOO_ENOMEM. */
 moo_err mooi_tcp_post(struct mooi_tcp_stripe *stripe,
                       const struct mooi_tcp_message *message,
                       const uint8_t *body);

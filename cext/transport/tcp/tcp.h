@@ -5,9 +5,9 @@
  * It knows leases by name only: what memory they mean, and who may hold them,
  * is its user's business (plane/net.c). A *link* joins two processes in one
  * direction: the owner of memory connected, the importer accepted. It consists
- * of one *express* connection, which carries small fetches, releases, notes
- * and nothing that takes long, and of `stripes` connections for bulk. If one of
- * them breaks, the link is down as a whole.
+ * of one *express* connection, which carries small fetches, releases, control
+ * messages and nothing that takes long, and of `stripes` connections for bulk.
+ * If one of them breaks, the link is down as a whole.
  *
  * The importer pulls. A fetch is asked for in chunks, over whichever stripe has
  * room, and at most MOOI_TCP_CREDIT bytes of a link are asked for at any time;
@@ -33,7 +33,7 @@
 #include "transport/tcp/socket.h"
 
 #define MOOI_TCP_CREDIT ((uint64_t)8 << 20)
-#define MOOI_TCP_NOTE_BYTES 512
+#define MOOI_TCP_CONTROL_BYTES 512
 /* A fetch of at most so many bytes goes by the express connection. */
 #define MOOI_TCP_SMALL ((uint64_t)64 << 10)
 /* Connecting, all addresses tried and all stripes proved, ends within this. */
@@ -65,7 +65,7 @@ struct mooi_tcp_events {
      * MOO_EPEER: hung up, refused, silent for too long, or dropped.
      * MOO_ETIMEOUT: connecting took too long. MOO_EAUTH, MOO_EVERSION,
      * MOO_EPROTO, MOO_ESYS: as in mooactor.h. MOO_ENOMEM: none here, or 4 MiB
-     * of releases and notes that nobody reads. MOO_ECLOSED: by close. */
+     * of small messages that nobody reads. MOO_ECLOSED: by close. */
     void (*down)(void *context, struct mooi_tcp_link *link, uint64_t peer,
                  moo_err why);
 
@@ -85,9 +85,10 @@ struct mooi_tcp_events {
     void (*released)(void *context, uint64_t peer,
                      const struct mooi_lease_name *name);
 
-    /* Both: a note of the peer; notes of one link arrive in order. */
-    void (*note)(void *context, struct mooi_tcp_link *link, uint64_t peer,
-                 const uint8_t *bytes, size_t length);
+    /* Both: a control message of the peer; those of one link arrive in
+     * order. */
+    void (*control)(void *context, struct mooi_tcp_link *link, uint64_t peer,
+                    const uint8_t *bytes, size_t length);
 
     /* Importer: a fetch ended. Comes exactly once for each fetch that returned
      * MOO_OK and was not cancelled in time. Nothing touches its memory any
@@ -153,10 +154,11 @@ moo_err mooi_tcp_cancel(struct mooi_tcp_link *link, void *cookie);
 moo_err mooi_tcp_release(struct mooi_tcp_link *link,
                          const struct mooi_lease_name *name);
 
-/* Send a note of at most MOOI_TCP_NOTE_BYTES; it is copied. Order is kept among
- * notes and releases of one link. MOO_EPEER: the link is not up. */
-moo_err mooi_tcp_note(struct mooi_tcp_link *link, const uint8_t *bytes,
-                      size_t length);
+/* Send a control message of at most MOOI_TCP_CONTROL_BYTES; it is copied. Order
+ * is kept among these and the releases of one link. MOO_EPEER: the link
+ * is not up. */
+moo_err mooi_tcp_control(struct mooi_tcp_link *link, const uint8_t *bytes,
+                         size_t length);
 
 /* The process `peer` is dead: its links, in both directions, go down with
  * MOO_EPEER, soon. New ones from it are not refused. */

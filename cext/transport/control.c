@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/note.h"
+#include "transport/control.h"
 
 #include <string.h>
 
@@ -8,38 +8,40 @@
 
 #define HEAD 4
 
-_Static_assert(HEAD + 2 + MOOI_NOTE_ENDPOINT_BYTES <= MOOI_NOTE_BYTES,
-               "a note has room for the longest name");
+_Static_assert(HEAD + 2 + MOOI_CONTROL_ENDPOINT_BYTES <= MOOI_CONTROL_BYTES,
+               "there is room for the longest name");
 
-size_t mooi_note_pack(const struct mooi_note *note,
-                      uint8_t out[MOOI_NOTE_BYTES])
+size_t mooi_control_pack(const struct mooi_control *control,
+                         uint8_t out[MOOI_CONTROL_BYTES])
 {
     out[0] = 'M';
     out[1] = 'N';
-    out[2] = MOOI_NOTE_VERSION;
-    out[3] = (uint8_t)note->kind;
-    switch (note->kind) {
-    case MOOI_NOTE_SERVE:
-        out[HEAD] = (uint8_t)note->u.serve;
+    out[2] = MOOI_CONTROL_VERSION;
+    out[3] = (uint8_t)control->kind;
+    switch (control->kind) {
+    case MOOI_CONTROL_SERVE:
+        out[HEAD] = (uint8_t)control->u.serve;
         return HEAD + 1;
-    case MOOI_NOTE_ENDPOINT:
-        out[HEAD] = (uint8_t)note->u.endpoint.bytes;
-        out[HEAD + 1] = (uint8_t)(note->u.endpoint.bytes >> 8);
-        memcpy(out + HEAD + 2, note->u.endpoint.name, note->u.endpoint.bytes);
-        return HEAD + 2 + note->u.endpoint.bytes;
-    case MOOI_NOTE_SLAB:
-        mooi_put32(out + 4, note->u.slab.index);
-        mooi_put64(out + 8, note->u.slab.bytes);
-        mooi_put64(out + 16, note->u.slab.key);
-        mooi_put64(out + 24, note->u.slab.base);
+    case MOOI_CONTROL_ENDPOINT:
+        out[HEAD] = (uint8_t)control->u.endpoint.bytes;
+        out[HEAD + 1] = (uint8_t)(control->u.endpoint.bytes >> 8);
+        memcpy(out + HEAD + 2, control->u.endpoint.name,
+               control->u.endpoint.bytes);
+        return HEAD + 2 + control->u.endpoint.bytes;
+    case MOOI_CONTROL_SLAB:
+        mooi_put32(out + 4, control->u.slab.index);
+        mooi_put64(out + 8, control->u.slab.bytes);
+        mooi_put64(out + 16, control->u.slab.key);
+        mooi_put64(out + 24, control->u.slab.base);
         return 32;
-    case MOOI_NOTE_FAILED:
+    case MOOI_CONTROL_FAILED:
         break;
     }
     return HEAD;
 }
 
-static moo_err parse_serve(const uint8_t *in, size_t len, struct mooi_note *out)
+static moo_err parse_serve(const uint8_t *in, size_t len,
+                           struct mooi_control *out)
 {
     if (len != HEAD + 1)
         return MOO_EPROTO;
@@ -51,21 +53,23 @@ static moo_err parse_serve(const uint8_t *in, size_t len, struct mooi_note *out)
 }
 
 static moo_err parse_endpoint(const uint8_t *in, size_t len,
-                              struct mooi_note *out)
+                              struct mooi_control *out)
 {
     size_t bytes;
 
     if (len < HEAD + 2)
         return MOO_EPROTO;
     bytes = (size_t)in[HEAD] | (size_t)in[HEAD + 1] << 8;
-    if (!bytes || bytes > MOOI_NOTE_ENDPOINT_BYTES || len != HEAD + 2 + bytes)
+    if (!bytes || bytes > MOOI_CONTROL_ENDPOINT_BYTES ||
+        len != HEAD + 2 + bytes)
         return MOO_EPROTO;
     out->u.endpoint.bytes = (uint32_t)bytes;
     memcpy(out->u.endpoint.name, in + HEAD + 2, bytes);
     return MOO_OK;
 }
 
-static moo_err parse_slab(const uint8_t *in, size_t len, struct mooi_note *out)
+static moo_err parse_slab(const uint8_t *in, size_t len,
+                          struct mooi_control *out)
 {
     if (len != 32)
         return MOO_EPROTO;
@@ -80,24 +84,25 @@ static moo_err parse_slab(const uint8_t *in, size_t len, struct mooi_note *out)
                : MOO_EPROTO;
 }
 
-moo_err mooi_note_parse(const void *buf, size_t len, struct mooi_note *out)
+moo_err mooi_control_parse(const void *buf, size_t len,
+                           struct mooi_control *out)
 {
     const uint8_t *in = buf;
 
     memset(out, 0, sizeof *out);
     if (len < HEAD || in[0] != 'M' || in[1] != 'N')
         return MOO_EPROTO;
-    if (in[2] != MOOI_NOTE_VERSION)
+    if (in[2] != MOOI_CONTROL_VERSION)
         return MOO_EVERSION;
-    out->kind = (enum mooi_note_kind)in[3];
+    out->kind = (enum mooi_control_kind)in[3];
     switch (in[3]) {
-    case MOOI_NOTE_SERVE:
+    case MOOI_CONTROL_SERVE:
         return parse_serve(in, len, out);
-    case MOOI_NOTE_ENDPOINT:
+    case MOOI_CONTROL_ENDPOINT:
         return parse_endpoint(in, len, out);
-    case MOOI_NOTE_SLAB:
+    case MOOI_CONTROL_SLAB:
         return parse_slab(in, len, out);
-    case MOOI_NOTE_FAILED:
+    case MOOI_CONTROL_FAILED:
         return len == HEAD ? MOO_OK : MOO_EPROTO;
     default:
         return MOO_EPROTO;

@@ -207,8 +207,8 @@ static moo_err tell(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     return err;
 }
 
-/* Take the counts that have come; *count: the last one. Each says more
- * than the one before, and none more than `most`, so there is an end to them. */
+/* Take the counts that have come; *count: the last one. Each says more than the
+ * one before, and none more than `most`, so there is an end to them. */
 static moo_err hear(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
                     uint64_t *count, uint64_t most)
 {

@@ -5,9 +5,9 @@
  *
  * The all-gather is that of Bruck et al., "Efficient Algorithms for All-to-All
  * Communications in Multiport Message-Passing Systems", IEEE Transactions on
- * Parallel and Distributed Systems 8(11), 1997 ("concatenation", one port). After
- * step i a host has the parts of the 2 << i hosts up to itself: it sends all
- * that it has to host + (1 << i), and gets as many from host - (1 << i). As
+ * Parallel and Distributed Systems 8(11), 1997 ("concatenation", one port).
+ * After step i a host has the parts of the 2 << i hosts up to itself: it sends
+ * all that it has to host + (1 << i), and gets as many from host - (1 << i). As
  * everybody then has the same parts, and reduces them in the same order, small
  * tensors give the bits that shared memory gives.
  *

@@ -369,9 +369,9 @@ bool mooi_slot_alive(struct mooi_segment *segment, uint32_t slot);
  * NULL: more than VIEWS views have followed it. */
 const struct mooi_view *mooi_view_at(struct mooi_segment *segment,
                                      uint64_t seq);
-/* Segment locked. The next epoch: who is left, in the old order, then
- * newcomers if they are to be let in or nothing can run without them.
- * `drop_dead`: without the dead; for when members are told, see membership.c. */
+/* Segment locked. The next epoch: who is left, in the old order, then newcomers
+ * if they are to be let in or nothing can run without them. `drop_dead`:
+ * without the dead; for when members are told, see membership.c. */
 void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
                      bool admit, bool drop_dead);
 /* A barrier ended so. Newcomers enter at barriers: if none succeeds, this is

@@ -3,11 +3,11 @@
  * membership.c: who belongs to a group, and how each operation ended.
  *
  * Everything here but mooi_commit and the reading of a decision happens under
- * the segment's lock. A process can be killed while it holds that lock. The next
- * one that wants it takes it over and repairs: a transition fills the view
- * that is not current and then switches to it with one store, so it happened
- * or it did not; and an abort that did not get as far as its transition is
- * found by its decision. Neither needs a log.
+ * the segment's lock. A process can be killed while it holds that lock. The
+ * next one that wants it takes it over and repairs: a transition fills the view
+ * that is not current and then switches to it with one store, so it happened or
+ * it did not; and an abort that did not get as far as its transition is found
+ * by its decision. Neither needs a log.
  *
  * When does the membership change?
  *   - a member dies: the operation that waits for it is aborted, and the

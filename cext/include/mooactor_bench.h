@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mooactor_bench.h: what `mooactor bench` needs and nobody else. It is bound, as
- * mooactor.h is, where this was built with libfabric.
+ * mooactor_bench.h: what `mooactor bench` needs and nobody else. It is bound,
+ * as mooactor.h is, where this was built with libfabric.
  */
 #ifndef MOOACTOR_BENCH_H
 #define MOOACTOR_BENCH_H

@@ -201,7 +201,7 @@ static moo_err begin_locked(struct moo_fetch *fetch, int timeout_ms)
     moo_err err = MOO_OK;
 
     if (!plane->net)
-        return MOO_EUNREACHABLE; /* a correct owner found no card of ours */
+        return MOO_EUNREACHABLE; /* a correct owner found no endpoint of ours */
     fetch->pull.target = fetch->into;
     if (!fetch->into && !fetch->discard)
         err = mooi_block_for_user(plane, fetch->d.length, &fetch->block,

@@ -82,16 +82,16 @@ static moo_err open_engine(moo_plane *plane, struct mooi_net *net,
                                    .checksum = options->checksum};
 
     memcpy(tcp.key, plane->key, MOOI_KEY_BYTES);
-    memcpy(tcp.host, net->card.host, MOOI_HOST_BYTES);
+    memcpy(tcp.host, net->endpoint.host, MOOI_HOST_BYTES);
     return mooi_tcp_open(&tcp, &events, &net->networks.tcp);
 }
 
-static void fill_card(moo_plane *plane, struct mooi_net *net)
+static void fill_endpoint(moo_plane *plane, struct mooi_net *net)
 {
-    net->card.process = plane->id;
-    net->card.transports = net->transports;
-    net->card.addresses = (uint32_t)mooi_tcp_addresses(
-        net->networks.tcp, net->card.address, MOOI_CARD_ADDRESSES);
+    net->endpoint.process = plane->id;
+    net->endpoint.transports = net->transports;
+    net->endpoint.addresses = (uint32_t)mooi_tcp_addresses(
+        net->networks.tcp, net->endpoint.address, MOOI_ENDPOINT_ADDRESSES);
 }
 
 static moo_err try_fabric(struct mooi_net *net,
@@ -106,10 +106,11 @@ static moo_err try_fabric(struct mooi_net *net,
     err = mooi_ofi_open(&fabric, &net->networks.fabric, why, room);
     if (err != MOO_OK)
         return err;
-    snprintf(net->card.provider, sizeof net->card.provider, "%s",
+    snprintf(net->endpoint.provider, sizeof net->endpoint.provider, "%s",
              mooi_ofi->provider(net->networks.fabric));
-    net->card.endpoint_bytes =
-        (uint32_t)mooi_ofi->name(net->networks.fabric, net->card.endpoint);
+    net->endpoint.fabric_address_bytes =
+        (uint32_t)mooi_ofi->name(net->networks.fabric,
+                                 net->endpoint.fabric_address);
     return MOO_OK;
 }
 
@@ -163,7 +164,7 @@ static moo_err start(moo_plane *plane, struct mooi_net *net,
     pthread_mutex_lock(&plane->lock);
     err = open_engine(plane, net, options);
     if (err == MOO_OK) {
-        fill_card(plane, net);
+        fill_endpoint(plane, net);
         plane->net = net;
     }
     pthread_mutex_unlock(&plane->lock);
@@ -175,16 +176,16 @@ static int needs_net(const struct mooi_net *net)
     return net->transports != MOO_TRANSPORT_SHM;
 }
 
-/* The card is announced first: to open a fabric takes long on a busy machine,
- * and meanwhile it shows that there will be one. */
+/* The endpoint is announced first: to open a fabric takes long on a busy
+ * machine, and meanwhile it shows that there will be one. */
 static moo_err open_net(moo_plane *plane, struct mooi_net *net,
                         const moo_serve_options *options)
 {
-    moo_err err = mooi_host_identity(plane, net->card.host);
+    moo_err err = mooi_host_identity(plane, net->endpoint.host);
 
     net->transports = options->transports;
     if (err == MOO_OK && needs_net(net))
-        err = mooi_card_announce(plane);
+        err = mooi_endpoint_announce(plane);
     if (err == MOO_OK)
         err = open_fabric(plane, net, options);
     if (err == MOO_OK && needs_net(net))
@@ -203,12 +204,12 @@ moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options)
     err = open_net(plane, net, options);
     if (err != MOO_OK || !needs_net(net)) {
         reason = errno;
-        mooi_card_withdraw(plane);
+        mooi_endpoint_withdraw(plane);
         free_net(net);
         errno = reason;
         return err;
     }
-    err = mooi_card_publish(plane, &net->card);
+    err = mooi_endpoint_publish(plane, &net->endpoint);
     if (err == MOO_OK)
         return MOO_OK;
     reason = errno;
@@ -230,7 +231,7 @@ void mooi_net_close(moo_plane *plane)
     pthread_mutex_unlock(&plane->lock);
     if (!tcp)
         return; /* closed before */
-    mooi_card_withdraw(plane);
+    mooi_endpoint_withdraw(plane);
     mooi_tcp_close(tcp);
     if (net->networks.fabric)
         mooi_ofi->close(net->networks.fabric);

@@ -4,10 +4,10 @@
  *
  * A plane that may use networks has one `net` (serve.c): the TCP engine, by
  * which contact is made and leases are given back, perhaps a fabric, and the
- * card that tells others where we are. As owner it chooses, for each peer, how
- * that peer gets its bytes and calls it (route.c), and serves its leases
- * (net_leases.c). As importer it has one *source* for each process that
- * called, with the fetches from there (source.c).
+ * endpoint that tells others where we are. As owner it chooses, for each peer,
+ * how that peer gets its bytes and calls it (route.c), and serves its leases
+ * (net_leases.c). As importer it has one *source* for each process that called,
+ * with the fetches from there (source.c).
  *
  * All with the plane's lock held, unless it says otherwise. Engines are called
  * under that lock, and call back without locks of their own, so the order is:
@@ -16,7 +16,7 @@
 #ifndef MOOI_REMOTE_H
 #define MOOI_REMOTE_H
 
-#include "plane/card.h"
+#include "plane/endpoint.h"
 #include "plane/fetch.h"
 #include "transport/network.h"
 
@@ -34,7 +34,7 @@ struct mooi_net {
     struct mooi_networks networks;
     struct mooi_device *devices;
     uint32_t transports; /* allowed, and to be had here */
-    struct mooi_card card;
+    struct mooi_endpoint endpoint;
     pthread_cond_t decided; /* a call was answered, or came to nothing */
     uint32_t busy; /* those that use an engine without the lock */
     struct mooi_source *sources;
@@ -43,8 +43,8 @@ struct mooi_net {
 
 /* What a process with a net knows of a peer: as owner, but for two of them. */
 struct mooi_reach {
-    struct mooi_card card;
-    uint8_t has_card, introduced;
+    struct mooi_endpoint endpoint;
+    uint8_t has_endpoint, introduced;
     uint8_t was_linked;         /* a link to it stood once, … */
     struct mooi_address linked_at; /* … here, the last time */
     uint8_t called;             /* a link from it stood once */
@@ -52,7 +52,7 @@ struct mooi_reach {
                                    it has called again */
     uint8_t fabric_failed;      /* do without it */
     struct mooi_outgoing out;
-    uint64_t sought_ns;         /* since when there is no card of it */
+    uint64_t sought_ns;         /* since when there is no endpoint of it */
     uint64_t tried_ns;          /* when it was called last */
     uint64_t paused_ns;         /* until then `err` is given at once */
     uint8_t guessed;            /* … because others there are silent */
@@ -85,7 +85,7 @@ moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer);
 
 /* ---- route_call.c: as owner ---- */
 
-/* Connect to a peer whose card is known, by what is common. */
+/* Connect to a peer whose endpoint is known, by what is common. */
 moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer);
 
 /* Why it is as it is, for the user. */
@@ -153,8 +153,8 @@ void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link,
 /* It died: nothing more will come of it. */
 void mooi_source_lost(moo_plane *plane, uint64_t id);
 
-/* End what waited too long for its owner's call, with MOO_EUNREACHABLE, or, if it
- * has called, for what more it was to say, with MOO_EPEER. Returns the
+/* End what waited too long for its owner's call, with MOO_EUNREACHABLE, or, if
+ * it has called, for what more it was to say, with MOO_EPEER. Returns the
  * nanoseconds until the next is due, or UINT64_MAX. */
 uint64_t mooi_source_expire(moo_plane *plane);
 
@@ -168,11 +168,11 @@ void mooi_devices_fini(struct mooi_net *net);
 
 /* ---- net.c ---- */
 
-/* Open the fabric if one is allowed, listen, and publish the card. A fabric
- * that cannot be had is left out, and plane->serve_why says why; if nothing
- * but shared memory remains there is no net, and if nothing at all does,
- * MOO_EUNREACHABLE. Lock not held. If only the card could not be written, the
- * plane is closed. */
+/* Open the fabric if one is allowed, listen, and publish the endpoint. A fabric
+ * that cannot be had is left out, and plane->serve_why says why; if nothing but
+ * shared memory remains there is no net, and if nothing at all does,
+ * MOO_EUNREACHABLE. Lock not held. If only the endpoint could not be written,
+ * the plane is closed. */
 moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options);
 
 /* Around a fork, with the lock held: see mooi_tcp_before_fork. */

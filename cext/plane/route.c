@@ -15,10 +15,10 @@
  * addresses of a silent machine are taken to be silent as well, as long, except
  * by those who may wait and see.
  *
- * Of a peer without a card it is not known whether it is yet to come. Where
- * shared memory is allowed, it is taken to be of this host then: whoever knows
- * of other hosts introduces their processes first. Where it is not, the plane's
- * thread waits for the card.
+ * Of a peer without an endpoint it is not known whether it is yet to come.
+ * Where shared memory is allowed, it is taken to be of this host then: whoever
+ * knows of other hosts introduces their processes first. Where it is not, the
+ * plane's thread waits for the endpoint.
  */
 #include "plane/net.h"
 
@@ -31,9 +31,9 @@
 
 /* Attempts in a pause begin no more often than this. */
 #define AGAIN_NS ((uint64_t)250 * 1000000u)
-/* A process that has its socket has announced its card, too, if it will ever
- * have one; when that is there is its own affair. */
-#define CARD_NS ((uint64_t)2000 * 1000000u)
+/* A process that has its socket has announced its endpoint, too, if it will
+ * ever have one; when that is there is its own affair. */
+#define ENDPOINT_NS ((uint64_t)2000 * 1000000u)
 /* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
 #define AWAIT_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 2000) * 1000000u)
 
@@ -50,9 +50,9 @@ static int may_share(const struct mooi_net *net, const struct mooi_reach *reach)
 {
     if (!(net->transports & MOO_TRANSPORT_SHM))
         return 0;
-    return !reach->has_card ||
-           ((reach->card.transports & MOO_TRANSPORT_SHM) &&
-            !memcmp(reach->card.host, net->card.host, MOOI_HOST_BYTES));
+    return !reach->has_endpoint ||
+           ((reach->endpoint.transports & MOO_TRANSPORT_SHM) &&
+            !memcmp(reach->endpoint.host, net->endpoint.host, MOOI_HOST_BYTES));
 }
 
 /* MOO_OK: it is reached, or will be, by shared memory. MOO_EUNREACHABLE: not
@@ -62,7 +62,7 @@ static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
     moo_err err = mooi_peer_try(plane, peer);
 
     if (err == MOO_ETIMEOUT && peer->shm.fd < 0 && errno == ENOENT &&
-        peer->reach->has_card)
+        peer->reach->has_endpoint)
         return MOO_EUNREACHABLE; /* it listens, but not in our directory */
     if (err == MOO_ESYS && (errno == EACCES || errno == EPERM))
         return MOO_EUNREACHABLE;
@@ -76,7 +76,7 @@ static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
     return mooi_peer_tried(plane, peer, err);
 }
 
-/* ---- no card yet ---- */
+/* ---- no endpoint yet ---- */
 
 static int has_socket(moo_plane *plane, uint64_t id)
 {
@@ -87,8 +87,8 @@ static int has_socket(moo_plane *plane, uint64_t id)
                      AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Shared memory is not allowed, and the peer has no card. */
-static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
+/* Shared memory is not allowed, and the peer has no endpoint. */
+static moo_err wait_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
 {
     uint64_t now = mooi_now_ns();
     moo_err err = mooi_thread_start(plane); /* it does the waiting */
@@ -96,11 +96,12 @@ static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
     if (err != MOO_OK)
         return err;
     peer->held.remote = 1;
-    if (!has_socket(plane, peer->id) || mooi_card_is_coming(plane, peer->id))
+    if (!has_socket(plane, peer->id) ||
+        mooi_endpoint_is_coming(plane, peer->id))
         peer->reach->sought_ns = 0;
     else if (!peer->reach->sought_ns)
         peer->reach->sought_ns = now;
-    else if (now - peer->reach->sought_ns > CARD_NS) {
+    else if (now - peer->reach->sought_ns > ENDPOINT_NS) {
         mooi_route_say(peer->reach, "it allows no transport but shared "
                                     "memory, which this process does not "
                                     "allow");
@@ -111,18 +112,18 @@ static moo_err wait_for_card(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- the choice ---- */
 
-/* A card in the directory may have come, or be another, since we looked. One
- * that has gone is kept: calling there shows what became of its process. */
-static void look_for_card(moo_plane *plane, struct mooi_peer *peer)
+/* An endpoint in the directory may have come, or be another, since we looked.
+ * One that has gone is kept: calling there shows what became of its process. */
+static void look_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
-    struct mooi_card found;
+    struct mooi_endpoint found;
 
     if (reach->introduced ||
-        mooi_card_find(plane, peer->id, &found) != MOO_OK)
+        mooi_endpoint_find(plane, peer->id, &found) != MOO_OK)
         return;
-    reach->card = found;
-    reach->has_card = 1;
+    reach->endpoint = found;
+    reach->has_endpoint = 1;
 }
 
 static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
@@ -130,13 +131,13 @@ static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
     moo_err err = MOO_EUNREACHABLE;
 
     peer->reach->tried_ns = mooi_now_ns();
-    look_for_card(plane, peer);
+    look_for_endpoint(plane, peer);
     if (may_share(plane->net, peer->reach))
         err = try_sharing(plane, peer);
     if (err != MOO_EUNREACHABLE)
         return err;
-    return peer->reach->has_card ? mooi_route_call(plane, peer)
-                                 : wait_for_card(plane, peer);
+    return peer->reach->has_endpoint ? mooi_route_call(plane, peer)
+                                 : wait_for_endpoint(plane, peer);
 }
 
 /* In a pause: try again beneath. MOO_OK: it is reached by shared memory. */

@@ -13,8 +13,9 @@
  * failed (see mooi_source_begin): what waits for one thing after the other is
  * told of all failures within one pause. */
 #define PAUSE_NS ((uint64_t)2000 * 1000000u)
-/* The kernel of a machine that a link led to before answers within this, however
- * busy the machine is; a second try of ours to reach it is among that. */
+/* The kernel of a machine that a link led to before answers within this,
+ * however busy the machine is; a second try of ours to reach it is among
+ * that. */
 #define ANSWER_MS 1500
 
 __attribute__((format(printf, 2, 3)))
@@ -56,21 +57,21 @@ static void list_names(uint32_t transports, char out[24])
 static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
 {
     char ours[24], theirs[24];
-    const struct mooi_card *card = &peer->reach->card;
-    const struct mooi_card *own = &plane->net->card;
+    const struct mooi_endpoint *endpoint = &peer->reach->endpoint;
+    const struct mooi_endpoint *own = &plane->net->endpoint;
 
     list_names(plane->net->transports, ours);
-    list_names(card->transports, theirs);
+    list_names(endpoint->transports, theirs);
     mooi_route_say(
         peer->reach,
         "no common transport: this process has%s%s%s%s%s%s, the other "
         "has%s%s%s, on %s host%s",
         ours, *own->provider ? " by " : "", own->provider,
         *plane->serve_why ? " (" : "", plane->serve_why,
-        *plane->serve_why ? ")" : "", theirs, *card->provider ? " by " : "",
-        card->provider,
-        memcmp(card->host, own->host, MOOI_HOST_BYTES) ? "another" : "this",
-        card->addresses ? "" : ", and says no address");
+        *plane->serve_why ? ")" : "", theirs, *endpoint->provider ? " by " : "",
+        endpoint->provider,
+        memcmp(endpoint->host, own->host, MOOI_HOST_BYTES) ? "another" : "this",
+        endpoint->addresses ? "" : ", and says no address");
     return mooi_route_fail(plane, peer, MOO_EUNREACHABLE);
 }
 
@@ -79,22 +80,23 @@ static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
 static const struct mooi_network_ops *
 choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
 {
-    const struct mooi_card *card = &reach->card;
-    uint32_t common = net->transports & card->transports;
+    const struct mooi_endpoint *endpoint = &reach->endpoint;
+    uint32_t common = net->transports & endpoint->transports;
 
-    if (!card->addresses)
+    if (!endpoint->addresses)
         return NULL;
     if ((common & MOO_TRANSPORT_TCP) && reach->fabric_failed)
         return &mooi_over_tcp;
-    if ((common & MOO_TRANSPORT_OFI) && *card->provider &&
-        !strcmp(card->provider, net->card.provider))
+    if ((common & MOO_TRANSPORT_OFI) && *endpoint->provider &&
+        !strcmp(endpoint->provider, net->endpoint.provider))
         return mooi_ofi->network;
     return common & MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
 }
 
 /* ---- machines that are silent ---- */
 
-static int same_addresses(const struct mooi_card *a, const struct mooi_card *b)
+static int same_addresses(const struct mooi_endpoint *a,
+                          const struct mooi_endpoint *b)
 {
     if (a->addresses != b->addresses)
         return 0;
@@ -115,7 +117,7 @@ static uint64_t silent_until(const moo_plane *plane,
     for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
         for (const struct mooi_peer *p = plane->peer[i]; p; p = p->next)
             if (p->reach && p->reach != reach && p->reach->out_ns > last &&
-                same_addresses(&p->reach->card, &reach->card))
+                same_addresses(&p->reach->endpoint, &reach->endpoint))
                 last = p->reach->out_ns;
     return last && last + PAUSE_NS > mooi_now_ns() ? last + PAUSE_NS : 0;
 }
@@ -126,7 +128,7 @@ static void end_silence(const moo_plane *plane, const struct mooi_reach *reach)
     for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
         for (const struct mooi_peer *p = plane->peer[i]; p; p = p->next)
             if (p->reach && p->reach->out_ns &&
-                same_addresses(&p->reach->card, &reach->card))
+                same_addresses(&p->reach->endpoint, &reach->endpoint))
                 p->reach->out_ns = p->reach->paused_ns = 0;
 }
 
@@ -151,26 +153,26 @@ static moo_err called(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- calling ---- */
 
-/* The addresses of its card, but first the one where it was linked. Returns how
- * many. */
+/* The addresses of its endpoint, but first the one where it was linked. Returns
+ * how many. */
 static size_t list_addresses(const struct mooi_reach *reach,
-                             struct mooi_address out[MOOI_CARD_ADDRESSES])
+                             struct mooi_address out[MOOI_ENDPOINT_ADDRESSES])
 {
-    const struct mooi_card *card = &reach->card;
+    const struct mooi_endpoint *endpoint = &reach->endpoint;
 
-    memcpy(out, card->address, sizeof card->address);
-    for (uint32_t i = 1; reach->was_linked && i < card->addresses; i++)
+    memcpy(out, endpoint->address, sizeof endpoint->address);
+    for (uint32_t i = 1; reach->was_linked && i < endpoint->addresses; i++)
         if (!memcmp(&out[i], &reach->linked_at, sizeof out[i])) {
             out[i] = out[0];
             out[0] = reach->linked_at;
         }
-    return card->addresses;
+    return endpoint->addresses;
 }
 
 moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
-    struct mooi_address address[MOOI_CARD_ADDRESSES];
+    struct mooi_address address[MOOI_ENDPOINT_ADDRESSES];
     size_t count = list_addresses(reach, address);
     moo_err err;
 
@@ -200,7 +202,7 @@ static moo_err begin_serving(moo_plane *plane, struct mooi_peer *peer)
     control.u.serve = peer->network->bit;
     err = mooi_control_send(out->link, &control);
     out->slabs_told = 0;
-    out->endpoint_told = 0;
+    out->address_told = 0;
     if (err == MOO_OK)
         err = peer->network->tell(&plane->net->networks, out);
     if (err == MOO_OK)
@@ -212,12 +214,13 @@ static void explain(const struct mooi_net *net, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
     const char *host =
-        memcmp(reach->card.host, net->card.host, MOOI_HOST_BYTES) ? "another"
-                                                                  : "this";
+        memcmp(reach->endpoint.host, net->endpoint.host, MOOI_HOST_BYTES)
+            ? "another"
+            : "this";
 
     if (peer->transport == MOO_TRANSPORT_OFI)
         mooi_route_say(reach, "ofi: it is on %s host and both have %s", host,
-                       net->card.provider);
+                       net->endpoint.provider);
     else
         mooi_route_say(reach, "tcp: it is on %s host and %s", host,
                        reach->fabric_failed ? "its fabric failed"

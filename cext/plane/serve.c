@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* serve.c: which transports a plane may use, and the cards of processes. */
+/* serve.c: which transports a plane may use, and the endpoints of processes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,43 +32,44 @@ moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options)
     return mooi_net_open(plane, options);
 }
 
-moo_err moo_plane_card(moo_plane *plane, uint8_t *out, size_t room,
-                       size_t *bytes)
+moo_err moo_plane_endpoint(moo_plane *plane, uint8_t *out, size_t room,
+                           size_t *bytes)
 {
-    uint8_t card[MOO_CARD_BYTES];
+    uint8_t endpoint[MOO_ENDPOINT_BYTES];
     moo_err err = mooi_plane_enter(plane);
 
     if (err != MOO_OK)
         return err;
-    *bytes = plane->net ? mooi_card_pack(&plane->net->card, card) : 0;
+    *bytes = plane->net ? mooi_endpoint_pack(&plane->net->endpoint, endpoint)
+                        : 0;
     pthread_mutex_unlock(&plane->lock);
     if (!*bytes || *bytes > room)
         return MOO_EINVAL;
-    memcpy(out, card, *bytes);
+    memcpy(out, endpoint, *bytes);
     return MOO_OK;
 }
 
-static moo_err introduce(moo_plane *plane, const struct mooi_card *card)
+static moo_err introduce(moo_plane *plane, const struct mooi_endpoint *endpoint)
 {
     struct mooi_peer *peer;
     struct mooi_reach *reach;
 
     if (!plane->net)
-        return MOO_OK; /* shared memory asks for no card */
-    peer = mooi_peer_get(plane, card->process);
+        return MOO_OK; /* shared memory asks for no endpoint */
+    peer = mooi_peer_get(plane, endpoint->process);
     reach = peer ? mooi_reach_get(peer) : NULL;
     if (!reach)
         return MOO_ENOMEM;
-    reach->card = *card;
-    reach->has_card = reach->introduced = 1;
+    reach->endpoint = *endpoint;
+    reach->has_endpoint = reach->introduced = 1;
     return MOO_OK;
 }
 
 moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
-                            const uint8_t *card, size_t bytes)
+                            const uint8_t *endpoint, size_t bytes)
 {
-    struct mooi_card parsed;
-    moo_err err = mooi_card_parse(card, bytes, &parsed);
+    struct mooi_endpoint parsed;
+    moo_err err = mooi_endpoint_parse(endpoint, bytes, &parsed);
 
     if (err == MOO_OK && parsed.process != peer)
         err = MOO_EPROTO;
@@ -81,30 +82,31 @@ moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
     return err;
 }
 
-/* The card that we have, or find. MOO_ESTALE: there is none. */
-static moo_err card_of(moo_plane *plane, uint64_t id, struct mooi_card *out)
+/* The endpoint that we have, or find. MOO_ESTALE: there is none. */
+static moo_err endpoint_of(moo_plane *plane, uint64_t id,
+                           struct mooi_endpoint *out)
 {
     const struct mooi_peer *peer = mooi_peer_find(plane, id);
 
     if (id == plane->id && plane->net)
-        *out = plane->net->card;
-    else if (peer && peer->reach && peer->reach->has_card)
-        *out = peer->reach->card;
-    else if (mooi_card_find(plane, id, out) != MOO_OK)
+        *out = plane->net->endpoint;
+    else if (peer && peer->reach && peer->reach->has_endpoint)
+        *out = peer->reach->endpoint;
+    else if (mooi_endpoint_find(plane, id, out) != MOO_OK)
         return MOO_ESTALE;
     return MOO_OK;
 }
 
 static moo_err host_of(moo_plane *plane, uint64_t id, uint8_t *out)
 {
-    struct mooi_card card;
+    struct mooi_endpoint endpoint;
     moo_err err;
 
     if (id == plane->id)
         return mooi_host_identity(plane, out);
-    err = card_of(plane, id, &card);
+    err = endpoint_of(plane, id, &endpoint);
     if (err == MOO_OK)
-        memcpy(out, card.host, MOOI_HOST_BYTES);
+        memcpy(out, endpoint.host, MOOI_HOST_BYTES);
     return err;
 }
 
@@ -122,19 +124,19 @@ moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out)
 moo_err moo_plane_addresses(moo_plane *plane, uint64_t peer, char *text,
                             size_t room)
 {
-    struct mooi_card card = {0};
+    struct mooi_endpoint endpoint = {0};
     size_t used = 0;
     moo_err err = mooi_plane_enter(plane);
 
     if (err != MOO_OK)
         return err;
-    if (card_of(plane, peer, &card) != MOO_OK)
-        card.addresses = 0;
+    if (endpoint_of(plane, peer, &endpoint) != MOO_OK)
+        endpoint.addresses = 0;
     pthread_mutex_unlock(&plane->lock);
     snprintf(text, room, "%s", "");
-    for (uint32_t i = 0; i < card.addresses && used < room; i++) {
+    for (uint32_t i = 0; i < endpoint.addresses && used < room; i++) {
         char address[MOOI_ADDRESS_TEXT];
-        mooi_address_print(&card.address[i], address);
+        mooi_address_print(&endpoint.address[i], address);
         used += (size_t)snprintf(text + used, room - used, "%s%s",
                                  i ? ", " : "", address);
     }

@@ -175,8 +175,8 @@ void mooi_remote_start(struct mooi_source *source)
  * or fails soon; another one may be long in finding us. Both before we give
  * up. */
 #define CALL_AGAIN_MS 2000
-/* Where we found the owner's machine silent, it may not know yet, and calls that
- * go on one after the other must not add up: a moment is enough for a call
+/* Where we found the owner's machine silent, it may not know yet, and calls
+ * that go on one after the other must not add up: a moment is enough for a call
  * that gets through, and so long after the loss one is waited for at least. */
 #define MOMENT_MS 500
 #define SILENT_MS 1300

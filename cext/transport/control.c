@@ -8,7 +8,7 @@
 
 #define HEAD 4
 
-_Static_assert(HEAD + 2 + MOOI_CONTROL_ENDPOINT_BYTES <= MOOI_CONTROL_BYTES,
+_Static_assert(HEAD + 2 + MOOI_CONTROL_ADDRESS_BYTES <= MOOI_CONTROL_BYTES,
                "there is room for the longest name");
 
 size_t mooi_control_pack(const struct mooi_control *control,
@@ -22,12 +22,12 @@ size_t mooi_control_pack(const struct mooi_control *control,
     case MOOI_CONTROL_SERVE:
         out[HEAD] = (uint8_t)control->u.serve;
         return HEAD + 1;
-    case MOOI_CONTROL_ENDPOINT:
-        out[HEAD] = (uint8_t)control->u.endpoint.bytes;
-        out[HEAD + 1] = (uint8_t)(control->u.endpoint.bytes >> 8);
-        memcpy(out + HEAD + 2, control->u.endpoint.name,
-               control->u.endpoint.bytes);
-        return HEAD + 2 + control->u.endpoint.bytes;
+    case MOOI_CONTROL_FABRIC:
+        out[HEAD] = (uint8_t)control->u.fabric.bytes;
+        out[HEAD + 1] = (uint8_t)(control->u.fabric.bytes >> 8);
+        memcpy(out + HEAD + 2, control->u.fabric.address,
+               control->u.fabric.bytes);
+        return HEAD + 2 + control->u.fabric.bytes;
     case MOOI_CONTROL_SLAB:
         mooi_put32(out + 4, control->u.slab.index);
         mooi_put64(out + 8, control->u.slab.bytes);
@@ -52,19 +52,19 @@ static moo_err parse_serve(const uint8_t *in, size_t len,
                : MOO_EPROTO;
 }
 
-static moo_err parse_endpoint(const uint8_t *in, size_t len,
-                              struct mooi_control *out)
+static moo_err parse_address(const uint8_t *in, size_t len,
+                             struct mooi_control *out)
 {
     size_t bytes;
 
     if (len < HEAD + 2)
         return MOO_EPROTO;
     bytes = (size_t)in[HEAD] | (size_t)in[HEAD + 1] << 8;
-    if (!bytes || bytes > MOOI_CONTROL_ENDPOINT_BYTES ||
+    if (!bytes || bytes > MOOI_CONTROL_ADDRESS_BYTES ||
         len != HEAD + 2 + bytes)
         return MOO_EPROTO;
-    out->u.endpoint.bytes = (uint32_t)bytes;
-    memcpy(out->u.endpoint.name, in + HEAD + 2, bytes);
+    out->u.fabric.bytes = (uint32_t)bytes;
+    memcpy(out->u.fabric.address, in + HEAD + 2, bytes);
     return MOO_OK;
 }
 
@@ -98,8 +98,8 @@ moo_err mooi_control_parse(const void *buf, size_t len,
     switch (in[3]) {
     case MOOI_CONTROL_SERVE:
         return parse_serve(in, len, out);
-    case MOOI_CONTROL_ENDPOINT:
-        return parse_endpoint(in, len, out);
+    case MOOI_CONTROL_FABRIC:
+        return parse_address(in, len, out);
     case MOOI_CONTROL_SLAB:
         return parse_slab(in, len, out);
     case MOOI_CONTROL_FAILED:

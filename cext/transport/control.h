@@ -6,7 +6,7 @@
  *
  *  SERVE     4 1 transport (MOO_TRANSPORT_…) by which it serves; the first
  *            message; once more, if it goes over to another
- *  ENDPOINT  4 2 length, 6 the name of its endpoint in the fabric
+ *  FABRIC    4 2 length, 6 its address in the fabric
  *  SLAB      4 4 index, 8 8 bytes, 16 8 key, 24 8 remote address of its start
  *  FAILED    nothing; importer -> owner: a read of the fabric failed
  *
@@ -22,11 +22,11 @@
 
 #define MOOI_CONTROL_VERSION 1
 #define MOOI_CONTROL_BYTES 264 /* none is longer */
-#define MOOI_CONTROL_ENDPOINT_BYTES 256
+#define MOOI_CONTROL_ADDRESS_BYTES 256
 
 enum mooi_control_kind {
     MOOI_CONTROL_SERVE = 1,
-    MOOI_CONTROL_ENDPOINT = 2,
+    MOOI_CONTROL_FABRIC = 2,
     MOOI_CONTROL_SLAB = 3,
     MOOI_CONTROL_FAILED = 4
 };
@@ -38,8 +38,8 @@ struct mooi_control {
         uint32_t serve; /* a transport's bit */
         struct {
             uint32_t bytes; /* never 0 */
-            uint8_t name[MOOI_CONTROL_ENDPOINT_BYTES];
-        } endpoint;
+            uint8_t address[MOOI_CONTROL_ADDRESS_BYTES];
+        } fabric;
         struct {
             uint32_t index; /* below MOOI_MAX_SLABS */
             uint64_t bytes, key, base;

@@ -23,7 +23,7 @@
 struct mooi_outgoing {
     struct mooi_tcp_link *link; /* held; NULL: none */
     uint32_t slabs_told;
-    uint8_t endpoint_told;
+    uint8_t address_told;
 };
 
 /* Importer: an owner, and how it serves us. */

@@ -284,32 +284,32 @@ class DataPlane:
             tags += ffi.unpack(out, count)
         return tags
 
-    def card(self) -> bytes:
+    def endpoint(self) -> bytes:
         """Where this process can be reached, for `introduce` on other machines.
 
         Raises:
           ValueError: only shared memory is allowed.
         """
-        out, size = ffi.new("uint8_t[]", lib.MOO_CARD_BYTES), _new_size()
-        err = lib.moo_plane_card(self._plane, out, lib.MOO_CARD_BYTES, size)
+        out, size = ffi.new("uint8_t[]", lib.MOO_ENDPOINT_BYTES), _new_size()
+        err = lib.moo_plane_endpoint(self._plane, out, lib.MOO_ENDPOINT_BYTES, size)
         if err:
-            raise error_for(err, "this data plane has no card")
+            raise error_for(err, "this data plane has no endpoint")
         return bytes(ffi.buffer(out, size[0]))
 
-    def introduce(self, peer: int, card: bytes) -> None:
+    def introduce(self, peer: int, endpoint: bytes) -> None:
         """Make known where process `peer` can be reached.
 
         Raises:
-          ValueError: it is no card of that process.
+          ValueError: it is no endpoint of that process.
         """
-        err = lib.moo_plane_introduce(self._plane, peer, card, len(card))
+        err = lib.moo_plane_introduce(self._plane, peer, endpoint, len(endpoint))
         if err:
-            raise error_for(err, f"no card of process {peer:016x}")
+            raise error_for(err, f"no endpoint of process {peer:016x}")
 
     def host(self, peer: int) -> bytes | None:
         """The identity of the host that process `peer`, or this one, runs on.
 
-        None: no card of it is known. Processes with the same can share memory.
+        None: no endpoint of it is known. Processes with the same can share memory.
         """
         out = ffi.new("uint8_t[]", lib.MOO_HOST_BYTES)
         err = lib.moo_plane_host(self._plane, peer, out)

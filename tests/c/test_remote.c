@@ -451,8 +451,8 @@ static void call_plane(struct rogue *rogue, moo_plane *plane)
 {
     struct mooi_tcp_link *link;
 
-    CHECK(mooi_tcp_connect(rogue->tcp, plane->id, plane->net->card.address,
-                           plane->net->card.addresses, &link) == MOO_OK);
+    CHECK(mooi_tcp_connect(rogue->tcp, plane->id, plane->net->endpoint.address,
+                           plane->net->endpoint.addresses, &link) == MOO_OK);
     CHECK_SOON(atomic_load(&rogue->up));
 }
 
@@ -531,10 +531,10 @@ static void an_importer_gets_what_it_was_granted_and_nothing_else(void)
     count = mooi_tcp_addresses(rogue.tcp, address, 4);
     pthread_mutex_lock(&owner->lock);
     struct mooi_reach *reach = mooi_reach_get(mooi_peer_get(owner, id));
-    reach->has_card = reach->introduced = 1;
-    reach->card.transports = MOO_TRANSPORT_TCP;
-    reach->card.addresses = (uint32_t)count;
-    memcpy(reach->card.address, address, sizeof address);
+    reach->has_endpoint = reach->introduced = 1;
+    reach->endpoint.transports = MOO_TRANSPORT_TCP;
+    reach->endpoint.addresses = (uint32_t)count;
+    memcpy(reach->endpoint.address, address, sizeof address);
     pthread_mutex_unlock(&owner->lock);
     CHECK(moo_export(owner, sent, 100, id, 0, descriptor) == MOO_OK);
     CHECK_SOON(atomic_load(&rogue.up));
@@ -603,16 +603,16 @@ static moo_err hear_from(moo_plane *plane, struct mooi_source *source,
 static void spoil_the_keys(moo_plane *to, const moo_plane *from)
 {
     struct mooi_control serve = {.kind = MOOI_CONTROL_SERVE};
-    struct mooi_control control = {.kind = MOOI_CONTROL_ENDPOINT};
+    struct mooi_control control = {.kind = MOOI_CONTROL_FABRIC};
     struct mooi_source *source;
 
     pthread_mutex_lock(&to->lock);
     source = mooi_source_find(to, from->id);
     source->in.by->part(&to->net->networks, &source->in);
     CHECK(hear_from(to, source, &serve) == MOO_OK);
-    control.u.endpoint.bytes = from->net->card.endpoint_bytes;
-    memcpy(control.u.endpoint.name, from->net->card.endpoint,
-           from->net->card.endpoint_bytes);
+    control.u.fabric.bytes = from->net->endpoint.fabric_address_bytes;
+    memcpy(control.u.fabric.address, from->net->endpoint.fabric_address,
+           from->net->endpoint.fabric_address_bytes);
     CHECK(hear_from(to, source, &control) == MOO_OK);
     control = (struct mooi_control){.kind = MOOI_CONTROL_SLAB};
     control.u.slab.bytes = 64 * MB;

@@ -68,16 +68,16 @@ static moo_err region_of(struct mooi_networks *networks, uint32_t index,
 
 /* ---- as owner ---- */
 
-static moo_err tell_endpoint(struct mooi_networks *networks,
-                             struct mooi_outgoing *to)
+static moo_err tell_address(struct mooi_networks *networks,
+                            struct mooi_outgoing *to)
 {
-    struct mooi_control control = {.kind = MOOI_CONTROL_ENDPOINT};
+    struct mooi_control control = {.kind = MOOI_CONTROL_FABRIC};
 
-    if (to->endpoint_told)
+    if (to->address_told)
         return MOO_OK;
-    control.u.endpoint.bytes = (uint32_t)mooi_fabric_name(
-        networks->fabric, control.u.endpoint.name);
-    to->endpoint_told = 1;
+    control.u.fabric.bytes = (uint32_t)mooi_fabric_name(
+        networks->fabric, control.u.fabric.address);
+    to->address_told = 1;
     return mooi_control_send(to->link, &control);
 }
 
@@ -100,7 +100,7 @@ static moo_err tell_slab(struct mooi_networks *networks,
 static moo_err ofi_tell(struct mooi_networks *networks,
                         struct mooi_outgoing *to)
 {
-    moo_err err = tell_endpoint(networks, to);
+    moo_err err = tell_address(networks, to);
 
     for (uint32_t i = to->slabs_told;
          err == MOO_OK && i < networks->arena->slabs; i++)
@@ -110,14 +110,14 @@ static moo_err ofi_tell(struct mooi_networks *networks,
 
 /* ---- as importer ---- */
 
-static moo_err hear_endpoint(struct mooi_networks *networks,
-                             struct ofi_incoming *state,
-                             const struct mooi_control *control)
+static moo_err hear_address(struct mooi_networks *networks,
+                            struct ofi_incoming *state,
+                            const struct mooi_control *control)
 {
     if (state->peer)
         return MOO_EPROTO;
-    return mooi_fabric_connect(networks->fabric, control->u.endpoint.name,
-                               control->u.endpoint.bytes, &state->peer);
+    return mooi_fabric_connect(networks->fabric, control->u.fabric.address,
+                               control->u.fabric.bytes, &state->peer);
 }
 
 /* The same again is no harm: an owner may not know how far it got. */
@@ -143,8 +143,8 @@ static moo_err ofi_hear(struct mooi_networks *networks,
     case MOOI_CONTROL_SERVE:
         from->state = calloc(1, sizeof(struct ofi_incoming));
         return from->state ? MOO_OK : MOO_ENOMEM;
-    case MOOI_CONTROL_ENDPOINT:
-        return hear_endpoint(networks, from->state, control);
+    case MOOI_CONTROL_FABRIC:
+        return hear_address(networks, from->state, control);
     case MOOI_CONTROL_SLAB:
         return hear_slab(from->state, control);
     default:

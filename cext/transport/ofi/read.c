@@ -73,7 +73,8 @@ static void refused(struct mooi_fabric_read *read, const char *what, int err)
 
 /* ---- the port ---- */
 
-/* All is ready for posting to that read's peer. Otherwise the read is doomed. */
+/* All is ready for posting to that read's peer. Otherwise the read is
+ * doomed. */
 static int prepare(struct mooi_fabric *fabric, struct mooi_fabric_read *read)
 {
     struct mooi_fabric_peer *peer = read->peer;

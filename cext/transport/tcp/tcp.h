@@ -115,7 +115,7 @@ moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
                       const struct mooi_tcp_events *events,
                       struct mooi_tcp **out);
 
-/* Where others can reach this engine, best first, for the card. Returns how
+/* Where others can reach this engine, best first, for the endpoint. Returns how
  * many were written to out[0, room). */
 size_t mooi_tcp_addresses(struct mooi_tcp *engine, struct mooi_address *out,
                           size_t room);
@@ -180,8 +180,8 @@ void mooi_tcp_address(const struct mooi_tcp_link *link,
 int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
                        const struct mooi_address *address);
 
-/* Within `down`: whether the other machine's kernel was silent, rather than that
- * somebody there hung up or refused. */
+/* Within `down`: whether the other machine's kernel was silent, rather than
+ * that somebody there hung up or refused. */
 int mooi_tcp_is_unanswered(const struct mooi_tcp_link *link);
 
 /* How the link went down or failed to come up, one sentence; empty before

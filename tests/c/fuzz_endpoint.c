@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes for the parsers of cards and control messages: they must neither
- * read beyond the buffer nor take what packs to other bytes. Built with -fsanitize=fuzzer
- * by `make fuzz`; by gcc it runs its own random inputs.
+ * Any bytes for the parsers of endpoints and control messages: they must
+ * neither read beyond the buffer nor take what packs to other bytes. Built with
+ * -fsanitize=fuzzer by `make fuzz`; by gcc it runs its own random inputs.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "plane/card.h"
+#include "plane/endpoint.h"
 #include "transport/control.h"
 
 static void check_control(const uint8_t *data, size_t size)
@@ -24,13 +24,14 @@ static void check_control(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *copy = malloc(size ? size : 1), again[MOO_CARD_BYTES];
-    struct mooi_card card;
+    uint8_t *copy = malloc(size ? size : 1), again[MOO_ENDPOINT_BYTES];
+    struct mooi_endpoint endpoint;
 
     /* Of its very size, so that the sanitizer sees a read beyond it. */
     memcpy(copy, data, size);
-    if (mooi_card_parse(copy, size, &card) == MOO_OK &&
-        (mooi_card_pack(&card, again) != size || memcmp(again, data, size)))
+    if (mooi_endpoint_parse(copy, size, &endpoint) == MOO_OK &&
+        (mooi_endpoint_pack(&endpoint, again) != size ||
+         memcmp(again, data, size)))
         abort();
     check_control(copy, size);
     free(copy);
@@ -40,61 +41,61 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef FUZZER
 #include "check.h"
 
-static struct mooi_card sample(void)
+static struct mooi_endpoint sample(void)
 {
-    struct mooi_card card = {.process = 7,
+    struct mooi_endpoint endpoint = {.process = 7,
                              .transports = MOO_TRANSPORT_TCP,
                              .addresses = 2,
                              .provider = "verbs;ofi_rxm",
-                             .endpoint_bytes = 20};
+                             .fabric_address_bytes = 20};
 
-    card.address[0] = (struct mooi_address){.family = 4, .port = 80};
-    card.address[1] = (struct mooi_address){.family = 6, .port = 65535};
-    memset(card.address[0].ip, 10, 4);
-    memset(card.address[1].ip, 0xfe, 16);
-    memset(card.endpoint, 3, 20);
-    memset(card.host, 9, sizeof card.host);
-    return card;
+    endpoint.address[0] = (struct mooi_address){.family = 4, .port = 80};
+    endpoint.address[1] = (struct mooi_address){.family = 6, .port = 65535};
+    memset(endpoint.address[0].ip, 10, 4);
+    memset(endpoint.address[1].ip, 0xfe, 16);
+    memset(endpoint.fabric_address, 3, 20);
+    memset(endpoint.host, 9, sizeof endpoint.host);
+    return endpoint;
 }
 
-static void cards_survive_the_journey(void)
+static void endpoints_survive_the_journey(void)
 {
-    struct mooi_card card = sample(), out;
-    uint8_t bytes[MOO_CARD_BYTES];
-    size_t length = mooi_card_pack(&card, bytes);
+    struct mooi_endpoint endpoint = sample(), out;
+    uint8_t bytes[MOO_ENDPOINT_BYTES];
+    size_t length = mooi_endpoint_pack(&endpoint, bytes);
 
     CHECK(length == 40 + 2 * 20 + 13 + 20);
-    CHECK(mooi_card_parse(bytes, length, &out) == MOO_OK);
-    CHECK(memcmp(&out, &card, sizeof card) == 0);
+    CHECK(mooi_endpoint_parse(bytes, length, &out) == MOO_OK);
+    CHECK(memcmp(&out, &endpoint, sizeof endpoint) == 0);
 }
 
-static void cards_of_any_other_length_are_refused(void)
+static void endpoints_of_any_other_length_are_refused(void)
 {
-    struct mooi_card card = sample(), out;
-    uint8_t bytes[MOO_CARD_BYTES + 1] = {0};
-    size_t length = mooi_card_pack(&card, bytes);
+    struct mooi_endpoint endpoint = sample(), out;
+    uint8_t bytes[MOO_ENDPOINT_BYTES + 1] = {0};
+    size_t length = mooi_endpoint_pack(&endpoint, bytes);
 
     for (size_t n = 0; n <= sizeof bytes; n++)
-        CHECK((mooi_card_parse(bytes, n, &out) == MOO_OK) == (n == length));
+        CHECK((mooi_endpoint_parse(bytes, n, &out) == MOO_OK) == (n == length));
 }
 
-static void cards_of_another_version_are_told_from_nonsense(void)
+static void endpoints_of_another_version_are_told_from_nonsense(void)
 {
-    struct mooi_card card = sample(), out;
-    uint8_t bytes[MOO_CARD_BYTES];
-    size_t length = mooi_card_pack(&card, bytes);
+    struct mooi_endpoint endpoint = sample(), out;
+    uint8_t bytes[MOO_ENDPOINT_BYTES];
+    size_t length = mooi_endpoint_pack(&endpoint, bytes);
 
     bytes[4]++;
-    CHECK(mooi_card_parse(bytes, length, &out) == MOO_EVERSION);
+    CHECK(mooi_endpoint_parse(bytes, length, &out) == MOO_EVERSION);
     bytes[0]++;
-    CHECK(mooi_card_parse(bytes, length, &out) == MOO_EPROTO);
+    CHECK(mooi_endpoint_parse(bytes, length, &out) == MOO_EPROTO);
 }
 
 static void mutants_are_taken_whole_or_not_at_all(void)
 {
-    struct mooi_card card = sample();
-    uint8_t good[MOO_CARD_BYTES], bytes[MOO_CARD_BYTES];
-    size_t length = mooi_card_pack(&card, good);
+    struct mooi_endpoint endpoint = sample();
+    uint8_t good[MOO_ENDPOINT_BYTES], bytes[MOO_ENDPOINT_BYTES];
+    size_t length = mooi_endpoint_pack(&endpoint, good);
 
     srandom(1);
     for (int i = 0; i < 300000; i++) {
@@ -111,9 +112,9 @@ static size_t some_control(uint8_t *out)
 
     if (control.kind == MOOI_CONTROL_SERVE) {
         control.u.serve = MOO_TRANSPORT_OFI;
-    } else if (control.kind == MOOI_CONTROL_ENDPOINT) {
-        control.u.endpoint.bytes = 1 + (uint32_t)random() % 256;
-        control.u.endpoint.name[0] = 'e';
+    } else if (control.kind == MOOI_CONTROL_FABRIC) {
+        control.u.fabric.bytes = 1 + (uint32_t)random() % 256;
+        control.u.fabric.address[0] = 'e';
     } else if (control.kind == MOOI_CONTROL_SLAB) {
         control.u.slab.index = 3;
         control.u.slab.bytes = 1 << 20;
@@ -152,9 +153,9 @@ int main(void)
 {
     RUN(control_messages_survive_the_journey);
     RUN(neither_are_mutants_of_control_messages_taken_in_part);
-    RUN(cards_survive_the_journey);
-    RUN(cards_of_any_other_length_are_refused);
-    RUN(cards_of_another_version_are_told_from_nonsense);
+    RUN(endpoints_survive_the_journey);
+    RUN(endpoints_of_any_other_length_are_refused);
+    RUN(endpoints_of_another_version_are_told_from_nonsense);
     RUN(mutants_are_taken_whole_or_not_at_all);
     return 0;
 }

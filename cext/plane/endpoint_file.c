@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* card_file.c: cards in the session's directory, and whose host it is. */
+/* endpoint_file.c: endpoints in the session's directory, and whose host it
+ * is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,13 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plane/card.h"
+#include "plane/endpoint.h"
 
-#define NAME (MOOI_NAME_BYTES + 8)
+#define NAME (MOOI_NAME_BYTES + 12)
 
 /* As of the socket, with another ending. */
-static void card_name(moo_plane *plane, uint64_t id, const char *ending,
-                      char out[NAME])
+static void endpoint_name(moo_plane *plane, uint64_t id, const char *ending,
+                          char out[NAME])
 {
     char name[MOOI_NAME_BYTES];
     char *dot;
@@ -40,17 +41,17 @@ static moo_err write_all(int fd, const uint8_t *bytes, size_t length)
     return MOO_ESYS;
 }
 
-/* To be written, under the name that a card has before it is whole. */
+/* To be written, under the name that an endpoint has before it is whole. */
 static int open_early(moo_plane *plane, int flags)
 {
     char early[NAME];
 
-    card_name(plane, plane->id, ".new", early);
+    endpoint_name(plane, plane->id, ".new", early);
     return openat(plane->local.directory, early,
                   O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600);
 }
 
-moo_err mooi_card_announce(moo_plane *plane)
+moo_err mooi_endpoint_announce(moo_plane *plane)
 {
     int fd = open_early(plane, O_CREAT | O_EXCL);
 
@@ -60,20 +61,22 @@ moo_err mooi_card_announce(moo_plane *plane)
     return MOO_OK;
 }
 
-int mooi_card_is_coming(moo_plane *plane, uint64_t id)
+int mooi_endpoint_is_coming(moo_plane *plane, uint64_t id)
 {
     char early[NAME];
 
-    card_name(plane, id, ".new", early);
+    endpoint_name(plane, id, ".new", early);
     return faccessat(plane->local.directory, early, F_OK,
                      AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Written under another name first: whoever finds a card finds all of it. */
-moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card)
+/* Written under another name first: whoever finds an endpoint finds all of
+ * it. */
+moo_err mooi_endpoint_publish(moo_plane *plane,
+                              const struct mooi_endpoint *endpoint)
 {
-    uint8_t bytes[MOO_CARD_BYTES];
-    size_t length = mooi_card_pack(card, bytes);
+    uint8_t bytes[MOO_ENDPOINT_BYTES];
+    size_t length = mooi_endpoint_pack(endpoint, bytes);
     char name[NAME], early[NAME];
     moo_err err;
     int fd = open_early(plane, 0);
@@ -83,8 +86,8 @@ moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card)
     err = write_all(fd, bytes, length);
     if (close(fd) < 0 && err == MOO_OK)
         err = MOO_ESYS;
-    card_name(plane, plane->id, ".card", name);
-    card_name(plane, plane->id, ".new", early);
+    endpoint_name(plane, plane->id, ".endpoint", name);
+    endpoint_name(plane, plane->id, ".new", early);
     if (err == MOO_OK &&
         renameat(plane->local.directory, early, plane->local.directory,
                  name) < 0)
@@ -92,19 +95,19 @@ moo_err mooi_card_publish(moo_plane *plane, const struct mooi_card *card)
     return err;
 }
 
-void mooi_card_withdraw(moo_plane *plane)
+void mooi_endpoint_withdraw(moo_plane *plane)
 {
     char name[NAME];
 
-    card_name(plane, plane->id, ".card", name);
+    endpoint_name(plane, plane->id, ".endpoint", name);
     unlinkat(plane->local.directory, name, 0);
-    card_name(plane, plane->id, ".new", name);
+    endpoint_name(plane, plane->id, ".new", name);
     unlinkat(plane->local.directory, name, 0);
 }
 
-static moo_err read_card(int fd, struct mooi_card *out)
+static moo_err read_endpoint(int fd, struct mooi_endpoint *out)
 {
-    uint8_t bytes[MOO_CARD_BYTES + 1]; /* one more: longer ones show */
+    uint8_t bytes[MOO_ENDPOINT_BYTES + 1]; /* one more: longer ones show */
     struct stat status;
     ssize_t length;
 
@@ -117,21 +120,22 @@ static moo_err read_card(int fd, struct mooi_card *out)
     while (length < 0 && errno == EINTR);
     if (length < 0)
         return MOO_ESYS;
-    return mooi_card_parse(bytes, (size_t)length, out);
+    return mooi_endpoint_parse(bytes, (size_t)length, out);
 }
 
-moo_err mooi_card_find(moo_plane *plane, uint64_t id, struct mooi_card *out)
+moo_err mooi_endpoint_find(moo_plane *plane, uint64_t id,
+                           struct mooi_endpoint *out)
 {
     char name[NAME];
     moo_err err;
     int fd;
 
-    card_name(plane, id, ".card", name);
+    endpoint_name(plane, id, ".endpoint", name);
     fd = openat(plane->local.directory, name,
                 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? MOO_ETIMEOUT : MOO_ESYS;
-    err = read_card(fd, out);
+    err = read_endpoint(fd, out);
     close(fd);
     if (err == MOO_OK && out->process != id)
         err = MOO_EPROTO;

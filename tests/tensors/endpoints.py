@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Cards taken apart and put together, the way that card.h writes them down."""
+"""Endpoints taken apart and put together, the way that endpoint.h writes them down."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHM, OFI, TCP = 1, 2, 4
 
 
 @dataclass(frozen=True)
-class Card:
+class Endpoint:
     transports: int
     process: int
     host: bytes
@@ -21,35 +21,35 @@ class Card:
     fabric: tuple[int, int, bytes] = (0, 0, b"")  # lengths of two names, and both
 
     @classmethod
-    def read(cls, card: bytes) -> Card:
-        head = _HEAD.unpack_from(card)
-        magic, version, transports, count, provider, process, host, endpoint = head
+    def read(cls, packed: bytes) -> Endpoint:
+        head = _HEAD.unpack_from(packed)
+        magic, version, transports, count, provider, process, host, address = head
         assert (magic, version) == (b"MCRD", 1)
         addresses = []
         for n in range(count):
             family, port, ip = _ADDRESS.unpack_from(
-                card, _HEAD.size + n * _ADDRESS.size
+                packed, _HEAD.size + n * _ADDRESS.size
             )
             text = ipaddress.ip_address(ip[:4] if family == 4 else ip)
             addresses.append((str(text), port))
-        names = card[_HEAD.size + count * _ADDRESS.size :]
-        fabric = (provider, endpoint, names)
+        names = packed[_HEAD.size + count * _ADDRESS.size :]
+        fabric = (provider, address, names)
         return cls(transports, process, host, tuple(addresses), fabric)
 
     def changed(self, **changes: object) -> bytes:
-        """The bytes of a card that differs in this."""
-        card = replace(self, **changes)  # type: ignore[arg-type]
+        """The bytes of an endpoint that differs in this."""
+        endpoint = replace(self, **changes)  # type: ignore[arg-type]
         out = _HEAD.pack(
             b"MCRD",
             1,
-            card.transports,
-            len(card.addresses),
-            card.fabric[0],
-            card.process,
-            card.host,
-            card.fabric[1],
+            endpoint.transports,
+            len(endpoint.addresses),
+            endpoint.fabric[0],
+            endpoint.process,
+            endpoint.host,
+            endpoint.fabric[1],
         )
-        for text, port in card.addresses:
+        for text, port in endpoint.addresses:
             ip = ipaddress.ip_address(text)
             out += _ADDRESS.pack(ip.version, port, ip.packed.ljust(16, b"\0"))
-        return out + card.fabric[2]
+        return out + endpoint.fabric[2]

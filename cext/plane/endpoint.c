@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plane/card.h"
+#include "plane/endpoint.h"
 
 #include <string.h>
 
@@ -7,9 +7,10 @@
 #define ADDRESS 20
 #define ALL (MOO_TRANSPORT_SHM | MOO_TRANSPORT_OFI | MOO_TRANSPORT_TCP)
 
-_Static_assert(HEAD + ADDRESS * MOOI_CARD_ADDRESSES + MOOI_CARD_PROVIDER +
-                       MOOI_CARD_ENDPOINT <= MOO_CARD_BYTES,
-               "a card has room for everything");
+_Static_assert(HEAD + ADDRESS * MOOI_ENDPOINT_ADDRESSES +
+                       MOOI_ENDPOINT_PROVIDER + MOOI_ENDPOINT_FABRIC <=
+                   MOO_ENDPOINT_BYTES,
+               "an endpoint has room for everything");
 
 static uint8_t *pack_address(const struct mooi_address *address, uint8_t *out)
 {
@@ -21,26 +22,27 @@ static uint8_t *pack_address(const struct mooi_address *address, uint8_t *out)
     return out + ADDRESS;
 }
 
-size_t mooi_card_pack(const struct mooi_card *card, uint8_t out[MOO_CARD_BYTES])
+size_t mooi_endpoint_pack(const struct mooi_endpoint *endpoint,
+                          uint8_t out[MOO_ENDPOINT_BYTES])
 {
-    size_t provider = strlen(card->provider);
+    size_t provider = strlen(endpoint->provider);
     uint8_t *end = out + HEAD;
 
     memset(out, 0, HEAD);
     memcpy(out, "MCRD", 4);
-    out[4] = MOOI_CARD_VERSION;
-    out[5] = (uint8_t)card->transports;
-    out[6] = (uint8_t)card->addresses;
+    out[4] = MOOI_ENDPOINT_VERSION;
+    out[5] = (uint8_t)endpoint->transports;
+    out[6] = (uint8_t)endpoint->addresses;
     out[7] = (uint8_t)provider;
-    mooi_put64(out + 8, card->process);
-    memcpy(out + 16, card->host, MOOI_HOST_BYTES);
-    mooi_put32(out + 32, card->endpoint_bytes);
-    for (uint32_t i = 0; i < card->addresses; i++)
-        end = pack_address(&card->address[i], end);
-    memcpy(end, card->provider, provider);
+    mooi_put64(out + 8, endpoint->process);
+    memcpy(out + 16, endpoint->host, MOOI_HOST_BYTES);
+    mooi_put32(out + 32, endpoint->fabric_address_bytes);
+    for (uint32_t i = 0; i < endpoint->addresses; i++)
+        end = pack_address(&endpoint->address[i], end);
+    memcpy(end, endpoint->provider, provider);
     end += provider;
-    memcpy(end, card->endpoint, card->endpoint_bytes);
-    return (size_t)(end - out) + card->endpoint_bytes;
+    memcpy(end, endpoint->fabric_address, endpoint->fabric_address_bytes);
+    return (size_t)(end - out) + endpoint->fabric_address_bytes;
 }
 
 static int is_zero(const uint8_t *in, size_t count)
@@ -60,27 +62,31 @@ static moo_err parse_address(const uint8_t *in, struct mooi_address *out)
     return in[0] == 6 || is_zero(in + 8, 12) ? MOO_OK : MOO_EPROTO;
 }
 
-static moo_err parse_head(const uint8_t *in, size_t len, struct mooi_card *out)
+static moo_err parse_head(const uint8_t *in, size_t len,
+                          struct mooi_endpoint *out)
 {
-    if (len < HEAD || len > MOO_CARD_BYTES || memcmp(in, "MCRD", 4))
+    if (len < HEAD || len > MOO_ENDPOINT_BYTES || memcmp(in, "MCRD", 4))
         return MOO_EPROTO;
-    if (in[4] != MOOI_CARD_VERSION)
+    if (in[4] != MOOI_ENDPOINT_VERSION)
         return MOO_EVERSION;
     out->transports = in[5];
     out->addresses = in[6];
     out->process = mooi_get64(in + 8);
     memcpy(out->host, in + 16, MOOI_HOST_BYTES);
-    out->endpoint_bytes = mooi_get32(in + 32);
+    out->fabric_address_bytes = mooi_get32(in + 32);
     if (!in[5] || (in[5] & ~ALL) || !is_zero(in + 36, 4) ||
-        out->addresses > MOOI_CARD_ADDRESSES || in[7] >= MOOI_CARD_PROVIDER ||
-        out->endpoint_bytes > MOOI_CARD_ENDPOINT)
+        out->addresses > MOOI_ENDPOINT_ADDRESSES ||
+        in[7] >= MOOI_ENDPOINT_PROVIDER ||
+        out->fabric_address_bytes > MOOI_ENDPOINT_FABRIC)
         return MOO_EPROTO;
-    return len == HEAD + ADDRESS * out->addresses + in[7] + out->endpoint_bytes
+    return len == HEAD + ADDRESS * out->addresses + in[7] +
+                      out->fabric_address_bytes
                ? MOO_OK
                : MOO_EPROTO;
 }
 
-moo_err mooi_card_parse(const void *buf, size_t len, struct mooi_card *out)
+moo_err mooi_endpoint_parse(const void *buf, size_t len,
+                            struct mooi_endpoint *out)
 {
     const uint8_t *in = buf, *at = in + HEAD;
     moo_err err;
@@ -97,6 +103,6 @@ moo_err mooi_card_parse(const void *buf, size_t len, struct mooi_card *out)
         if (at[i] <= ' ' || at[i] > '~')
             return MOO_EPROTO;
     memcpy(out->provider, at, in[7]);
-    memcpy(out->endpoint, at + in[7], out->endpoint_bytes);
+    memcpy(out->fabric_address, at + in[7], out->fabric_address_bytes);
     return MOO_OK;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * connect.c: one connection of a leader, from its call to its proof.
+ * connect.c: one connection of a leader, from its call to its proof, or to the
+ * end of all attempts.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "collective/rendezvous.h"
@@ -134,4 +136,23 @@ void mooi_answer(moo_group *group)
 {
     take_strangers(group);
     hear_strangers(group);
+}
+
+/* ---- the end ---- */
+
+void mooi_contact_end(struct mooi_links *links)
+{
+    struct mooi_contact *contact = links->contact;
+    if (!contact)
+        return;
+    for (int i = 0; i < MOOI_CALLS; i++) {
+        if (contact->calls[i].dialled)
+            mooi_dial_end(&contact->calls[i].dial);
+        mooi_proof_drop(&contact->calls[i].proof);
+    }
+    for (int i = 0; i < MOOI_STRANGERS; i++)
+        mooi_proof_drop(&contact->strangers[i]);
+    close(contact->listener);
+    free(contact);
+    links->contact = NULL;
 }

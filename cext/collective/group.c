@@ -148,17 +148,6 @@ void moo_group_obstacle(moo_group *group, moo_outcome *out)
 
 /* ---- leaving ---- */
 
-void mooi_group_rele(moo_group *group)
-{
-    bool last = --group->holds == 0;
-    pthread_mutex_unlock(&group->mutex);
-    if (!last)
-        return;
-    pthread_mutex_destroy(&group->mutex);
-    pthread_cond_destroy(&group->changed);
-    free(group);
-}
-
 void moo_group_leave(moo_group *group)
 {
     if (getpid() != group->pid) {

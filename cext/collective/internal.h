@@ -328,12 +328,10 @@ void mooi_put_small(moo_group *group, moo_work *work);
 moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
                      uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **group);
-/* The group's mutex held; lets go of it, and of the group if this was its
- * last hold. */
-void mooi_group_rele(moo_group *group);
-
 /* ---- work.c; the group's mutex held ---- */
 
+/* Lets go of the mutex, and of the group if this was its last hold. */
+void mooi_group_rele(moo_group *group);
 /* Return when no thread is inside an operation, nor will be: the group's own
  * has ended. */
 void mooi_group_stop(moo_group *group);
@@ -345,6 +343,10 @@ void mooi_group_fail_queued(moo_group *group);
 /* Sleep while *word == value, at most `seconds`. false: a signal came. */
 bool mooi_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds);
 void mooi_futex_wake(_Atomic uint32_t *word);
+/* Wake whoever sleeps for progress, in all cells or in one: the membership or a
+ * decision has changed. */
+void mooi_notify_all(struct mooi_segment *segment);
+void mooi_notify(struct mooi_cell *cell);
 /* When process `pid` was started, in clock ticks since boot; 0: no such. */
 uint32_t mooi_start_time(int32_t pid);
 /* A pidfd for that very process. -1: it is dead. -2: errno says why not. */
@@ -418,9 +420,15 @@ moo_err mooi_adopt(moo_group *group);
  * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here; as it
  * is at `deadline`, if there are too few members then. */
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline);
+/* ---- watch.c ---- */
+
+/* Watch all others of the view from now on, and nobody else. `members` by slot,
+ * as of the view. */
+void mooi_watch_members(moo_group *group,
+                        const struct mooi_member members[MOO_GROUP_MAX]);
 /* The rank of a member whose process is dead, or -1. */
 int mooi_find_dead(moo_group *group);
-/* Let go of what mooi_adopt opened to watch the members. */
+/* Let go of what mooi_watch_members opened. */
 void mooi_unwatch(moo_group *group);
 
 /* ---- hosts.c ---- */
@@ -445,6 +453,8 @@ static inline uint32_t mooi_team(const struct mooi_hosts *hosts, uint32_t host)
 /* Move `work`, the first in the queue, on until it is done (MOO_OK, with
  * work->outcome set) or the slice is over (MOOI_PENDING). */
 moo_err mooi_operation_run(moo_group *group, moo_work *work);
+/* ---- agree.c ---- */
+
 /* Wait until all ranks have begun `work`, and see that they mean the same.
  * MOO_EMISMATCH: they do not, and the outcome's text says so. */
 moo_err mooi_agree(moo_group *group, moo_work *work);
@@ -472,10 +482,6 @@ moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
  * which may take half a second to find out. With this member's own rank: it
  * cannot go on by itself. Always MOO_EPEER. */
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank);
-/* Wake whoever sleeps for progress, in all cells or in one: the membership or a
- * decision has changed. */
-void mooi_notify_all(struct mooi_segment *segment);
-void mooi_notify(struct mooi_cell *cell);
 /* How patiently to spin and how large the buffers should be, given the
  * members and the cores. */
 void mooi_tune(moo_group *group);

@@ -32,6 +32,19 @@ void mooi_futex_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+void mooi_notify(struct mooi_cell *cell)
+{
+    atomic_fetch_add(&cell->bell, 1);
+    mooi_futex_wake(&cell->bell);
+}
+
+void mooi_notify_all(struct mooi_segment *segment)
+{
+    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
+        if (atomic_load(&segment->members[slot].state) == MEMBER_TAKEN)
+            mooi_notify(&segment->cells[slot]);
+}
+
 uint32_t mooi_start_time(int32_t pid)
 {
     char path[32], text[1024];

@@ -53,19 +53,6 @@ void mooi_tune(moo_group *group)
     group->yields = sharing == 1 ? 200 : 2;
 }
 
-void mooi_notify(struct mooi_cell *cell)
-{
-    atomic_fetch_add(&cell->bell, 1);
-    mooi_futex_wake(&cell->bell);
-}
-
-void mooi_notify_all(struct mooi_segment *segment)
-{
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (atomic_load(&segment->members[slot].state) == MEMBER_TAKEN)
-            mooi_notify(&segment->cells[slot]);
-}
-
 void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
 {
     struct mooi_cell *mine = cell_of(group, group->rank);

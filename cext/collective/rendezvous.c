@@ -16,25 +16,6 @@
 
 #define CONNECT_S 2.2 /* for all connections, once everybody listens */
 
-/* ---- the end ---- */
-
-void mooi_contact_end(struct mooi_links *links)
-{
-    struct mooi_contact *contact = links->contact;
-    if (!contact)
-        return;
-    for (int i = 0; i < MOOI_CALLS; i++) {
-        if (contact->calls[i].dialled)
-            mooi_dial_end(&contact->calls[i].dial);
-        mooi_proof_drop(&contact->calls[i].proof);
-    }
-    for (int i = 0; i < MOOI_STRANGERS; i++)
-        mooi_proof_drop(&contact->strangers[i]);
-    close(contact->listener);
-    free(contact);
-    links->contact = NULL;
-}
-
 /* ---- the beginning ---- */
 
 /* "*" only if somebody may live elsewhere. */

@@ -139,6 +139,17 @@ moo_err moo_group_ready(moo_group *group, double seconds)
 
 /* ---- works ---- */
 
+void mooi_group_rele(moo_group *group)
+{
+    bool last = --group->holds == 0;
+    pthread_mutex_unlock(&group->mutex);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&group->mutex);
+    pthread_cond_destroy(&group->changed);
+    free(group);
+}
+
 static bool whole_elements(const moo_request *request, size_t element)
 {
     for (uint32_t i = 0; i < request->count; i++)

@@ -66,6 +66,9 @@ def test_the_extension_depends_on_whether_the_headers_are_there(
         answer = project / "build" / "libfabric"
         assert "build/libfabric" in options["depends"]
         assert ("-DMOOI_NO_FABRIC" in options["extra_compile_args"]) is not found
+        fabric = [path for path in options["sources"] if "transport/ofi/" in path]
+        assert bool(fabric) is found  # and what only those files define is not bound
+        assert ("moo_bare_open" in "".join(recipe._cdefsources)) is found
         seen.append((answer.read_text(), answer.stat().st_mtime_ns))
         os.utime(answer, ns=(0, 0))  # so that writing it shows
     assert [text.strip() for text, _ in seen] == ["absent"] * 2 + ["found"] * 2

@@ -31,7 +31,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Machines without an NVIDIA driver take PyTorch's CPU wheels, a tenth of the size.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,--extra-index-url \
 	https://download.pytorch.org/whl/cpu --retries 1)
-C_SOURCES := setup.py cext/build.py $(wildcard cext/*/*.[ch])
+C_SOURCES := setup.py cext/build.py $(wildcard cext/*/*.[ch] cext/*/*/*.[ch])
 ARGS ?=
 # Hundreds of processes start in the tests: each would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE

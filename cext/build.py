@@ -2,7 +2,8 @@
 """The cffi recipe of `mooactor.tensors._cext` (API mode, out of line).
 
 `setup.py` names `ffibuilder` in `cffi_modules`. The declarations are cut from
-`cext/include/mooactor.h`, between its two markers, so there is one copy of them.
+`cext/include/mooactor.h`, between its two markers, so there is one copy of them; with
+libfabric also from `mooactor_bench.h`, for `mooactor bench`.
 """
 
 import os
@@ -22,13 +23,16 @@ def declarations(header: str) -> str:
     _, _, rest = header.partition(BEGIN)
     declared, found, _ = rest.partition(END)
     if not found:
-        raise ValueError(f"mooactor.h lacks {BEGIN} … {END}")
+        raise ValueError(f"the header lacks {BEGIN} … {END}")
     return declared
 
 
-def sources() -> list[str]:
-    """Every C file of every part: core, transport, collective, mail."""
-    return sorted(str(path) for path in ROOT.glob("*/*.c"))
+def sources(fabric: bool) -> list[str]:
+    """Every C file of every layer, those that need libfabric's headers only with it."""
+    found = set(ROOT.rglob("*.c"))
+    if not fabric:
+        found -= set((ROOT / "transport" / "ofi").glob("*.c"))
+    return sorted(str(path) for path in found)
 
 
 LIBFABRIC = "#include <rdma/fabric.h>\n"
@@ -74,19 +78,21 @@ def compile_arguments(fabric: bool) -> list[str]:
 
 def dependencies() -> list[str]:
     """A change in one of them compiles the extension again."""
-    headers = sorted(str(path) for path in ROOT.glob("*/*.h"))
+    headers = sorted(str(path) for path in ROOT.rglob("*.h"))
     return [*headers, str(ROOT / "build.py")]
 
 
 def recipe() -> FFI:
     """What setuptools is to build."""
     builder = FFI()
-    builder.cdef(declarations((ROOT / "include" / "mooactor.h").read_text()))
     found = has_libfabric()
+    headers = ["mooactor.h", *(["mooactor_bench.h"] if found else [])]
+    for header in headers:
+        builder.cdef(declarations((ROOT / "include" / header).read_text()))
     builder.set_source(
         "mooactor.tensors._cext",
-        '#include "mooactor.h"',
-        sources=sources(),
+        "\n".join(f'#include "{header}"' for header in headers),
+        sources=sources(found),
         include_dirs=[str(ROOT / "include"), str(ROOT)],
         depends=[*dependencies(), remember(found)],
         extra_compile_args=compile_arguments(found),

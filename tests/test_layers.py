@@ -3,6 +3,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -173,6 +174,37 @@ SOURCES = [
     )
     for path in sorted(ROOT.glob(pattern))
 ]
+
+
+CEXT = ROOT / "cext"
+C_FILES = sorted(CEXT.rglob("*.[ch]"))
+C_USES = {  # a layer includes its own files, those of the layers named, and include/
+    "core": (),
+    "mail": ("core",),
+    "transport": ("core",),
+    "plane": ("core", "transport"),
+    "collective": ("core", "transport", "plane"),
+    "include": (),
+}
+INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+
+
+def c_layer_of(path: Path) -> str:
+    return path.relative_to(CEXT).parts[0]
+
+
+@pytest.mark.parametrize("path", C_FILES, ids=lambda p: str(p.relative_to(CEXT)))
+def test_c_includes_point_downward_only(path: Path) -> None:
+    own = c_layer_of(path)
+    for included in INCLUDE.findall(path.read_text()):
+        name = re.match(r'"([\w/]+\.h)"|<([\w/]+\.h)>', included)
+        assert name, f"{included} is no plain path"
+        ours = [root / name[name.lastindex] for root in (CEXT, CEXT / "include")]
+        target = next((file for file in ours if file.exists()), None)
+        assert bool(target) == bool(name[1]), f"{included}: quotes are for ours only"
+        if target and target.parent.name != "include":
+            layer = c_layer_of(target)
+            assert layer in (own, *C_USES[own]), f"{own} must not include {included}"
 
 
 def test_every_source_file_names_its_licence() -> None:

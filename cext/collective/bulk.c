@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "bulk.h"
+#include "collective/bulk.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,16 +10,16 @@
 #include <unistd.h>
 
 #include "core/wire.h"
-#include "transport/fabric.h"
+#include "transport/ofi.h"
 
 #define BUFFER_BYTES ((uint64_t)1 << 20) /* stays in the caches */
 #define READ_BYTES ((uint64_t)256 << 10) /* of one read, at most */
 #define READS 4u
 #define TELL_BYTES (BUFFER_BYTES / 8) /* read so far, if not all */
 #define PATIENCE_MS 10000 /* silence on the connection shows sooner */
-#define NOTE_BYTES 8
+#define COUNT_BYTES 8
 
-/* A read, or none. The fabric's thread writes `state` and rings. */
+/* A read, or none. The fabric's thread writes `state`, then to `event`. */
 enum { FREE, UNDER_WAY, DONE, FAILED };
 
 struct reading {
@@ -29,15 +29,15 @@ struct reading {
 };
 
 struct mooi_bulk {
-    struct mooi_shelf *shelf;
+    struct mooi_bounce *bounce;
     bool sends;
     /* counts of bytes since the beginning */
     uint64_t filled; /* sender: copied in; receiver: told by the sender */
     uint64_t read;   /* sender: told by the receiver; receiver: arrived */
     uint64_t asked, taken; /* receiver: reads begun; copied out */
-    uint64_t told;         /* what our last note said */
-    uint8_t note[NOTE_BYTES], heard[NOTE_BYTES];
-    size_t note_left, heard_bytes;
+    uint64_t told;         /* what our last count said */
+    uint8_t own_count[COUNT_BYTES], heard[COUNT_BYTES];
+    size_t count_left, heard_bytes;
     /* receiver */
     struct mooi_fabric_peer *peer;
     uint64_t key, base;
@@ -45,7 +45,7 @@ struct mooi_bulk {
     struct reading readings[READS];
 };
 
-/* ---- the shelf ---- */
+/* ---- the bounce buffers ---- */
 
 static unsigned char *new_buffer(void)
 {
@@ -54,111 +54,113 @@ static unsigned char *new_buffer(void)
     return start == MAP_FAILED ? NULL : start;
 }
 
-static moo_err fill_shelf(struct mooi_shelf *shelf)
+static moo_err fill_buffers(struct mooi_bounce *bounce)
 {
     moo_err err;
-    shelf->out = new_buffer();
-    shelf->in = new_buffer();
-    if (!shelf->out || !shelf->in)
+    bounce->out = new_buffer();
+    bounce->in = new_buffer();
+    if (!bounce->out || !bounce->in)
         return MOO_ENOMEM;
-    madvise(shelf->out, BUFFER_BYTES, MADV_DONTFORK);
-    madvise(shelf->in, BUFFER_BYTES, MADV_DONTFORK);
-    err = mooi_fabric_register(shelf->fabric, shelf->out, BUFFER_BYTES,
-                               MOOI_FABRIC_FROM, 0, 0, &shelf->out_region);
-    if (err || !mooi_fabric_wants_regions(shelf->fabric))
+    madvise(bounce->out, BUFFER_BYTES, MADV_DONTFORK);
+    madvise(bounce->in, BUFFER_BYTES, MADV_DONTFORK);
+    err = mooi_ofi->register_memory(bounce->fabric, bounce->out, BUFFER_BYTES,
+                                    MOOI_FABRIC_FROM, 0, 0,
+                                    &bounce->out_region);
+    if (err || !mooi_ofi->wants_regions(bounce->fabric))
         return err;
-    return mooi_fabric_register(shelf->fabric, shelf->in, BUFFER_BYTES,
-                                MOOI_FABRIC_INTO, 0, 0, &shelf->in_region);
+    return mooi_ofi->register_memory(bounce->fabric, bounce->in, BUFFER_BYTES,
+                                     MOOI_FABRIC_INTO, 0, 0,
+                                     &bounce->in_region);
 }
 
-moo_err mooi_shelf_open(const char *bind, struct mooi_shelf **out, char *why,
-                        size_t room)
+moo_err mooi_bounce_open(const char *bind, struct mooi_bounce **out, char *why,
+                         size_t room)
 {
     struct mooi_fabric_options options = {.bind = bind && *bind ? bind : NULL};
-    struct mooi_shelf *shelf = calloc(1, sizeof *shelf);
-    if (!shelf)
+    struct mooi_bounce *bounce = calloc(1, sizeof *bounce);
+    if (!bounce)
         return MOO_ENOMEM;
     snprintf(why, room, "no memory or descriptors for it");
-    shelf->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    moo_err err = shelf->bell < 0
+    bounce->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    moo_err err = bounce->event < 0
                       ? MOO_ESYS
-                      : mooi_fabric_open(&options, &shelf->fabric, why, room);
+                      : mooi_ofi_open(&options, &bounce->fabric, why, room);
     if (!err)
-        err = fill_shelf(shelf);
+        err = fill_buffers(bounce);
     if (err) {
-        mooi_shelf_close(shelf);
+        mooi_bounce_close(bounce);
         return err;
     }
-    *out = shelf;
+    *out = bounce;
     return MOO_OK;
 }
 
-void mooi_shelf_close(struct mooi_shelf *shelf)
+void mooi_bounce_close(struct mooi_bounce *bounce)
 {
-    if (shelf->in_region)
-        mooi_fabric_unregister(shelf->in_region);
-    if (shelf->out_region)
-        mooi_fabric_unregister(shelf->out_region);
-    if (shelf->fabric)
-        mooi_fabric_close(shelf->fabric);
-    if (shelf->bell >= 0)
-        close(shelf->bell); /* nobody rings any more */
-    if (shelf->in)
-        munmap(shelf->in, BUFFER_BYTES);
-    if (shelf->out)
-        munmap(shelf->out, BUFFER_BYTES);
-    free(shelf);
+    if (bounce->in_region)
+        mooi_ofi->unregister(bounce->in_region);
+    if (bounce->out_region)
+        mooi_ofi->unregister(bounce->out_region);
+    if (bounce->fabric)
+        mooi_ofi->close(bounce->fabric);
+    if (bounce->event >= 0)
+        close(bounce->event); /* nobody writes to it any more */
+    if (bounce->in)
+        munmap(bounce->in, BUFFER_BYTES);
+    if (bounce->out)
+        munmap(bounce->out, BUFFER_BYTES);
+    free(bounce);
 }
 
-void mooi_shelf_describe(const struct mooi_shelf *shelf,
-                         struct mooi_post *post)
+void mooi_bounce_describe(const struct mooi_bounce *bounce,
+                          struct mooi_post *post)
 {
-    strncpy(post->provider, mooi_fabric_provider(shelf->fabric),
+    strncpy(post->provider, mooi_ofi->provider(bounce->fabric),
             sizeof post->provider - 1);
-    post->name_bytes = (uint32_t)mooi_fabric_name(shelf->fabric, post->name);
-    post->key = mooi_fabric_key(shelf->out_region);
-    post->base = mooi_fabric_base(shelf->out_region);
+    post->name_bytes = (uint32_t)mooi_ofi->name(bounce->fabric, post->name);
+    post->key = mooi_ofi->key(bounce->out_region);
+    post->base = mooi_ofi->base(bounce->out_region);
 }
 
-bool mooi_shelf_reaches(const struct mooi_shelf *shelf,
-                        const struct mooi_post *post)
+bool mooi_bounce_reaches(const struct mooi_bounce *bounce,
+                         const struct mooi_post *post)
 {
     return post->name_bytes > 0 && post->name_bytes <= sizeof post->name &&
-           !strncmp(post->provider, mooi_fabric_provider(shelf->fabric),
+           !strncmp(post->provider, mooi_ofi->provider(bounce->fabric),
                     sizeof post->provider);
 }
 
 /* ---- beginning and end ---- */
 
-static struct mooi_bulk *new_bulk(struct mooi_shelf *shelf, bool sends)
+static struct mooi_bulk *new_bulk(struct mooi_bounce *bounce, bool sends)
 {
     struct mooi_bulk *bulk = calloc(1, sizeof *bulk);
     if (!bulk)
         return NULL;
-    bulk->shelf = shelf;
+    bulk->bounce = bounce;
     bulk->sends = sends;
     for (uint32_t i = 0; i < READS; i++)
         bulk->readings[i].bulk = bulk;
     return bulk;
 }
 
-moo_err mooi_bulk_send_open(struct mooi_shelf *shelf, struct mooi_bulk **out)
+moo_err mooi_bulk_send_open(struct mooi_bounce *bounce, struct mooi_bulk **out)
 {
-    *out = new_bulk(shelf, true);
+    *out = new_bulk(bounce, true);
     return *out ? MOO_OK : MOO_ENOMEM;
 }
 
-moo_err mooi_bulk_receive_open(struct mooi_shelf *shelf,
+moo_err mooi_bulk_receive_open(struct mooi_bounce *bounce,
                                const struct mooi_post *from,
                                struct mooi_bulk **out)
 {
-    struct mooi_bulk *bulk = new_bulk(shelf, false);
+    struct mooi_bulk *bulk = new_bulk(bounce, false);
     if (!bulk)
         return MOO_ENOMEM;
     bulk->key = from->key;
     bulk->base = from->base;
-    moo_err err = mooi_fabric_meet(shelf->fabric, from->name,
-                                   from->name_bytes, &bulk->peer);
+    moo_err err = mooi_ofi->connect(bounce->fabric, from->name,
+                                    from->name_bytes, &bulk->peer);
     if (err) {
         mooi_bulk_close(bulk);
         return err;
@@ -174,16 +176,16 @@ void mooi_bulk_close(struct mooi_bulk *bulk)
     for (uint32_t i = 0; i < READS; i++) {
         struct reading *reading = &bulk->readings[i];
         if (atomic_load(&reading->state) == UNDER_WAY &&
-            mooi_fabric_cancel(bulk->shelf->fabric, reading) != MOO_OK)
+            mooi_ofi->cancel(bulk->bounce->fabric, reading) != MOO_OK)
             while (atomic_load(&reading->state) == UNDER_WAY)
                 poll(NULL, 0, 1); /* its callback is about to come */
     }
     if (bulk->peer)
-        mooi_fabric_forget(bulk->peer);
+        mooi_ofi->forget(bulk->peer);
     free(bulk);
 }
 
-/* ---- notes ---- */
+/* ---- counts ---- */
 
 /* Tell `count`, after what is being told; send what goes at once. */
 static moo_err tell(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
@@ -191,34 +193,34 @@ static moo_err tell(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
 {
     moo_err err = MOO_OK;
     size_t sent = 1;
-    while (!err && sent && (bulk->note_left || count != bulk->told)) {
-        if (!bulk->note_left) {
-            mooi_put64(bulk->note, count);
+    while (!err && sent && (bulk->count_left || count != bulk->told)) {
+        if (!bulk->count_left) {
+            mooi_put64(bulk->own_count, count);
             bulk->told = count;
-            bulk->note_left = NOTE_BYTES;
+            bulk->count_left = COUNT_BYTES;
         }
-        struct iovec part = {bulk->note + NOTE_BYTES - bulk->note_left,
-                             bulk->note_left};
+        struct iovec part = {bulk->own_count + COUNT_BYTES - bulk->count_left,
+                             bulk->count_left};
         err = mooi_pipe_send(pipe, &part, 1, &sent);
-        bulk->note_left -= sent;
+        bulk->count_left -= sent;
     }
     return err;
 }
 
-/* Take the notes that have come; *count: what the last one said. Each says more
- * than the one before, and none more than `most`, so there is an end to them. */
+/* Take the counts that have come; *count: the last one. Each says more than the
+ * one before, and none more than `most`, so there is an end to them. */
 static moo_err hear(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
                     uint64_t *count, uint64_t most)
 {
     for (;;) {
         struct iovec part = {bulk->heard + bulk->heard_bytes,
-                             NOTE_BYTES - bulk->heard_bytes};
+                             COUNT_BYTES - bulk->heard_bytes};
         size_t got;
         moo_err err = mooi_pipe_receive(pipe, &part, 1, &got);
         if (err || !got)
             return err;
         bulk->heard_bytes += got;
-        if (bulk->heard_bytes < NOTE_BYTES)
+        if (bulk->heard_bytes < COUNT_BYTES)
             continue;
         uint64_t said = mooi_get64(bulk->heard);
         bulk->heard_bytes = 0;
@@ -271,7 +273,7 @@ moo_err mooi_bulk_send(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     if (err)
         return err;
     bytes = mooi_lesser(bytes, BUFFER_BYTES - (bulk->filled - bulk->read));
-    copy_parts(bulk->shelf->out, bulk->filled, bytes, parts, false);
+    copy_parts(bulk->bounce->out, bulk->filled, bytes, parts, false);
     bulk->filled += bytes;
     *moved = bytes;
     return tell(bulk, pipe, bulk->filled);
@@ -281,7 +283,7 @@ bool mooi_bulk_flushed(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
                        moo_err *err)
 {
     *err = tell(bulk, pipe, bulk->filled);
-    return !bulk->note_left && bulk->told == bulk->filled;
+    return !bulk->count_left && bulk->told == bulk->filled;
 }
 
 /* ---- receiving ---- */
@@ -290,11 +292,11 @@ bool mooi_bulk_flushed(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
 static void on_read(void *cookie, moo_err result)
 {
     struct reading *reading = cookie;
-    struct mooi_shelf *shelf = reading->bulk->shelf;
+    struct mooi_bounce *bounce = reading->bulk->bounce;
     uint64_t one = 1;
-    /* With this the bulk may be closed and freed; the shelf stays. */
+    /* With this the bulk may be closed and freed; the buffers stay. */
     atomic_store(&reading->state, result ? FAILED : DONE);
-    if (write(shelf->bell, &one, sizeof one) < 0)
+    if (write(bounce->event, &one, sizeof one) < 0)
         return; /* it is full of rings already */
 }
 
@@ -310,12 +312,12 @@ static moo_err begin_reads(struct mooi_bulk *bulk)
                                  BUFFER_BYTES - place);
         struct mooi_fabric_want want = {
             .from = bulk->base + place, .key = bulk->key,
-            .into = bulk->shelf->in + place, .bytes = n,
-            .region = bulk->shelf->in_region, .patience_ms = PATIENCE_MS,
+            .into = bulk->bounce->in + place, .bytes = n,
+            .region = bulk->bounce->in_region, .patience_ms = PATIENCE_MS,
             .done = on_read, .cookie = reading};
         reading->end = bulk->asked + n;
         atomic_store(&reading->state, UNDER_WAY);
-        err = mooi_fabric_read(bulk->peer, &want);
+        err = mooi_ofi->read(bulk->peer, &want);
         if (err)
             atomic_store(&reading->state, FREE);
         bulk->asked += err ? 0 : n;
@@ -347,7 +349,7 @@ moo_err mooi_bulk_receive(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     uint64_t bytes = length_of(parts, count), rings;
     moo_err err;
     *moved = 0;
-    if (read(bulk->shelf->bell, &rings, sizeof rings) < 0 && errno != EAGAIN)
+    if (read(bulk->bounce->event, &rings, sizeof rings) < 0 && errno != EAGAIN)
         return MOO_ESYS; /* emptied before we look */
     err = hear(bulk, pipe, &bulk->filled, bulk->read + BUFFER_BYTES);
     if (!err)
@@ -355,11 +357,11 @@ moo_err mooi_bulk_receive(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     if (err)
         return err;
     bytes = mooi_lesser(bytes, bulk->read - bulk->taken);
-    copy_parts(bulk->shelf->in, bulk->taken, bytes, parts, true);
+    copy_parts(bulk->bounce->in, bulk->taken, bytes, parts, true);
     bulk->taken += bytes;
     *moved = bytes;
     err = begin_reads(bulk);
-    if (!err && (bulk->note_left || bulk->read == bulk->filled ||
+    if (!err && (bulk->count_left || bulk->read == bulk->filled ||
                  bulk->read - bulk->told >= TELL_BYTES))
         err = tell(bulk, pipe, bulk->read);
     return err;
@@ -368,10 +370,10 @@ moo_err mooi_bulk_receive(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
 nfds_t mooi_bulk_watch(const struct mooi_bulk *bulk,
                        const struct mooi_pipe *pipe, struct pollfd *entries)
 {
-    short both = bulk->note_left ? POLLIN | POLLOUT : POLLIN;
+    short both = bulk->count_left ? POLLIN | POLLOUT : POLLIN;
     entries[0] = (struct pollfd){.fd = mooi_pipe_turn(pipe), .events = both};
     if (bulk->sends)
         return 1;
-    entries[1] = (struct pollfd){.fd = bulk->shelf->bell, .events = POLLIN};
+    entries[1] = (struct pollfd){.fd = bulk->bounce->event, .events = POLLIN};
     return 2;
 }

@@ -8,20 +8,21 @@
  * write to another's memory, and the connection still shows deaths and cuts.
  * Both tell by 8 bytes, little-endian: the count since the beginning.
  *
- * A *shelf* is what one member has registered, in whatever epoch. One thread
- * at a time, as of a pipe.
+ * The *bounce buffers* are what one member has registered, in whatever epoch.
+ * One thread at a time, as of a pipe.
  */
 #ifndef MOOI_BULK_H
 #define MOOI_BULK_H
 
 #include <poll.h>
 
-#include "internal.h"
-#include "pipe.h"
+#include "collective/internal.h"
+#include "collective/pipe.h"
 
-struct mooi_shelf {
+/* The bounce buffers of a member, one in each direction. */
+struct mooi_bounce {
     struct mooi_fabric *fabric;
-    int bell; /* an eventfd: a read has ended */
+    int event; /* an eventfd: a read has ended */
     unsigned char *out, *in; /* to be read by others; read from others */
     struct mooi_fabric_region *out_region, *in_region; /* in: may be NULL */
 };
@@ -31,20 +32,20 @@ struct mooi_bulk;
 /* Open a fabric, on the interface of `bind` if not NULL or empty, and describe
  * it in *post. MOO_EUNREACHABLE: there is none here, and why says the reason.
  * MOO_ENOMEM. */
-moo_err mooi_shelf_open(const char *bind, struct mooi_shelf **out, char *why,
-                        size_t room);
-void mooi_shelf_close(struct mooi_shelf *shelf);
-void mooi_shelf_describe(const struct mooi_shelf *shelf,
-                         struct mooi_post *post);
-/* Whether those who posted this can be reached through it. */
-bool mooi_shelf_reaches(const struct mooi_shelf *shelf,
-                        const struct mooi_post *post);
+moo_err mooi_bounce_open(const char *bind, struct mooi_bounce **out, char *why,
+                         size_t room);
+void mooi_bounce_close(struct mooi_bounce *bounce);
+void mooi_bounce_describe(const struct mooi_bounce *bounce,
+                          struct mooi_post *post);
+/* Whether those who posted this can be reached through them. */
+bool mooi_bounce_reaches(const struct mooi_bounce *bounce,
+                         const struct mooi_post *post);
 
 /* Begin anew, to send or to receive from who posted `from`, next to an open
  * pipe of one stripe, which stays the caller's and carries nothing else
  * meanwhile. */
-moo_err mooi_bulk_send_open(struct mooi_shelf *shelf, struct mooi_bulk **out);
-moo_err mooi_bulk_receive_open(struct mooi_shelf *shelf,
+moo_err mooi_bulk_send_open(struct mooi_bounce *bounce, struct mooi_bulk **out);
+moo_err mooi_bulk_receive_open(struct mooi_bounce *bounce,
                                const struct mooi_post *from,
                                struct mooi_bulk **out);
 /* Waits less than a second, for reads under way. */

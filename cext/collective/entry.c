@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "internal.h"
-#include "transport/handshake.h"
+#include "collective/internal.h"
+#include "transport/tcp/handshake.h"
 
 /* Lock held. */
 static moo_err check_segment(moo_group *group)
@@ -77,7 +77,7 @@ moo_err mooi_enter(moo_group *group)
     if (!err)
         err = take_slot(group);
     mooi_segment_unlock(group);
-    mooi_ring_all(group->segment);
+    mooi_notify_all(group->segment);
     return err;
 }
 
@@ -93,10 +93,10 @@ static void exit_running(moo_group *group, uint32_t rank, bool midway)
         seq = view->first_seq;
         midway = false;
     }
-    enum mooi_reason why = enough && !midway ? FATE_LEFT : FATE_SHORT;
+    enum mooi_reason why = enough && !midway ? DECISION_LEFT : DECISION_SHORT;
     if (!mooi_abort_locked(segment, seq, why, rank, rank))
-        mooi_abort_locked(segment, seq + 1, enough ? FATE_LEFT : FATE_SHORT,
-                          rank, rank);
+        mooi_abort_locked(segment, seq + 1,
+                          enough ? DECISION_LEFT : DECISION_SHORT, rank, rank);
 }
 
 void mooi_exit(moo_group *group, bool midway)
@@ -113,5 +113,5 @@ void mooi_exit(moo_group *group, bool midway)
     else
         exit_running(group, (uint32_t)rank, midway);
     mooi_segment_unlock(group);
-    mooi_ring_all(segment);
+    mooi_notify_all(segment);
 }

@@ -6,7 +6,7 @@
  * Partial results are of the type that is added up in: float for half
  * precision, which is therefore rounded once, at the last hop.
  */
-#include "ring.h"
+#include "collective/ring.h"
 
 #define BLOCK 1024 /* elements, so that all stays in the first-level cache */
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "internal.h"
-#include "ring.h"
+#include "collective/internal.h"
+#include "collective/ring.h"
 
 uint64_t moo_group_segment_bytes(void)
 {
@@ -43,11 +43,7 @@ static void unmap_segment(struct mooi_segment *segment)
 
 static void init_locks(moo_group *group)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&group->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    mooi_cond_init(&group->changed);
     pthread_mutex_init(&group->mutex, NULL);
 }
 
@@ -152,17 +148,6 @@ void moo_group_obstacle(moo_group *group, moo_outcome *out)
 
 /* ---- leaving ---- */
 
-void mooi_group_rele(moo_group *group)
-{
-    bool last = --group->holds == 0;
-    pthread_mutex_unlock(&group->mutex);
-    if (!last)
-        return;
-    pthread_mutex_destroy(&group->mutex);
-    pthread_cond_destroy(&group->changed);
-    free(group);
-}
-
 void moo_group_leave(moo_group *group)
 {
     if (getpid() != group->pid) {
@@ -179,7 +164,7 @@ void moo_group_leave(moo_group *group)
     mooi_group_fail_queued(group);
     pthread_mutex_unlock(&group->mutex);
     mooi_exit(group, midway);
-    mooi_ring_free(group); /* after the fate: others will ask for it */
+    mooi_ring_free(group); /* after the decision: others will ask for it */
     mooi_unwatch(group);
     if (group->mapped)
         unmap_segment(group->segment);

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES])
 {

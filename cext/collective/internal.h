@@ -6,7 +6,7 @@
  * bytes are a valid, empty group, so nobody has to initialise it.
  *
  *   lock, epoch, views   who belongs to the group        membership.c
- *   fates                how each operation ended        membership.c
+ *   decisions            how each operation ended        membership.c
  *   cells                how far each member has come    progress.c
  *   regions              the bytes on their way          shm.c, ring.c
  *
@@ -20,14 +20,14 @@
  * Vocabulary. A *slot* is a member's index in the segment, for as long as it
  * lives. Its *rank* is its index in the view of one *epoch*. Every operation
  * has a *sequence number*, counted alike by all members and never reused,
- * and a *fate*, which is decided exactly once for all of them: committed
- * (whatever is still missing will arrive, because it is in shared memory
- * already) or aborted. Therefore nobody can succeed where another fails.
+ * and a *commit decision*, which is made exactly once for all of them:
+ * committed (whatever is still missing will arrive, because it is in shared
+ * memory already) or aborted. Therefore nobody can succeed where another fails.
  *
- * Every call of a member takes sequence numbers until one has another fate than
- * FATE_LEFT; that fate is how the call ends, be it a success, a mismatch, a
- * timeout or too few members. So it is for all of them, and therefore no two
- * members ever reduce one's call with another's next.
+ * Every call of a member takes sequence numbers until one has another decision
+ * than DECISION_LEFT; that decision is how the call ends, be it a success, a
+ * mismatch, a timeout or too few members. So it is for all of them, and
+ * therefore no two members ever reduce one's call with another's next.
  *
  * A member sees a view when it has ended all that came before the view's
  * first operation, and neither earlier nor later. So what it sees of the group
@@ -45,14 +45,15 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "core/clock.h"
 #include "core/mac.h"
 #include "mooactor.h"
-#include "transport/fabric.h"
-#include "transport/socket.h"
+#include "transport/ofi.h"
+#include "transport/tcp/socket.h"
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
 #define SEGMENT_VERSION 6u
-#define FATES 256 /* more than members: an abort removes one, or was late */
+#define DECISIONS 256 /* more than members: an abort removes one, or was late */
 #define VIEWS 64  /* how far back who is slow finds the view of its next call */
 #define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
 #define STEP_BITS 24
@@ -68,14 +69,14 @@
 #define MOOI_PENDING ((moo_err)-100)
 
 enum mooi_reason {
-    FATE_COMMITTED,
-    FATE_DIED,
-    FATE_LEFT,
-    FATE_SHORT,
-    FATE_LATE,
-    FATE_CUT,  /* a connection broke, or could not be made; nobody died */
-    FATE_NO_WAY, /* two members have no transport in common */
-    FATE_FEW /* fewer than min_size members, for too long */
+    DECISION_COMMITTED,
+    DECISION_DIED,
+    DECISION_LEFT,
+    DECISION_SHORT,
+    DECISION_LATE,
+    DECISION_CUT,  /* a connection broke, or could not be made; nobody died */
+    DECISION_NO_WAY, /* two members have no transport in common */
+    DECISION_FEW /* fewer than min_size members, for too long */
 };
 
 /* The counters of a member. Each holds seq << STEP_BITS | step, or (ACKED,
@@ -85,17 +86,18 @@ enum mooi_counter { PUT, REDUCED, COPIED, ACKED, RINGED, POSTED, COUNTERS };
 
 struct mooi_view {
     uint32_t epoch, size;
-    uint64_t first_seq; /* every earlier sequence number has its fate */
+    uint64_t first_seq; /* every earlier sequence number has its decision */
     uint16_t slots[MOO_GROUP_MAX];
     int32_t pids[MOO_GROUP_MAX]; /* by rank; a slot may be another's by now */
     uint64_t ids[MOO_GROUP_MAX];
 };
 
-struct mooi_fate {
+struct mooi_decision {
     _Atomic uint64_t word; /* seq << 24 | reason << 16 | rank */
     uint32_t epoch;        /* these are written before an abort's word */
     int32_t pid;
-    uint32_t witness; /* the rank that decided; FATE_FEW: how many there were */
+    uint32_t witness; /* the rank that decided; DECISION_FEW: how many there
+                         were */
 };
 
 enum { MEMBER_FREE, MEMBER_TAKEN };
@@ -154,7 +156,7 @@ struct mooi_segment {
     uint64_t joins;
     moo_outcome obstacle; /* under the lock */
     struct mooi_view views[VIEWS];
-    struct mooi_fate fates[FATES];
+    struct mooi_decision decisions[DECISIONS];
     struct mooi_member members[MOO_GROUP_MAX];
     struct mooi_cell cells[MOO_GROUP_MAX];
 };
@@ -259,7 +261,7 @@ struct moo_group {
  *
  *   MOO_OK        done; the results are in the output spans.
  *   MOOI_PENDING  the slice of time is over; call again.
- *   any error     the fate of the operation, the same on every rank.
+ *   any error     as was decided on the operation, the same on every rank.
  *
  * Before the first call every rank has posted the signature of `work`, and
  * none of the functions may succeed before it has seen all of them agree.
@@ -326,24 +328,25 @@ void mooi_put_small(moo_group *group, moo_work *work);
 moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
                      uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **group);
-/* The group's mutex held; lets go of it, and of the group if this was its
- * last hold. */
-void mooi_group_rele(moo_group *group);
-
 /* ---- work.c; the group's mutex held ---- */
 
+/* Lets go of the mutex, and of the group if this was its last hold. */
+void mooi_group_rele(moo_group *group);
 /* Return when no thread is inside an operation, nor will be: the group's own
  * has ended. */
 void mooi_group_stop(moo_group *group);
 /* All that is queued ends as MOO_ECLOSED. */
 void mooi_group_fail_queued(moo_group *group);
 
-/* ---- clock.c: time, processes, futexes ---- */
+/* ---- process.c: futexes, and processes ---- */
 
-double mooi_now(void);
 /* Sleep while *word == value, at most `seconds`. false: a signal came. */
 bool mooi_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds);
 void mooi_futex_wake(_Atomic uint32_t *word);
+/* Wake whoever sleeps for progress, in all cells or in one: the membership or a
+ * decision has changed. */
+void mooi_notify_all(struct mooi_segment *segment);
+void mooi_notify(struct mooi_cell *cell);
 /* When process `pid` was started, in clock ticks since boot; 0: no such. */
 uint32_t mooi_start_time(int32_t pid);
 /* A pidfd for that very process. -1: it is dead. -2: errno says why not. */
@@ -368,11 +371,11 @@ bool mooi_slot_alive(struct mooi_segment *segment, uint32_t slot);
  * NULL: more than VIEWS views have followed it. */
 const struct mooi_view *mooi_view_at(struct mooi_segment *segment,
                                      uint64_t seq);
-/* Segment locked. The next epoch: who is left, in the old order, then
- * newcomers if they are to be let in or nothing can run without them. `bury`:
+/* Segment locked. The next epoch: who is left, in the old order, then newcomers
+ * if they are to be let in or nothing can run without them. `drop_dead`:
  * without the dead; for when members are told, see membership.c. */
 void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
-                     bool admit, bool bury);
+                     bool admit, bool drop_dead);
 /* A barrier ended so. Newcomers enter at barriers: if none succeeds, this is
  * what keeps them out, and moo_group_obstacle tells them. */
 void mooi_note_barrier(moo_group *group, const moo_outcome *outcome);
@@ -383,7 +386,7 @@ void mooi_admit(moo_group *group, uint64_t seq);
  * are decided. */
 bool mooi_abort_locked(struct mooi_segment *segment, uint64_t seq,
                        enum mooi_reason why, uint32_t rank, uint32_t witness);
-/* Decide the fate of operation `seq`, if it is open. */
+/* Decide that operation `seq` is aborted, if that is open. */
 void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank);
 /* `seq`, which has not begun here, is late: abort it if there are too few
@@ -394,8 +397,8 @@ void mooi_give_up(moo_group *group, uint64_t seq);
 void mooi_settle(moo_group *group);
 /* false: it was aborted before. */
 bool mooi_commit(moo_group *group, uint64_t seq);
-/* The decided fate of `seq` in *word. false: still open. */
-bool mooi_fate(moo_group *group, uint64_t seq, uint64_t *word);
+/* The decision on `seq` in *word. false: still open. */
+bool mooi_decided(moo_group *group, uint64_t seq, uint64_t *word);
 static inline enum mooi_reason mooi_reason_of(uint64_t word)
 {
     return (enum mooi_reason)((word >> 16) & 0xff);
@@ -417,9 +420,15 @@ moo_err mooi_adopt(moo_group *group);
  * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here; as it
  * is at `deadline`, if there are too few members then. */
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline);
+/* ---- watch.c ---- */
+
+/* Watch all others of the view from now on, and nobody else. `members` by slot,
+ * as of the view. */
+void mooi_watch_members(moo_group *group,
+                        const struct mooi_member members[MOO_GROUP_MAX]);
 /* The rank of a member whose process is dead, or -1. */
 int mooi_find_dead(moo_group *group);
-/* Let go of what mooi_adopt opened to watch the members. */
+/* Let go of what mooi_watch_members opened. */
 void mooi_unwatch(moo_group *group);
 
 /* ---- hosts.c ---- */
@@ -444,6 +453,8 @@ static inline uint32_t mooi_team(const struct mooi_hosts *hosts, uint32_t host)
 /* Move `work`, the first in the queue, on until it is done (MOO_OK, with
  * work->outcome set) or the slice is over (MOOI_PENDING). */
 moo_err mooi_operation_run(moo_group *group, moo_work *work);
+/* ---- agree.c ---- */
+
 /* Wait until all ranks have begun `work`, and see that they mean the same.
  * MOO_EMISMATCH: they do not, and the outcome's text says so. */
 moo_err mooi_agree(moo_group *group, moo_work *work);
@@ -458,22 +469,19 @@ void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value);
 uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
                          enum mooi_counter which);
 /* Wait until the counters of all other ranks have reached `target`.
- * MOOI_PENDING: the slice is over. MOO_EPEER: the fate of work is abort. */
+ * MOOI_PENDING: the slice is over. MOO_EPEER: work was aborted. */
 moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target);
 moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
                         enum mooi_counter which, uint64_t target);
 /* Look for deaths, now and then; for the deadline, blaming `rank`; and for the
- * fate of `work`. MOO_EPEER: it is abort. */
+ * decision on `work`. MOO_EPEER: it was aborted. */
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now);
 /* The connection with `rank` failed. Abort `work` for whatever is behind it,
  * which may take half a second to find out. With this member's own rank: it
  * cannot go on by itself. Always MOO_EPEER. */
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank);
-/* Ring everybody's bell: the membership or a fate has changed. */
-void mooi_ring_all(struct mooi_segment *segment);
-void mooi_ring(struct mooi_cell *cell);
 /* How patiently to spin and how large the buffers should be, given the
  * members and the cores. */
 void mooi_tune(moo_group *group);

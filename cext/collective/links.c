@@ -2,14 +2,14 @@
 /*
  * links.c: the connections of one epoch, once they stand.
  *
- * Whoever waits for bytes looks for trouble first: for deaths and fates like
+ * Whoever waits for bytes looks for trouble first: for deaths and decisions, as
  * everybody, and for what was sent and not acknowledged by the other end's
  * machine, as happens when a cable is cut.
  */
 #include <errno.h>
 #include <poll.h>
 
-#include "ring.h"
+#include "collective/ring.h"
 
 #define SILENCE_S 0.25 /* how often to look for it */
 
@@ -86,12 +86,13 @@ void mooi_ring_disown(moo_group *group)
 /* Unlike with mooi_lost, a death would have shown by now. */
 static moo_err cut(moo_group *group, moo_work *work, uint32_t rank)
 {
-    mooi_abort(group, work->seq, FATE_CUT, rank);
+    mooi_abort(group, work->seq, DECISION_CUT, rank);
     return MOO_EPEER;
 }
 
 /* Bytes that were sent, and that nobody has acknowledged for too long. By what
- * this host receives from, too: a fabric's counts, or the end of a handshake. */
+ * this host receives from, too: a fabric's counts, or the end of a
+ * handshake. */
 static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
 {
     struct mooi_links *links = &group->ring->links;
@@ -128,7 +129,7 @@ moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
 
 /* ---- checksums ---- */
 
-/* They go through the segment, like the fate that depends on them. */
+/* They go through the segment, like the decision that depends on them. */
 moo_err mooi_links_check(moo_group *group, moo_work *work)
 {
     struct mooi_cell *cells = group->segment->cells;

@@ -2,12 +2,12 @@
 /*
  * membership.c: who belongs to a group, and how each operation ended.
  *
- * Everything here but mooi_commit and the reading of a fate happens under the
- * segment's lock. A process can be killed while it holds that lock. The next
- * one that wants it takes it over and repairs: a transition fills the view
- * that is not current and then switches to it with one store, so it happened
- * or it did not; and an abort that did not get as far as its transition is
- * found by its fate. Neither needs a log.
+ * Everything here but mooi_commit and the reading of a decision happens under
+ * the segment's lock. A process can be killed while it holds that lock. The
+ * next one that wants it takes it over and repairs: a transition fills the view
+ * that is not current and then switches to it with one store, so it happened or
+ * it did not; and an abort that did not get as far as its transition is found
+ * by its decision. Neither needs a log.
  *
  * When does the membership change?
  *   - a member dies: the operation that waits for it is aborted, and the
@@ -30,7 +30,7 @@
  */
 #include <sched.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 static uint64_t owner_word(const moo_group *group)
 {
@@ -123,13 +123,13 @@ static int next_newcomer(struct mooi_segment *segment, uint64_t after)
     return next;
 }
 
-/* Who has left goes, and if `bury` who has died. */
+/* Who has left goes, and if `drop_dead` who has died. */
 static void append(struct mooi_segment *segment, struct mooi_view *view,
-                   uint32_t slot, bool bury)
+                   uint32_t slot, bool drop_dead)
 {
     struct mooi_member *member = &segment->members[slot];
-    if (bury ? !mooi_slot_alive(segment, slot)
-             : atomic_load(&member->state) != MEMBER_TAKEN) {
+    if (drop_dead ? !mooi_slot_alive(segment, slot)
+        : atomic_load(&member->state) != MEMBER_TAKEN) {
         atomic_store(&member->state, MEMBER_FREE);
         return;
     }
@@ -139,7 +139,7 @@ static void append(struct mooi_segment *segment, struct mooi_view *view,
 }
 
 void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
-                     bool admit, bool bury)
+                     bool admit, bool drop_dead)
 {
     struct mooi_view *old = mooi_current_view(segment);
     uint32_t epoch = atomic_load(&segment->epoch) + 1, waiting = 0;
@@ -150,7 +150,7 @@ void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
     view->first_seq = first_seq;
     view->size = 0;
     for (uint32_t rank = 0; rank < old->size; rank++)
-        append(segment, view, old->slots[rank], bury);
+        append(segment, view, old->slots[rank], drop_dead);
     admit = admit || view->size < segment->min_size;
     for (uint64_t after = 0; (slot = next_newcomer(segment, after)) >= 0;) {
         after = segment->members[slot].join_no;
@@ -169,18 +169,18 @@ void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
 static void transition_after(struct mooi_segment *segment, uint64_t seq,
                              enum mooi_reason why)
 {
-    mooi_transition(segment, seq + 1, false, why != FATE_LEFT);
+    mooi_transition(segment, seq + 1, false, why != DECISION_LEFT);
 }
 
 /* Lock held, taken from a dead process. */
 static void repair(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
-    enum mooi_reason why = FATE_COMMITTED;
+    enum mooi_reason why = DECISION_COMMITTED;
     uint64_t last = 0;
-    for (int i = 0; i < FATES; i++) {
-        uint64_t word = atomic_load(&segment->fates[i].word);
-        if (mooi_reason_of(word) == FATE_COMMITTED || word >> 24 <= last)
+    for (int i = 0; i < DECISIONS; i++) {
+        uint64_t word = atomic_load(&segment->decisions[i].word);
+        if (mooi_reason_of(word) == DECISION_COMMITTED || word >> 24 <= last)
             continue;
         last = word >> 24;
         why = mooi_reason_of(word);
@@ -189,11 +189,11 @@ static void repair(moo_group *group)
         transition_after(segment, last, why);
 }
 
-/* ---- fates ---- */
+/* ---- decisions ---- */
 
-bool mooi_fate(moo_group *group, uint64_t seq, uint64_t *word)
+bool mooi_decided(moo_group *group, uint64_t seq, uint64_t *word)
 {
-    *word = atomic_load(&group->segment->fates[seq % FATES].word);
+    *word = atomic_load(&group->segment->decisions[seq % DECISIONS].word);
     return *word >> 24 >= seq;
 }
 
@@ -201,11 +201,11 @@ bool mooi_fate(moo_group *group, uint64_t seq, uint64_t *word)
 static bool decide(struct mooi_segment *segment, uint64_t seq,
                    enum mooi_reason why, uint32_t rank)
 {
-    struct mooi_fate *fate = &segment->fates[seq % FATES];
-    uint64_t word = atomic_load(&fate->word);
+    struct mooi_decision *decision = &segment->decisions[seq % DECISIONS];
+    uint64_t word = atomic_load(&decision->word);
     uint64_t decided = seq << 24 | (uint64_t)why << 16 | rank;
     while (word >> 24 < seq)
-        if (atomic_compare_exchange_weak(&fate->word, &word, decided))
+        if (atomic_compare_exchange_weak(&decision->word, &word, decided))
             return true;
     return false;
 }
@@ -213,21 +213,21 @@ static bool decide(struct mooi_segment *segment, uint64_t seq,
 bool mooi_commit(moo_group *group, uint64_t seq)
 {
     uint64_t word;
-    decide(group->segment, seq, FATE_COMMITTED, 0);
-    mooi_fate(group, seq, &word);
-    return mooi_reason_of(word) == FATE_COMMITTED;
+    decide(group->segment, seq, DECISION_COMMITTED, 0);
+    mooi_decided(group, seq, &word);
+    return mooi_reason_of(word) == DECISION_COMMITTED;
 }
 
 bool mooi_abort_locked(struct mooi_segment *segment, uint64_t seq,
                        enum mooi_reason why, uint32_t rank, uint32_t witness)
 {
-    struct mooi_fate *fate = &segment->fates[seq % FATES];
+    struct mooi_decision *decision = &segment->decisions[seq % DECISIONS];
     struct mooi_view *view = mooi_current_view(segment);
-    if (atomic_load(&fate->word) >> 24 >= seq)
+    if (atomic_load(&decision->word) >> 24 >= seq)
         return false;
-    fate->epoch = view->epoch;
-    fate->pid = segment->members[view->slots[rank]].pid;
-    fate->witness = witness;
+    decision->epoch = view->epoch;
+    decision->pid = segment->members[view->slots[rank]].pid;
+    decision->witness = witness;
     if (!decide(segment, seq, why, rank))
         return false;
     transition_after(segment, seq, why);
@@ -240,7 +240,7 @@ void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
     mooi_segment_lock(group);
     mooi_abort_locked(group->segment, seq, why, rank, group->rank);
     mooi_segment_unlock(group);
-    mooi_ring_all(group->segment);
+    mooi_notify_all(group->segment);
 }
 
 void mooi_give_up(moo_group *group, uint64_t seq)
@@ -250,9 +250,10 @@ void mooi_give_up(moo_group *group, uint64_t seq)
     struct mooi_view *view = mooi_current_view(segment);
     int rank = mooi_rank_in(view, group->slot);
     if (rank >= 0 && view->size < segment->min_size)
-        mooi_abort_locked(segment, seq, FATE_FEW, (uint32_t)rank, view->size);
+        mooi_abort_locked(segment, seq, DECISION_FEW, (uint32_t)rank,
+                          view->size);
     mooi_segment_unlock(group);
-    mooi_ring_all(segment);
+    mooi_notify_all(segment);
 }
 
 void mooi_admit(moo_group *group, uint64_t seq)
@@ -261,7 +262,7 @@ void mooi_admit(moo_group *group, uint64_t seq)
     if (mooi_current_view(group->segment)->first_seq <= seq)
         mooi_transition(group->segment, seq + 1, true, false);
     mooi_segment_unlock(group);
-    mooi_ring_all(group->segment);
+    mooi_notify_all(group->segment);
 }
 
 /* All members end a barrier alike, and none begins the next before all have

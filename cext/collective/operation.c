@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * operation.c: the frame around every algorithm: begin, agree, conclude.
+ * operation.c: the frame around every algorithm: how it begins and ends.
  *
  * To begin, a member takes the next sequence number, adopts the current
  * epoch and, at the first operation of it, waits for everybody to have done
- * so. It then posts what it means to do; the algorithm publishes PUT >= base,
- * which says that it was posted, and mooi_agree compares.
+ * so. It then posts what it means to do, on which all have to agree (agree.c).
  *
  * If a member left before it began this operation, nobody can have got
  * anything out of it, so all begin again without it. Allreduce and barrier
@@ -14,15 +13,10 @@
  * them at once would put a member that had called one of these one number
  * behind a member that had called an allreduce.)
  */
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "internal.h"
-#include "ring.h"
-
-static const char *const kind_names[MOO_GROUP_KINDS] = {
-    "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};
+#include "collective/internal.h"
+#include "collective/ring.h"
 
 static moo_err acknowledge(moo_group *group, moo_work *work)
 {
@@ -61,88 +55,6 @@ static moo_err begin(moo_group *group, moo_work *work)
     return err;
 }
 
-/* ---- agreement ---- */
-
-static void describe(const struct mooi_signature *signature, char *text,
-                     size_t room)
-{
-    char part[32] = "";
-    if (signature->parts > 1)
-        snprintf(part, sizeof part, ", type %u of %u",
-                 (unsigned)signature->part + 1, (unsigned)signature->parts);
-    switch (signature->kind) {
-    case MOO_GROUP_BARRIER:
-        snprintf(text, room, "barrier");
-        return;
-    case MOO_GROUP_BROADCAST:
-        snprintf(text, room, "broadcast(root=%u) of %u tensors, %" PRIu64
-                 " bytes", signature->root, signature->spans,
-                 signature->bytes);
-        return;
-    default:
-        snprintf(text, room, "%s of %u %s tensors, %" PRIu64 " bytes, %s%s",
-                 kind_names[signature->kind], signature->spans,
-                 mooi_dtype_name((moo_dtype)signature->dtype),
-                 signature->bytes,
-                 signature->kind == MOO_GROUP_ALL_GATHER
-                     ? "in rank order"
-                     : mooi_reduction_name((moo_reduction)signature->op),
-                 part);
-    }
-}
-
-static bool same(const struct mooi_signature *a,
-                 const struct mooi_signature *b)
-{
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
-           a->root == b->root && a->spans == b->spans &&
-           a->bytes == b->bytes && a->output_bytes == b->output_bytes &&
-           a->layout == b->layout && a->part == b->part &&
-           a->parts == b->parts;
-}
-
-static moo_err disagree(moo_work *work, uint32_t rank,
-                        const struct mooi_signature *first,
-                        const struct mooi_signature *other)
-{
-    char a[92], b[92];
-    describe(first, a, sizeof a);
-    describe(other, b, sizeof b);
-    bool shapes = !strcmp(a, b);
-    work->outcome.rank = rank;
-    snprintf(work->outcome.text, sizeof work->outcome.text,
-             "rank 0 called %s; rank %u called %s%s", a, (unsigned)rank, b,
-             shapes ? ", but with other shapes or types" : "");
-    return (moo_err)MOO_EMISMATCH;
-}
-
-moo_err mooi_agree(moo_group *group, moo_work *work)
-{
-    struct mooi_cell *cells = group->segment->cells;
-    uint32_t parity = work->seq & 1;
-    moo_err err = mooi_await(group, work, PUT, work->seq << STEP_BITS);
-    if (err)
-        return err;
-    const struct mooi_signature *first =
-        &cells[group->view.slots[0]].signature[parity];
-    work->signature.admit = first->admit;
-    work->signature.chunk = first->chunk;
-    for (uint32_t rank = 1; rank < group->view.size; rank++) {
-        const struct mooi_signature *other =
-            &cells[group->view.slots[rank]].signature[parity];
-        if (same(first, other))
-            continue;
-        err = mooi_conclude(group, work);
-        return err ? err : disagree(work, rank, first, other);
-    }
-    return MOO_OK;
-}
-
-moo_err mooi_conclude(moo_group *group, moo_work *work)
-{
-    return mooi_commit(group, work->seq) ? MOO_OK : MOO_EPEER;
-}
-
 /* ---- the end ---- */
 
 static bool names_a_rank(const moo_work *work)
@@ -154,30 +66,31 @@ static bool names_a_rank(const moo_work *work)
 static void blame(moo_group *group, moo_work *work, uint64_t word)
 {
     enum mooi_reason why = mooi_reason_of(word);
-    struct mooi_fate *fate = &group->segment->fates[work->seq % FATES];
-    bool late = why == FATE_LATE || why == FATE_FEW;
+    struct mooi_decision *decision =
+        &group->segment->decisions[work->seq % DECISIONS];
+    bool late = why == DECISION_LATE || why == DECISION_FEW;
     work->outcome.status = late                 ? MOO_ETIMEOUT
-                           : why == FATE_NO_WAY ? MOO_EUNREACHABLE
+                           : why == DECISION_NO_WAY ? MOO_EUNREACHABLE
                                                 : MOO_EPEER;
-    work->outcome.left = why == FATE_LEFT || why == FATE_SHORT;
+    work->outcome.left = why == DECISION_LEFT || why == DECISION_SHORT;
     work->outcome.rank = word & 0xffff;
-    work->outcome.epoch = fate->epoch;
-    work->outcome.pid = fate->pid;
-    if (why == FATE_CUT)
+    work->outcome.epoch = decision->epoch;
+    work->outcome.pid = decision->pid;
+    if (why == DECISION_CUT)
         snprintf(work->outcome.text, sizeof work->outcome.text,
-                 fate->witness == work->outcome.rank
+                 decision->witness == work->outcome.rank
                      ? "rank %u lacked memory or sockets, or cannot listen "
                        "where it was told to"
                      : "the connection between rank %u and rank %u failed",
-                 (unsigned)fate->witness, (unsigned)work->outcome.rank);
-    if (why == FATE_FEW)
+                 (unsigned)decision->witness, (unsigned)work->outcome.rank);
+    if (why == DECISION_FEW)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "the group has %u of the %u members that it needs",
-                 (unsigned)fate->witness, (unsigned)group->min_size);
-    if (why == FATE_NO_WAY)
+                 (unsigned)decision->witness, (unsigned)group->min_size);
+    if (why == DECISION_NO_WAY)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  "no transport that is allowed leads from rank %u to rank %u",
-                 (unsigned)fate->witness, (unsigned)work->outcome.rank);
+                 (unsigned)decision->witness, (unsigned)work->outcome.rank);
 }
 
 /* false: the operation has to begin again. */
@@ -188,7 +101,7 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
     work->outcome.epoch = group->view.epoch;
     if (err == MOO_EPEER) {
         mooi_settle(group);
-        mooi_fate(group, work->seq, &word);
+        mooi_decided(group, work->seq, &word);
         blame(group, work, word);
         mooi_ring_hang_up(group); /* which wakes those who wait for bytes */
     }
@@ -198,7 +111,7 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && mooi_reason_of(word) == FATE_LEFT) {
+    if (err == MOO_EPEER && mooi_reason_of(word) == DECISION_LEFT) {
         if (names_a_rank(work) && !work->told) {
             work->told = true;
             work->lost = work->outcome;

@@ -6,7 +6,7 @@
  * acknowledges; who receives lets the kernel ask, when nothing comes, whether
  * the other kernel is there. The process there may be as slow as it likes.
  */
-#include "pipe.h"
+#include "collective/pipe.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "transport/socket.h"
+#include "transport/tcp/socket.h"
 
 #define MOOI_PIPE_PARTS 8 /* of an iovec, at most */
 /* Small enough that a chunk keeps several stripes busy, and that a block for

@@ -14,7 +14,7 @@
  */
 #include <sched.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 #define LOST_S 0.5 /* for a death to show after the hang-up */
 
@@ -53,19 +53,6 @@ void mooi_tune(moo_group *group)
     group->yields = sharing == 1 ? 200 : 2;
 }
 
-void mooi_ring(struct mooi_cell *cell)
-{
-    atomic_fetch_add(&cell->bell, 1);
-    mooi_futex_wake(&cell->bell);
-}
-
-void mooi_ring_all(struct mooi_segment *segment)
-{
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (atomic_load(&segment->members[slot].state) == MEMBER_TAKEN)
-            mooi_ring(&segment->cells[slot]);
-}
-
 void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
 {
     struct mooi_cell *mine = cell_of(group, group->rank);
@@ -75,7 +62,7 @@ void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
         struct mooi_cell *cell = cell_of(group, rank);
         if (atomic_load(&cell->waiting) == word &&
             atomic_load(&cell->want) <= value)
-            mooi_ring(cell);
+            mooi_notify(cell);
     }
 }
 
@@ -94,12 +81,12 @@ moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
         int dead = mooi_find_dead(group);
         group->looked = now;
         if (dead >= 0)
-            mooi_abort(group, work->seq, FATE_DIED, (uint32_t)dead);
+            mooi_abort(group, work->seq, DECISION_DIED, (uint32_t)dead);
     }
     if (now >= work->deadline)
-        mooi_abort(group, work->seq, FATE_LATE, rank);
-    if (mooi_fate(group, work->seq, &word) &&
-        mooi_reason_of(word) != FATE_COMMITTED)
+        mooi_abort(group, work->seq, DECISION_LATE, rank);
+    if (mooi_decided(group, work->seq, &word) &&
+        mooi_reason_of(word) != DECISION_COMMITTED)
         return MOO_EPEER;
     return MOO_OK;
 }
@@ -112,14 +99,14 @@ moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank)
     /* A process hangs up a moment before it is dead, and a member that aborts
      * hangs up after it did; so the others' word and a death come first. */
     while (mooi_now() < end) {
-        if (mooi_fate(group, work->seq, &word))
+        if (mooi_decided(group, work->seq, &word))
             return MOO_EPEER;
         if (watch->pidfd == -1 || mooi_watch_wait(watch->pidfd, 10)) {
-            mooi_abort(group, work->seq, FATE_DIED, rank);
+            mooi_abort(group, work->seq, DECISION_DIED, rank);
             return MOO_EPEER;
         }
     }
-    mooi_abort(group, work->seq, FATE_CUT, rank);
+    mooi_abort(group, work->seq, DECISION_CUT, rank);
     return MOO_EPEER;
 }
 

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ring.h"
+#include "collective/ring.h"
 
 #define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together */
 #define GATHERED (SMALL_BYTES / 2)       /* where the small buffer has them */
@@ -116,36 +116,36 @@ static unsigned char *gathered(moo_group *group, moo_work *work)
 }
 
 /* Leader: begin with what the team has put; or, of a broadcast, its root. */
-static void start_gossip(moo_group *group, moo_work *work, uint32_t each)
+static void start_exchange(moo_group *group, moo_work *work, uint32_t each)
 {
     const struct mooi_hosts *hosts = &group->hosts;
-    struct mooi_gossip *gossip = &group->ring->gossip;
+    struct mooi_exchange *exchange = &group->ring->exchange;
     uint32_t root = work->signature.root;
-    gossip->data = gathered(group, work);
-    gossip->step = gossip->sent = gossip->received = 0;
+    exchange->data = gathered(group, work);
+    exchange->step = exchange->sent = exchange->received = 0;
     mooi_links_restart(&group->ring->links);
     if (work->kind == MOO_GROUP_BROADCAST) {
         for (uint32_t host = 0; host <= hosts->count; host++)
-            gossip->start[host] = host > hosts->of[root] ? each : 0;
+            exchange->start[host] = host > hosts->of[root] ? each : 0;
         if (hosts->of[root] == hosts->mine)
-            memcpy(gossip->data, mooi_small_buffer(group, work, root), each);
+            memcpy(exchange->data, mooi_small_buffer(group, work, root), each);
         return;
     }
     for (uint32_t host = 0; host <= hosts->count; host++)
-        gossip->start[host] = hosts->start[host] * each;
+        exchange->start[host] = hosts->start[host] * each;
     for (uint32_t i = hosts->start[hosts->mine];
          i < hosts->start[hosts->mine + 1]; i++)
-        memcpy(gossip->data + i * each,
+        memcpy(exchange->data + i * each,
                mooi_small_buffer(group, work, hosts->order[i]), each);
 }
 
-static moo_err run_gossip(moo_group *group, moo_work *work)
+static moo_err run_exchange(moo_group *group, moo_work *work)
 {
-    struct mooi_gossip *gossip = &group->ring->gossip;
+    struct mooi_exchange *exchange = &group->ring->exchange;
     if (work->kind != MOO_GROUP_BROADCAST)
-        return mooi_gossip(group, work, gossip);
-    return mooi_gossip_spread(group, work, gossip,
-                              group->hosts.of[work->signature.root]);
+        return mooi_bruck_all_gather(group, work, exchange);
+    return mooi_binomial_broadcast(group, work, exchange,
+                                   group->hosts.of[work->signature.root]);
 }
 
 /* `each` bytes of every member, or of a broadcast's root, to all members. */
@@ -162,11 +162,11 @@ static moo_err gather_small(moo_group *group, moo_work *work, uint32_t each)
         if (work->stage == CONNECT) {
             if ((err = await_team(group, work, PUT, mooi_base_of(work) + 1)))
                 return err;
-            start_gossip(group, work, each);
+            start_exchange(group, work, each);
             work->stage = RING_STEP;
         }
         if (work->stage == RING_STEP &&
-            (err = run_gossip(group, work)))
+            (err = run_exchange(group, work)))
             return err;
     }
     work->stage = END;
@@ -372,8 +372,8 @@ void mooi_ring_free(moo_group *group)
     if (!group->ring)
         return;
     mooi_ring_hang_up(group);
-    if (group->ring->shelf)
-        mooi_shelf_close(group->ring->shelf);
+    if (group->ring->bounce)
+        mooi_bounce_close(group->ring->bounce);
     free(group->ring->stream.memory);
     free(group->ring);
     group->ring = NULL;

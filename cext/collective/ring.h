@@ -2,16 +2,21 @@
 /*
  * ring.h: collective operations between hosts.
  *
- *   ring.c    the operations, as the rest of the group sees them
- *   rounds.c  how tensors are cut, and where the bytes of a round lie
- *   stream.c  reduce-scatter and all-gather, as one stream of bytes
- *   gossip.c  everybody's few bytes to everybody, in log2(hosts) steps
- *   fold.c    the arithmetic of one hop
- *   meet.c    how the connections of one epoch are made, and
- *   greet.c   each one of them
- *   links.c   and watched
- *   pipe.c    bytes from one host's leader to another's, over TCP
- *   bulk.c    and through a fabric
+ *   ring.c      the operations, as the rest of the group sees them
+ *   rounds.c    how tensors are cut, and where the bytes of a round lie
+ *   stream.c    reduce-scatter and all-gather, as one stream of bytes
+ *   exchange.c  everybody's few bytes to everybody, in log2(hosts) steps
+ *   fold.c      the arithmetic of one hop
+ *   rendezvous.c  how the connections of one epoch are made, and
+ *   connect.c   each one of them
+ *   links.c     and watched
+ *   pipe.c      bytes from one host's leader to another's, over TCP
+ *   bulk.c      and through a fabric
+ *
+ * The ring allreduce, a reduce-scatter and then an all-gather, is that of
+ * Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of
+ * Workstations", Journal of Parallel and Distributed Computing 69(2), 2009. For
+ * few bytes see exchange.c.
  *
  * Each host takes part through its leader. If it has other members, they put
  * their tensors into the segment, reduce them there together, each its share,
@@ -19,17 +24,17 @@
  * tensors. The leaders are numbered like their hosts, and host h sends to
  * h + 1, h + 2, h + 4, …; the first of these connections make the ring.
  *
- * Membership, agreement and fates stay in the segment, but no data and no
+ * Membership, agreement and decisions stay in the segment, but no data and no
  * flow control: those know the connections only.
  */
 #ifndef MOOI_RING_H
 #define MOOI_RING_H
 
-#include "internal.h"
-#include "bulk.h"
-#include "pipe.h"
+#include "collective/internal.h"
+#include "collective/bulk.h"
+#include "collective/pipe.h"
 
-/* ---- meet.c, links.c ---- */
+/* ---- rendezvous.c, links.c ---- */
 
 struct mooi_links {
     uint32_t epoch; /* which these belong to; 0: none */
@@ -136,8 +141,8 @@ struct mooi_stream {
     struct mooi_plan plan;
     uint64_t enabled; /* rounds whose source and sink may be used */
     struct mooi_cursor out, in;
-    size_t landed; /* bytes in `landing` that do not make an element yet */
-    unsigned char *memory, *landing, *slots;
+    size_t held; /* bytes in `bounce` that do not make an element yet */
+    unsigned char *memory, *bounce, *slots;
     size_t room; /* of `memory` */
 };
 
@@ -149,10 +154,10 @@ moo_err mooi_stream_begin(moo_group *group, moo_work *work,
 moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds);
 bool mooi_stream_done(const struct mooi_stream *stream, uint64_t rounds);
 
-/* ---- gossip.c ---- */
+/* ---- exchange.c ---- */
 
 /* Bytes of each host, one after the other in host order. */
-struct mooi_gossip {
+struct mooi_exchange {
     unsigned char *data;
     uint32_t start[MOO_GROUP_MAX + 1]; /* by host; the last: the end */
     uint32_t step, sent, received;     /* how far it has come */
@@ -160,11 +165,11 @@ struct mooi_gossip {
 
 /* Complete everybody's `data`, of which this host's part is there. As
  * mooi_links_wait. */
-moo_err mooi_gossip(moo_group *group, moo_work *work,
-                    struct mooi_gossip *gossip);
+moo_err mooi_bruck_all_gather(moo_group *group, moo_work *work,
+                              struct mooi_exchange *exchange);
 /* The bytes of host `first`, to everybody. */
-moo_err mooi_gossip_spread(moo_group *group, moo_work *work,
-                           struct mooi_gossip *gossip, uint32_t first);
+moo_err mooi_binomial_broadcast(moo_group *group, moo_work *work,
+                                struct mooi_exchange *exchange, uint32_t first);
 
 /* ---- rounds.c ---- */
 
@@ -191,10 +196,10 @@ void mooi_round_get(moo_group *group, moo_work *work, uint64_t round);
 
 struct mooi_ring {
     struct mooi_links links;
-    struct mooi_shelf *shelf; /* NULL: no fabric */
-    bool looked_for_shelf;
+    struct mooi_bounce *bounce; /* NULL: no fabric */
+    bool looked_for_fabric;
     struct mooi_stream stream;
-    struct mooi_gossip gossip;
+    struct mooi_exchange exchange;
     struct mooi_cut cut;
 };
 
@@ -210,7 +215,7 @@ static inline bool mooi_shares(const moo_group *group)
 }
 
 /* Close all connections: the epoch is over. Those at their other ends see it
- * and look for the fate. Harmless if there are none. */
+ * and look for the decision. Harmless if there are none. */
 void mooi_ring_hang_up(moo_group *group);
 void mooi_ring_free(moo_group *group);
 /* In a forked child, whose parent goes on: let go of the connections. */

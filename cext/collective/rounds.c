@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "ring.h"
+#include "collective/ring.h"
 
 #define CHUNK_BYTES ((uint64_t)512 << 10)
 #define ROUND_BYTES ((uint64_t)384 << 10) /* where hosts are shared */

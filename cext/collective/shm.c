@@ -28,7 +28,7 @@
  */
 #include <string.h>
 
-#include "internal.h"
+#include "collective/internal.h"
 
 #define STAGES MOOI_STAGES
 #define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together */

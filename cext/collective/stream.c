@@ -5,15 +5,15 @@
  * Everything is sent from where it lies: what a host puts in, from its source;
  * partial results, from the slot that they were reduced to; results, from the
  * sink. What is received goes to the sink at once if it is a result; else to
- * the landing buffer, which stays in the caches, and is reduced from there as
+ * the bounce buffer, which stays in the caches, and is reduced from there as
  * soon as whole elements have come.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "ring.h"
+#include "collective/ring.h"
 
-#define LANDING_BYTES ((size_t)256 << 10)
+#define BOUNCE_BYTES ((size_t)256 << 10)
 #define SEND_BYTES ((size_t)512 << 10) /* at once; receiving has its turn, too */
 #define SLOTS 3u
 
@@ -178,8 +178,8 @@ static moo_err push(moo_group *group, moo_work *work, bool *moved,
 
 /* ---- receiving ---- */
 
-/* Reduce what has landed, as far as it is whole elements. */
-static void fold_landed(moo_group *group, moo_work *work)
+/* Reduce what has come, as far as it is whole elements. */
+static void fold_received(moo_group *group, moo_work *work)
 {
     struct mooi_stream *stream = stream_of(group);
     const struct mooi_plan *plan = &stream->plan;
@@ -188,10 +188,10 @@ static void fold_landed(moo_group *group, moo_work *work)
     uint32_t chunk = chunk_of(plan, in->step, 1);
     size_t width = width_of(plan, in->step, 1);
     size_t own = plan->own_partial ? plan->partial : plan->element;
-    uint64_t whole = stream->landed / width, done = 0;
+    uint64_t whole = stream->held / width, done = 0;
     while (done < whole) {
         uint64_t at = in->at / width, run = (whole - done) * own, room;
-        struct mooi_operand came = {stream->landing + done * width,
+        struct mooi_operand came = {stream->bounce + done * width,
                                     in->step > 0 || plan->left_partial};
         struct mooi_operand here = {
             plan->source(group, work, in->round, chunk, at * own, &run),
@@ -206,8 +206,8 @@ static void fold_landed(moo_group *group, moo_work *work)
         done += n;
         in->at += n * width;
     }
-    stream->landed -= whole * width;
-    memmove(stream->landing, stream->landing + whole * width, stream->landed);
+    stream->held -= whole * width;
+    memmove(stream->bounce, stream->bounce + whole * width, stream->held);
 }
 
 static int in_parts(moo_group *group, moo_work *work, uint64_t rest,
@@ -219,8 +219,8 @@ static int in_parts(moo_group *group, moo_work *work, uint64_t rest,
     uint64_t run;
     int count = 0;
     if (in->step < plan->reduce) {
-        parts[0].iov_base = stream->landing + stream->landed;
-        parts[0].iov_len = mooi_lesser(rest, LANDING_BYTES) - stream->landed;
+        parts[0].iov_base = stream->bounce + stream->held;
+        parts[0].iov_len = mooi_lesser(rest, BOUNCE_BYTES) - stream->held;
         return 1;
     }
     for (uint64_t done = 0; done < rest && count < MOOI_PIPE_PARTS;
@@ -249,14 +249,14 @@ static moo_err pull(moo_group *group, moo_work *work, bool *moved,
     int count = in_parts(group, work, rest, parts);
     /* The left neighbour needs nothing of ours to complete this step. */
     moo_err err = mooi_links_receive(&group->ring->links, parts, count,
-                                     rest - stream->landed, &got);
+                                     rest - stream->held, &got);
     *moved |= got > 0;
     *blocked = got == 0;
     if (in->step >= plan->reduce) {
         in->at += got;
     } else {
-        stream->landed += got;
-        fold_landed(group, work);
+        stream->held += got;
+        fold_received(group, work);
     }
     advance(group, work, in, 1);
     return err;
@@ -269,7 +269,7 @@ static moo_err make_room(struct mooi_stream *stream,
                          const struct mooi_plan *plan)
 {
     size_t slots = plan->reduce > 1 ? SLOTS * plan->slot_bytes : 0;
-    size_t needs = LANDING_BYTES + slots;
+    size_t needs = BOUNCE_BYTES + slots;
     if (stream->room < needs) {
         free(stream->memory);
         stream->room = 0;
@@ -278,8 +278,8 @@ static moo_err make_room(struct mooi_stream *stream,
             return MOO_ENOMEM;
         stream->room = needs;
     }
-    stream->landing = stream->memory;
-    stream->slots = stream->memory + LANDING_BYTES;
+    stream->bounce = stream->memory;
+    stream->slots = stream->memory + BOUNCE_BYTES;
     return MOO_OK;
 }
 
@@ -294,7 +294,7 @@ moo_err mooi_stream_begin(moo_group *group, moo_work *work,
         return err;
     stream->plan = *plan;
     stream->enabled = 0;
-    stream->landed = 0;
+    stream->held = 0;
     stream->out = plan->chain && plan->self == last ? end : start;
     stream->in = plan->chain && plan->self == plan->first ? end : start;
     advance(group, work, &stream->out, 0);

@@ -1,45 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * view.c: a member's own copy of the view, and its watch over the others.
+ * view.c: a member's own copy of the view.
  *
  * Between two operations a member takes over the view of the next one; within
  * one it looks only at its copy, so that what others change cannot pull it
  * away. The current view may be a later one already: then the next operation
  * has been aborted, and nothing ever runs in the view that is taken over.
  */
-#include <unistd.h>
-
-#include "internal.h"
-
-static void watch_close(struct mooi_watch *watch)
-{
-    if (watch->join_no && watch->pidfd >= 0)
-        close(watch->pidfd);
-    watch->join_no = 0;
-}
-
-static void watch_members(moo_group *group,
-                          const struct mooi_member members[MOO_GROUP_MAX])
-{
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++) {
-        struct mooi_watch *watch = &group->watch[slot];
-        const struct mooi_member *member = &members[slot];
-        bool wanted = slot != group->slot &&
-                      mooi_rank_in(&group->view, slot) >= 0;
-        if (!wanted || watch->join_no != member->join_no)
-            watch_close(watch);
-        if (!wanted || watch->join_no)
-            continue;
-        watch->pidfd = mooi_watch_open(member->pid, member->start);
-        watch->join_no = member->join_no;
-    }
-}
-
-void mooi_unwatch(moo_group *group)
-{
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        watch_close(&group->watch[slot]);
-}
+#include "collective/internal.h"
 
 moo_err mooi_adopt(moo_group *group)
 {
@@ -73,21 +41,9 @@ moo_err mooi_adopt(moo_group *group)
     group->info.size = view.size;
     group->info.epoch = view.epoch;
     pthread_mutex_unlock(&group->mutex);
-    watch_members(group, members);
+    mooi_watch_members(group, members);
     mooi_tune(group);
     return MOO_OK;
-}
-
-int mooi_find_dead(moo_group *group)
-{
-    for (uint32_t rank = 0; rank < group->view.size; rank++) {
-        struct mooi_watch *watch = &group->watch[group->view.slots[rank]];
-        if (rank == group->rank || watch->pidfd == -2)
-            continue;
-        if (watch->pidfd < 0 || mooi_watch_dead(watch->pidfd))
-            return (int)rank;
-    }
-    return -1;
 }
 
 /* Nothing runs: let the dead go and newcomers in. Or nobody of the current
@@ -110,7 +66,7 @@ static void reform_idle(moo_group *group)
         mooi_transition(segment, first, true, true);
     mooi_segment_unlock(group);
     if (change || alive == 0)
-        mooi_ring_all(segment);
+        mooi_notify_all(segment);
 }
 
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
@@ -120,8 +76,9 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
     for (;;) {
         uint32_t bell = atomic_load(&cell->bell);
         moo_err err = mooi_adopt(group);
-        if (seq && mooi_fate(group, seq, &word)) /* before the size: a view */
-            return MOO_EPEER; /* too small may be what followed from it */
+        /* before the size: a view too small may be what followed from it */
+        if (seq && mooi_decided(group, seq, &word))
+            return MOO_EPEER;
         if (!err && group->view.size >= group->min_size) {
             group->formed = true;
             return MOO_OK;

@@ -8,28 +8,20 @@
  * works in slices of time and can stop in the middle of an operation, which
  * keeps its place; another thread may go on from there.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "collective/internal.h"
+#include "core/threads.h"
 
 #define THREAD_SLICE_S 3600.0
 
 /* ---- the runner ---- */
 
-static struct timespec until(double when)
-{
-    struct timespec at = {.tv_sec = (time_t)when};
-    at.tv_nsec = (long)(1e9 * (when - (double)at.tv_sec));
-    return at;
-}
-
 /* Mutex held. Wait for a change; false: `when` is over. */
 static bool wait_for_change(moo_group *group, double when)
 {
-    struct timespec at = until(when);
+    struct timespec at = mooi_timespec((uint64_t)(1e9 * when));
     return !pthread_cond_timedwait(&group->changed, &group->mutex, &at);
 }
 
@@ -108,9 +100,8 @@ moo_err moo_group_start(moo_group *group)
         return MOO_EFORK;
     pthread_mutex_lock(&group->mutex);
     if (!group->threaded) {
-        errno = pthread_create(&group->thread, NULL, thread_main, group);
-        group->threaded = errno == 0;
-        err = group->threaded ? MOO_OK : MOO_ESYS;
+        err = mooi_thread_create(&group->thread, thread_main, group);
+        group->threaded = !err;
     }
     pthread_mutex_unlock(&group->mutex);
     return err;
@@ -147,6 +138,17 @@ moo_err moo_group_ready(moo_group *group, double seconds)
 }
 
 /* ---- works ---- */
+
+void mooi_group_rele(moo_group *group)
+{
+    bool last = --group->holds == 0;
+    pthread_mutex_unlock(&group->mutex);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&group->mutex);
+    pthread_cond_destroy(&group->changed);
+    free(group);
+}
 
 static bool whole_elements(const moo_request *request, size_t element)
 {
@@ -319,7 +321,7 @@ void moo_work_free(moo_work *work)
 void mooi_group_stop(moo_group *group)
 {
     group->closing = true;
-    mooi_ring(&group->segment->cells[group->slot]);
+    mooi_notify(&group->segment->cells[group->slot]);
     pthread_cond_broadcast(&group->changed);
     while (group->running)
         pthread_cond_wait(&group->changed, &group->mutex);

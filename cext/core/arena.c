@@ -1,25 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/arena.h"
+#include "core/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/pages.h"
 
 #define FIRST_SLAB_BYTES ((uint64_t)64 << 20)
 /* A bin may hold many runs; so many are looked at for the best fit. */
 #define FIT_TRIES 64
-
-uint64_t mooi_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void mooi_arena_init(struct mooi_arena *arena, uint64_t limit)
 {

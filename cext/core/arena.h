@@ -124,6 +124,4 @@ void mooi_arena_chill(struct mooi_arena *arena);
 /* Memory that the slabs occupy. Makes a system call for each slab. */
 uint64_t mooi_arena_resident(const struct mooi_arena *arena);
 
-uint64_t mooi_now_ns(void);
-
 #endif

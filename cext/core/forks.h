@@ -3,14 +3,14 @@
  * forks.h: what forked children of this process can see.
  *
  * A child inherits the mappings of a plane, but no leases and no holds. What it
- * could see at the fork must stay as it is while it lives. So what was in use at
- * a fork, and is dropped here, is *kept* until the child has ended: neither
+ * could see at the fork must stay as it is while it lives. So what was in use
+ * at a fork, and is dropped here, is *kept* until the child has ended: neither
  * handed out again nor given back to its owner.
  *
  * Forks are numbered from 1. A block or an import notes how many there had been
  * when it was made and when it was dropped: the forks between these two see it.
- * A child holds the one end of a pipe, as do its own children, until they end or
- * call exec; the other end, which is ours, then hangs up.
+ * A child holds the one end of a pipe, as do its own children, until they end
+ * or call exec; the other end, which is ours, then hangs up.
  */
 #ifndef MOOI_FORKS_H
 #define MOOI_FORKS_H

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "core/arena.h"
+#include "core/clock.h"
 #include "core/bits.h"
+#include "core/clock.h"
 #include "core/pages.h"
 
 moo_err mooi_slab_open(struct mooi_slab *slab, uint64_t bytes)

@@ -136,8 +136,8 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
 moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                     int timeout_ms);
 
-/* End the use of memory at the start that moo_empty, moo_share, moo_import or
- * a fetch gave. Never fails; makes no system call in the common case but one that
+/* End the use of memory at the start that moo_empty, moo_share, moo_import or a
+ * fetch gave. Never fails; makes no system call in the common case but one that
  * looks for written pages. */
 void moo_drop(moo_plane *plane, void *data);
 
@@ -154,7 +154,7 @@ void moo_peer_lost(moo_plane *plane, uint64_t peer, int grace_ms);
 #define MOO_HOST_BYTES 16
 #define MOO_STRIPES_MAX 16
 #define MOO_THREADS_MAX 16
-#define MOO_CARD_BYTES 1024 /* no card is longer */
+#define MOO_ENDPOINT_BYTES 1024 /* no endpoint is longer */
 #define MOO_DEVICES_NO 0
 #define MOO_DEVICES_IF_OFFERED 1
 #define MOO_DEVICES_REQUIRED 2 /* no fabric that does not offer it */
@@ -170,35 +170,35 @@ typedef struct {
     int devices;          /* MOO_DEVICES_…: memory of GPUs over the fabric */
 } moo_serve_options;
 
-/* Say which transports may be used; without this, only shared memory. If
- * others than it are allowed, opens their listeners and puts this process's
- * card, which says where it can be reached, into the plane's directory. Once,
- * and before the first export. Does not wait for anybody.
- * MOO_EINVAL: no such transport, no such address, or too late. MOO_ESYS: see
- * errno. MOO_EUNREACHABLE: a transport that is the only one allowed cannot be
- * had here, or a fabric for devices, which are required; moo_plane_route with
- * the own id says why. */
+/* Say which transports may be used; without this, only shared memory. If others
+ * than it are allowed, opens their listeners and puts this process's endpoint,
+ * which says where it can be reached, into the plane's directory. Once, and
+ * before the first export. Does not wait for anybody. MOO_EINVAL: no such
+ * transport, no such address, or too late. MOO_ESYS: see errno.
+ * MOO_EUNREACHABLE: a transport that is the only one allowed cannot be had
+ * here, or a fabric for devices, which are required; moo_plane_route with the
+ * own id says why. */
 moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options);
 
-/* This process's card, for processes that do not see its directory.
- * MOO_EINVAL: room is too small (MOO_CARD_BYTES is not), or no such thing was
- * asked of moo_plane_serve. */
-moo_err moo_plane_card(moo_plane *plane, uint8_t *out, size_t room,
-                       size_t *bytes);
+/* This process's endpoint, for processes that do not see its directory.
+ * MOO_EINVAL: room is too small (MOO_ENDPOINT_BYTES is not), or no such thing
+ * was asked of moo_plane_serve. */
+moo_err moo_plane_endpoint(moo_plane *plane, uint8_t *out, size_t room,
+                           size_t *bytes);
 
-/* Make the card of process `peer` known. It counts more than one found in the
- * directory. MOO_EPROTO: it is no card, or another's. */
+/* Make the endpoint of process `peer` known. It counts more than one found in
+ * the directory. MOO_EPROTO: it is no endpoint, or another's. */
 moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
-                            const uint8_t *card, size_t bytes);
+                            const uint8_t *endpoint, size_t bytes);
 
 /* The identity of the host that process `peer` runs on, this process's own
  * among them: processes with the same can share memory. MOO_ESTALE: there is
- * no card of it here (yet). */
+ * no endpoint of it here (yet). */
 moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out);
 
 /* Where that process listens for other hosts, this one's own addresses among
- * them: "10.0.0.1:80, [::1]:80", cut at `room`, always terminated; empty if that
- * is not known. */
+ * them: "10.0.0.1:80, [::1]:80", cut at `room`, always terminated; empty if
+ * that is not known. */
 moo_err moo_plane_addresses(moo_plane *plane, uint64_t peer, char *text,
                             size_t room);
 
@@ -214,41 +214,11 @@ moo_err moo_plane_traffic(moo_plane *plane, uint64_t peer, uint64_t *exported,
 
 /* Which libfabric and which fabrics are to be had here, one a line: first the
  * library with its version, then the fabric that would be chosen, and whether
- * for memory of GPUs, too, then all of those with hardware; or, where there is none, one sentence that says why. Cut
- * at `room`, always terminated. Loads libfabric and asks all its providers,
- * which takes some tenths of a second. MOO_EUNREACHABLE: none would be
- * chosen. */
+ * for memory of GPUs, too, then all of those with hardware; or, where there is
+ * none, one sentence that says why. Cut at `room`, always terminated. Loads
+ * libfabric and asks all its providers, which takes some tenths of a second.
+ * MOO_EUNREACHABLE: none would be chosen. */
 moo_err moo_fabric_probe(char *text, size_t room);
-
-/* ---- libfabric without us: what reads over a fabric are compared with ---- */
-
-typedef struct moo_bare moo_bare;
-#define MOO_BARE_OFFER_BYTES 512
-
-/* An endpoint and `bytes` of touched memory, to be read by another or to read
- * into. `provider`: NULL or as in moo_serve_options. One thread at a time.
- * MOO_EUNREACHABLE: there is no such fabric here, or it refuses: why[0, room)
- * says the reason. MOO_ENOMEM. */
-moo_err moo_bare_open(const char *provider, size_t bytes, moo_bare **out,
-                      char *why, size_t room);
-
-/* What the one who reads must know: MOO_BARE_OFFER_BYTES. */
-moo_err moo_bare_offer(moo_bare *bare, uint8_t *out);
-
-/* Let it be read, without a pause, until `fd` is readable or hung up. */
-moo_err moo_bare_serve(moo_bare *bare, int fd);
-
-/* Read from the memory that was offered into the same place of this one's, all
- * of it, with at most 64 reads of `piece` bytes under way (0: as large as the
- * fabric takes). Without a pause, for `timeout_ms` at most. All calls must have
- * the same offer. MOO_EPROTO: it is none, or of less memory. MOO_EPEER,
- * MOO_ETIMEOUT: it failed; then only moo_bare_close is left. */
-moo_err moo_bare_read(moo_bare *bare, const uint8_t *offer, size_t piece,
-                      int timeout_ms);
-
-/* After a failed read, what libfabric may still use stays until the process
- * ends. */
-void moo_bare_close(moo_bare *bare);
 
 /* 1 if what it stands for must be fetched, and importing it would wait for a
  * network; 0 if not, or if it is no descriptor. */
@@ -261,13 +231,13 @@ typedef struct moo_fetch moo_fetch;
 /* Begin to receive what a descriptor stands for. Does not wait for a network;
  * what is on this host is imported at once, as moo_import does it.
  * `into`: NULL, or memory of the caller's, exactly as long, which must live
- * until the fetch is done or freed. A ticket that is not 0 will appear, once,
+ * until the fetch is done or freed. A tag that is not 0 will appear, once,
  * in moo_plane_finished. On MOO_OK the descriptor is used up and *out is the
  * caller's, to be freed by moo_fetch_free. On an error it can be tried again:
  * MOO_ENOMEM: no room for it now. MOO_EINVAL: `into` is of another length. */
 moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
                         size_t bytes, void *into, size_t into_bytes,
-                        uint64_t ticket, moo_fetch **out);
+                        uint64_t tag, moo_fetch **out);
 
 /* Wait up to `timeout_ms`. MOO_OK: *out is as from moo_import, to be dropped
  * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say
@@ -329,13 +299,13 @@ moo_err moo_device_fetch(moo_plane *plane, const uint8_t *descriptor,
                          size_t descriptor_bytes, uint64_t from, uint64_t key,
                          void *into, size_t bytes, moo_fetch **out);
 
-/* Readable as long as there are finished tickets. The plane's, until
+/* Readable as long as there are tags of finished fetches. The plane's, until
  * moo_plane_close; -1 with errno if there is none to be had. */
 int moo_plane_finished_fd(moo_plane *plane);
 
-/* Take tickets of fetches that are done, the oldest first. Returns how many
+/* Take the tags of fetches that are done, the oldest first. Returns how many
  * were written. A fetch that was freed before is not among them. */
-size_t moo_plane_finished(moo_plane *plane, uint64_t *tickets, size_t room);
+size_t moo_plane_finished(moo_plane *plane, uint64_t *tags, size_t room);
 
 /* Counters and sizes, in bytes unless named otherwise. */
 typedef struct {
@@ -581,7 +551,8 @@ moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
  * thread polls it, which is at once. */
 void moo_inbox_close(moo_inbox *inbox);
 
-/* After moo_inbox_close and the last moo_turn_leave. Outboxes may be freed later. */
+/* After moo_inbox_close and the last moo_turn_leave. Outboxes may be freed
+ * later. */
 void moo_inbox_free(moo_inbox *inbox);
 
 /* Something was completed: whoever leads, without being told of what it waits
@@ -601,10 +572,10 @@ int moo_inbox_led(moo_inbox *inbox);
  * descriptor that is readable when a letter waits and no thread leads. */
 int moo_inbox_loops(moo_inbox *inbox, int change);
 
-/* What a wait may end with. MOO_MAIL: `data`, `bytes` of the turn have the first
- * letter; call moo_turn_handled when it was. MOO_OTHER: a descriptor of the
- * others is readable. MOO_LOOK: something may be complete, or a signal came.
- * MOO_LED: another thread leads. MOO_LATE: the time is over. MOO_SHUT. */
+/* What a wait may end with. MOO_MAIL: `data`, `bytes` of the turn have the
+ * first letter; call moo_turn_handled when it was. MOO_OTHER: a descriptor of
+ * the others is readable. MOO_LOOK: something may be complete, or a signal
+ * came. MOO_LED: another thread leads. MOO_LATE: the time is over. MOO_SHUT. */
 #define MOO_MAIL 1
 #define MOO_OTHER 2
 #define MOO_MAIL_AND_OTHER 3
@@ -625,9 +596,9 @@ typedef struct moo_turn {
 /* Wait `timeout_us`, -1 for ever. Blocks; a signal ends it. A leader sends what
  * waits in outboxes before it sleeps. What is completed after the turn's last
  * wait ends this one by MOO_LOOK, if it would lead. Letters come in their
- * order, the same one until it is handled, also to another thread. `woken`: moo_turn_wake is called when what this turn waits
- * for is done, so it may sleep while another thread leads; otherwise MOO_LED
- * says so. */
+ * order, the same one until it is handled, also to another thread. `woken`:
+ * moo_turn_wake is called when what this turn waits for is done, so it may
+ * sleep while another thread leads; otherwise MOO_LED says so. */
 int moo_turn_wait(moo_inbox *inbox, moo_turn *turn, int64_t timeout_us,
                   int woken);
 
@@ -658,15 +629,16 @@ moo_err moo_outbox_open(moo_inbox *inbox, uintptr_t socket, const char *prefix,
 /* Send a record now, behind those that wait. After MOO_ENOMEM it was not. */
 moo_err moo_outbox_send(moo_outbox *outbox, const char *record, size_t bytes);
 
-/* Keep a record for the next moo_inbox_flush (*waits = 1), or send it with those
- * that wait if they are many (*waits = 0). */
+/* Keep a record for the next moo_inbox_flush (*waits = 1), or send it with
+ * those that wait if they are many (*waits = 0). */
 moo_err moo_outbox_queue(moo_outbox *outbox, const char *record, size_t bytes,
                          int *waits);
 
 /* Send what waits in all outboxes of an inbox. */
 void moo_inbox_flush(moo_inbox *inbox);
 
-/* Let go of the socket; what waits, and what is sent from here on, is dropped. */
+/* Let go of the socket; what waits, and what is sent from here on, is
+ * dropped. */
 void moo_outbox_close(moo_outbox *outbox);
 
 /* Close it, and free it. */

@@ -39,7 +39,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "mail/internal.h"
 
 #define LOOK_NS 200000000u /* a sleeper looks for a leader this often */

@@ -11,11 +11,12 @@
  * A yield that takes long has given the core to somebody who computes; one to a
  * thread of libzmq takes some microseconds. So the first long yield ends the
  * spin, and those to come for a pause. The pause doubles each time, and starts
- * anew after a spin without a long yield. The first spin after a pause is short.
+ * anew after a spin without a long yield. The first spin after a pause is
+ * short.
  */
 #include <sched.h>
 
-#include "core/arena.h"
+#include "core/clock.h"
 #include "mail/internal.h"
 
 #define SPIN_NS 150000u

@@ -237,7 +237,7 @@ class Arrivals:
 
     def _fail(self, arrival: Arrival, error: BaseException) -> None:
         for fetch in arrival.fetches:
-            self._flying.pop(fetch.ticket, None)
+            self._flying.pop(fetch.tag, None)
             fetch.cancel()
         self._end(arrival, error)
 

@@ -40,6 +40,8 @@ class BareEndpoint:
         """
         if missing is not None:
             raise RuntimeError(why_missing()) from missing
+        if not hasattr(lib, "moo_bare_open"):  # built without libfabric
+            raise ActorUnavailable(probe()[1][0])
         out, why = ffi.new("moo_bare **"), ffi.new("char[]", _WHY_BYTES)
         err = lib.moo_bare_open(provider.encode(), size, out, why, _WHY_BYTES)
         if err == lib.MOO_EUNREACHABLE:

@@ -31,19 +31,19 @@ class Fetch:
     one thread; `cancel` must not run at the same time as them.
     """
 
-    __slots__ = ("ticket", "_fetch", "_into", "_view", "_error", "_result")
+    __slots__ = ("tag", "_fetch", "_into", "_view", "_error", "_result")
 
     def __init__(
         self,
         fetch: Any,
-        ticket: int,
+        tag: int,
         into: Any,
         view: Callable[[Any, int], Any],
         error: Callable[[int], Exception],
     ) -> None:
         """`view` makes the result of an address and a size, `error` the exception
         of a `moo_err`."""
-        self.ticket = ticket
+        self.tag = tag
         self._fetch = fetch
         self._into = into
         self._view = view

@@ -227,11 +227,11 @@ class DataPlane:
         return self._view(out[0], size[0])
 
     def begin(
-        self, descriptor: bytes, ticket: int = 0, out: Buffer | None = None
+        self, descriptor: bytes, tag: int = 0, out: Buffer | None = None
     ) -> Fetch:
         """Begin to receive what a descriptor stands for, from wherever it is.
 
-        Does not wait for a network. `ticket`, if not 0, will be among `finished`.
+        Does not wait for a network. `tag`, if not 0, will be among `finished`.
 
         Args:
           out: writable and contiguous memory of the very size to receive into;
@@ -247,7 +247,7 @@ class DataPlane:
             size = len(into)
         fetch = ffi.new("moo_fetch **")
         err = lib.moo_fetch_begin(
-            self._plane, descriptor, len(descriptor), into, size, ticket, fetch
+            self._plane, descriptor, len(descriptor), into, size, tag, fetch
         )
         if err and out is not None:
             ffi.release(into)
@@ -261,7 +261,7 @@ class DataPlane:
         if tickets.is_ticket(descriptor):  # from here on it is held, and given back
             view = functools.partial(_just, tickets.Ticket(self, descriptor))
         error = functools.partial(fetch_error, plane=self, owner=_owner_of(descriptor))
-        return Fetch(ffi.gc(fetch[0], fetches.free), ticket, out, view, error)
+        return Fetch(ffi.gc(fetch[0], fetches.free), tag, out, view, error)
 
     @staticmethod
     def is_remote(descriptor: bytes) -> bool:
@@ -270,46 +270,46 @@ class DataPlane:
 
     @property
     def finished_fd(self) -> int:
-        """Readable while tickets of finished fetches wait; this plane's."""
+        """Readable while tags of finished fetches wait; this plane's."""
         fd: int = lib.moo_plane_finished_fd(self._plane)
         if fd < 0:
             raise OSError(ffi.errno, os.strerror(ffi.errno))
         return fd
 
     def finished(self) -> list[int]:
-        """The tickets of fetches that are done, or failed, since the last call."""
-        tickets: list[int] = []
+        """The tags of fetches that are done, or failed, since the last call."""
+        tags: list[int] = []
         out = ffi.new("uint64_t[]", _TICKETS)
         while count := lib.moo_plane_finished(self._plane, out, _TICKETS):
-            tickets += ffi.unpack(out, count)
-        return tickets
+            tags += ffi.unpack(out, count)
+        return tags
 
-    def card(self) -> bytes:
+    def endpoint(self) -> bytes:
         """Where this process can be reached, for `introduce` on other machines.
 
         Raises:
           ValueError: only shared memory is allowed.
         """
-        out, size = ffi.new("uint8_t[]", lib.MOO_CARD_BYTES), _new_size()
-        err = lib.moo_plane_card(self._plane, out, lib.MOO_CARD_BYTES, size)
+        out, size = ffi.new("uint8_t[]", lib.MOO_ENDPOINT_BYTES), _new_size()
+        err = lib.moo_plane_endpoint(self._plane, out, lib.MOO_ENDPOINT_BYTES, size)
         if err:
-            raise error_for(err, "this data plane has no card")
+            raise error_for(err, "this data plane has no endpoint")
         return bytes(ffi.buffer(out, size[0]))
 
-    def introduce(self, peer: int, card: bytes) -> None:
+    def introduce(self, peer: int, endpoint: bytes) -> None:
         """Make known where process `peer` can be reached.
 
         Raises:
-          ValueError: it is no card of that process.
+          ValueError: it is no endpoint of that process.
         """
-        err = lib.moo_plane_introduce(self._plane, peer, card, len(card))
+        err = lib.moo_plane_introduce(self._plane, peer, endpoint, len(endpoint))
         if err:
-            raise error_for(err, f"no card of process {peer:016x}")
+            raise error_for(err, f"no endpoint of process {peer:016x}")
 
     def host(self, peer: int) -> bytes | None:
         """The identity of the host that process `peer`, or this one, runs on.
 
-        None: no card of it is known. Processes with the same can share memory.
+        None: no endpoint of it is known. Processes with the same can share memory.
         """
         out = ffi.new("uint8_t[]", lib.MOO_HOST_BYTES)
         err = lib.moo_plane_host(self._plane, peer, out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * bench_fabric: reads through fabric.c beside libfabric itself, used as its own
- * benchmark fi_rma_bw does (fabric_bare.c). The two take turns.
+ * benchmark fi_rma_bw does (transport/ofi/bare.c). The two take turns.
  *
  *   bench_fabric [MIB [ROUNDS]]      reads MIB MiB in each turn (256, 9)
  *
@@ -10,6 +10,7 @@
  * of 1 MiB; the ratio is to the faster of these.
  */
 #include "fabric_fixture.h"
+#include "mooactor_bench.h"
 
 #define ROUNDS_MAX 101
 #define LIMIT_MS 60000
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
 
     struct mooi_fabric *fabric = open_fabric();
     struct place place = new_place(fabric, total);
-    struct mooi_fabric_peer *peer = meet(fabric, &owner);
+    struct mooi_fabric_peer *peer = connect_to(fabric, &owner);
     moo_bare *bare = open_bare(total);
     for (int i = -1; i < rounds; i++) { /* the first is to warm up */
         int at = i < 0 ? 0 : i;

@@ -108,7 +108,7 @@ static void measure(const char *what, double (*once)(uint64_t, char *),
     fflush(stdout);
 }
 
-/* The note says how much there is to fetch, and whether with checksums. */
+/* The control message says how much there is to fetch, and whether with checksums. */
 static void serve(const char *address, const char *file)
 {
     struct mooi_tcp_options options = {.bind = address};
@@ -127,12 +127,12 @@ static void serve(const char *address, const char *file)
     out = fopen(file, "w");
     CHECK(out && fprintf(out, "%u %u\n", at.port, bare_at.port) > 0);
     fclose(out);
-    await(&me, &me.notes, 1);
+    await(&me, &me.controls, 1);
     wait_for(listener, POLLIN);
     CHECK(mooi_socket_accept(listener, &bare) == MOO_OK);
     close(listener);
     block(bare);
-    memcpy(&bytes, me.note, sizeof bytes);
+    memcpy(&bytes, me.control, sizeof bytes);
     into = memory(bytes);
     for (uint64_t small = 1; small <= 64 << 10; small <<= 16) {
         measure("bare", ask_s, small, into, PINGS);
@@ -170,7 +170,7 @@ static void send_to(const char *address, const char *file, uint64_t bytes,
     CHECK(mooi_socket_connected(bare) == MOO_OK);
     block(bare);
     CHECK(!pthread_create(&echo, NULL, answer, (void *)me.memory[0]));
-    CHECK(mooi_tcp_note(link, (uint8_t *)&bytes, sizeof bytes) == MOO_OK);
+    CHECK(mooi_tcp_control(link, (uint8_t *)&bytes, sizeof bytes) == MOO_OK);
     pthread_join(echo, NULL);
     close(bare);
     close_side(&me);

@@ -18,7 +18,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "transport/fabric.h"
+#include "transport/ofi/fabric.h"
 
 #define MB ((size_t)1 << 20)
 #define PATIENCE_MS 3000
@@ -181,13 +181,14 @@ static inline void end_owner(struct owner *owner)
     CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
-static inline struct mooi_fabric_peer *meet(struct mooi_fabric *fabric,
-                                            const struct owner *owner)
+static inline struct mooi_fabric_peer *connect_to(struct mooi_fabric *fabric,
+                                                  const struct owner *owner)
 {
     struct mooi_fabric_peer *peer;
 
-    CHECK(mooi_fabric_meet(fabric, owner->offer.name, owner->offer.name_bytes,
-                           &peer) == MOO_OK);
+    CHECK(mooi_fabric_connect(fabric, owner->offer.name,
+                              owner->offer.name_bytes,
+                              &peer) == MOO_OK);
     return peer;
 }
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport/handshake.h"
+#include "transport/tcp/handshake.h"
 
 static const uint8_t key[MOOI_KEY_BYTES] = "the session key";
 static const uint8_t host[MOOI_HOST_BYTES] = "here";

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include "tcp_fixture.h"
-#include "transport/handshake.h"
+#include "transport/tcp/handshake.h"
 
 #define LARGE (100 << 10) /* not small, by tcp.h */
 
@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef FUZZER
-#include "transport/message.h"
+#include "transport/tcp/message.h"
 
 static uint32_t some(uint32_t below)
 {
@@ -140,10 +140,10 @@ static size_t some_message(uint8_t *out)
         .name = {some(2), 7, 1}, .offset = some(100)};
     size_t bytes = MOOI_TCP_HEAD_BYTES;
 
-    if (message.kind == MOOI_TCP_NOTE)
+    if (message.kind == MOOI_TCP_CONTROL)
         message.length++;
     mooi_tcp_message_pack(&message, out);
-    if (message.kind == MOOI_TCP_NOTE || message.kind == MOOI_TCP_DATA)
+    if (message.kind == MOOI_TCP_CONTROL || message.kind == MOOI_TCP_DATA)
         bytes += message.length;
     if (some(8) == 0)
         out[some(MOOI_TCP_HEAD_BYTES)] ^= (uint8_t)(1 << some(8));

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/message.h"
+#include "transport/tcp/message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -23,8 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         if (message.length > MOOI_TCP_CHUNK_MAX ||
             message.offset + message.length < message.offset ||
-            (message.kind == MOOI_TCP_NOTE &&
-             message.length > MOOI_TCP_NOTE_BYTES) ||
+            (message.kind == MOOI_TCP_CONTROL &&
+             message.length > MOOI_TCP_CONTROL_BYTES) ||
             (message.kind == MOOI_TCP_REFUSE && message.error >= MOO_OK))
             abort();
     }
@@ -50,7 +50,7 @@ static void every_kind_survives_packing(void)
         {.kind = MOOI_TCP_DATA, .flags = 1, .tag = 7, .length = 8,
          .checksum = 9},
         {.kind = MOOI_TCP_REFUSE, .tag = 7, .error = MOO_ESTALE},
-        {.kind = MOOI_TCP_NOTE, .length = MOOI_TCP_NOTE_BYTES},
+        {.kind = MOOI_TCP_CONTROL, .length = MOOI_TCP_CONTROL_BYTES},
         {.kind = MOOI_TCP_PING}};
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -23,11 +23,11 @@
 
 struct end {
     int fd; /* -1: hung up */
-    uint64_t said; /* by notes */
+    uint64_t said; /* by counts */
 };
 
 static struct mooi_segment *segment;
-static struct mooi_shelf *ours, *theirs; /* NULL: no fabric here */
+static struct mooi_bounce *ours, *theirs; /* NULL: no fabric here */
 static struct mooi_post posted;          /* of theirs */
 static unsigned char in[RANKS * LARGEST], out[RANKS * LARGEST];
 
@@ -46,11 +46,11 @@ static void begin_once(void)
                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(segment != MAP_FAILED);
     setenv("MOOACTOR_FABRIC", "tcp;ofi_rxm", 0);
-    if (mooi_shelf_open("", &ours, why, sizeof why) ||
-        mooi_shelf_open("", &theirs, why, sizeof why))
+    if (mooi_bounce_open("", &ours, why, sizeof why) ||
+        mooi_bounce_open("", &theirs, why, sizeof why))
         printf("fuzz_ring: without a fabric: %s\n", why);
     else
-        mooi_shelf_describe(theirs, &posted);
+        mooi_bounce_describe(theirs, &posted);
 }
 
 /* ---- three members, one of them real ---- */
@@ -82,7 +82,7 @@ static void connect_us(bool fabric)
     connect_pipe(&links->from[1], 1);
     if (!fabric)
         return;
-    ring->shelf = ours;
+    ring->bounce = ours;
     CHECK(mooi_bulk_send_open(ours, &links->bulk_to) == MOO_OK);
     CHECK(mooi_bulk_receive_open(ours, &posted, &links->bulk_from) == MOO_OK);
 }
@@ -137,12 +137,12 @@ static void say(struct end *end, const void *bytes, size_t count)
 
 static void say_note(struct end *end, uint64_t more)
 {
-    uint8_t note[8];
+    uint8_t count[8];
 
     end->said += more;
     for (int i = 0; i < 8; i++)
-        note[i] = (uint8_t)(end->said >> 8 * i);
-    say(end, note, sizeof note);
+        count[i] = (uint8_t)(end->said >> 8 * i);
+    say(end, count, sizeof count);
 }
 
 /* The bytes of the ring, each to the stripe whose turn it is. */
@@ -195,7 +195,7 @@ static double act(const uint8_t *action, const uint8_t *rest, size_t left)
     case 1: /* on any stripe, or backwards */
         say(end, in, 1 + (how < 31 ? how : (size_t)action[1] << 8));
         break;
-    case 2: /* the fabric's notes: the sender's, */
+    case 2: /* the fabric's counts: the sender's, */
         say_note(&ends[stripes], steps[how & 7]);
         break;
     case 3: /* and the receiver's */
@@ -248,7 +248,7 @@ static void finish(moo_work *work)
     CHECK(outcome.status == MOO_OK || outcome.status == MOO_EPEER);
     moo_work_free(work);
     if (us->ring)
-        us->ring->shelf = NULL; /* stays for the next */
+        us->ring->bounce = NULL; /* stays for the next */
     for (uint32_t i = 0; i < RANKS; i++)
         moo_group_leave(groups[i]);
 }
@@ -303,9 +303,9 @@ int main(void)
 {
     whatever_comes_ends_cleanly();
     if (theirs)
-        mooi_shelf_close(theirs);
+        mooi_bounce_close(theirs);
     if (ours)
-        mooi_shelf_close(ours);
+        mooi_bounce_close(ours);
     puts("fuzz_ring: ok");
     return 0;
 }

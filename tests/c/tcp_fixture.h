@@ -9,8 +9,8 @@
 #include <pthread.h>
 
 #include "check.h"
-#include "core/arena.h"
-#include "transport/tcp.h"
+#include "core/clock.h"
+#include "transport/tcp/tcp.h"
 
 #define SLABS 8
 
@@ -24,13 +24,13 @@ struct side {
     const char *memory[SLABS];
     uint64_t bytes[SLABS];
     struct mooi_tcp_link *link; /* the newest that is up */
-    int ups, downs, notes, releases, sourced, sources;
+    int ups, downs, controls, releases, sourced, sources;
     pthread_t asked_by[MOO_THREADS_MAX + 1]; /* threads that wanted a source */
     int askers;
     moo_err why; /* of the last down */
     char reason[400];
-    uint8_t note[MOOI_TCP_NOTE_BYTES];
-    size_t note_bytes;
+    uint8_t control[MOOI_TCP_CONTROL_BYTES];
+    size_t control_bytes;
 };
 
 /* One fetch; its address is the cookie. */
@@ -130,18 +130,19 @@ static inline void on_released(void *context, uint64_t peer,
     change(side, &side->releases);
 }
 
-static inline void on_note(void *context, struct mooi_tcp_link *link,
-                           uint64_t peer, const uint8_t *bytes, size_t length)
+static inline void on_control(void *context, struct mooi_tcp_link *link,
+                              uint64_t peer, const uint8_t *bytes,
+                              size_t length)
 {
     struct side *side = context;
 
     (void)link;
     (void)peer;
     pthread_mutex_lock(&side->lock);
-    memcpy(side->note, bytes, length);
-    side->note_bytes = length;
+    memcpy(side->control, bytes, length);
+    side->control_bytes = length;
     pthread_mutex_unlock(&side->lock);
-    change(side, &side->notes);
+    change(side, &side->controls);
 }
 
 static inline void on_fetched(void *context, void *cookie, moo_err result)
@@ -164,7 +165,7 @@ static inline void open_side(struct side *side, uint64_t id,
     struct mooi_tcp_events events = {
         .context = side,       .up = on_up,           .down = on_down,
         .source = on_source,   .sourced = on_sourced, .released = on_released,
-        .note = on_note,       .fetched = on_fetched};
+        .control = on_control,       .fetched = on_fetched};
 
     memset(side, 0, sizeof *side);
     pthread_mutex_init(&side->lock, NULL);

@@ -33,17 +33,17 @@ static void run_cases(uint32_t ranks, uint32_t hosts, uint32_t transports)
 
 /* ---- checksums ---- */
 
-struct notes {
+struct counts {
     int ours, theirs;
-    unsigned char *byte; /* changed before the first note is passed on */
+    unsigned char *byte; /* changed before the first count is passed on */
     pthread_t thread;    /* ends with the connection */
 };
 
 static void *spoil_and_pass_on(void *argument)
 {
-    struct notes *notes = argument;
-    struct pollfd ends[2] = {{.fd = notes->ours, .events = POLLIN},
-                             {.fd = notes->theirs, .events = POLLIN}};
+    struct counts *counts = argument;
+    struct pollfd ends[2] = {{.fd = counts->ours, .events = POLLIN},
+                             {.fd = counts->theirs, .events = POLLIN}};
     unsigned char bytes[64];
     bool spoiled = false;
     while (poll(ends, 2, -1) > 0) {
@@ -52,13 +52,13 @@ static void *spoil_and_pass_on(void *argument)
         if (n <= 0)
             break;
         if (from == 0 && !spoiled)
-            *notes->byte ^= 4;
+            *counts->byte ^= 4;
         spoiled |= from == 0;
         if (send(ends[1 - from].fd, bytes, (size_t)n, MSG_NOSIGNAL) != n)
             break;
     }
-    close(notes->ours);
-    close(notes->theirs);
+    close(counts->ours);
+    close(counts->theirs);
     return NULL;
 }
 
@@ -67,23 +67,24 @@ static void a_changed_byte_fails_the_operation_for_all(moo_group *group,
                                                        void *unused)
 {
     bool spoils = info_of(group).rank == 0;
-    struct notes notes = {0};
+    struct counts counts = {0};
     int ends[2];
     (void)unused;
     CHECK(info_of(group).transport == MOO_TRANSPORT_OFI);
     if (spoils) {
         struct mooi_stripe *stripe = &group->ring->links.to[0].stripes[0];
         CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends));
-        notes = (struct notes){.ours = ends[1], .theirs = stripe->fd,
-                               .byte = &group->ring->shelf->out[5]};
+        counts = (struct counts){.ours = ends[1], .theirs = stripe->fd,
+                               .byte = &group->ring->bounce->out[5]};
         CHECK(!fcntl(ends[0], F_SETFL, O_NONBLOCK));
         CHECK(!fcntl(stripe->fd, F_SETFL, 0));
         stripe->fd = ends[0];
-        CHECK(!pthread_create(&notes.thread, NULL, spoil_and_pass_on, &notes));
+        CHECK(!pthread_create(&counts.thread, NULL, spoil_and_pass_on,
+                              &counts));
     }
     fail_once(group);
     if (spoils)
-        CHECK(!pthread_join(notes.thread, NULL));
+        CHECK(!pthread_join(counts.thread, NULL));
 }
 
 static void spoil_a_byte(void)
@@ -95,7 +96,7 @@ static void spoil_a_byte(void)
 }
 
 /* Beside a fabric one connection will do. */
-static void one_stripe_carries_notes(moo_group *group, void *unused)
+static void one_stripe_carries_counts(moo_group *group, void *unused)
 {
     (void)unused;
     CHECK(group->ring->links.to[0].count == 1);
@@ -105,13 +106,13 @@ static void one_stripe_carries_notes(moo_group *group, void *unused)
 
 static bool has_fabric(void)
 {
-    struct mooi_shelf *shelf;
+    struct mooi_bounce *bounce;
     char why[MOOI_FABRIC_WHY_BYTES];
-    if (mooi_shelf_open("", &shelf, why, sizeof why)) {
+    if (mooi_bounce_open("", &bounce, why, sizeof why)) {
         printf("test_collective_fabric: skipped, no fabric: %s\n", why);
         return false;
     }
-    mooi_shelf_close(shelf);
+    mooi_bounce_close(bounce);
     return true;
 }
 
@@ -138,7 +139,7 @@ int main(int argc, char **argv)
     run_cases(3, 3, MOO_TRANSPORT_OFI);
     spoil_a_byte();
     stripes_used = 4;
-    with_ranks(2, 2, 60, one_stripe_carries_notes);
+    with_ranks(2, 2, 60, one_stripe_carries_counts);
     check_resources(before);
     puts("test_collective_fabric: ok");
     return 0;

@@ -9,7 +9,7 @@
 
 #define ALARM_S (getenv("TEST_FABRIC_SLOW") ? 120 : 30)
 #include "children.h"
-#include "transport/remote.h"
+#include "plane/net.h"
 
 #define MB ((size_t)1 << 20)
 #define SOON_S 5.0
@@ -328,7 +328,7 @@ static void memory_of_a_gpu_is_refused_where_the_fabric_takes_none(void)
     uint64_t ignored, base;
     char why[256] = "";
 
-    if (!mooi_fabric_takes_devices(pair.from->net->fabric)) {
+    if (!mooi_ofi->takes_devices(pair.from->net->networks.fabric)) {
         CHECK(moo_device_share(pair.from, pair.there.start, 64,
                                MOO_MEMORY_CUDA, 0, &ignored, &base, why,
                                sizeof why) == MOO_EUNREACHABLE);
@@ -505,7 +505,7 @@ static int has_fabric(void)
 
     setenv("MOOACTOR_FABRIC", "tcp;ofi_rxm", 0);
     plane = new_plane();
-    there = plane->net->fabric != NULL;
+    there = plane->net->networks.fabric != NULL;
     if (!there)
         printf("skipped: %s\n", plane->serve_why);
     moo_plane_free(plane);

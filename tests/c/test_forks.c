@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "children.h"
-#include "core/plane.h"
+#include "plane/plane.h"
 
 #define MB ((size_t)1 << 20)
 #define TIMEOUT_MS 5000

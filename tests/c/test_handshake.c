@@ -9,8 +9,8 @@
 
 #include "check.h"
 #include "core/wire.h"
-#include "transport/dial.h"
-#include "transport/handshake.h"
+#include "transport/tcp/dial.h"
+#include "transport/tcp/handshake.h"
 
 static const uint8_t key[MOOI_KEY_BYTES] = "the session key";
 static const uint8_t other_key[MOOI_KEY_BYTES] = "another session";
@@ -83,8 +83,8 @@ static struct outcome shake(struct mooi_handshake *c, struct mooi_handshake *a,
     return end;
 }
 
-static struct outcome meet(const uint8_t *their_key, uint64_t acceptor,
-                           struct mooi_handshake *a)
+static struct outcome shake_hands(const uint8_t *their_key, uint64_t acceptor,
+                                  struct mooi_handshake *a)
 {
     struct mooi_handshake c;
     struct pair pair = join(NULL);
@@ -105,7 +105,7 @@ static struct outcome meet(const uint8_t *their_key, uint64_t acceptor,
 static void two_of_a_session_learn_who_the_other_is(void)
 {
     struct mooi_handshake a;
-    struct outcome end = meet(key, 9, &a);
+    struct outcome end = shake_hands(key, 9, &a);
 
     CHECK(end.connector == MOO_OK && end.acceptor == MOO_OK);
     CHECK(a.hello.from == 7 && a.hello.index == 2 && a.hello.count == 5);
@@ -116,7 +116,7 @@ static void two_of_a_session_learn_who_the_other_is(void)
 static void another_key_is_an_error_of_authentication_on_both_sides(void)
 {
     struct mooi_handshake a;
-    struct outcome end = meet(other_key, 9, &a);
+    struct outcome end = shake_hands(other_key, 9, &a);
 
     CHECK(end.connector == MOO_EAUTH && end.acceptor == MOO_EAUTH);
 }
@@ -124,7 +124,7 @@ static void another_key_is_an_error_of_authentication_on_both_sides(void)
 static void a_call_for_somebody_else_is_refused_on_both_sides(void)
 {
     struct mooi_handshake a;
-    struct outcome end = meet(key, 8, &a);
+    struct outcome end = shake_hands(key, 8, &a);
 
     CHECK(end.connector == MOO_EPROTO && end.acceptor == MOO_EPROTO);
 }

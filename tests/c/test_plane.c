@@ -11,7 +11,7 @@
 #include <sys/un.h>
 
 #include "check.h"
-#include "core/plane.h"
+#include "plane/plane.h"
 #include "core/pages.h"
 
 #define MB ((size_t)1 << 20)
@@ -525,7 +525,7 @@ static void a_kill_at_any_time_leaks_nothing(void)
         CHECK_SOON(used(plane) == 0 && leases(plane) == 0);
     }
     /* At most a kill between mark and push costs an entry of the ledger. */
-    CHECK(plane->leases_made <= 64 + 64);
+    CHECK(plane->leases.made <= 64 + 64);
     moo_plane_free(plane);
 }
 
@@ -834,7 +834,7 @@ static void nonsense_from_a_peer_changes_nothing(void)
             noise[k] = (uint8_t)random();
         if (i % 2)
             memcpy(noise, "MOOL\1\0\3\0", 8);
-        send(holder->owners->fd, noise, sizeof noise,
+        send(holder->local.owners->fd, noise, sizeof noise,
              MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     CHECK(leases(plane) == 1);

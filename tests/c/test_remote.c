@@ -11,7 +11,7 @@
 
 #define ALARM_S 120 /* many processes, and perhaps a sanitizer */
 #include "check.h"
-#include "transport/remote.h"
+#include "plane/net.h"
 
 #define MB ((size_t)1 << 20)
 #define ROOM (64 * MB)
@@ -156,11 +156,11 @@ static void *fetch_often(void *argument)
 {
     struct crowd *crowd = argument;
     unsigned chance = __atomic_fetch_add(&crowd->seed, 1, __ATOMIC_RELAXED);
-    uint64_t tickets[8];
+    uint64_t tags[8];
 
     for (int i = 0; i < crowd->rounds; i++) {
         fetch_once(crowd, &chance);
-        moo_plane_finished(crowd->to, tickets, 8);
+        moo_plane_finished(crowd->to, tags, 8);
     }
     return NULL;
 }
@@ -409,8 +409,8 @@ static void rogue_name(void *context, uint64_t peer,
     (void)name;
 }
 
-static void rogue_note(void *context, struct mooi_tcp_link *link,
-                       uint64_t peer, const uint8_t *bytes, size_t length)
+static void rogue_control(void *context, struct mooi_tcp_link *link,
+                          uint64_t peer, const uint8_t *bytes, size_t length)
 {
     (void)context;
     (void)link;
@@ -432,7 +432,7 @@ static void open_rogue(struct rogue *rogue, uint64_t id)
 {
     struct mooi_tcp_events events = {rogue,        rogue_up,   rogue_down,
                                      rogue_source, rogue_name, rogue_name,
-                                     rogue_note,   rogue_fetched};
+                                     rogue_control,   rogue_fetched};
     struct mooi_tcp_options options = {.id = id};
 
     memset(rogue, 0, sizeof *rogue);
@@ -451,8 +451,8 @@ static void call_plane(struct rogue *rogue, moo_plane *plane)
 {
     struct mooi_tcp_link *link;
 
-    CHECK(mooi_tcp_connect(rogue->tcp, plane->id, plane->net->card.address,
-                           plane->net->card.addresses, &link) == MOO_OK);
+    CHECK(mooi_tcp_connect(rogue->tcp, plane->id, plane->net->endpoint.address,
+                           plane->net->endpoint.addresses, &link) == MOO_OK);
     CHECK_SOON(atomic_load(&rogue->up));
 }
 
@@ -461,7 +461,7 @@ static void an_owners_nonsense_ends_its_link_and_nothing_else(void)
     static const struct {
         size_t length;
         uint8_t bytes[8];
-    } notes[] = {{1, "M"},
+    } messages[] = {{1, "M"},
                  {4, {'M', 'N', 1, 1}},
                  {5, {'M', 'N', 1, 1, 0}},
                  {5, {'M', 'N', 1, 1, MOO_TRANSPORT_SHM}},
@@ -472,12 +472,12 @@ static void an_owners_nonsense_ends_its_link_and_nothing_else(void)
                  {5, {'X', 'N', 1, 1, MOO_TRANSPORT_TCP}}};
     moo_plane *plane = open_plane();
 
-    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         struct rogue rogue;
         open_rogue(&rogue, last_id += 0x10000);
         call_plane(&rogue, plane);
-        CHECK(mooi_tcp_note(rogue.up, notes[i].bytes, notes[i].length) ==
-              MOO_OK);
+        CHECK(mooi_tcp_control(rogue.up, messages[i].bytes,
+                               messages[i].length) == MOO_OK);
         CHECK_SOON(atomic_load(&rogue.down) == 1);
         close_rogue(&rogue);
     }
@@ -531,10 +531,10 @@ static void an_importer_gets_what_it_was_granted_and_nothing_else(void)
     count = mooi_tcp_addresses(rogue.tcp, address, 4);
     pthread_mutex_lock(&owner->lock);
     struct mooi_reach *reach = mooi_reach_get(mooi_peer_get(owner, id));
-    reach->has_card = reach->introduced = 1;
-    reach->card.transports = MOO_TRANSPORT_TCP;
-    reach->card.addresses = (uint32_t)count;
-    memcpy(reach->card.address, address, sizeof address);
+    reach->has_endpoint = reach->introduced = 1;
+    reach->endpoint.transports = MOO_TRANSPORT_TCP;
+    reach->endpoint.addresses = (uint32_t)count;
+    memcpy(reach->endpoint.address, address, sizeof address);
     pthread_mutex_unlock(&owner->lock);
     CHECK(moo_export(owner, sent, 100, id, 0, descriptor) == MOO_OK);
     CHECK_SOON(atomic_load(&rogue.up));
@@ -593,25 +593,31 @@ static void import_one(moo_plane *to, const uint8_t *descriptor,
     moo_drop(to, at);
 }
 
+static moo_err hear_from(moo_plane *plane, struct mooi_source *source,
+                         const struct mooi_control *control)
+{
+    return source->in.by->hear(&plane->net->networks, &source->in, control);
+}
+
 /* A wrong key: the provider refuses, and the owner is told of it. */
 static void spoil_the_keys(moo_plane *to, const moo_plane *from)
 {
-    struct mooi_note serve = {.kind = MOOI_NOTE_SERVE};
-    struct mooi_note note = {.kind = MOOI_NOTE_ENDPOINT};
+    struct mooi_control serve = {.kind = MOOI_CONTROL_SERVE};
+    struct mooi_control control = {.kind = MOOI_CONTROL_FABRIC};
     struct mooi_source *source;
 
     pthread_mutex_lock(&to->lock);
     source = mooi_source_find(to, from->id);
-    source->by->part(to, source);
-    CHECK(source->by->hear(to, source, &serve) == MOO_OK);
-    note.u.endpoint.bytes = from->net->card.endpoint_bytes;
-    memcpy(note.u.endpoint.name, from->net->card.endpoint,
-           from->net->card.endpoint_bytes);
-    CHECK(source->by->hear(to, source, &note) == MOO_OK);
-    note = (struct mooi_note){.kind = MOOI_NOTE_SLAB};
-    note.u.slab.bytes = 64 * MB;
-    note.u.slab.key = 0x1234567;
-    CHECK(source->by->hear(to, source, &note) == MOO_OK);
+    source->in.by->part(&to->net->networks, &source->in);
+    CHECK(hear_from(to, source, &serve) == MOO_OK);
+    control.u.fabric.bytes = from->net->endpoint.fabric_address_bytes;
+    memcpy(control.u.fabric.address, from->net->endpoint.fabric_address,
+           from->net->endpoint.fabric_address_bytes);
+    CHECK(hear_from(to, source, &control) == MOO_OK);
+    control = (struct mooi_control){.kind = MOOI_CONTROL_SLAB};
+    control.u.slab.bytes = 64 * MB;
+    control.u.slab.key = 0x1234567;
+    CHECK(hear_from(to, source, &control) == MOO_OK);
     pthread_mutex_unlock(&to->lock);
 }
 
@@ -619,7 +625,7 @@ static int goes_over_tcp(moo_plane *to, moo_plane *from)
 {
     pthread_mutex_lock(&to->lock);
     struct mooi_source *source = mooi_source_find(to, from->id);
-    int does = source && source->by == &mooi_over_tcp;
+    int does = source && source->in.by == &mooi_over_tcp;
     pthread_mutex_unlock(&to->lock);
     return does;
 }

@@ -9,8 +9,8 @@
 
 #include "core/crc32c.h"
 #include "tcp_fixture.h"
-#include "transport/handshake.h"
-#include "transport/message.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/message.h"
 
 #define MB ((size_t)1 << 20)
 
@@ -218,24 +218,26 @@ static void nothing_touches_memory_after_cancel(void)
     free(into);
 }
 
-static void notes_go_both_ways_in_order(void)
+static void control_messages_go_both_ways_in_order(void)
 {
-    uint8_t note[MOOI_TCP_NOTE_BYTES];
+    uint8_t control[MOOI_TCP_CONTROL_BYTES];
 
     open_pair(NULL);
     for (int i = 1; i <= 300; i++) {
-        size_t length = 1 + (size_t)i * 7 % sizeof note;
-        memset(note, i, sizeof note);
-        CHECK(mooi_tcp_note(owner.link, note, length) == MOO_OK);
-        CHECK(mooi_tcp_note(importer.link, note, length) == MOO_OK);
-        await(&importer, &importer.notes, i);
-        await(&owner, &owner.notes, i);
-        CHECK(owner.note_bytes == length && !memcmp(owner.note, note, length));
-        CHECK(importer.note_bytes == length);
-        CHECK(!memcmp(importer.note, note, length));
+        size_t length = 1 + (size_t)i * 7 % sizeof control;
+        memset(control, i, sizeof control);
+        CHECK(mooi_tcp_control(owner.link, control, length) == MOO_OK);
+        CHECK(mooi_tcp_control(importer.link, control, length) == MOO_OK);
+        await(&importer, &importer.controls, i);
+        await(&owner, &owner.controls, i);
+        CHECK(owner.control_bytes == length &&
+              !memcmp(owner.control, control, length));
+        CHECK(importer.control_bytes == length);
+        CHECK(!memcmp(importer.control, control, length));
     }
-    CHECK(mooi_tcp_note(owner.link, note, 0) == MOO_EINVAL);
-    CHECK(mooi_tcp_note(owner.link, note, sizeof note + 1) == MOO_EINVAL);
+    CHECK(mooi_tcp_control(owner.link, control, 0) == MOO_EINVAL);
+    CHECK(mooi_tcp_control(owner.link, control, sizeof control + 1) ==
+          MOO_EINVAL);
     close_pair();
 }
 
@@ -268,7 +270,7 @@ static void a_drop_ends_fetches_and_then_the_link(void)
     await(&importer, &importer.downs, 1);
     await(&owner, &owner.downs, 1);
     CHECK(importer.why == MOO_EPEER && owner.why == MOO_EPEER);
-    CHECK(mooi_tcp_note(link, (uint8_t *)"", 1) == MOO_EPEER);
+    CHECK(mooi_tcp_control(link, (uint8_t *)"", 1) == MOO_EPEER);
     CHECK(mooi_tcp_cancel(link, &wanted) == MOO_ESTALE);
     mooi_tcp_rele(link);
     /* and a new one can be made */
@@ -469,7 +471,7 @@ static void a_flood_of_strangers_keeps_nobody_out(void)
 
 /* ---- a peer that knows the key and misbehaves ---- */
 
-static void greet_by_hand(int fd, uint16_t index, uint16_t count)
+static void hello_by_hand(int fd, uint16_t index, uint16_t count)
 {
     struct mooi_hello hello = {.from = 1, .to = 2,
                                .purpose = MOOI_PURPOSE_DATA,
@@ -491,7 +493,7 @@ static void a_malformed_message_ends_the_link(void)
         {.kind = MOOI_TCP_DATA, .tag = 0, .length = 5}, /* never asked for */
         {.kind = MOOI_TCP_REFUSE, .tag = 9, .error = MOO_ESTALE},
         {.kind = MOOI_TCP_ASK, .length = 5}, /* not the owner's to say */
-        {.kind = MOOI_TCP_NOTE, .length = 5}, /* where bulk goes */
+        {.kind = MOOI_TCP_CONTROL, .length = 5}, /* where bulk goes */
         {.kind = MOOI_TCP_RELEASE}};
 
     for (size_t i = 0; i <= sizeof wrong / sizeof *wrong; i++) {
@@ -500,7 +502,7 @@ static void a_malformed_message_ends_the_link(void)
         open_side(&importer, 2, NULL);
         for (uint16_t k = 0; k < 2; k++) {
             fd[k] = knock(&importer);
-            greet_by_hand(fd[k], k, 2);
+            hello_by_hand(fd[k], k, 2);
         }
         await(&importer, &importer.ups, 1);
         if (i < sizeof wrong / sizeof *wrong)
@@ -553,7 +555,7 @@ static void wrong_bytes_end_the_link(void)
         open_side(&importer, 2, &options);
         for (uint16_t k = 0; k < 2; k++) {
             fd[k] = knock(&importer);
-            greet_by_hand(fd[k], k, 2);
+            hello_by_hand(fd[k], k, 2);
         }
         await(&importer, &importer.ups, 1);
         CHECK(begin(&importer, &wanted, 0, 0, 9, into) == MOO_OK);
@@ -585,7 +587,7 @@ static void half_a_link_is_given_up(void)
 
     open_side(&importer, 2, NULL);
     fd = knock(&importer);
-    greet_by_hand(fd, 1, 3);
+    hello_by_hand(fd, 1, 3);
     CHECK(hung_up_on(fd)); /* after the deadline of a contact */
     CHECK(!importer.ups && !importer.downs);
     close(fd);
@@ -642,7 +644,7 @@ int main(void)
         RUN(a_small_fetch_does_not_wait_for_a_large_one);
         RUN(a_refused_lease_fails_its_fetch_only);
         RUN(nothing_touches_memory_after_cancel);
-        RUN(notes_go_both_ways_in_order);
+        RUN(control_messages_go_both_ways_in_order);
         RUN(releases_arrive);
         RUN(a_drop_ends_fetches_and_then_the_link);
         RUN(a_new_link_replaces_the_old);

@@ -191,8 +191,8 @@ struct cut {
     uint64_t at_ns;
 };
 
-/* Lay the cable, and let the two meet. */
-static void meet(struct cut *cut)
+/* Lay the cable, and connect the two. */
+static void connect_both(struct cut *cut)
 {
     static const char slow[] =
         "ip -n @ route change 10.79.0.0/24 dev v rto_min 4s";
@@ -249,7 +249,7 @@ static void end_cut(struct cut *cut)
 static void make_cuts(struct cut *cuts, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        meet(&cuts[i]);
+        connect_both(&cuts[i]);
     for (size_t i = 0; i < count; i++)
         say(cuts[i].socket[1], &cuts[i].busy, 1);
     for (size_t i = 0; i < count; i++) {
@@ -299,7 +299,7 @@ static void a_link_that_loses_packets_is_slow_and_stands(void)
         printf("skipped: a lossy link needs tc\n");
         return;
     }
-    meet(&link);
+    connect_both(&link);
     for (char end = 'a'; end <= 'b'; end++)
         at(link.cable, end, "tc -n @ qdisc add dev v root tbf rate 40mbit "
                             "burst 4k limit 6k");

@@ -66,6 +66,9 @@ def test_the_extension_depends_on_whether_the_headers_are_there(
         answer = project / "build" / "libfabric"
         assert "build/libfabric" in options["depends"]
         assert ("-DMOOI_NO_FABRIC" in options["extra_compile_args"]) is not found
+        fabric = [path for path in options["sources"] if "transport/ofi/" in path]
+        assert bool(fabric) is found  # and what only those files define is not bound
+        assert ("moo_bare_open" in "".join(recipe._cdefsources)) is found
         seen.append((answer.read_text(), answer.stat().st_mtime_ns))
         os.utime(answer, ns=(0, 0))  # so that writing it shows
     assert [text.strip() for text, _ in seen] == ["absent"] * 2 + ["found"] * 2
@@ -136,7 +139,7 @@ def test_the_doctor_names_a_command_that_builds_again(
 
 
 def test_what_the_data_plane_says_is_what_the_doctor_knows() -> None:
-    source = ROOT / "cext" / "transport" / "fabric_none.c"
+    source = ROOT / "cext" / "transport" / "ofi.c"
     text = source.read_text().replace('"\n', "").replace(" " * 24 + '"', "")
     assert rebuild.ADVICE in text
 

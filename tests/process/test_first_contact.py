@@ -18,8 +18,8 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import running_session
-from tests.tensors.cards import Card
 from tests.tensors.conftest import silence
+from tests.tensors.endpoints import Endpoint
 
 SIZE = 1 << 20
 #: In seconds: how long a call may take that has nothing to do with it.
@@ -32,9 +32,9 @@ def process_id() -> int:
     return current_runtime().process_id
 
 
-def misdirect(other: int, card: bytes, address: Address) -> None:
+def misdirect(other: int, endpoint: bytes, address: Address) -> None:
     """Have this process look for another one there."""
-    wrong = Card.read(card).changed(addresses=(address,))
+    wrong = Endpoint.read(endpoint).changed(addresses=(address,))
     current_runtime().plane.introduce(other, wrong)
 
 
@@ -42,11 +42,11 @@ def misdirect(other: int, card: bytes, address: Address) -> None:
 class Party:
     """What the tests need of an actor of either kind."""
 
-    def card(self) -> tuple[int, bytes]:
-        return process_id(), current_runtime().plane.card()
+    def endpoint(self) -> tuple[int, bytes]:
+        return process_id(), current_runtime().plane.endpoint()
 
-    def misdirect(self, other: int, card: bytes, address: Address) -> None:
-        misdirect(other, card, address)
+    def misdirect(self, other: int, endpoint: bytes, address: Address) -> None:
+        misdirect(other, endpoint, address)
 
     def ping(self) -> int:
         return 1
@@ -71,8 +71,8 @@ class Party:
 class Loop:
     """One whose methods share an event loop."""
 
-    def misdirect(self, other: int, card: bytes, address: Address) -> None:
-        misdirect(other, card, address)
+    def misdirect(self, other: int, endpoint: bytes, address: Address) -> None:
+        misdirect(other, endpoint, address)
 
     async def ping(self) -> int:
         return 1
@@ -122,7 +122,7 @@ def test_an_actor_serves_others_while_it_looks_for_one(
     start: Callable[[Any, Any], Any],
 ) -> None:
     owner, other = spawn(kind), spawn(Party)
-    owner.misdirect(*other.card(), address)
+    owner.misdirect(*other.endpoint(), address)
     call(owner.ping)
     ref = start(owner, other)
     assert slowest(owner.ping, while_pending=ref) < SOON_S
@@ -137,7 +137,7 @@ def test_so_does_a_driver_whose_values_are_wanted_by_it(
     spawn: Callable[..., Any], address: Address, method: str
 ) -> None:
     bystander, other = spawn(Party), spawn(Party)
-    misdirect(*other.card(), address)
+    misdirect(*other.endpoint(), address)
     call(bystander.ping)
     value = moo.put(np.ones(SIZE, np.uint8))
     began = time.monotonic()
@@ -156,7 +156,7 @@ def test_a_plain_program_is_told_at_once_what_was_tried(
     spawn: Callable[..., Any], address: Address
 ) -> None:
     other = spawn(Party)
-    misdirect(*other.card(), address)
+    misdirect(*other.endpoint(), address)
     with pytest.raises(moo.ActorUnavailable, match="did not answer"):
         other.take(np.ones(SIZE, np.uint8))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Imports that do not wait: results, tickets, memory of the caller's, cancelling."""
+"""Imports that do not wait: results, tags, memory of the caller's, cancelling."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_its_memory_goes_with_the_last_view_of_it(plane):
     assert plane.statistics()["used"] == 0
 
 
-def test_a_ticket_comes_up_once_and_makes_the_file_readable(plane):
+def test_a_tag_comes_up_once_and_makes_the_file_readable(plane):
     fd = plane.finished_fd
     assert not select.select([fd], [], [], 0)[0]
     kept = [
-        plane.begin(plane.export(bytes(100), plane.process_id), ticket)
-        for ticket in (3, 0, 4)
+        plane.begin(plane.export(bytes(100), plane.process_id), tag)
+        for tag in (3, 0, 4)
     ]
     assert select.select([fd], [], [], 5)[0]
     assert [fetch.wait(5) for fetch in kept] == [True] * 3
@@ -51,14 +51,14 @@ def test_a_ticket_comes_up_once_and_makes_the_file_readable(plane):
     assert not select.select([fd], [], [], 0)[0]
 
 
-def test_more_tickets_than_fit_one_call_all_come_up(plane):
+def test_more_tags_than_fit_one_call_all_come_up(plane):
     descriptors = [plane.export(b"x", plane.process_id) for _ in range(600)]
     kept = [plane.begin(d, n + 1) for n, d in enumerate(descriptors)]
     assert all(fetch.wait(5) for fetch in kept)
     assert plane.finished() == list(range(1, 601))
 
 
-def test_the_ticket_of_a_cancelled_fetch_does_not_come_up(plane):
+def test_the_tag_of_a_cancelled_fetch_does_not_come_up(plane):
     fetches = [
         plane.begin(plane.export(bytes(100), plane.process_id), n) for n in (1, 2, 3)
     ]

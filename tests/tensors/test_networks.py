@@ -113,7 +113,7 @@ def test_without_room_that_fetch_fails_and_can_be_begun_again(new_plane, worker)
     assert plane.begin(descriptor).result(5)[0] == 2
 
 
-def test_tickets_of_many_fetches_come_as_they_end(plane, worker):
+def test_tags_of_many_fetches_come_as_they_end(plane, worker):
     fetches = {
         n: plane.begin(worker.call("make", n, 1000 * n, plane.process_id), n)
         for n in range(1, 51)
@@ -121,11 +121,11 @@ def test_tickets_of_many_fetches_come_as_they_end(plane, worker):
     missing = set(fetches)
     while missing:
         assert select.select([plane.finished_fd], [], [], 5)[0]
-        for ticket in plane.finished():
-            missing.remove(ticket)
-            received = fetches.pop(ticket).result(0)
-            assert received[:1] == bytes([ticket])
-            assert len(received) == 1000 * ticket
+        for tag in plane.finished():
+            missing.remove(tag)
+            received = fetches.pop(tag).result(0)
+            assert received[:1] == bytes([tag])
+            assert len(received) == 1000 * tag
             del received
     gc.collect()
     assert eventually(lambda: bound(plane))

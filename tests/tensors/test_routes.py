@@ -14,8 +14,8 @@ import pytest
 
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, fabrics
-from tests.tensors.cards import OFI, SHM, Card
 from tests.tensors.conftest import break_connections, eventually, silence
+from tests.tensors.endpoints import OFI, SHM, Endpoint
 from tests.tensors.worker import KEY, Worker
 
 MB = 1 << 20
@@ -58,7 +58,7 @@ def elsewhere(new_id: Callable[[], int]) -> Iterator[Planes]:
 
 
 def introduced(sender: DataPlane, receiver: DataPlane) -> bool:
-    sender.introduce(receiver.process_id, receiver.card())
+    sender.introduce(receiver.process_id, receiver.endpoint())
     return arrives(sender, receiver)
 
 
@@ -66,9 +66,9 @@ def test_by_default_there_is_shared_memory_and_nothing_else(new_plane, directory
     here, there = new_plane(transports=None), new_plane(transports=None)
     assert arrives(here, there)
     assert here.route(there.process_id)[0] == "shm"
-    assert not list(Path(directory).glob("*.card"))
-    with pytest.raises(ValueError, match="no card"):
-        here.card()
+    assert not list(Path(directory).glob("*.endpoint"))
+    with pytest.raises(ValueError, match="no endpoint"):
+        here.endpoint()
 
 
 def test_on_one_host_shared_memory_is_chosen(new_plane):
@@ -113,10 +113,10 @@ def test_with_a_common_fabric_it_is_that(elsewhere, fabric):
 
 def test_fabrics_of_different_names_are_not_common(elsewhere, fabric):
     here, there = elsewhere(ALL), elsewhere(ALL)
-    card = Card.read(there.card())
-    assert card.fabric[2].startswith(fabric.encode())
-    other = (card.fabric[0], card.fabric[1], b"x" + card.fabric[2][1:])
-    here.introduce(there.process_id, card.changed(fabric=other))
+    endpoint = Endpoint.read(there.endpoint())
+    assert endpoint.fabric[2].startswith(fabric.encode())
+    other = (endpoint.fabric[0], endpoint.fabric[1], b"x" + endpoint.fabric[2][1:])
+    here.introduce(there.process_id, endpoint.changed(fabric=other))
     assert arrives(here, there)
     assert here.route(there.process_id)[0] == "tcp"
 
@@ -152,8 +152,8 @@ def test_what_is_forced_is_taken_on_one_host_too(new_plane):
 
 def test_nothing_in_common_is_one_clear_error(elsewhere):
     here, there = elsewhere(["tcp"]), elsewhere()
-    card = Card.read(there.card())
-    here.introduce(there.process_id, card.changed(transports=SHM | OFI))
+    endpoint = Endpoint.read(there.endpoint())
+    here.introduce(there.process_id, endpoint.changed(transports=SHM | OFI))
     for _ in range(2):
         with pytest.raises(ActorUnavailable) as caught:
             here.export(bytes(MB), there.process_id)
@@ -197,30 +197,30 @@ def test_a_process_that_is_long_in_opening_its_fabric_is_waited_for(
 
 def test_of_two_addresses_one_may_be_dead(elsewhere):
     here, there = elsewhere(), elsewhere()
-    card = Card.read(there.card())
+    endpoint = Endpoint.read(there.endpoint())
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = unused.getsockname()[1]
     black_hole = ("192.0.2.1", 9)  # of no network
-    addresses = (("127.0.0.1", nobody), black_hole, *card.addresses)
-    here.introduce(there.process_id, card.changed(addresses=addresses))
+    addresses = (("127.0.0.1", nobody), black_hole, *endpoint.addresses)
+    here.introduce(there.process_id, endpoint.changed(addresses=addresses))
     assert arrives(here, there)
 
 
 def test_an_address_of_another_process_is_passed_over(elsewhere):
     here, there, stranger = elsewhere(), elsewhere(), elsewhere()
-    card = Card.read(there.card())
-    addresses = (*Card.read(stranger.card()).addresses, *card.addresses)
-    here.introduce(there.process_id, card.changed(addresses=addresses))
+    endpoint = Endpoint.read(there.endpoint())
+    addresses = (*Endpoint.read(stranger.endpoint()).addresses, *endpoint.addresses)
+    here.introduce(there.process_id, endpoint.changed(addresses=addresses))
     assert arrives(here, there)
     assert stranger.statistics()["links"] == 0
 
 
 def test_where_nobody_answers_the_error_says_what_was_tried(elsewhere):
     here, there = elsewhere(), elsewhere()
-    card = Card.read(there.card())
+    endpoint = Endpoint.read(there.endpoint())
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = unused.getsockname()[1]
-    dead = card.changed(addresses=(("127.0.0.1", nobody),))
+    dead = endpoint.changed(addresses=(("127.0.0.1", nobody),))
     here.introduce(there.process_id, dead)
     with pytest.raises(ActorUnavailable, match=f"127.0.0.1:{nobody}"):
         here.export(bytes(MB), there.process_id)
@@ -232,8 +232,8 @@ def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
     here, there = elsewhere(), elsewhere()
     assert introduced(here, there)
     with silence() as address:
-        card = Card.read(there.card()).changed(addresses=(address,))
-        here.introduce(there.process_id, card)
+        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
+        here.introduce(there.process_id, endpoint)
         break_connections()
         assert eventually(lambda: here.route(there.process_id)[0] is None)
         with pytest.raises(ActorUnavailable, match="did not answer"):
@@ -243,8 +243,8 @@ def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
 def test_who_does_not_wait_for_contact_has_a_descriptor_at_once(elsewhere):
     here, there = elsewhere(), elsewhere()
     with silence() as address:
-        card = Card.read(there.card()).changed(addresses=(address,))
-        here.introduce(there.process_id, card)
+        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
+        here.introduce(there.process_id, endpoint)
         began = time.monotonic()
         assert here.is_remote(here.export(bytes(MB), there.process_id, wait=False))
         assert time.monotonic() - began < 2.5  # an attempt takes 3
@@ -259,11 +259,11 @@ def test_after_a_failure_all_are_told_at_once_while_the_next_attempt_goes_on(
 ):
     here, there = elsewhere(), elsewhere()
     with silence() as address:
-        card = Card.read(there.card()).changed(addresses=(address,))
-        here.introduce(there.process_id, card)
+        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
+        here.introduce(there.process_id, endpoint)
         with pytest.raises(ActorUnavailable, match="did not answer"):
             here.export(bytes(MB), there.process_id)
-        here.introduce(there.process_id, there.card())
+        here.introduce(there.process_id, there.endpoint())
         began = time.monotonic()
         with pytest.raises(ActorUnavailable, match="did not answer|reached again"):
             here.export(bytes(MB), there.process_id)
@@ -276,21 +276,21 @@ def test_after_a_failure_all_are_told_at_once_while_the_next_attempt_goes_on(
 def test_who_waits_for_an_owner_that_cannot_call_is_told_both_addresses(new_plane):
     here, there = new_plane(transports=["tcp"]), new_plane(transports=["tcp"])
     with silence() as address:
-        card = Card.read(there.card()).changed(addresses=(address,))
-        here.introduce(there.process_id, card)
+        endpoint = Endpoint.read(there.endpoint()).changed(addresses=(address,))
+        here.introduce(there.process_id, endpoint)
         descriptor = here.export(bytes(MB), there.process_id, wait=False)
         began = time.monotonic()
         with pytest.raises(ActorUnavailable, match="did not connect") as caught:
             there.import_(descriptor)
         assert time.monotonic() - began < 15
     for plane in (here, there):
-        ((ip, port),) = Card.read(plane.card()).addresses
+        ((ip, port),) = Endpoint.read(plane.endpoint()).addresses
         assert f"{ip}:{port}" in str(caught.value)
 
 
 def test_what_was_not_waited_for_arrives(elsewhere):
     here, there = elsewhere(), elsewhere()
-    here.introduce(there.process_id, there.card())
+    here.introduce(there.process_id, there.endpoint())
     sent = os.urandom(MB)
     descriptor = here.export(sent, there.process_id, wait=False)
     assert bytes(there.import_(descriptor)) == sent
@@ -298,11 +298,11 @@ def test_what_was_not_waited_for_arrives(elsewhere):
 
 def test_after_a_failure_the_choice_is_made_anew(elsewhere):
     here, there = elsewhere(), elsewhere()
-    card = Card.read(there.card())
-    here.introduce(there.process_id, card.changed(transports=OFI))
+    endpoint = Endpoint.read(there.endpoint())
+    here.introduce(there.process_id, endpoint.changed(transports=OFI))
     with pytest.raises(ActorUnavailable):
         here.export(bytes(MB), there.process_id)
-    here.introduce(there.process_id, there.card())
+    here.introduce(there.process_id, there.endpoint())
     assert eventually(lambda: exported(here, there))
     assert arrives(here, there)
 
@@ -321,7 +321,7 @@ def test_an_ipv6_address_alone_is_enough(elsewhere):
         here, there = elsewhere(bind="::1"), elsewhere(bind="::1")
     except OSError:
         pytest.skip("this machine has no IPv6")
-    assert [ip for ip, _ in Card.read(there.card()).addresses] == ["::1"]
+    assert [ip for ip, _ in Endpoint.read(there.endpoint()).addresses] == ["::1"]
     assert introduced(here, there)
 
 
@@ -329,7 +329,7 @@ def test_another_key_is_not_let_in(elsewhere, new_id):
     there = elsewhere()
     with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
         stranger = DataPlane(directory, new_id(), b"another key", transports=ALL)
-        stranger.introduce(there.process_id, there.card())
+        stranger.introduce(there.process_id, there.endpoint())
         with pytest.raises(ActorUnavailable, match="key"):
             stranger.export(bytes(MB), there.process_id)
         stranger.close()
@@ -347,22 +347,22 @@ def test_what_is_no_address_is_refused(directory, new_id):
         DataPlane(directory, new_id(), KEY, transports=ALL, bind="host.name")
 
 
-@pytest.mark.parametrize("card", [b"", b"MCRD", bytes(60), bytes(2000)])
-def test_what_is_no_card_is_refused(new_plane, card):
+@pytest.mark.parametrize("endpoint", [b"", b"MCRD", bytes(60), bytes(2000)])
+def test_what_is_no_endpoint_is_refused(new_plane, endpoint):
     plane = new_plane(transports=ALL)
-    with pytest.raises(ValueError, match="no card of process"):
-        plane.introduce(1 << 50, card)
+    with pytest.raises(ValueError, match="no endpoint of process"):
+        plane.introduce(1 << 50, endpoint)
 
 
-def test_nor_is_the_card_of_another(new_plane):
+def test_nor_is_the_endpoint_of_another(new_plane):
     here, there = new_plane(transports=ALL), new_plane(transports=ALL)
-    with pytest.raises(ValueError, match="no card of process"):
-        here.introduce(1 << 50, there.card())
+    with pytest.raises(ValueError, match="no endpoint of process"):
+        here.introduce(1 << 50, there.endpoint())
 
 
-def test_a_closed_plane_leaves_no_card_behind(directory, new_id):
+def test_a_closed_plane_leaves_no_endpoint_behind(directory, new_id):
     plane = DataPlane(directory, new_id(), KEY, transports=ALL)
-    assert list(Path(directory).glob("*.card"))
+    assert list(Path(directory).glob("*.endpoint"))
     plane.close()
-    assert not list(Path(directory).glob("*.card"))
+    assert not list(Path(directory).glob("*.endpoint"))
     assert not list(Path(directory).glob("*.new"))

@@ -36,7 +36,7 @@ def introduce(*workers: Worker) -> None:
     for one in workers:
         for other in workers:
             if one is not other:
-                one.call("introduce", other.id, other.call("card"))
+                one.call("introduce", other.id, other.call("endpoint"))
 
 
 def refusal(sender: Worker, receiver: Worker) -> str:
@@ -80,7 +80,7 @@ def test_so_do_containers_whose_directories_have_the_same_name(hosts):
     b = hosts.start(
         hosts.process("b", ["sh", "-c", hide, hosts.directory]), "shm", "tcp"
     )
-    assert len(list(Path(hosts.directory).glob("*.card"))) == 1  # b's is not here
+    assert len(list(Path(hosts.directory).glob("*.endpoint"))) == 1  # b's is not here
     introduce(a, b)
     assert arrives(a, b) and arrives(b, a)
     assert a.call("route", b.id)[0] == b.call("route", a.id)[0] == "tcp"

@@ -109,11 +109,11 @@ class Role:
         """Of what was received last."""
         return int(self.received[-1][0])
 
-    def card(self) -> bytes:
-        return self.plane.card()
+    def endpoint(self) -> bytes:
+        return self.plane.endpoint()
 
-    def introduce(self, peer: int, card: bytes) -> None:
-        self.plane.introduce(peer, card)
+    def introduce(self, peer: int, endpoint: bytes) -> None:
+        self.plane.introduce(peer, endpoint)
 
     def route(self, peer: int) -> tuple[str | None, str]:
         return self.plane.route(peer)

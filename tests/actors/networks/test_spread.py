@@ -98,7 +98,7 @@ def hosts(session: Any) -> Iterator[Hosts]:
             rows.append(list(place.group(members)))
             made.extend(rows[-1])
         for member in made:
-            member.pid()  # it is there, and so is its card
+            member.pid()  # it is there, and so is its endpoint
             member.begin(data()[:SMALL])
         return rows
 

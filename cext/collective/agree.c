@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * agree.c: whether all members mean the same operation, and its end as a
+ * success. The algorithms call it: each publishes PUT >= base, which says that
+ * what the member means to do was posted, and mooi_agree compares.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collective/internal.h"
+
+static const char *const kind_names[MOO_GROUP_KINDS] = {
+    "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};
+
+static void describe(const struct mooi_signature *signature, char *text,
+                     size_t room)
+{
+    char part[32] = "";
+    if (signature->parts > 1)
+        snprintf(part, sizeof part, ", type %u of %u",
+                 (unsigned)signature->part + 1, (unsigned)signature->parts);
+    switch (signature->kind) {
+    case MOO_GROUP_BARRIER:
+        snprintf(text, room, "barrier");
+        return;
+    case MOO_GROUP_BROADCAST:
+        snprintf(text, room, "broadcast(root=%u) of %u tensors, %" PRIu64
+                 " bytes", signature->root, signature->spans,
+                 signature->bytes);
+        return;
+    default:
+        snprintf(text, room, "%s of %u %s tensors, %" PRIu64 " bytes, %s%s",
+                 kind_names[signature->kind], signature->spans,
+                 mooi_dtype_name((moo_dtype)signature->dtype),
+                 signature->bytes,
+                 signature->kind == MOO_GROUP_ALL_GATHER
+                     ? "in rank order"
+                     : mooi_reduction_name((moo_reduction)signature->op),
+                 part);
+    }
+}
+
+static bool same(const struct mooi_signature *a,
+                 const struct mooi_signature *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
+           a->root == b->root && a->spans == b->spans &&
+           a->bytes == b->bytes && a->output_bytes == b->output_bytes &&
+           a->layout == b->layout && a->part == b->part &&
+           a->parts == b->parts;
+}
+
+static moo_err disagree(moo_work *work, uint32_t rank,
+                        const struct mooi_signature *first,
+                        const struct mooi_signature *other)
+{
+    char a[92], b[92];
+    describe(first, a, sizeof a);
+    describe(other, b, sizeof b);
+    bool shapes = !strcmp(a, b);
+    work->outcome.rank = rank;
+    snprintf(work->outcome.text, sizeof work->outcome.text,
+             "rank 0 called %s; rank %u called %s%s", a, (unsigned)rank, b,
+             shapes ? ", but with other shapes or types" : "");
+    return (moo_err)MOO_EMISMATCH;
+}
+
+moo_err mooi_agree(moo_group *group, moo_work *work)
+{
+    struct mooi_cell *cells = group->segment->cells;
+    uint32_t parity = work->seq & 1;
+    moo_err err = mooi_await(group, work, PUT, work->seq << STEP_BITS);
+    if (err)
+        return err;
+    const struct mooi_signature *first =
+        &cells[group->view.slots[0]].signature[parity];
+    work->signature.admit = first->admit;
+    work->signature.chunk = first->chunk;
+    for (uint32_t rank = 1; rank < group->view.size; rank++) {
+        const struct mooi_signature *other =
+            &cells[group->view.slots[rank]].signature[parity];
+        if (same(first, other))
+            continue;
+        err = mooi_conclude(group, work);
+        return err ? err : disagree(work, rank, first, other);
+    }
+    return MOO_OK;
+}
+
+moo_err mooi_conclude(moo_group *group, moo_work *work)
+{
+    return mooi_commit(group, work->seq) ? MOO_OK : MOO_EPEER;
+}

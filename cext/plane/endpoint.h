@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * endpoint.h: where a process can be reached, as it tells others.
+ *
+ * On one machine an endpoint lies as a file in the session's directory, beside
+ * the process's socket and under a name that only holders of the key can make.
+ * Between machines the control plane hands it over.
+ */
+#ifndef MOOI_ENDPOINT_H
+#define MOOI_ENDPOINT_H
+
+#include "plane/plane.h"
+#include "transport/tcp/socket.h"
+
+#define MOOI_ENDPOINT_VERSION 1
+#define MOOI_ENDPOINT_ADDRESSES 16
+#define MOOI_ENDPOINT_PROVIDER 64 /* with its terminating zero */
+#define MOOI_ENDPOINT_FABRIC 256
+
+struct mooi_endpoint {
+    uint64_t process;
+    uint8_t host[MOOI_HOST_BYTES];
+    uint32_t transports; /* allowed there and to be had */
+    uint32_t addresses;
+    struct mooi_address address[MOOI_ENDPOINT_ADDRESSES]; /* best first */
+    char provider[MOOI_ENDPOINT_PROVIDER];                /* "": no fabric */
+    uint32_t fabric_address_bytes;
+    uint8_t fabric_address[MOOI_ENDPOINT_FABRIC];
+};
+
+/*
+ * The bytes of an endpoint, little-endian:
+ *
+ *   0  4 "MCRD"          4  1 version       5  1 transports
+ *   6  1 addresses       7  1 length of the provider's name
+ *   8  8 process        16 16 host
+ *  32  4 length of the address in the fabric              36  4 zero
+ *  40    the addresses: 1 family, 1 zero, 2 port, 16 ip
+ *        the provider's name, printable; the address in the fabric
+ *
+ * Returns their number, at most MOO_ENDPOINT_BYTES.
+ */
+size_t mooi_endpoint_pack(const struct mooi_endpoint *endpoint,
+                          uint8_t out[MOO_ENDPOINT_BYTES]);
+
+/* Takes any bytes. MOO_EVERSION: of another version; MOO_EPROTO: no
+ * endpoint. */
+moo_err mooi_endpoint_parse(const void *buf, size_t len,
+                            struct mooi_endpoint *out);
+
+/* endpoint_file.c: in the plane's directory. They may wait for a disk, but not
+ * for other processes. */
+
+/* Say that our endpoint is to come. MOO_ESYS: see errno. */
+moo_err mooi_endpoint_announce(moo_plane *plane);
+
+/* Put our endpoint there, which was announced, whole or not at all. MOO_ESYS:
+ * see errno. */
+moo_err mooi_endpoint_publish(moo_plane *plane,
+                              const struct mooi_endpoint *endpoint);
+
+/* Take the endpoint away, or what announced it. Harmless if there is
+ * neither. */
+void mooi_endpoint_withdraw(moo_plane *plane);
+
+/* Whether that process has announced an endpoint which is not there yet. */
+int mooi_endpoint_is_coming(moo_plane *plane, uint64_t id);
+
+/* MOO_ETIMEOUT: there is none (yet). MOO_EPROTO, MOO_EVERSION: no good one. */
+moo_err mooi_endpoint_find(moo_plane *plane, uint64_t id,
+                           struct mooi_endpoint *out);
+
+/* The identity of this host: a keyed hash of MOOACTOR_HOST_ID if that is set,
+ * otherwise of the kernel's boot id and of the directory itself, so that
+ * machines as well as containers that do not share the directory differ.
+ * MOO_ESYS: see errno. */
+moo_err mooi_host_identity(moo_plane *plane, uint8_t out[MOOI_HOST_BYTES]);
+
+#endif

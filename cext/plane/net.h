@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * net.h: processes on other hosts.
+ *
+ * A plane that may use networks has one `net` (serve.c): the TCP engine, by
+ * which contact is made and leases are given back, perhaps a fabric, and the
+ * endpoint that tells others where we are. As owner it chooses, for each peer,
+ * how that peer gets its bytes and calls it (route.c), and serves its leases
+ * (net_leases.c). As importer it has one *source* for each process that called,
+ * with the fetches from there (source.c).
+ *
+ * All with the plane's lock held, unless it says otherwise. Engines are called
+ * under that lock, and call back without locks of their own, so the order is:
+ * the plane's lock, then an engine's.
+ */
+#ifndef MOOI_REMOTE_H
+#define MOOI_REMOTE_H
+
+#include "plane/endpoint.h"
+#include "plane/fetch.h"
+#include "transport/network.h"
+
+#define MOOI_WHY_BYTES 640
+
+/* Memory that is not ours, registered with the fabric: see device.c. */
+struct mooi_device {
+    struct mooi_device *next;
+    uintptr_t start;
+    size_t bytes;
+    struct mooi_fabric_region *region;
+};
+
+struct mooi_net {
+    struct mooi_networks networks;
+    struct mooi_device *devices;
+    uint32_t transports; /* allowed, and to be had here */
+    struct mooi_endpoint endpoint;
+    pthread_cond_t decided; /* a call was answered, or came to nothing */
+    uint32_t busy; /* those that use an engine without the lock */
+    struct mooi_source *sources;
+    uint64_t fetched_tcp, fetched_ofi; /* bytes, so far */
+};
+
+/* What a process with a net knows of a peer: as owner, but for two of them. */
+struct mooi_reach {
+    struct mooi_endpoint endpoint;
+    uint8_t has_endpoint, introduced;
+    uint8_t was_linked;         /* a link to it stood once, … */
+    struct mooi_address linked_at; /* … here, the last time */
+    uint8_t called;             /* a link from it stood once */
+    uint64_t unheard_ns;        /* when that was found silent; 0: it was not, or
+                                   it has called again */
+    uint8_t fabric_failed;      /* do without it */
+    struct mooi_outgoing out;
+    uint64_t sought_ns;         /* since when there is no endpoint of it */
+    uint64_t tried_ns;          /* when it was called last */
+    uint64_t paused_ns;         /* until then `err` is given at once */
+    uint8_t guessed;            /* … because others there are silent */
+    uint64_t out_ns;            /* a link led to its machine, which did not
+                                   answer then; 0: it does */
+    uint32_t verdicts;          /* calls that were decided, so far */
+    moo_err err;                /* of the last attempt */
+    char why[MOOI_WHY_BYTES];   /* of the choice, or of the failure */
+};
+
+/* A process that called us, or whose call we wait for. */
+struct mooi_source {
+    uint64_t id;
+    struct mooi_source *next;
+    struct mooi_incoming in;
+    struct moo_fetch *waiting, *flying;
+    uint32_t pins;
+};
+
+/* ---- route.c: as owner ---- */
+
+/* Make sure that `peer` is being reached, choosing the transport if none is
+ * chosen. Does not block. MOO_OK also while it is being called, and while
+ * nothing is known of it yet. Planes without a net only: see mooi_shm. */
+moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer);
+
+/* The same, and wait until a call under way is answered; the lock is let go
+ * meanwhile. */
+moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer);
+
+/* ---- route_call.c: as owner ---- */
+
+/* Connect to a peer whose endpoint is known, by what is common. */
+moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer);
+
+/* Why it is as it is, for the user. */
+__attribute__((format(printf, 2, 3)))
+void mooi_route_say(struct mooi_reach *reach, const char *format, ...);
+
+/* It is not reached, for that reason, which is given to all who ask for a
+ * while: its leases end. Returns `err`. */
+moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err);
+
+/* The peer's link stands, says something, or is gone. */
+void mooi_route_up(moo_plane *plane, struct mooi_peer *peer);
+void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
+                        const uint8_t *control, size_t length);
+void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
+
+/* The reach of a peer, made if need be. NULL: no memory. */
+struct mooi_reach *mooi_reach_get(struct mooi_peer *peer);
+
+/* ---- net_leases.c: the engine's events for owners; lock not held ---- */
+
+moo_err mooi_net_source(void *plane, uint64_t peer,
+                        const struct mooi_lease_name *name, uint64_t offset,
+                        uint64_t length, const void **data);
+void mooi_net_sourced(void *plane, uint64_t peer,
+                      const struct mooi_lease_name *name);
+void mooi_net_released(void *plane, uint64_t peer,
+                       const struct mooi_lease_name *name);
+
+/* ---- source_fetch.c: as importer ---- */
+
+/* Start a fetch, or let it wait up to `timeout_ms` for its owner's call. It
+ * has its memory. On any error it was not begun. */
+moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms);
+
+/* End a fetch that is not done; the lock is let go meanwhile. */
+void mooi_source_cancel(struct moo_fetch *fetch);
+
+/* A fetch's pull, which had begun, has ended. */
+void mooi_source_ended(struct mooi_pull *pull, moo_err result);
+
+/* Start all that waits, now that it is known how. The source is pinned. */
+void mooi_remote_start(struct mooi_source *source);
+
+/* Nothing will come of a fetch that is in a list of its source. */
+void mooi_remote_fail(struct moo_fetch *fetch, moo_err why);
+
+/* ---- source.c: as importer ---- */
+
+struct mooi_source *mooi_source_find(const moo_plane *plane, uint64_t id);
+
+/* The same, made if need be. NULL: no memory. */
+struct mooi_source *mooi_source_get(moo_plane *plane, uint64_t id);
+
+/* Free it if it is of no use any more. */
+void mooi_source_tidy(moo_plane *plane, struct mooi_source *source);
+
+/* A link from that process stands; says something; is down. */
+void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id);
+void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
+                         uint64_t id, const uint8_t *control, size_t length);
+void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link,
+                      uint64_t id);
+
+/* It died: nothing more will come of it. */
+void mooi_source_lost(moo_plane *plane, uint64_t id);
+
+/* End what waited too long for its owner's call, with MOO_EUNREACHABLE, or, if
+ * it has called, for what more it was to say, with MOO_EPEER. Returns the
+ * nanoseconds until the next is due, or UINT64_MAX. */
+uint64_t mooi_source_expire(moo_plane *plane);
+
+/* The engine is closed, the plane closes: end what waits, free all. */
+void mooi_source_fini(moo_plane *plane);
+
+/* ---- device.c ---- */
+
+/* Forget all that was registered; its regions end with the fabric. */
+void mooi_devices_fini(struct mooi_net *net);
+
+/* ---- net.c ---- */
+
+/* Open the fabric if one is allowed, listen, and publish the endpoint. A fabric
+ * that cannot be had is left out, and plane->serve_why says why; if nothing but
+ * shared memory remains there is no net, and if nothing at all does,
+ * MOO_EUNREACHABLE. Lock not held. If only the endpoint could not be written,
+ * the plane is closed. */
+moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options);
+
+/* Around a fork, with the lock held: see mooi_tcp_before_fork. */
+void mooi_net_before_fork(moo_plane *plane);
+void mooi_net_after_fork(moo_plane *plane);
+void mooi_net_disown(moo_plane *plane);
+
+/* All links go, all fetches end; the plane is marked as closed. Lock not
+ * held. */
+void mooi_net_close(moo_plane *plane);
+
+/* What remains is memory. Lock not held. */
+void mooi_net_fini(moo_plane *plane);
+
+#endif

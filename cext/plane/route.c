@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * route.c: an owner chooses how a peer gets its bytes.
+ *
+ * In this order, among what both sides allow: shared memory, proven by a
+ * descriptor that the peer's socket took; a fabric that both can open; TCP.
+ * The choice stands as long as the connection does. When that is lost, so are
+ * the leases, and the next export chooses anew.
+ *
+ * Where nobody answers, an attempt takes seconds, and many may want the same
+ * peer, one after the other. So all that come while it is under way share it;
+ * and once it has failed, or a peer's machine was found silent, there is a
+ * pause: until it ends everybody is given that error at once, while the next
+ * attempt goes on beneath. If that succeeds, the pause is over. Peers at the
+ * addresses of a silent machine are taken to be silent as well, as long, except
+ * by those who may wait and see.
+ *
+ * Of a peer without an endpoint it is not known whether it is yet to come.
+ * Where shared memory is allowed, it is taken to be of this host then: whoever
+ * knows of other hosts introduces their processes first. Where it is not, the
+ * plane's thread waits for the endpoint.
+ */
+#include "plane/net.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Attempts in a pause begin no more often than this. */
+#define AGAIN_NS ((uint64_t)250 * 1000000u)
+/* A process that has its socket has announced its endpoint, too, if it will
+ * ever have one; when that is there is its own affair. */
+#define ENDPOINT_NS ((uint64_t)2000 * 1000000u)
+/* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
+#define AWAIT_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 2000) * 1000000u)
+
+struct mooi_reach *mooi_reach_get(struct mooi_peer *peer)
+{
+    if (!peer->reach)
+        peer->reach = calloc(1, sizeof *peer->reach);
+    return peer->reach;
+}
+
+/* ---- shared memory ---- */
+
+static int may_share(const struct mooi_net *net, const struct mooi_reach *reach)
+{
+    if (!(net->transports & MOO_TRANSPORT_SHM))
+        return 0;
+    return !reach->has_endpoint ||
+           ((reach->endpoint.transports & MOO_TRANSPORT_SHM) &&
+            !memcmp(reach->endpoint.host, net->endpoint.host, MOOI_HOST_BYTES));
+}
+
+/* MOO_OK: it is reached, or will be, by shared memory. MOO_EUNREACHABLE: not
+ * that way. */
+static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
+{
+    moo_err err = mooi_peer_try(plane, peer);
+
+    if (err == MOO_ETIMEOUT && peer->shm.fd < 0 && errno == ENOENT &&
+        peer->reach->has_endpoint)
+        return MOO_EUNREACHABLE; /* it listens, but not in our directory */
+    if (err == MOO_ESYS && (errno == EACCES || errno == EPERM))
+        return MOO_EUNREACHABLE;
+    if (err == MOO_OK || (err == MOO_ETIMEOUT && peer->shm.fd >= 0)) {
+        peer->transport = MOO_TRANSPORT_SHM;
+        peer->network = NULL;
+        peer->held.remote = 0;
+        mooi_route_say(peer->reach,
+                       "shm: it is on this host and took our memory");
+    }
+    return mooi_peer_tried(plane, peer, err);
+}
+
+/* ---- no endpoint yet ---- */
+
+static int has_socket(moo_plane *plane, uint64_t id)
+{
+    char name[MOOI_NAME_BYTES];
+
+    mooi_socket_name(plane->key, id, name);
+    return faccessat(plane->local.directory, name, F_OK,
+                     AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Shared memory is not allowed, and the peer has no endpoint. */
+static moo_err wait_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
+{
+    uint64_t now = mooi_now_ns();
+    moo_err err = mooi_thread_start(plane); /* it does the waiting */
+
+    if (err != MOO_OK)
+        return err;
+    peer->held.remote = 1;
+    if (!has_socket(plane, peer->id) ||
+        mooi_endpoint_is_coming(plane, peer->id))
+        peer->reach->sought_ns = 0;
+    else if (!peer->reach->sought_ns)
+        peer->reach->sought_ns = now;
+    else if (now - peer->reach->sought_ns > ENDPOINT_NS) {
+        mooi_route_say(peer->reach, "it allows no transport but shared "
+                                    "memory, which this process does not "
+                                    "allow");
+        return mooi_route_fail(plane, peer, MOO_EUNREACHABLE);
+    }
+    return mooi_peer_tried(plane, peer, MOO_ETIMEOUT);
+}
+
+/* ---- the choice ---- */
+
+/* An endpoint in the directory may have come, or be another, since we looked.
+ * One that has gone is kept: calling there shows what became of its process. */
+static void look_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    struct mooi_endpoint found;
+
+    if (reach->introduced ||
+        mooi_endpoint_find(plane, peer->id, &found) != MOO_OK)
+        return;
+    reach->endpoint = found;
+    reach->has_endpoint = 1;
+}
+
+static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
+{
+    moo_err err = MOO_EUNREACHABLE;
+
+    peer->reach->tried_ns = mooi_now_ns();
+    look_for_endpoint(plane, peer);
+    if (may_share(plane->net, peer->reach))
+        err = try_sharing(plane, peer);
+    if (err != MOO_EUNREACHABLE)
+        return err;
+    return peer->reach->has_endpoint ? mooi_route_call(plane, peer)
+                                 : wait_for_endpoint(plane, peer);
+}
+
+/* In a pause: try again beneath. MOO_OK: it is reached by shared memory. */
+static moo_err choose_beneath(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    moo_err before = reach->err, err;
+
+    if (peer->state != MOOI_PEER_PARTED ||
+        mooi_now_ns() - reach->tried_ns < AGAIN_NS)
+        return before;
+    err = choose(plane, peer);
+    return peer->state == MOOI_PEER_CALLING ? before : err;
+}
+
+static int is_paused(const struct mooi_reach *reach)
+{
+    return reach->paused_ns && mooi_now_ns() < reach->paused_ns;
+}
+
+static moo_err tell(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_outgoing *out = &peer->reach->out;
+    moo_err err = MOO_OK;
+
+    if (out->slabs_told < plane->arena.slabs)
+        err = peer->network->tell(&plane->net->networks, out);
+    if (err == MOO_OK)
+        out->slabs_told = plane->arena.slabs;
+    return err;
+}
+
+moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
+{
+    if (plane->closed) /* while this call had let go of the lock */
+        return MOO_ECLOSED;
+    if (peer->state == MOOI_PEER_SELF)
+        return MOO_OK;
+    if (peer->state == MOOI_PEER_DEAD)
+        return MOO_EPEER;
+    if (peer->transport == MOO_TRANSPORT_SHM)
+        return mooi_peer_reach(plane, peer);
+    if (!mooi_reach_get(peer))
+        return MOO_ENOMEM;
+    if (peer->state == MOOI_PEER_LINKED)
+        return tell(plane, peer);
+    if (is_paused(peer->reach))
+        return choose_beneath(plane, peer);
+    return peer->state == MOOI_PEER_CALLING ? MOO_OK : choose(plane, peer);
+}
+
+/* Another call may be under way when the one that is waited for has come to
+ * nothing. */
+static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
+{
+    uint32_t before = peer->reach->verdicts;
+    uint64_t end = mooi_now_ns() + AWAIT_NS;
+    struct timespec until = mooi_timespec(end);
+
+    while (peer->reach->verdicts == before && !plane->closed)
+        if (pthread_cond_timedwait(&plane->net->decided, &plane->lock,
+                                   &until) == ETIMEDOUT)
+            return;
+}
+
+moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer)
+{
+    moo_err err = mooi_route_offer(plane, peer);
+
+    if (peer->state != MOOI_PEER_CALLING)
+        return err;
+    assert(peer->reach); /* without one nobody calls */
+    if (err != MOO_OK && !peer->reach->guessed)
+        return err;
+    wait_until_decided(plane, peer);
+    if (plane->closed)
+        return MOO_ECLOSED;
+    if (peer->state == MOOI_PEER_DEAD)
+        return MOO_EPEER;
+    if (peer->state == MOOI_PEER_LINKED)
+        return MOO_OK;
+    return peer->reach->err != MOO_OK ? peer->reach->err : MOO_EUNREACHABLE;
+}
+
+moo_err moo_plane_route(moo_plane *plane, uint64_t id, uint32_t *transport,
+                        char *why, size_t room)
+{
+    const struct mooi_peer *peer;
+    moo_err err = mooi_plane_enter(plane);
+
+    if (err != MOO_OK)
+        return err;
+    peer = mooi_peer_find(plane, id);
+    *transport = 0;
+    if (id == plane->id)
+        snprintf(why, room, "%s", plane->serve_why);
+    else if (!peer || (!peer->reach && !peer->held.leases && peer->shm.fd < 0))
+        snprintf(why, room, "nothing was sent to it yet");
+    else if (!plane->net)
+        snprintf(why, room, "shm: nothing else is allowed here");
+    else
+        snprintf(why, room, "%s", peer->reach ? peer->reach->why : "");
+    if (peer && peer->state == MOOI_PEER_LINKED && peer->transport)
+        *transport = peer->transport;
+    else if (peer && !plane->net && peer->shm.fd >= 0)
+        *transport = MOO_TRANSPORT_SHM;
+    pthread_mutex_unlock(&plane->lock);
+    return MOO_OK;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * route_call.c: an owner calls a peer on another host: which network, what it
+ * tells it, and what becomes of the connection.
+ */
+#include "plane/net.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* See route.c. It is longer than any importer waits for an owner whose call has
+ * failed (see mooi_source_begin): what waits for one thing after the other is
+ * told of all failures within one pause. */
+#define PAUSE_NS ((uint64_t)2000 * 1000000u)
+/* The kernel of a machine that a link led to before answers within this,
+ * however busy the machine is; a second try of ours to reach it is among
+ * that. */
+#define ANSWER_MS 1500
+
+__attribute__((format(printf, 2, 3)))
+void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(reach->why, sizeof reach->why, format, arguments);
+    va_end(arguments);
+}
+
+/* NULL: none. */
+static void take_network(struct mooi_peer *peer,
+                         const struct mooi_network_ops *network)
+{
+    peer->network = network;
+    peer->transport = network ? network->bit : 0;
+}
+
+moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err)
+{
+    peer->reach->err = err;
+    peer->reach->paused_ns = mooi_now_ns() + PAUSE_NS;
+    peer->reach->guessed = 0;
+    take_network(peer, NULL);
+    mooi_peer_set_state(plane, peer, MOOI_PEER_PARTED);
+    mooi_lease_revoke_all(&plane->leases, &peer->held);
+    return err;
+}
+
+static void list_names(uint32_t transports, char out[24])
+{
+    snprintf(out, 24, "%s%s%s", transports & MOO_TRANSPORT_SHM ? " shm" : "",
+             transports & MOO_TRANSPORT_OFI ? " ofi" : "",
+             transports & MOO_TRANSPORT_TCP ? " tcp" : "");
+}
+
+static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
+{
+    char ours[24], theirs[24];
+    const struct mooi_endpoint *endpoint = &peer->reach->endpoint;
+    const struct mooi_endpoint *own = &plane->net->endpoint;
+
+    list_names(plane->net->transports, ours);
+    list_names(endpoint->transports, theirs);
+    mooi_route_say(
+        peer->reach,
+        "no common transport: this process has%s%s%s%s%s%s, the other "
+        "has%s%s%s, on %s host%s",
+        ours, *own->provider ? " by " : "", own->provider,
+        *plane->serve_why ? " (" : "", plane->serve_why,
+        *plane->serve_why ? ")" : "", theirs, *endpoint->provider ? " by " : "",
+        endpoint->provider,
+        memcmp(endpoint->host, own->host, MOOI_HOST_BYTES) ? "another" : "this",
+        endpoint->addresses ? "" : ", and says no address");
+    return mooi_route_fail(plane, peer, MOO_EUNREACHABLE);
+}
+
+/* Contact is by TCP in any case. A fabric that failed is done without, if the
+ * bytes may go by TCP, too. */
+static const struct mooi_network_ops *
+choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
+{
+    const struct mooi_endpoint *endpoint = &reach->endpoint;
+    uint32_t common = net->transports & endpoint->transports;
+
+    if (!endpoint->addresses)
+        return NULL;
+    if ((common & MOO_TRANSPORT_TCP) && reach->fabric_failed)
+        return &mooi_over_tcp;
+    if ((common & MOO_TRANSPORT_OFI) && *endpoint->provider &&
+        !strcmp(endpoint->provider, net->endpoint.provider))
+        return mooi_ofi->network;
+    return common & MOO_TRANSPORT_TCP ? &mooi_over_tcp : NULL;
+}
+
+/* ---- machines that are silent ---- */
+
+static int same_addresses(const struct mooi_endpoint *a,
+                          const struct mooi_endpoint *b)
+{
+    if (a->addresses != b->addresses)
+        return 0;
+    for (uint32_t i = 0; i < a->addresses; i++)
+        if (a->address[i].family != b->address[i].family ||
+            memcmp(a->address[i].ip, b->address[i].ip, sizeof a->address[i].ip))
+            return 0;
+    return 1;
+}
+
+/* Until when a peer is taken to be silent because another one at its addresses
+ * is; 0: it is not. */
+static uint64_t silent_until(const moo_plane *plane,
+                             const struct mooi_reach *reach)
+{
+    uint64_t last = 0;
+
+    for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
+        for (const struct mooi_peer *p = plane->peer[i]; p; p = p->next)
+            if (p->reach && p->reach != reach && p->reach->out_ns > last &&
+                same_addresses(&p->reach->endpoint, &reach->endpoint))
+                last = p->reach->out_ns;
+    return last && last + PAUSE_NS > mooi_now_ns() ? last + PAUSE_NS : 0;
+}
+
+/* One of them has answered. */
+static void end_silence(const moo_plane *plane, const struct mooi_reach *reach)
+{
+    for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
+        for (const struct mooi_peer *p = plane->peer[i]; p; p = p->next)
+            if (p->reach && p->reach->out_ns &&
+                same_addresses(&p->reach->endpoint, &reach->endpoint))
+                p->reach->out_ns = p->reach->paused_ns = 0;
+}
+
+/* It is being called, for which nobody need wait if there is little hope. */
+static moo_err called(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    uint64_t until = silent_until(plane, reach);
+
+    mooi_peer_set_state(plane, peer, MOOI_PEER_CALLING);
+    if (reach->was_linked || until)
+        mooi_tcp_hasten(reach->out.link, ANSWER_MS);
+    if (!until || reach->paused_ns > mooi_now_ns())
+        return MOO_OK;
+    reach->paused_ns = until;
+    reach->guessed = 1;
+    reach->err = MOO_EUNREACHABLE;
+    mooi_route_say(reach, "%s: its machine did not answer others a moment ago",
+                   peer->network->scheme);
+    return MOO_EUNREACHABLE;
+}
+
+/* ---- calling ---- */
+
+/* The addresses of its endpoint, but first the one where it was linked. Returns
+ * how many. */
+static size_t list_addresses(const struct mooi_reach *reach,
+                             struct mooi_address out[MOOI_ENDPOINT_ADDRESSES])
+{
+    const struct mooi_endpoint *endpoint = &reach->endpoint;
+
+    memcpy(out, endpoint->address, sizeof endpoint->address);
+    for (uint32_t i = 1; reach->was_linked && i < endpoint->addresses; i++)
+        if (!memcmp(&out[i], &reach->linked_at, sizeof out[i])) {
+            out[i] = out[0];
+            out[0] = reach->linked_at;
+        }
+    return endpoint->addresses;
+}
+
+moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    struct mooi_address address[MOOI_ENDPOINT_ADDRESSES];
+    size_t count = list_addresses(reach, address);
+    moo_err err;
+
+    take_network(peer, choose_network(plane->net, reach));
+    if (!peer->network)
+        return nothing_common(plane, peer);
+    peer->held.remote = 1;
+    err = mooi_tcp_connect(plane->net->networks.tcp, peer->id, address, count,
+                           &reach->out.link);
+    if (err != MOO_OK) {
+        mooi_route_say(reach, "%s: cannot connect: %s",
+                       peer->network->scheme, moo_strerror(err));
+        return mooi_route_fail(plane, peer, err);
+    }
+    mooi_tcp_hold(reach->out.link);
+    return called(plane, peer);
+}
+
+/* ---- what becomes of it ---- */
+
+static moo_err begin_serving(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_control control = {.kind = MOOI_CONTROL_SERVE};
+    struct mooi_outgoing *out = &peer->reach->out;
+    moo_err err;
+
+    control.u.serve = peer->network->bit;
+    err = mooi_control_send(out->link, &control);
+    out->slabs_told = 0;
+    out->address_told = 0;
+    if (err == MOO_OK)
+        err = peer->network->tell(&plane->net->networks, out);
+    if (err == MOO_OK)
+        out->slabs_told = plane->arena.slabs;
+    return err;
+}
+
+static void explain(const struct mooi_net *net, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    const char *host =
+        memcmp(reach->endpoint.host, net->endpoint.host, MOOI_HOST_BYTES)
+            ? "another"
+            : "this";
+
+    if (peer->transport == MOO_TRANSPORT_OFI)
+        mooi_route_say(reach, "ofi: it is on %s host and both have %s", host,
+                       net->endpoint.provider);
+    else
+        mooi_route_say(reach, "tcp: it is on %s host and %s", host,
+                       reach->fabric_failed ? "its fabric failed"
+                                            : "no fabric is common, or allowed");
+}
+
+void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
+{
+    struct mooi_reach *reach = peer->reach;
+    moo_err err = begin_serving(plane, peer);
+
+    if (err != MOO_OK) { /* `down` follows, and settles it */
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
+        return;
+    }
+    reach->was_linked = 1;
+    reach->paused_ns = 0;
+    end_silence(plane, reach);
+    reach->verdicts++;
+    mooi_tcp_address(reach->out.link, &reach->linked_at);
+    explain(plane->net, peer);
+    mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
+    pthread_cond_broadcast(&plane->net->decided);
+}
+
+/* The importer could not read from the fabric: go over to TCP if that may be.
+ * What it has not begun to read it will then ask for. */
+void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
+                        const uint8_t *control, size_t length)
+{
+    struct mooi_control parsed;
+
+    if (mooi_control_parse(control, length, &parsed) != MOO_OK ||
+        parsed.kind != MOOI_CONTROL_FAILED) {
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
+        return;
+    }
+    if (peer->transport != MOO_TRANSPORT_OFI)
+        return; /* we have gone over already */
+    peer->reach->fabric_failed = 1;
+    if (choose_network(plane->net, peer->reach) != &mooi_over_tcp)
+        return;
+    take_network(peer, &mooi_over_tcp);
+    explain(plane->net, peer);
+    if (begin_serving(plane, peer) != MOO_OK)
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
+}
+
+/* What is wrong with it, as the exporter is told. Where a process was linked
+ * and nobody listens any more, it is gone. Who never was may well live behind a
+ * wall, and who only lost the connection may be as alive as ever. */
+static moo_err verdict(const struct mooi_reach *reach, moo_err why)
+{
+    if (why == MOO_ECLOSED)
+        return why;
+    return reach->was_linked &&
+                   mooi_tcp_nobody_at(reach->out.link, &reach->linked_at)
+               ? MOO_EPEER
+               : MOO_EUNREACHABLE;
+}
+
+void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
+{
+    struct mooi_reach *reach = peer->reach;
+    char story[MOOI_WHY_BYTES - 64];
+    moo_err err = verdict(reach, why);
+    int stood = peer->state == MOOI_PEER_LINKED;
+    int silent = reach->was_linked && mooi_tcp_is_unanswered(reach->out.link);
+
+    mooi_tcp_reason(reach->out.link, story, sizeof story);
+    mooi_tcp_rele(reach->out.link);
+    reach->out.link = NULL;
+    if (peer->state != MOOI_PEER_DEAD) {
+        mooi_route_say(reach, "%s: %s",
+                       peer->network ? peer->network->scheme : "tcp",
+                       story);
+        mooi_route_fail(plane, peer, err);
+    }
+    reach->verdicts++;
+    if (silent)
+        reach->out_ns = mooi_now_ns();
+    else if (stood)
+        reach->paused_ns = 0; /* the next export calls again, at once */
+    if (silent && stood && peer->state == MOOI_PEER_PARTED)
+        (void)mooi_route_call(plane, peer); /* it may be back already */
+    pthread_cond_broadcast(&plane->net->decided);
+}

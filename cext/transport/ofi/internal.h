@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * internal.h: what the files of the fabric share.
+ *
+ * All reads, peers and pieces are the thread's alone. Others hand it what they
+ * want in the `inbox`, guarded by `lock`, which is never held for long. Objects
+ * of libfabric are used in its thread-safe mode, so regions are registered by
+ * whoever calls.
+ */
+#ifndef MOOI_FABRIC_INTERNAL_H
+#define MOOI_FABRIC_INTERNAL_H
+
+#include "transport/ofi/fabric.h"
+
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <sys/types.h>
+
+/* A read goes in pieces of at most this. Large enough for every network to be
+ * at full speed, small enough for another read not to wait long. */
+#define MOOI_FABRIC_PIECE ((size_t)1 << 20)
+/* Pieces under way: of all reads together, and from one peer. */
+#define MOOI_FABRIC_PIECES 64
+#define MOOI_FABRIC_PEER_PIECES 8
+/* What is to end, but is in the device's hands, ends by itself within this, or
+ * is taken away from it. */
+#define MOOI_FABRIC_GRACE_NS ((uint64_t)300 * 1000000u)
+
+/* ---- library.c ---- */
+
+/* libfabric's exported functions; all others are inline in its headers. */
+struct mooi_libfabric {
+    int (*getinfo)(uint32_t version, const char *node, const char *service,
+                   uint64_t flags, const struct fi_info *hints,
+                   struct fi_info **info);
+    void (*freeinfo)(struct fi_info *info);
+    struct fi_info *(*dupinfo)(const struct fi_info *info); /* NULL: empty */
+    int (*fabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+                  void *context);
+    const char *(*strerror)(int err);
+    uint32_t (*version)(void);
+    char path[256];
+};
+
+/* The library, loaded once and kept. MOO_EUNREACHABLE: why[0, room) says why
+ * it cannot be. The next call tries again. */
+moo_err mooi_libfabric(const struct mooi_libfabric **out, char *why,
+                       size_t room);
+
+/* ---- choose.c ---- */
+
+/* What to open; the caller's, to be freed by `freeinfo`. It has FI_HMEM among
+ * its capabilities if it is for memory of devices as well. */
+moo_err mooi_fabric_choose(const struct mooi_libfabric *library,
+                           const struct mooi_fabric_options *options,
+                           struct fi_info **out, char *why, size_t room);
+
+/* ---- port.c ---- */
+
+/* An endpoint with what belongs to it alone. */
+struct mooi_fabric_port {
+    struct fid_av *av;
+    struct fid_cq *cq;
+    struct fid_ep *ep;
+    int fd; /* readable when there is something to do; -1: cannot tell */
+};
+
+/* On an error of libfabric, which is returned, *port is all zero. */
+int mooi_fabric_port_open(struct mooi_fabric *fabric,
+                          struct mooi_fabric_port *port);
+
+/* After this none of its operations touches memory. An all-zero port is let
+ * be. */
+void mooi_fabric_port_close(struct mooi_fabric_port *port);
+
+/* ---- what the thread works on ---- */
+
+/* Somebody who waits for the end of a read. */
+struct mooi_fabric_stop {
+    struct mooi_fabric_stop *next;
+    const void *cookie;
+    moo_err result;
+    int done;
+};
+
+struct mooi_fabric_read {
+    struct mooi_fabric_read *next, *previous;
+    struct mooi_fabric_peer *peer;
+    struct mooi_fabric_want want;
+    size_t posted;    /* bytes that have had a piece */
+    size_t here;      /* bytes that have come */
+    uint32_t flying;  /* pieces in the device's hands */
+    uint32_t waiting; /* pieces to be posted again */
+    int suspect;      /* so was the peer when it began */
+    uint64_t heard_ns;
+    moo_err result;
+    int reason;            /* with MOO_ESYS: the errno */
+    int doomed;            /* it ends as soon as nothing of it is flying */
+    uint64_t patient_until_ns; /* if so: then it is taken from the device */
+    struct mooi_fabric_stop *stop;
+};
+
+/* A list, or ring, with a head that is no read. */
+void mooi_fabric_reads_init(struct mooi_fabric_read *head);
+void mooi_fabric_reads_append(struct mooi_fabric_read *head,
+                              struct mooi_fabric_read *read);
+void mooi_fabric_reads_remove(struct mooi_fabric_read *read);
+
+/* A part of a read. libfabric owns `context` while it is flying. */
+struct mooi_fabric_piece {
+    struct fi_context2 context; /* first: it is what completions name */
+    struct mooi_fabric_piece *next;
+    struct mooi_fabric_read *read;
+    size_t offset, bytes;
+    int flying;
+};
+
+struct mooi_fabric_peer {
+    struct mooi_fabric *fabric;
+    struct mooi_fabric_peer *next; /* of all that are gone */
+    uint32_t reads, flying;
+    int gone;      /* to be freed after its last read */
+    int cut;       /* we hung up: its pieces come back, to be posted again */
+    int suspect;   /* its last piece failed: the connection may be broken, and
+                      libfabric not know it yet */
+    uint64_t full; /* the turn in which it took no more */
+    uint64_t not_before_ns; /* it is left alone until then */
+    uint64_t port; /* of which `address` is; 0: none */
+    fi_addr_t address;
+    uint64_t answered_port; /* the port by which it answered last; 0: none */
+    size_t name_bytes;
+    uint8_t name[MOOI_FABRIC_NAME_BYTES];
+    char why[MOOI_FABRIC_WHY_BYTES]; /* guarded by the lock */
+};
+
+struct mooi_fabric_region {
+    struct mooi_fabric *fabric;
+    struct mooi_fabric_region *next, *previous;
+    struct fid_mr *mr;
+    char *base;
+    size_t bytes;
+};
+
+struct mooi_fabric {
+    const struct mooi_libfabric *library;
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct mooi_fabric_port serving;
+    uint8_t name[MOOI_FABRIC_NAME_BYTES];
+    size_t name_bytes;
+    uint64_t mr_mode;
+    int devices;
+    int over_sockets; /* so connections are ours to break: see cut.c */
+    int rough; /* tests set it: close the endpoint at once, as the last resort */
+
+    /* the thread's */
+    struct mooi_fabric_port reading; /* `ep` NULL: to be opened */
+    uint64_t port, turn;             /* count them; 0 is none */
+    size_t piece_bytes;
+    struct mooi_fabric_piece piece[MOOI_FABRIC_PIECES];
+    struct mooi_fabric_piece *idle, *again;
+    struct mooi_fabric_read ring; /* the first has its turn */
+    struct mooi_fabric_read ended; /* to be called back */
+    struct mooi_fabric_peer *gone;
+    uint64_t now_ns; /* of this turn */
+    uint64_t spin_ns, acted_ns;
+    int unready;
+
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t stopped; /* a mooi_fabric_stop is done */
+    int wake;               /* an eventfd */
+    int knocked; /* something is in the inbox */
+    int asleep, closing, closed;
+    struct {
+        struct mooi_fabric_read reads;
+        struct mooi_fabric_stop *stops;
+        struct mooi_fabric_peer *gone;
+    } inbox;
+    struct mooi_fabric_region regions; /* a ring */
+
+    _Atomic uint64_t reads, asked, received, cuts;
+};
+
+/* ---- read.c: on the thread ---- */
+
+/* Post what can be posted. Returns 1 if something could not be yet, though a
+ * piece was free for it. */
+int mooi_fabric_post(struct mooi_fabric *fabric);
+
+/* A piece is here, or came to nothing. */
+void mooi_fabric_completed(struct mooi_fabric *fabric,
+                           struct mooi_fabric_piece *piece, moo_err result);
+
+/* It failed: it ends with `why`, at the latest after `grace_ns`. */
+void mooi_fabric_doom(struct mooi_fabric_read *read, moo_err why,
+                      uint64_t grace_ns);
+
+/* What libfabric said about a failure. */
+void mooi_fabric_explain(struct mooi_fabric_peer *peer, const char *what,
+                         const char *said);
+
+/* ---- end.c: on the thread ---- */
+
+/* It has been read, or nothing of it is flying any more. */
+void mooi_fabric_end(struct mooi_fabric *fabric, struct mooi_fabric_read *read);
+
+/* End what waited too long, what was cancelled, and what was of peers that are
+ * gone; everything if `closing`. Returns the nanoseconds until the next is due,
+ * or UINT64_MAX. */
+uint64_t mooi_fabric_expire(struct mooi_fabric *fabric, uint64_t now,
+                            int closing);
+
+/* Free the peers that are gone and have no reads. */
+void mooi_fabric_free_gone(struct mooi_fabric *fabric);
+
+/* ---- cut.c: on the thread ---- */
+
+/* Take all pieces of a peer away from the device: either they come back soon,
+ * or all pieces of all peers have come back when this returns. Those of reads
+ * that are not doomed will be posted again. */
+void mooi_fabric_cut(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer);
+
+/* A piece is no longer in the device's hands; it is to be posted again. */
+void mooi_fabric_take_back(struct mooi_fabric_piece *piece);
+void mooi_fabric_post_later(struct mooi_fabric *fabric,
+                            struct mooi_fabric_piece *piece);
+
+/* ---- thread.c ---- */
+
+moo_err mooi_fabric_thread_start(struct mooi_fabric *fabric);
+
+/* With the lock held: there is something in the inbox. */
+void mooi_fabric_thread_wake(struct mooi_fabric *fabric);
+
+/* Ends all reads, and waits. */
+void mooi_fabric_thread_stop(struct mooi_fabric *fabric);
+
+#endif

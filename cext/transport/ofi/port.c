@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* port.c: an endpoint with its completion queue and addresses. */
+#include "transport/ofi/internal.h"
+
+#include <string.h>
+
+/* As much as the pieces need, with room for a provider's own ends. */
+#define QUEUE_ENTRIES (2 * MOOI_FABRIC_PIECES)
+
+/* With a descriptor to sleep on, where the provider has one. */
+static int open_queue(struct mooi_fabric *fabric, struct mooi_fabric_port *port)
+{
+    struct fi_cq_attr attr = {.size = QUEUE_ENTRIES,
+                              .format = FI_CQ_FORMAT_CONTEXT,
+                              .wait_obj = FI_WAIT_FD};
+    int err = fi_cq_open(fabric->domain, &attr, &port->cq, NULL);
+
+    if (err) {
+        attr.wait_obj = FI_WAIT_NONE;
+        return fi_cq_open(fabric->domain, &attr, &port->cq, NULL);
+    }
+    if (fi_control(&port->cq->fid, FI_GETWAIT, &port->fd))
+        port->fd = -1;
+    return 0;
+}
+
+static int open_addresses(struct mooi_fabric *fabric,
+                          struct mooi_fabric_port *port)
+{
+    struct fi_av_attr attr = {.type = fabric->info->domain_attr->av_type};
+
+    return fi_av_open(fabric->domain, &attr, &port->av, NULL);
+}
+
+static int open_endpoint(struct mooi_fabric *fabric,
+                         struct mooi_fabric_port *port)
+{
+    int err = fi_endpoint(fabric->domain, fabric->info, &port->ep, NULL);
+
+    if (!err)
+        err = fi_ep_bind(port->ep, &port->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (!err)
+        err = fi_ep_bind(port->ep, &port->av->fid, 0);
+    if (!err)
+        err = fi_enable(port->ep);
+    return err;
+}
+
+int mooi_fabric_port_open(struct mooi_fabric *fabric,
+                          struct mooi_fabric_port *port)
+{
+    int err;
+
+    memset(port, 0, sizeof *port);
+    port->fd = -1;
+    err = open_queue(fabric, port);
+    if (!err)
+        err = open_addresses(fabric, port);
+    if (!err)
+        err = open_endpoint(fabric, port);
+    if (err)
+        mooi_fabric_port_close(port);
+    return err;
+}
+
+void mooi_fabric_port_close(struct mooi_fabric_port *port)
+{
+    if (port->ep)
+        fi_close(&port->ep->fid);
+    if (port->av)
+        fi_close(&port->av->fid);
+    if (port->cq)
+        fi_close(&port->cq->fid);
+    memset(port, 0, sizeof *port);
+    port->fd = -1;
+}

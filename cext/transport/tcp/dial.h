@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * dial.h: reach a process that is said to listen at any of some addresses.
+ *
+ * An attempt begins at the first, and every MOOI_DIAL_STAGGER_MS, or as soon as
+ * one has failed, at the next, while the earlier ones go on. Who answers first
+ * is handed out; if that turns out to be somebody else, the dial goes on with
+ * the others. The deadline is the caller's. No function blocks; one thread.
+ */
+#ifndef MOOI_DIAL_H
+#define MOOI_DIAL_H
+
+#include <stddef.h>
+
+#include "transport/tcp/socket.h"
+
+#define MOOI_DIAL_MAX 16
+#define MOOI_DIAL_STAGGER_MS 250
+
+struct mooi_dial {
+    int poll; /* wait until this is readable, or mooi_dial_wait_ms is over */
+    size_t count, next;
+    uint64_t next_ns;
+    struct mooi_address address[MOOI_DIAL_MAX];
+    int fd[MOOI_DIAL_MAX]; /* -1: not under way */
+    int result[MOOI_DIAL_MAX]; /* moo_err, MOO_ETIMEOUT: no answer yet */
+    int reason[MOOI_DIAL_MAX]; /* errno */
+};
+
+/* Start. At most MOOI_DIAL_MAX of the addresses are tried. MOO_ESYS: see errno,
+ * nothing to end. MOO_EINVAL: none given. */
+moo_err mooi_dial_begin(struct mooi_dial *dial,
+                        const struct mooi_address *addresses, size_t count);
+
+/* Go on. MOO_OK: *fd is connected, to address[*which], and the caller's.
+ * MOO_ETIMEOUT: nothing yet. MOO_EPEER: nobody is left who could answer. */
+moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which);
+
+/* Whether addresses are left that may still answer. */
+int mooi_dial_has_more(const struct mooi_dial *dial);
+
+/* For how long nothing need be done unless `poll` becomes readable; -1: for
+ * ever. */
+int mooi_dial_wait_ms(const struct mooi_dial *dial);
+
+/* Whether that address was tried, and nobody listened there. NULL: any. */
+int mooi_dial_refused(const struct mooi_dial *dial,
+                      const struct mooi_address *address);
+
+/* For the reason: what became of an address that was handed out. */
+void mooi_dial_blame(struct mooi_dial *dial, size_t which, moo_err why);
+
+/* One sentence on what was tried and how it failed, always terminated. */
+void mooi_dial_reason(const struct mooi_dial *dial, char *text, size_t room);
+
+/* Close what is under way. Safe to call twice. */
+void mooi_dial_end(struct mooi_dial *dial);
+
+#endif

@@ -21,6 +21,7 @@ LAYERS = (  # bottom to top; those in one row do not import each other
     ("tensors",),
     ("control",),
     ("process",),
+    ("host",),
     ("actors",),
     ("learner",),
     ("cluster", "rl"),

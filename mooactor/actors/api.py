@@ -17,9 +17,9 @@ from mooactor.actors.statistics import Stats, make
 from mooactor.control import codec, envelope
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
-from mooactor.process.holds import Hold
-from mooactor.process.lending import lending
 from mooactor.process.loops import refuse_to_block
+from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.lending import lending
 
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
 

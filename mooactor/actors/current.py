@@ -9,10 +9,10 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.actors.handle import Handle
+from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
 from mooactor.process.current import current_runtime
 from mooactor.process.runtime import Runtime
-from mooactor.process.worker import Worker
 
 
 @dataclasses.dataclass(frozen=True)

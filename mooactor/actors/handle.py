@@ -9,12 +9,12 @@ from typing import Any
 from mooactor.actors.ref import Ref, Told, refuse_on_loop
 from mooactor.actors.stream import Stream
 from mooactor.control import envelope
+from mooactor.control.links import Link
 from mooactor.process import current as _process
 from mooactor.process.calls import DEFAULT_OPTIONS, CallOptions
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.interface import Interface, MethodSpec
-from mooactor.process.links import Link
 from mooactor.process.runtime import Runtime
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from mooactor.actors.handle import handle_of
 from mooactor.actors.ref import refuse_on_loop
+from mooactor.control.lifeline import Message
 from mooactor.process.exits import cause_of
-from mooactor.process.lifeline import Message
 from mooactor.process.supervision import Died, Event, Restarted, Started, Stopped
 
 

@@ -15,11 +15,11 @@ from mooactor.process.calls import context
 from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
-from mooactor.process.holds import Hold, claimed
-from mooactor.process.lending import loan_in_progress
 from mooactor.process.loops import refuse_to_block
-from mooactor.process.objects import PINNED
-from mooactor.process.outcome import Outcome
+from mooactor.process.objects.holds import Hold, claimed
+from mooactor.process.objects.lending import loan_in_progress
+from mooactor.process.objects.outcome import Outcome
+from mooactor.process.objects.table import PINNED
 from mooactor.process.runtime import Runtime
 
 R_co = TypeVar("R_co", covariant=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from mooactor import errors
+from mooactor.host import session as _session
+from mooactor.host.ending import GRACE_S, Awaited
 from mooactor.process import checks
-from mooactor.process import session as _session
 from mooactor.process.current import refuse_in_actor
-from mooactor.process.ending import GRACE_S, Awaited
 from mooactor.process.network import choose
 
 _MOST_OF_A_SEED = (1 << 64) - 1

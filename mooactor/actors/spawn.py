@@ -15,18 +15,18 @@ from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
 from mooactor.control.keys import new_process_id
+from mooactor.host import session as _session
+from mooactor.host.fields import LONGEST_S
 from mooactor.process import checks, parcel
-from mooactor.process import session as _session
+from mooactor.process.actor.threads import check_numbers
 from mooactor.process.current import current_runtime, is_forked
-from mooactor.process.fields import LONGEST_S
 from mooactor.process.interface import interface_of, signature_of
-from mooactor.process.lending import lending
 from mooactor.process.loops import refuse_to_block
-from mooactor.process.objects import every_incarnation
+from mooactor.process.objects.lending import lending
+from mooactor.process.objects.table import every_incarnation
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
-from mooactor.process.threads import check_numbers
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
 from mooactor.control import envelope
 from mooactor.process.calls import context
 from mooactor.process.deadlock import Wait
-from mooactor.process.outcome import Outcome, Reply
+from mooactor.process.objects.outcome import Outcome, Reply
 from mooactor.process.runtime import Runtime
 
 T_co = TypeVar("T_co", covariant=True)

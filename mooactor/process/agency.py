@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.process.lifeline import Lifeline, LifelineClosed, Message, Received
-from mooactor.process.outcome import Outcome
+from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Received
+from mooactor.process.objects.outcome import Outcome
 
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime

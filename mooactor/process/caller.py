@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import codec, envelope
+from mooactor.control.interrupts import was_interrupted
+from mooactor.control.links import Link
 from mooactor.process.calls import (
     CallContext,
     CallOptions,
@@ -29,16 +31,14 @@ from mooactor.process.calls import (
     pack_tokens,
 )
 from mooactor.process.interface import MethodSpec
-from mooactor.process.interrupts import was_interrupted
 from mooactor.process.late import LateReplies
-from mooactor.process.lending import lending
-from mooactor.process.links import Link
 from mooactor.process.loops import blocks_a_loop
-from mooactor.process.objects import Stored
-from mooactor.process.outcome import Outcome, Reply
+from mooactor.process.objects.lending import lending
+from mooactor.process.objects.outcome import Outcome, Reply
+from mooactor.process.objects.table import Stored
+from mooactor.process.objects.values import placed
 from mooactor.process.started import UNKNOWN, Turns
 from mooactor.process.told import Lost, say_refused
-from mooactor.process.values import placed
 
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime

@@ -30,9 +30,9 @@ from mooactor.errors import DeadlockError
 from mooactor.process.calls import IN_THREAD, CallContext
 
 if TYPE_CHECKING:
+    from mooactor.control.links import Link
     from mooactor.process.interface import MethodSpec
-    from mooactor.process.links import Link
-    from mooactor.process.outcome import Outcome
+    from mooactor.process.objects.outcome import Outcome
     from mooactor.process.runtime import Runtime
 
 _FIRST_PROBE_S = 0.1

@@ -19,11 +19,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control import envelope
+from mooactor.control.lifeline import Message
+from mooactor.control.links import Link
 from mooactor.errors import Cause
 from mooactor.process.exits import cause_of
-from mooactor.process.lifeline import Message
-from mooactor.process.links import Link
-from mooactor.process.objects import every_incarnation
+from mooactor.process.objects.table import every_incarnation
 from mooactor.process.started import Turns, read_turns
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from mooactor import errors
 from mooactor.control import envelope
-from mooactor.process.interrupts import was_interrupted
-from mooactor.process.values import number_of, pair_of
+from mooactor.control.interrupts import was_interrupted
+from mooactor.process.objects.values import number_of, pair_of
 
 if TYPE_CHECKING:
     from mooactor.process.calls import CallContext

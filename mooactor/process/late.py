@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from mooactor import errors
 from mooactor.control import codec, envelope
-from mooactor.process.outcome import Reply, taken_over
+from mooactor.process.objects.outcome import Reply, taken_over
 
 if TYPE_CHECKING:
-    from mooactor.process.arrivals import Arrival
+    from mooactor.process.objects.arrivals import Arrival
     from mooactor.process.runtime import Runtime
 
 

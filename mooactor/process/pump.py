@@ -39,9 +39,9 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from mooactor.control.messenger import Messenger, ffi, lib
-from mooactor.process.arrivals import Arrivals
 from mooactor.process.loops import LoopReaders
-from mooactor.process.outcome import Outcome
+from mooactor.process.objects.arrivals import Arrivals
+from mooactor.process.objects.outcome import Outcome
 
 _TICK_US = 4000
 _FOREVER_US = 3_600_000_000

@@ -20,12 +20,12 @@ from typing import Any
 
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
+from mooactor.control.lifeline import Lifeline
+from mooactor.control.links import Link
 from mooactor.control.messenger import Messenger, Peer
 from mooactor.errors import ActorUnavailable
 from mooactor.process import forks
 from mooactor.process.agency import Agency
-from mooactor.process.arrivals import Arrival, Arrivals
-from mooactor.process.audit import Audit
 from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
@@ -33,21 +33,21 @@ from mooactor.process.current import forked_error
 from mooactor.process.deadlock import DeadlockDetector
 from mooactor.process.deaths import Deaths
 from mooactor.process.dispatch import Dispatch, Server
-from mooactor.process.holds import Claims
 from mooactor.process.housekeeper import Housekeeper
-from mooactor.process.lending import lending
-from mooactor.process.lifeline import Lifeline
-from mooactor.process.links import Link
 from mooactor.process.network import Network
-from mooactor.process.objects import ObjectTable, Stored, every_incarnation
+from mooactor.process.objects.arrivals import Arrival, Arrivals
+from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.holds import Claims
+from mooactor.process.objects.lending import lending
+from mooactor.process.objects.outcome import Outcome, Reply, taken_over
+from mooactor.process.objects.relay import Relay
+from mooactor.process.objects.spread import Spread
+from mooactor.process.objects.table import ObjectTable, Stored, every_incarnation
+from mooactor.process.objects.values import Values
 from mooactor.process.openfiles import Room
-from mooactor.process.outcome import Outcome, Reply, taken_over
 from mooactor.process.place import Place
 from mooactor.process.pump import Pump
-from mooactor.process.relay import Relay
-from mooactor.process.spread import Spread
 from mooactor.process.streams import Streams
-from mooactor.process.values import Values
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import cuda_statistics, set_current

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mooactor import errors
+from mooactor.control.links import Link
 from mooactor.process.complaints import say
-from mooactor.process.links import Link
-from mooactor.process.outcome import Outcome
+from mooactor.process.objects.outcome import Outcome
 
 _MOST_LABELS = 5
 

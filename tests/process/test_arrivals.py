@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
-from mooactor.process.arrivals import Arrival, Arrivals
-from mooactor.process.outcome import Reply
+from mooactor.process.objects.arrivals import Arrival, Arrivals
+from mooactor.process.objects.outcome import Reply
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
 
@@ -189,7 +189,7 @@ def test_a_lost_sender_fails_what_is_under_way_and_what_waits(desk: Desk) -> Non
 def test_what_is_to_be_done_soon_is_done_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooactor.process.arrivals.NEWS_S", 0.0)
+    monkeypatch.setattr("mooactor.process.objects.arrivals.NEWS_S", 0.0)
     done: list[int] = []
     act: Callable[[], None] = lambda: done.append(1)  # noqa: E731
     desk.arrivals.soon(act)

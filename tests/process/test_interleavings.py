@@ -13,9 +13,9 @@ import pytest
 
 from mooactor.control.envelope import KEY_BYTES
 from mooactor.control.messenger import Messenger, lib
-from mooactor.process import outcome as outcome_module
 from mooactor.process import pump as pump_module
-from mooactor.process.outcome import Outcome
+from mooactor.process.objects import outcome as outcome_module
+from mooactor.process.objects.outcome import Outcome
 from mooactor.process.pump import Pump
 from tests.process.interleave import Interrupt, Schedule, Thread
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
-from mooactor.process.mailbox import Job, Mailbox
-from mooactor.process.outcome import Outcome
+from mooactor.process.actor.mailbox import Job, Mailbox
+from mooactor.process.objects.outcome import Outcome
 
 
 def job(sender: int, call_id: int, priority: int = 0) -> Job:

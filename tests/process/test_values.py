@@ -10,8 +10,8 @@ import pytest
 
 import mooactor as moo
 from mooactor.control import envelope
-from mooactor.process import values as values_module
 from mooactor.process.current import current_runtime
+from mooactor.process.objects import values as values_module
 from tests.actors.keeper import holdings, value
 from tests.conftest import eventually, running_session
 

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: MIT
+"""Data of records that came from other hosts and is still under way.
+
+A record is a few bytes and comes at once; what is attached to it may be a gigabyte.
+So it is fetched while other records go on, and whoever handles the record is called
+when all of it is there.
+
+How much is fetched at a time is bounded, in bytes; what exceeds that waits at its
+sender. There are four *lanes*, each with a bound of its own: small data does not wait
+behind large, and what the method that runs here waits for does not wait behind the
+arguments of calls that come after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+
+from mooactor import errors
+from mooactor.process.objects.outcome import Reply
+from mooactor.tensors.fetches import Fetch
+from mooactor.tensors.plane import DataPlane
+
+#: Up to so many bytes data counts as small.
+SMALL = 1 << 20
+#: Bytes in a lane, at most: of large data, and of small.
+LARGE_BYTES = 256 << 20
+SMALL_BYTES = 64 << 20
+_PART_OF_MEMORY = 8
+#: How long after a lost connection the news of a death may come, which has its cause.
+NEWS_S = 0.25
+#: How long data waits for room in memory that others may give back.
+ROOM_S = 2.0
+
+
+class Lane:
+    """Arrivals that share a bound.
+
+    `until_release`: they count until then, because what has come is of no use before
+    its turn; otherwise until all of them is there.
+    """
+
+    __slots__ = ("bound", "until_release", "taken", "flying", "waiting")
+
+    def __init__(self, bound: int, until_release: bool) -> None:
+        self.bound = bound
+        self.until_release = until_release
+        self.taken = 0  # bytes
+        self.flying = 0  # arrivals
+        self.waiting: deque[Arrival] = deque()
+
+
+class Arrival:
+    """The data of one record. `error` says what it failed with, once it is `done`."""
+
+    __slots__ = (
+        "reply",
+        "then",
+        "lane",
+        "cost",
+        "begun",
+        "fetches",
+        "left",
+        "until",
+        "done",
+        "error",
+    )
+
+    def __init__(self, reply: Reply, then: Callable[[], None], lane: Lane) -> None:
+        self.reply = reply
+        self.then = then
+        self.lane = lane
+        # Whatever its size, one more fits beside it.
+        self.cost = min(reply.size(), lane.bound // 2)
+        self.begun = False  # it is counted
+        self.fetches: list[Fetch] = []  # all that were begun
+        self.left = 0  # of these, under way
+        self.until = 0.0  # when it has waited too long for memory
+        self.done = False
+        self.error: BaseException | None = None
+
+
+class Arrivals:
+    """What this process is receiving from other hosts.
+
+    Threads: `begin` and `look` in the one that leads the pump, which also calls the
+    `then` of each arrival, once; all else in any.
+    """
+
+    def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
+        """`stuck`: whether no call is ready to run. Then one more is let in even if
+        those here take all the room: they may be waiting for it."""
+        self._plane = plane
+        self._stuck = stuck
+        self._lock = threading.RLock()  # a signal handler may come here again
+        large = min(LARGE_BYTES, plane.memory_limit // _PART_OF_MEMORY)
+        small = min(SMALL_BYTES, large // 4)
+        self._results = (Lane(small, False), Lane(large, False))
+        self._arguments = (Lane(small, True), Lane(large, True))
+        self._lanes = (*self._results, *self._arguments)
+        self._flying: dict[int, Arrival] = {}  # by ticket
+        self._tickets = itertools.count(1)
+        self._ended: deque[Arrival] = deque()
+        self._later: deque[tuple[float, Callable[[], None]]] = deque()
+
+    def __len__(self) -> int:
+        return sum(lane.flying + len(lane.waiting) for lane in self._lanes)
+
+    @property
+    def readable_fd(self) -> int:
+        """Readable when `look` has something to do; not for what is `restless`."""
+        return self._plane.finished_fd
+
+    @property
+    def busy(self) -> bool:
+        """Whether `look` may have something to do, now or soon."""
+        return bool(self._flying) or self.restless
+
+    @property
+    def restless(self) -> bool:
+        """Whether `look` is to be called every few milliseconds, whatever happens."""
+        if self._ended or self._later:
+            return True
+        return any(lane.waiting for lane in self._lanes)
+
+    def begin(
+        self, reply: Reply, then: Callable[[], None], *, argument: bool = False
+    ) -> Arrival:
+        """Have all that is attached to `reply` fetched; then `then` is called, also if
+        that failed. Call `release` when an `argument` was used, or dropped."""
+        lanes = self._arguments if argument else self._results
+        arrival = Arrival(reply, then, lanes[reply.size() > SMALL])
+        with self._lock:
+            arrival.lane.waiting.append(arrival)
+            self._start_some()
+        return arrival
+
+    def look(self) -> bool:
+        """Act on what has happened; whether anything had."""
+        tickets = self._plane.finished() if self._flying else []
+        with self._lock:
+            for ticket in tickets:
+                self._landed(ticket)
+            self._start_some()
+        return self._call_back() or bool(tickets)
+
+    def cancel(self, arrival: Arrival) -> None:
+        """End it with the error `Cancelled`, unless it is done; see `release`, too."""
+        with self._lock:
+            if not arrival.done:
+                self._fail(arrival, errors.Cancelled("nobody wants it any more"))
+            self._give_back(arrival)
+
+    def release(self, arrival: Arrival) -> None:
+        """Its data was used, or dropped: others may come."""
+        with self._lock:
+            self._give_back(arrival)
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Call `action` in `NEWS_S`, in the pump's thread."""
+        self._later.append((perf_counter() + NEWS_S, action))
+
+    def close(self) -> None:
+        """End everything; nobody is called."""
+        with self._lock:
+            waiting = [arrival for lane in self._lanes for arrival in lane.waiting]
+            for arrival in {*self._flying.values(), *waiting}:
+                self._fail(arrival, errors.ActorUnavailable("the session has ended"))
+            self._ended.clear()
+            self._later.clear()
+
+    # -- the lock is held --------------------------------------------------
+
+    def _start_some(self) -> None:
+        for lane in self._lanes:
+            while lane.waiting and self._may_start(lane, lane.waiting[0]):
+                if not self._start(lane.waiting[0]):
+                    break
+
+    def _may_start(self, lane: Lane, arrival: Arrival) -> bool:
+        if arrival.begun or lane.taken + arrival.cost <= lane.bound:
+            return True
+        return lane.until_release and not lane.flying and self._stuck()
+
+    def _start(self, arrival: Arrival) -> bool:
+        """False if there is no room in memory until something else has gone."""
+        if not arrival.begun:
+            arrival.begun = True
+            arrival.lane.taken += arrival.cost
+            arrival.lane.flying += 1
+        waiting = arrival.reply.descriptors
+        while waiting:
+            ticket = next(self._tickets)
+            try:
+                fetch = self._plane.begin(waiting[0], ticket)
+            except errors.OutOfMemory as error:
+                if self._may_get_room(arrival):
+                    return False
+                self._fail(arrival, error)
+                return True
+            except Exception as error:
+                self._fail(arrival, error)
+                return True
+            del waiting[0]
+            arrival.fetches.append(fetch)
+            arrival.left += 1
+            self._flying[ticket] = arrival
+        arrival.lane.waiting.popleft()
+        return True
+
+    def _may_get_room(self, arrival: Arrival) -> bool:
+        now = perf_counter()
+        arrival.until = arrival.until or now + ROOM_S
+        others = sum(lane.taken for lane in self._lanes) > arrival.cost
+        return (others or bool(self._flying)) and now < arrival.until
+
+    def _landed(self, ticket: int) -> None:
+        arrival = self._flying.pop(ticket, None)
+        if arrival is None:
+            return
+        arrival.left -= 1
+        if arrival.left or arrival.reply.descriptors:
+            return
+        try:
+            arrival.reply.buffers = [fetch.result(0) for fetch in arrival.fetches]
+        except errors.InternalError:
+            # Fetched or revoked before. It is fetched here only, so its owner took it
+            # back: the connection broke before we could ask for it.
+            self._fail(arrival, errors.ActorDied("its sender was cut off before"))
+        except Exception as error:
+            self._fail(arrival, error)
+        else:
+            self._end(arrival, None)
+
+    def _fail(self, arrival: Arrival, error: BaseException) -> None:
+        for fetch in arrival.fetches:
+            self._flying.pop(fetch.ticket, None)
+            fetch.cancel()
+        self._end(arrival, error)
+
+    def _end(self, arrival: Arrival, error: BaseException | None) -> None:
+        lane = arrival.lane
+        if arrival in lane.waiting:
+            lane.waiting.remove(arrival)
+        lane.flying -= arrival.begun
+        if not arrival.begun:
+            arrival.cost = 0
+        elif error is not None or not lane.until_release:
+            self._give_back(arrival)
+        arrival.fetches.clear()
+        arrival.done, arrival.error = True, error
+        self._ended.append(arrival)
+
+    def _give_back(self, arrival: Arrival) -> None:
+        arrival.lane.taken -= arrival.cost
+        arrival.cost = 0
+
+    # -- it is not ---------------------------------------------------------
+
+    def _call_back(self) -> bool:
+        some = False
+        while self._ended:
+            arrival = self._ended[0]
+            arrival.then()  # if that is cut short, it comes again
+            if arrival in self._ended:
+                self._ended.remove(arrival)
+            some = True
+        now = perf_counter()
+        while self._later and self._later[0][0] <= now:
+            entry = self._later[0]
+            entry[1]()
+            if entry in self._later:
+                self._later.remove(entry)
+            some = True
+        return some

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: MIT
+"""How the value of a Ref reaches a third process: from whoever has it, directly.
+
+A Ref among the arguments of a call becomes a placeholder with a random *token*; its
+value is sent to the callee as a VALUE record with that token: by this process if the
+value is here, by its producer (FORWARD) if it is still to come, by its owner (FETCH)
+if it was borrowed. The callee runs the call once the values of all tokens are there.
+
+A value that comes for a call which is not there yet waits for it; a value whose call
+was refused, cancelled or never made is dropped, and with it its memory and its loans.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections import OrderedDict
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from mooactor import errors
+from mooactor.control import codec, envelope
+from mooactor.control.keys import actor_of
+from mooactor.control.links import Link
+from mooactor.process.calls import PAIR, Placeholder
+from mooactor.process.objects.audit import INBOX_S
+from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.lending import lending
+from mooactor.process.objects.outcome import Outcome, Reply, taken_over
+from mooactor.process.objects.relay import Key
+from mooactor.process.objects.table import Stored
+
+if TYPE_CHECKING:
+    from mooactor.process.objects.arrivals import Arrival
+    from mooactor.process.runtime import Runtime
+
+_U64 = struct.Struct("<Q")
+#: How long a value waits for its call, which was sent within microseconds of it.
+_UNCLAIMED_S = 60.0
+_GIVEN_UP_KEPT = 1024
+
+
+class Values:
+    """Values on their way to this process, and those that it sends or forwards."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._expected: dict[int, Outcome] = {}
+        self._forwarded: dict[int, tuple[Outcome, int]] = {}
+        self._arriving: dict[int, Arrival] = {}
+        self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
+        self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
+
+    def __len__(self) -> int:
+        return len(self._expected)
+
+    def send(self, ref: Outcome, target: int, token: int) -> int:
+        """Have the value of `ref` sent to process `target` as `token`. What fails of
+        it is sent in its place.
+
+        Returns the process id of whoever sends it: its producer, or this one.
+        """
+        ref.end_with_session()  # an error is a result, too
+        home = getattr(ref, "home", None)
+        if (
+            home is not None
+            and home.owner != self._runtime.process_id
+            and not ref.state
+        ):
+            pair = PAIR.pack(target, token)
+            self._runtime.post(home.owner, envelope.FETCH, home.object_id, pair)
+            return int(home.owner)
+        if home is not None and home.owner == self._runtime.process_id:
+            stored = self._runtime.objects.stored(home.object_id)
+            if stored is not None:
+                self._send_stored(stored, target, token)
+                return self._runtime.process_id
+        link = ref.link
+        if not ref.state and link is not None and link.cause is None:
+            self._forwarded[token] = (ref, target)
+            self._runtime.peer_of(link).flush()
+            self._runtime.post(
+                link.process_id,
+                envelope.FORWARD,
+                ref.call_id,
+                PAIR.pack(target, token),
+            )
+            ref.listen(lambda: self._forward_failure(token))
+            return int(link.process_id)
+        ref.listen(lambda: self._send_result(ref, target, token))
+        return self._runtime.process_id
+
+    def _send_stored(self, stored: Stored, target: int, token: int) -> None:
+        try:
+            self._runtime.spread.send(stored, target, token)
+        except errors.MooError as error:
+            self.send_error(target, token, error)
+
+    def _send_result(self, ref: Outcome, target: int, token: int) -> None:
+        flags = 0
+        try:
+            value = ref.unwrap()
+            with lending(self._runtime, target) as loan:
+                payload, buffers = codec.encode(value)
+            if buffers:
+                payload = self._runtime.attach(payload, buffers, target)
+                flags = envelope.ATTACHED
+        except BaseException as error:
+            self.send_error(target, token, error)
+            return
+        payload, flags = loan.issue(target, payload, flags)
+        self._runtime.post(target, envelope.VALUE, token, payload, flags)
+
+    def send_error(self, target: int, token: int, error: BaseException) -> None:
+        """Send why there is no value."""
+        with lending(self._runtime, target) as loan:
+            payload = codec.encode_error(error, f"process {os.getpid()}")
+        payload, flags = loan.issue(target, payload, envelope.ERROR)
+        self._runtime.post(target, envelope.VALUE, token, payload, flags)
+
+    def _forward_failure(self, token: int) -> None:
+        """The producer cannot forward what did not come to be: tell the target."""
+        entry = self._forwarded.get(token)
+        if entry is not None and entry[0].failure() is not None:
+            del self._forwarded[token]
+            self._send_result(entry[0], entry[1], token)
+
+    def expect(self, token: int, producer: int) -> Outcome:
+        """The value that will come as `token`, sent by process `producer`."""
+        self._unclaimed.pop(token, None)
+        outcome = self._expected.get(token)
+        if outcome is None:
+            outcome = self._expected[token] = Outcome()
+            if token in self._given_up:
+                outcome.set_error(_late(token))
+        if not outcome.state and producer != self._runtime.process_id:
+            outcome.link = self._runtime.link(
+                actor_of(producer), producer & 0xFFFF, "the producer", watch=True
+            )
+            if self._runtime.is_gone(producer):
+                self._doubt(token)
+        return outcome
+
+    def _doubt(self, token: int) -> None:
+        """Its producer is dead, and nobody will tell of that again. What it sent before
+        may still lie in the inbox."""
+        self._runtime.later(INBOX_S, partial(self._settle_doubt, token))
+
+    def _settle_doubt(self, token: int) -> None:
+        outcome = self._expected.get(token)
+        if outcome is None or token in self._arriving:
+            return
+        gone = "the process that was to send this value is dead"
+        outcome.set_error(errors.ActorUnavailable(gone))
+        self._runtime.pump.wake()
+
+    def forget(self, token: int) -> None:
+        self._expected.pop(token, None)
+        arrival = self._arriving.pop(token, None)
+        if arrival is not None:
+            self._runtime.cancel_arrival(arrival)
+
+    def fetch(self, owner: int, object_id: int, label: str) -> Outcome:
+        """Ask the owner of an object for its value."""
+        token = secrets.randbits(63)
+        outcome = self.expect(token, owner)
+        self._runtime.post(
+            owner, envelope.FETCH, object_id, PAIR.pack(self._runtime.process_id, token)
+        )
+        outcome.listen(lambda: self.forget(token))
+        return outcome
+
+    def lend(self, hold: Hold, borrower: int, outcome: Outcome | None = None) -> None:
+        """Note with the owner that `borrower` is about to hold a value, too. `outcome`
+        has the value if it is a result of this process."""
+        if hold.owner == self._runtime.process_id:
+            self._runtime.objects.lend(hold.object_id, borrower, outcome)
+            self._runtime.pump.arm()
+        else:
+            payload = _U64.pack(borrower)
+            self._runtime.post(hold.owner, envelope.BORROW, hold.object_id, payload)
+
+    def give_back(self, hold: Hold, holder: int, lender: int) -> None:
+        """Note with the owner that a loan to `holder` has ended."""
+        if hold.owner == self._runtime.process_id:
+            self._runtime.objects.given_back(hold.object_id, holder, lender)
+        else:
+            payload = PAIR.pack(holder, lender)
+            self._runtime.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
+
+    def give_back_later(self, hold: Hold, lender: int) -> None:
+        """As `give_back`, of a loan to this process. For finalizers: takes no lock."""
+        runtime = self._runtime
+        if hold.owner == runtime.process_id:
+            runtime.objects.drop_local(hold.object_id, lender)
+            runtime.pump.arm()
+        else:
+            payload = PAIR.pack(runtime.process_id, lender)
+            runtime.post_later(hold.owner, envelope.RELEASE, hold.object_id, payload)
+
+    def refuse(self, token: int, producer: int) -> None:
+        """The call that it was to come for does not run."""
+        self.expect(token, producer)
+        self.abandon(token)
+
+    def abandon(self, token: int) -> None:
+        """Nobody waits for it any more, though it may still come."""
+        outcome = self._expected.get(token)
+        if outcome is None:
+            return
+        outcome.listen(lambda: self.forget(token))
+        if not self._runtime.relay.knows(token):
+            self._runtime.cancel_arrival(self._arriving.get(token))
+
+    def on_value(self, sender: int, record: envelope.Record) -> None:
+        token, relay = record.call_id, self._runtime.relay
+        if record.flags & envelope.GONE:
+            if not record.flags & envelope.ERROR:
+                relay.ask_owner(token)
+                return
+            relay.give_up(token, codec.decode_error(bytes(record.payload)))
+        if record.flags & envelope.KEEP:
+            number, payload = envelope.split_number(record.payload)
+            record = record._replace(payload=payload)
+            relay.expect(token, Key(sender, number))
+        outcome = self._expected.get(token)
+        if outcome is None:
+            outcome = self._expected[token] = Outcome()
+            self._note_unclaimed(token)
+        reply = self._runtime.reply_of(record)
+        arrival = self._runtime.receive(reply, partial(self._arrived, token, False))
+        if arrival is None:
+            self._came(token, outcome, reply, taken_over(reply))
+        else:
+            self._arriving[token] = arrival
+
+    def _note_unclaimed(self, token: int) -> None:
+        """Nobody waits for it yet: its call is under way, or its caller died before it
+        sent that."""
+        now = perf_counter()
+        self._unclaimed[token] = now
+        while self._unclaimed:
+            oldest, since = next(iter(self._unclaimed.items()))
+            if now - since < _UNCLAIMED_S:
+                return
+            del self._unclaimed[oldest]
+            self.abandon(oldest)
+            self._given_up[oldest] = None
+            if len(self._given_up) > _GIVEN_UP_KEPT:
+                self._given_up.popitem(last=False)
+
+    def _came(
+        self, token: int, outcome: Outcome, reply: Reply, error: BaseException | None
+    ) -> None:
+        relay = self._runtime.relay
+        if error is not None or reply.failed:
+            if relay.retry(token, error):
+                return
+        else:
+            relay.arrived(token, reply)
+        if error is not None:
+            reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
+        outcome.set_raw(reply)
+        outcome.link = None
+        self._runtime.pump.wake()
+
+    def _arrived(self, token: int, settled: bool) -> None:
+        """The data of a value is there, or was lost."""
+        arrival, outcome = self._arriving.get(token), self._expected.get(token)
+        if arrival is None or outcome is None:
+            return
+        error = arrival.error
+        if isinstance(error, errors.ActorDied):
+            if self._runtime.relay.ask_owner(token):
+                del self._arriving[token]
+                return
+            if not settled:  # if it died, news of that is coming
+                self._runtime.soon(partial(self._arrived, token, True))
+                return
+            error = errors.ActorUnavailable(
+                f"the connection broke while a value was under way ({error})"
+            )
+        del self._arriving[token]
+        self._came(token, outcome, arrival.reply, error)
+
+    def on_forward(self, sender: int, record: envelope.Record) -> None:
+        """From a caller: forward a result. From a producer: whether it will."""
+        pair = bytes(record.payload)
+        target, token = pair_of(pair)
+        entry = self._forwarded.pop(token, None)
+        if entry is None:
+            known = (
+                self._runtime.server is not None
+                and self._runtime.server.on_forward(sender, record.call_id, pair)
+            )
+            flags = 0 if known else envelope.GONE
+            self._runtime.post(sender, envelope.FORWARD, record.call_id, pair, flags)
+        elif record.flags & envelope.GONE:
+            ref = entry[0]
+            ref.listen(lambda: self._send_result(ref, target, token))
+        else:
+            self._forwarded[token] = entry  # kept until it is done, for its failure
+            entry[0].listen(lambda: self._settle_forward(token))
+
+    def _settle_forward(self, token: int) -> None:
+        """The producer forwards; only a failure is still ours to tell."""
+        self._forward_failure(token)
+        self._forwarded.pop(token, None)
+
+    def on_fetch(self, object_id: int, target: int, token: int) -> None:
+        stored = self._runtime.objects.stored(object_id)
+        outcome = self._runtime.objects.outcome(object_id)
+        if stored is not None:
+            self._send_stored(stored, target, token)
+        elif outcome is not None:
+            found = outcome
+            found.listen(lambda: self._send_result(found, target, token))
+        else:
+            gone = errors.ActorUnavailable("the value of this Ref is gone")
+            self.send_error(target, token, gone)
+
+    def expected_of(self, link: Link) -> list[Outcome]:
+        """The values that an actor was to send."""
+        return [o for o in list(self._expected.values()) if o.link is link]
+
+    def close(self) -> None:
+        """Nothing will come any more: what is expected fails."""
+        for outcome in list(self._expected.values()):
+            outcome.set_error(errors.ActorUnavailable("the session has ended"))
+        self._expected.clear()
+
+
+def placed(arg: Any, refs: list[tuple[int, Outcome]]) -> Any:
+    """An argument, or a placeholder for the Ref that it is, which is noted."""
+    if not isinstance(arg, Outcome):
+        return arg
+    token = secrets.randbits(63)
+    refs.append((token, arg))
+    return Placeholder(token)
+
+
+def _late(token: int) -> errors.MooError:
+    return errors.ActorUnavailable(
+        f"a value came {_UNCLAIMED_S:.0f} s before the call that it is for, and was "
+        "dropped; call again",
+        delivered=False,
+    )
+
+
+def pair_of(payload: bytes | memoryview) -> tuple[int, int]:
+    if len(payload) != PAIR.size:
+        raise envelope.MalformedMessage("a control record of the wrong size")
+    target, token = PAIR.unpack(payload)
+    return target, token
+
+
+def number_of(payload: bytes | memoryview) -> int:
+    if len(payload) != _U64.size:
+        raise envelope.MalformedMessage("a control record of the wrong size")
+    return int(_U64.unpack(payload)[0])

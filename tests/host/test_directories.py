@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""Session directories: made by some while others clean up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooactor.host import directories
+from tests.process import programs
+
+_PEER = """
+import os, shutil, sys
+from mooactor.host import directories
+
+while os.path.exists(sys.argv[1]):
+    directories.remove_abandoned()
+    path, lock = directories.make()
+    open(f"{path}/used", "w").close()
+    directories.remove_abandoned()
+    os.stat(f"{path}/used")
+    os.stat(f"{path}/{directories.LOCK}")
+    if "abandon" in sys.argv:
+        os.close(lock)
+    else:
+        shutil.rmtree(path, ignore_errors=True)  # perhaps another has begun to help
+        os.close(lock)
+    print(".", end="", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(directories, "_base", lambda: str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def own() -> Iterator[Callable[[tuple[str, int]], str]]:
+    """Note what `make` returned; its lock is closed when the test is over."""
+    locks: list[int] = []
+
+    def note(made: tuple[str, int]) -> str:
+        locks.append(made[1])
+        return made[0]
+
+    yield note
+    for lock in locks:
+        os.close(lock)
+
+
+Step = tuple[Any, str]
+
+# Each step of a maker, before which somebody else may clean up.
+STEPS: list[Step] = [
+    (os, "open"),
+    (directories.fcntl, "flock"),
+    (os, "fstat"),
+    (os, "stat"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), STEPS, ids=[name for _, name in STEPS])
+def test_a_start_succeeds_whenever_another_cleans_up(
+    base: Path, own: Any, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    real = getattr(module, name)
+    cleaned = []
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(module, name, real)
+        cleaned.append(os.listdir(base))
+        directories.remove_abandoned()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, interrupted)
+    path = own(directories.make())
+    assert len(cleaned) == len(cleaned[0]) == 1  # there was a directory to be met
+    directories.remove_abandoned()
+    assert os.listdir(base) == [os.path.basename(path)]
+    assert os.listdir(path) == [directories.LOCK]
+
+
+@pytest.mark.parametrize(("module", "name"), STEPS[1:], ids=["flock", "fstat", "stat"])
+def test_who_cleans_up_spares_what_its_maker_has_locked_meanwhile(
+    base: Path, own: Any, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    """The same steps with the roles exchanged: the maker is the quicker one."""
+    path, abandoned = directories.make()
+    os.close(abandoned)
+    real, made = getattr(module, name), []
+
+    def overtaken(*args: Any, **kwargs: Any) -> Any:
+        if name != "stat" or args[0] == f"{path}/{directories.LOCK}":
+            monkeypatch.setattr(module, name, real)
+            made.append(directories._lock(path, os.O_CREAT))
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, overtaken)
+    directories.remove_abandoned()
+    (lock,) = made
+    if lock is None:  # the cleaner was the first
+        assert os.listdir(base) == []
+    else:
+        own((path, lock))
+        assert os.listdir(path) == [directories.LOCK]
+
+
+def test_what_nobody_has_locked_is_removed(base: Path) -> None:
+    empty = base / f"{directories.PREFIX}no_lock_"  # its maker was killed
+    empty.mkdir()
+    path, lock = directories.make()
+    (Path(path) / "socket").touch()
+    os.close(lock)
+    (base / "not-ours").mkdir()
+    (base / f"{directories.PREFIX}file").touch()
+    directories.remove_abandoned()
+    assert sorted(os.listdir(base)) == [f"{directories.PREFIX}file", "not-ours"]
+
+
+@pytest.mark.parametrize("name", ["examples", "main", "0.1.0", "test-Xy12ab"])
+@pytest.mark.parametrize("held", ["notes.txt", "lock", "folder/mooactor.lock"])
+def test_what_somebody_else_calls_so_is_left_alone(
+    base: Path, name: str, held: str
+) -> None:
+    theirs = base / f"{directories.PREFIX}{name}" / held
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    directories.remove_abandoned()
+    assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.slow
+def test_many_start_and_clean_up_beside_each_other(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going = base / "going"
+    going.touch()
+    peers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PEER, str(going), *how],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for how in ([], [], ["abandon"], ["abandon"])
+    ]
+    try:
+        for peer in peers:
+            assert peer.stdout is not None
+            assert peer.stdout.read(1000) == "." * 1000, peer.communicate()[1]
+    finally:
+        going.unlink()
+        results = [peer.communicate()[1] for peer in peers]
+    assert results == [""] * len(peers)
+    monkeypatch.undo()
+    directories.remove_abandoned()
+    assert programs.sessions() == []

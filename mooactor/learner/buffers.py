@@ -184,7 +184,7 @@ def _copy_of(tensor: Any) -> Any:
     if not is_resolved(plain):
         return plain.clone().resolve_conj().resolve_neg().cpu().contiguous()
     if plain.is_cuda:
-        from mooactor.tensors import cuda
+        from mooactor.tensors.cuda import codec as cuda
 
         return cuda.to_host(plain)
     if plain.is_cpu:
@@ -195,7 +195,7 @@ def _copy_of(tensor: Any) -> Any:
 
 def _copy_back(tensor: Any, memory: Any) -> None:
     if tensor.is_cuda and is_resolved(tensor):
-        from mooactor.tensors import cuda
+        from mooactor.tensors.cuda import codec as cuda
 
         cuda.from_host(memory, tensor)
     else:

@@ -20,11 +20,11 @@ class GpuRole:
 
     def __init__(self, directory: str, process_id: int) -> None:
         from mooactor.tensors import DataPlane
-        from mooactor.tensors.cuda_direct import Direct, Landings
-        from mooactor.tensors.cuda_driver import Driver
-        from mooactor.tensors.cuda_opened import Opened
-        from mooactor.tensors.cuda_pool import Pool
-        from mooactor.tensors.cuda_verdicts import Verdicts
+        from mooactor.tensors.cuda.direct import Direct, Landings
+        from mooactor.tensors.cuda.driver import Driver
+        from mooactor.tensors.cuda.opened import Opened
+        from mooactor.tensors.cuda.peer_access import Verdicts
+        from mooactor.tensors.cuda.pool import Pool
 
         allowed = os.environ.get("TEST_TRANSPORTS")
         self.plane = DataPlane(
@@ -94,7 +94,7 @@ class GpuRole:
         self, owner: int, pid: int, handle: bytes, descriptor: bytes, nbytes: int
     ) -> bytes:
         """Take a loan, and look at what was in it."""
-        from mooactor.tensors.cuda_opened import Lent
+        from mooactor.tensors.cuda.opened import Lent
 
         ticket = self.plane.import_(descriptor)
         to = self.driver.allocate(0, nbytes)
@@ -106,7 +106,7 @@ class GpuRole:
         self.plane.discard(descriptor)
 
     def judge(self, owner: int, offer: Any, device: int | None, uuid: bytes) -> None:
-        from mooactor.tensors.cuda_verdicts import Offer
+        from mooactor.tensors.cuda.peer_access import Offer
 
         self.verdicts.judge(owner, uuid, device, Offer(*offer))
 
@@ -121,7 +121,7 @@ class GpuRole:
     def lend_direct(self, value: int, nbytes: int, peer: int) -> tuple[str, Any, bytes]:
         """What goes to `peer`: ("loan", its source, the ticket's descriptor); ("trial",
         all of it but the ticket, its descriptor); or ("staged", why, nothing)."""
-        from mooactor.tensors.cuda_direct import Trial
+        from mooactor.tensors.cuda.direct import Trial
 
         source = self.driver.allocate(0, nbytes)
         assert source is not None

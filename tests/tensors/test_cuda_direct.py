@@ -25,7 +25,7 @@ import pytest
 import mooactor as moo
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, public, tickets
-from mooactor.tensors.cuda_direct import PATIENCE_S, SLOT, WELL
+from mooactor.tensors.cuda.direct import PATIENCE_S, SLOT, WELL
 from mooactor.tensors.tickets import Source, Ticket
 from tests.tensors.conftest import FABRIC, eventually
 from tests.tensors.cuda_worker import GpuWorker, digest, patterned

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from mooactor import ActorDied
-from mooactor.tensors import cuda_pool
+from mooactor.tensors.cuda import pool as cuda_pool
 from tests.tensors.conftest import eventually
 from tests.tensors.cuda_worker import GpuWorker
 
@@ -220,7 +220,7 @@ def test_a_limit_that_is_no_number_is_refused(monkeypatch):
 
 
 def test_where_there_is_no_driver_nothing_is_lent():
-    program = "from mooactor.tensors.cuda_driver import driver; print(driver())"
+    program = "from mooactor.tensors.cuda.driver import driver; print(driver())"
     if os.path.exists("/dev/nvidiactl"):
         pytest.skip("there is a driver here")
     command = [sys.executable, "-c", program]

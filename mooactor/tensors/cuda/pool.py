@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mooactor.tensors import tickets
-from mooactor.tensors.cuda_driver import Driver
+from mooactor.tensors.cuda.driver import Driver
 from mooactor.tensors.plane import DataPlane
 
 # Smaller allocations share their pages, and who opens one opens its neighbours, too.

@@ -26,9 +26,9 @@ import numpy as np
 
 from mooactor.errors import ActorDied, ActorUnavailable
 from mooactor.tensors import tickets
-from mooactor.tensors.cuda_driver import CudaError, Driver
-from mooactor.tensors.cuda_pool import GRANULE, Pool
-from mooactor.tensors.cuda_verdicts import PATTERN_BYTES, Opinions
+from mooactor.tensors.cuda.driver import CudaError, Driver
+from mooactor.tensors.cuda.peer_access import PATTERN_BYTES, Opinions
+from mooactor.tensors.cuda.pool import GRANULE, Pool
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.tickets import Source, Ticket

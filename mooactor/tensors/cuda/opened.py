@@ -14,7 +14,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from mooactor.errors import ActorDied
-from mooactor.tensors.cuda_driver import CudaError, Driver
+from mooactor.tensors.cuda.driver import CudaError, Driver
 
 
 class Lent(NamedTuple):

@@ -3,10 +3,10 @@
 
 *Shared*: the sender copies them within the device into a buffer that it lends, and the
 receiver copies them out of it, also within the device. It takes two processes that see
-the same GPU and may open each other's memory there, which is tried (`cuda_verdicts`).
+the same GPU and may open each other's memory there, which is tried (`peer_access`).
 *Direct*: the receiver reads that buffer over a fabric, which is tried as well, see
-`cuda_direct`.
-*Staged*: otherwise they travel as an array would, see `cuda_staging`; so do those of a
+`direct`.
+*Staged*: otherwise they travel as an array would, see `staging`; so do those of a
 value for several receivers, and small ones.
 
 In each way the value is that of the sender's current stream, and the receiver's current
@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 import torch
 
 from mooactor.errors import ActorDied
-from mooactor.tensors import cuda_staging, public
-from mooactor.tensors.cuda_direct import Direct, Landings, Trial
-from mooactor.tensors.cuda_driver import Driver, driver
-from mooactor.tensors.cuda_opened import Lent, Opened
-from mooactor.tensors.cuda_pool import Pool, limit
-from mooactor.tensors.cuda_verdicts import Offer, Verdicts
+from mooactor.tensors import public
+from mooactor.tensors.cuda import staging
+from mooactor.tensors.cuda.direct import Direct, Landings, Trial
+from mooactor.tensors.cuda.driver import Driver, driver
+from mooactor.tensors.cuda.opened import Lent, Opened
+from mooactor.tensors.cuda.peer_access import Offer, Verdicts
+from mooactor.tensors.cuda.pool import Pool, limit
 from mooactor.tensors.layout import THRESHOLD
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.receiver import sole_receiver
@@ -112,7 +113,7 @@ def pack(flat: torch.Tensor) -> tuple[Any, Origin]:
         if shared is not None:
             return shared, origin
     memory = plane.empty_buffer(raw.numel())
-    cuda_staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
+    staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
     _counts["sent_staged"] += 1
     return PickleBuffer(memory), origin
 
@@ -215,7 +216,7 @@ def _from_host(source: torch.Tensor, raw: torch.Tensor) -> None:
     if source.numel() < THRESHOLD:
         raw.copy_(source)
         return
-    cuda_staging.to_device(source, raw)
+    staging.to_device(source, raw)
     _counts["got_staged"] += 1
 
 
@@ -275,7 +276,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
         return plain.cpu().contiguous()
     memory = plane.empty_buffer(plain.nbytes)
     raw = plain.contiguous().view(-1).view(torch.uint8)
-    cuda_staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
+    staging.to_host(raw, torch.frombuffer(memory, dtype=torch.uint8))
     return torch.frombuffer(memory, dtype=plain.dtype).view(plain.shape)
 
 
@@ -287,7 +288,7 @@ def from_host(source: torch.Tensor, target: torch.Tensor) -> None:
         plain.copy_(source)
         return
     raw = plain.view(-1).view(torch.uint8)
-    cuda_staging.to_device(source.view(-1).view(torch.uint8), raw)
+    staging.to_device(source.view(-1).view(torch.uint8), raw)
 
 
 # -- devices ---------------------------------------------------------------

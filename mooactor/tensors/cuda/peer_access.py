@@ -5,7 +5,7 @@ A container may forbid it, devices may be hidden from a process, two processes m
 on two hosts. So the first tensors between two processes go through host memory and
 carry an *offer*: the handle of a small buffer, and what is in it. The receiver opens
 that, looks, and leaves its verdict as a file in the session's directory, where the
-owner finds it. Reads by RDMA are tried in the same way, see `cuda_direct`.
+owner finds it. Reads by RDMA are tried in the same way, see `direct`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mooactor.tensors.cuda_driver import CudaError, Driver
-from mooactor.tensors.cuda_pool import GRANULE
+from mooactor.tensors.cuda.driver import CudaError, Driver
+from mooactor.tensors.cuda.pool import GRANULE
 
 PATTERN_BYTES = 16
 WELL = "can open it"

@@ -2,7 +2,7 @@
 """Whether two processes may share GPU memory here: ``python -m`` of this module.
 
 Prints one line: the verdict of a second process on an offer of the first, for device 0
-(see `cuda_verdicts`).
+(see `peer_access`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 
 import torch
 
-from mooactor.tensors.cuda_driver import driver
-from mooactor.tensors.cuda_verdicts import Offer, new_offer, tried
+from mooactor.tensors.cuda.driver import driver
+from mooactor.tensors.cuda.peer_access import Offer, new_offer, tried
 
 _TIMEOUT_S = 60.0
 

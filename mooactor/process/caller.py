@@ -28,7 +28,6 @@ from mooactor.process.calls import (
     CallOptions,
     Request,
     context,
-    pack_tokens,
 )
 from mooactor.process.interface import MethodSpec
 from mooactor.process.late import LateReplies
@@ -269,7 +268,7 @@ class Caller:
         if refs:
             send, target = self._runtime.values.send, link.process_id
             tokens = [(token, send(ref, target, token)) for token, ref in refs]
-            data = pack_tokens(tokens, data)
+            data = envelope.pack_tokens(tokens, data)
             flags |= envelope.REFS
         return data, flags
 
@@ -291,7 +290,7 @@ class Caller:
         if prepared.is_large and spread.host_of(target) is not None:
             token = secrets.randbits(63)
             spread.send(prepared, target, token)
-            tokens = pack_tokens([(token, self._runtime.process_id)], b"")
+            tokens = envelope.pack_tokens([(token, self._runtime.process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
         payload, flags = prepared.payload_for(target)
         return payload, flags | envelope.KWARGS

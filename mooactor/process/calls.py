@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from mooactor.control.envelope import MalformedMessage
 from mooactor.process import checks
-
-_U16 = struct.Struct("<H")
-PAIR = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True)
@@ -80,37 +75,6 @@ class Request(NamedTuple):
     options: CallOptions
     attempts_left: int
     spec: Any
-
-
-class Placeholder:
-    """Stands in an argument list for the value of a Ref, which comes on its own."""
-
-    __slots__ = ("token",)
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Placeholder, (self.token,))
-
-
-def pack_tokens(tokens: list[tuple[int, int]], payload: bytes) -> bytes:
-    """A payload that begins with (token, producer's process id) pairs."""
-    pairs = b"".join(PAIR.pack(*pair) for pair in tokens)
-    return _U16.pack(len(tokens)) + pairs + payload
-
-
-def split_tokens(payload: memoryview) -> tuple[list[tuple[int, int]], memoryview]:
-    """The reverse of `pack_tokens`.
-
-    Raises:
-      MalformedMessage: the pairs do not fit into the payload.
-    """
-    count = _U16.unpack_from(payload)[0] if len(payload) >= 2 else 1 << 16
-    end = 2 + 16 * count
-    if end > len(payload):
-        raise MalformedMessage("the tokens of a call are cut short")
-    return [PAIR.unpack_from(payload, 2 + 16 * i) for i in range(count)], payload[end:]
 
 
 #: In a chain, set in the id of an actor whose only thread for sync methods is taken.

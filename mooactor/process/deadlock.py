@@ -20,7 +20,6 @@ at once.
 from __future__ import annotations
 
 import itertools
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 _FIRST_PROBE_S = 0.1
 _NEXT_PROBE_S = 0.4
 _MAX_HOPS = 64
-_HEAD = struct.Struct("<QQI")
 
 
 class Wait:
@@ -143,8 +141,8 @@ class DeadlockDetector:
         hop = f"{waiter.actor_id:x} {waiter.actor_label}"
         if len(path) >= _MAX_HOPS or path.count(hop) > 1:
             return
-        head = _HEAD.pack(initiator or self._runtime.process_id, number, of)
-        payload = head + "\0".join([*path, hop]).encode()
+        origin = initiator or self._runtime.process_id
+        payload = envelope.Probe(origin, number, of, [*path, hop]).packed()
         for call in wait.calls_of(index):
             link = call.link
             if link is not None:
@@ -152,12 +150,9 @@ class DeadlockDetector:
                     link.process_id, envelope.PROBE, call.call_id, payload
                 )
 
-    def on_probe(self, sender: int, call_id: int, payload: bytes) -> None:
+    def on_probe(self, sender: int, call_id: int, probe: envelope.Probe) -> None:
         """Somebody waits, directly or not, for a call that `sender` made here."""
-        if len(payload) < _HEAD.size:
-            raise envelope.MalformedMessage("a probe is cut short")
-        initiator, number, of = _HEAD.unpack_from(payload)
-        path = payload[_HEAD.size :].decode(errors="replace").split("\0")
+        initiator, number, of, path = probe
         server = self._runtime.server
         if server is None:
             return

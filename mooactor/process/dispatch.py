@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Protocol
 from mooactor import errors
 from mooactor.control import envelope
 from mooactor.control.interrupts import was_interrupted
-from mooactor.process.objects.values import number_of, pair_of
 
 if TYPE_CHECKING:
     from mooactor.process.calls import CallContext
@@ -138,11 +137,12 @@ class Dispatch:
         elif kind == envelope.FORWARD:
             runtime.values.on_forward(sender, record)
         elif kind == envelope.FETCH:
-            runtime.values.on_fetch(number, *pair_of(record.payload))
+            runtime.values.on_fetch(number, *envelope.pair(record.payload))
         elif kind == envelope.BORROW:
-            runtime.objects.borrowed(number, number_of(record.payload), sender)
+            (holder,) = envelope.numbers(record.payload, 1)
+            runtime.objects.borrowed(number, holder, sender)
         elif kind == envelope.RELEASE:
-            runtime.objects.given_back(number, *pair_of(record.payload))
+            runtime.objects.given_back(number, *envelope.pair(record.payload))
         elif kind == envelope.LOST:
             if server is not None and sender == runtime.process_id:
                 server.on_process_lost(number)
@@ -153,7 +153,8 @@ class Dispatch:
         elif kind >= envelope.REDIRECT:
             self._on_spread(sender, record)
         elif kind == envelope.PROBE:
-            runtime.deadlocks.on_probe(sender, number, bytes(record.payload))
+            probe = envelope.Probe.of(record.payload)
+            runtime.deadlocks.on_probe(sender, number, probe)
         elif server is not None:
             if kind == envelope.CANCEL:
                 server.on_cancel(sender, number)

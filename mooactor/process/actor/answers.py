@@ -42,7 +42,6 @@ from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
 from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
-from mooactor.process.calls import PAIR
 from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
 from mooactor.process.objects.lending import lending
@@ -191,7 +190,7 @@ class Answers(abc.ABC):
 
     def _forward(self, pair: bytes, flags: int, encoded: Any) -> None:
         """Send a result to a third process, too, with memory leases of its own."""
-        target, token = PAIR.unpack(pair)
+        target, token = envelope.pair(pair)
         keep = flags & (envelope.ATTACHED | envelope.ERROR)
         if flags & envelope.EMPTY:
             self.runtime.post(target, envelope.VALUE, token, codec.encode(None)[0])

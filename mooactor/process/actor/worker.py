@@ -22,7 +22,7 @@ from mooactor.control import envelope
 from mooactor.control.lifeline import Message
 from mooactor.process.actor.answers import Answers
 from mooactor.process.actor.mailbox import Job, Mailbox
-from mooactor.process.calls import CallContext, Placeholder, split_tokens
+from mooactor.process.calls import CallContext
 from mooactor.process.interface import Interface, MethodSpec
 from mooactor.process.runtime import Runtime
 
@@ -62,7 +62,7 @@ class Worker(Answers):
         flags = record.flags
         tokens: list[tuple[int, int]] = []
         if flags & envelope.REFS:
-            tokens, payload = split_tokens(memoryview(record.payload))
+            tokens, payload = envelope.split_tokens(record.payload)
             record = record._replace(payload=payload)
         arguments = None
         if not flags & envelope.EMPTY:
@@ -348,6 +348,7 @@ class Worker(Answers):
             self.runtime.values.forget(token)
 
         def value(x: Any) -> Any:
-            return values[x.token].unwrap() if isinstance(x, Placeholder) else x
+            stands_in = isinstance(x, envelope.Placeholder)
+            return values[x.token].unwrap() if stands_in else x
 
         return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}

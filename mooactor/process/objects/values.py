@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import struct
 from collections import OrderedDict
 from functools import partial
 from time import perf_counter
@@ -24,7 +23,6 @@ from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Link
-from mooactor.process.calls import PAIR, Placeholder
 from mooactor.process.objects.audit import INBOX_S
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.lending import lending
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from mooactor.process.objects.arrivals import Arrival
     from mooactor.process.runtime import Runtime
 
-_U64 = struct.Struct("<Q")
 #: How long a value waits for its call, which was sent within microseconds of it.
 _UNCLAIMED_S = 60.0
 _GIVEN_UP_KEPT = 1024
@@ -69,7 +66,7 @@ class Values:
             and home.owner != self._runtime.process_id
             and not ref.state
         ):
-            pair = PAIR.pack(target, token)
+            pair = envelope.pack_pair(target, token)
             self._runtime.post(home.owner, envelope.FETCH, home.object_id, pair)
             return int(home.owner)
         if home is not None and home.owner == self._runtime.process_id:
@@ -85,7 +82,7 @@ class Values:
                 link.process_id,
                 envelope.FORWARD,
                 ref.call_id,
-                PAIR.pack(target, token),
+                envelope.pack_pair(target, token),
             )
             ref.listen(lambda: self._forward_failure(token))
             return int(link.process_id)
@@ -166,9 +163,8 @@ class Values:
         """Ask the owner of an object for its value."""
         token = secrets.randbits(63)
         outcome = self.expect(token, owner)
-        self._runtime.post(
-            owner, envelope.FETCH, object_id, PAIR.pack(self._runtime.process_id, token)
-        )
+        target = envelope.pack_pair(self._runtime.process_id, token)
+        self._runtime.post(owner, envelope.FETCH, object_id, target)
         outcome.listen(lambda: self.forget(token))
         return outcome
 
@@ -179,7 +175,7 @@ class Values:
             self._runtime.objects.lend(hold.object_id, borrower, outcome)
             self._runtime.pump.arm()
         else:
-            payload = _U64.pack(borrower)
+            payload = envelope.pack_numbers(borrower)
             self._runtime.post(hold.owner, envelope.BORROW, hold.object_id, payload)
 
     def give_back(self, hold: Hold, holder: int, lender: int) -> None:
@@ -187,7 +183,7 @@ class Values:
         if hold.owner == self._runtime.process_id:
             self._runtime.objects.given_back(hold.object_id, holder, lender)
         else:
-            payload = PAIR.pack(holder, lender)
+            payload = envelope.pack_pair(holder, lender)
             self._runtime.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
 
     def give_back_later(self, hold: Hold, lender: int) -> None:
@@ -197,7 +193,7 @@ class Values:
             runtime.objects.drop_local(hold.object_id, lender)
             runtime.pump.arm()
         else:
-            payload = PAIR.pack(runtime.process_id, lender)
+            payload = envelope.pack_pair(runtime.process_id, lender)
             runtime.post_later(hold.owner, envelope.RELEASE, hold.object_id, payload)
 
     def refuse(self, token: int, producer: int) -> None:
@@ -288,7 +284,7 @@ class Values:
     def on_forward(self, sender: int, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: whether it will."""
         pair = bytes(record.payload)
-        target, token = pair_of(pair)
+        target, token = envelope.pair(pair)
         entry = self._forwarded.pop(token, None)
         if entry is None:
             known = (
@@ -338,7 +334,7 @@ def placed(arg: Any, refs: list[tuple[int, Outcome]]) -> Any:
         return arg
     token = secrets.randbits(63)
     refs.append((token, arg))
-    return Placeholder(token)
+    return envelope.Placeholder(token)
 
 
 def _late(token: int) -> errors.MooError:
@@ -347,16 +343,3 @@ def _late(token: int) -> errors.MooError:
         "dropped; call again",
         delivered=False,
     )
-
-
-def pair_of(payload: bytes | memoryview) -> tuple[int, int]:
-    if len(payload) != PAIR.size:
-        raise envelope.MalformedMessage("a control record of the wrong size")
-    target, token = PAIR.unpack(payload)
-    return target, token
-
-
-def number_of(payload: bytes | memoryview) -> int:
-    if len(payload) != _U64.size:
-        raise envelope.MalformedMessage("a control record of the wrong size")
-    return int(_U64.unpack(payload)[0])

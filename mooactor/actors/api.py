@@ -20,6 +20,7 @@ from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.lending import lending
+from mooactor.process.objects.table import Stored
 
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
 
@@ -161,16 +162,16 @@ def put(value: R) -> Ref[R]:
     """
     runtime = ensure_runtime()
     try:
-        with lending(runtime) as loan:
+        with lending(runtime.loans) as loan:
             data, buffers = codec.encode(value)
     except errors.MooError:
         raise
     except Exception as error:
         raise TypeError(f"cannot pickle what was put: {error}") from error
-    stored = runtime.store(data, buffers, loan)
+    stored = Stored(runtime.payloads, data, buffers, loan)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")
     me = runtime.process_id
-    ref.home = Hold(runtime, me, runtime.objects.add_stored(stored), me)
+    ref.home = Hold(runtime.loans, me, runtime.objects.add_stored(stored), me)
     ref.set_raw(stored)
     return ref
 
@@ -191,7 +192,7 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
         return
     refuse_to_block(f"{link.label} to stop", _IN_A_THREAD.format("moo.stop, handle"))
     runtime.flush()
-    runtime.post(link.process_id, envelope.STOP, 0)
+    runtime.sender.post(link.process_id, envelope.STOP, 0)
     try:
         runtime.agent.ask(timeout, op="await_end", id=link.actor_id)
     except errors.CallTimeout:

@@ -105,7 +105,7 @@ class Handle:
         if bound is None or bound[0] is not runtime:
             whom = (self._actor_id, self._incarnation, self._label)
             if self._session == runtime.session_mark:
-                link = runtime.link(*whom, watch=self._watch)
+                link = runtime.links.link(*whom, watch=self._watch)
             else:
                 link = Link.to_nowhere(*whom)
             link.label = self._label

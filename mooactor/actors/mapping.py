@@ -294,7 +294,9 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             link = ref.link
             if link is not None and not ref.state and not self._runtime.closed:
                 number = ref.call_id
-                self._runtime.post_later(link.process_id, envelope.CANCEL, number)
+                self._runtime.sender.post_later(
+                    link.process_id, envelope.CANCEL, number
+                )
 
     def __repr__(self) -> str:
         return f"<Map of {self._members[0].method} over {len(self._members)} members>"

@@ -175,7 +175,8 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
             return
         once = iter((partial(_call, callback, self),))
         self.listen(lambda: runtime.callbacks.submit(once))
-        runtime.pump.arm()
+        if not runtime.closed:
+            runtime.housekeeper.arm()
 
     # -- asyncio -----------------------------------------------------------
 
@@ -254,13 +255,13 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
             raise runtime.over(f"{self._label} cannot be passed on")
         if self.home is None:
             number = runtime.objects.new_id()
-            self.home = Hold(runtime, runtime.process_id, number, None)
+            self.home = Hold(runtime.loans, runtime.process_id, number, None)
         return self.home
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by hand: for nobody in particular, perhaps more than once."""
         hold = self._hold()
-        self._runtime.values.lend(hold, PINNED, self)
+        self._runtime.loans.lend(hold, PINNED, self)
         mark = self._runtime.session_mark
         return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
 
@@ -307,13 +308,15 @@ codec.learn(Ref, _lend)
 
 def _borrowed(owner: int, object_id: int, label: str) -> Ref[Any]:
     hold = claimed(owner, object_id)
-    return _known_as(hold or Hold(current_runtime(), owner, object_id, None), label)
+    return _known_as(
+        hold or Hold(current_runtime().loans, owner, object_id, None), label
+    )
 
 
 def _by_hand(mark: bytes, owner: int, object_id: int, label: str) -> Ref[Any]:
     runtime = current_runtime()
     if mark == runtime.session_mark:
-        return _known_as(Hold(runtime, owner, object_id, None), label)
+        return _known_as(Hold(runtime.loans, owner, object_id, None), label)
     ref: Ref[Any] = Ref(runtime, label)
     ref.set_error(
         errors.ActorUnavailable(f"the session that {label} belongs to has ended")

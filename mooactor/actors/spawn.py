@@ -14,7 +14,7 @@ from mooactor import errors
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
-from mooactor.control.keys import new_process_id
+from mooactor.control.keys import every_incarnation, new_process_id
 from mooactor.host import session as _session
 from mooactor.host.fields import LONGEST_S
 from mooactor.process import checks, parcel
@@ -23,7 +23,6 @@ from mooactor.process.current import current_runtime, is_forked
 from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.lending import lending
-from mooactor.process.objects.table import every_incarnation
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
@@ -178,7 +177,7 @@ class Spec(Generic[P, T]):
         runtime.room.take(n, label)
         try:
             what = f"the constructor's arguments of {label}"
-            with lending(runtime) as loan:
+            with lending(runtime.loans) as loan:
                 return parcel.pack((self._cls, args, kwargs), what), loan
         except errors.OutOfMemory:
             raise

@@ -172,7 +172,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
     def __del__(self) -> None:
         if self._producer and not self.channel.state and not self._runtime.closed:
             number = self.channel.call_id
-            self._runtime.post_later(self._producer, envelope.CANCEL, number)
+            self._runtime.sender.post_later(self._producer, envelope.CANCEL, number)
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""A caller's side of one actor: where it runs now, and how many calls it owes us."""
+"""A caller's side of an actor: where it runs now, and how many calls it owes us.
+
+`Links` has those of all actors that this process knows. Whoever has a link to an actor
+is told of its deaths.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from mooactor.control.keys import actor_of, every_incarnation
+from mooactor.control.messenger import Messenger, Peer
 from mooactor.errors import (
     ActorDied,
     ActorRestarted,
@@ -13,9 +19,6 @@ from mooactor.errors import (
     MooError,
     PlacementError,
 )
-
-if TYPE_CHECKING:
-    from mooactor.control.messenger import Peer
 
 DEFAULT_MAX_PENDING = 1024
 
@@ -94,6 +97,64 @@ class Link:
             "call again, or use .options(retries=…) if running twice is harmless"
         )
         return ActorRestarted(message + _tail(cause), cause=cause, delivered=delivered)
+
+
+class Links:
+    """The actors that this process knows, by id. Threads: any."""
+
+    def __init__(
+        self, process_id: int, messenger: Messenger, watch: Callable[[int, int], None]
+    ) -> None:
+        """`watch`: ask to be told of an actor's deaths, by id and incarnation."""
+        self.process_id = process_id
+        self._messenger = messenger
+        self._watch = watch
+        self._links: dict[int, Link] = {}
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def link(self, actor_id: int, incarnation: int, label: str, *, watch: bool) -> Link:
+        """The link to an actor; `watch` unless this process spawned it."""
+        link = self._links.get(actor_id)
+        if link is None:
+            new = Link(actor_id, incarnation, label)
+            link = self._links.setdefault(actor_id, new)
+            if link is new and watch:
+                self._watch(actor_id, incarnation)
+        return link
+
+    def watch(self, process_id: int) -> None:
+        """Be told when that process dies: then what it holds of ours is free. One that
+        is no actor's is not watched: its end is the session's."""
+        if process_id == self.process_id or actor_of(process_id) in self._links:
+            return  # whoever has a link is told
+        number = process_id & 0xFFFF
+        incarnation = 0 if process_id == every_incarnation(process_id) else number
+        label = f"process {process_id:016x}"
+        self.link(actor_of(process_id), incarnation, label, watch=True)
+
+    def known_alive(self) -> int:
+        """How many actors are known that are not known to be gone for good."""
+        return sum(link.cause is None for link in list(self._links.values()))
+
+    def is_gone(self, process_id: int) -> bool:
+        """Whether a process is known to be dead, or an actor in `every_incarnation`."""
+        link = self._links.get(actor_of(process_id))
+        if link is None:
+            return False
+        return link.cause is not None or link.incarnation > process_id & 0xFFFF
+
+    def peer_of(self, link: Link) -> Peer:
+        """The way to an actor's present process."""
+        peer = link.peer
+        if peer is None:
+            peer = link.peer = self._messenger.peer(link.process_id)
+        return peer
+
+    def labels(self) -> dict[int, str]:
+        """What each actor is called, by the id of its present process."""
+        return {link.process_id: link.label for link in list(self._links.values())}
 
 
 def _died(label: str, cause: Cause, delivered: bool | None) -> ActorDied:

@@ -13,28 +13,34 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mooactor import errors
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Received
 from mooactor.process.objects.outcome import Outcome
 
-if TYPE_CHECKING:
-    from mooactor.process.runtime import Runtime
-
 
 class Agency:
     """Talks to the agent. ``on_…`` may be set to hear of what it sends by itself."""
 
-    def __init__(self, runtime: Runtime, lifeline: Lifeline) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        lifeline: Lifeline,
+        wait: Callable[[Outcome, float | None], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        """`wait` for an outcome, so many seconds; `wake` whoever does."""
         self._lifeline = lifeline
+        self._wait = wait
+        self._wake = wake
+        self.ended = False  # the session is over here: its agent may end, too
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._requests: dict[int, Outcome] = {}
         self._monitors: dict[int, Callable[[Message], None]] = {}
         self.on_log: Callable[[Message], None] | None = None
         self.on_stop_request: Callable[[], None] | None = None
+        self.on_death: Callable[[Message], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
 
     def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
@@ -69,7 +75,7 @@ class Agency:
         self._requests[rid] = outcome
         try:
             self.tell(fds, rid=rid, **message)
-            if not self._runtime.wait(outcome, wait_s):
+            if not self._wait(outcome, wait_s):
                 raise errors.CallTimeout(f"the agent did not answer within {wait_s} s")
             reply: Message = outcome.unwrap()
             if "failed" in reply:
@@ -124,7 +130,7 @@ class Agency:
         outcome = self._requests.pop(message["rid"], None)
         if outcome is not None:
             outcome.set_value(message)
-            self._runtime.pump.wake()
+            self._wake()
         elif "descriptor" in message:
             os.close(message["descriptor"])
 
@@ -138,16 +144,16 @@ class Agency:
     def _ev_stop(self, message: Message) -> None:
         if self.on_stop_request is not None:
             self.on_stop_request()
-            self._runtime.pump.wake()
+            self._wake()
 
     def _ev_event(self, message: Message) -> None:
         sink = self._monitors.get(message["monitor"])
         if sink is not None:
             sink(message)
-            self._runtime.pump.wake()
+            self._wake()
 
     def _agent_lost(self) -> None:
-        if not self._runtime.closed and self.on_agent_lost is not None:
+        if not self.ended and self.on_agent_lost is not None:
             self.on_agent_lost()
 
     def add_monitor(self, actor_id: int, sink: Callable[[Message], None]) -> int:
@@ -161,11 +167,12 @@ class Agency:
         return number
 
     def remove_monitor(self, actor_id: int, number: int) -> None:
-        if self._monitors.pop(number, None) is not None and not self._runtime.closed:
+        if self._monitors.pop(number, None) is not None and not self.ended:
             self.tell(op="unmonitor", id=actor_id, monitor=number)
 
     def _ev_died(self, message: Message) -> None:
-        self._runtime.deaths.on_notice(message)
+        if self.on_death is not None:
+            self.on_death(message)
 
     def disown(self) -> None:
         """In the child of a fork: the line is the parent's, and so is its end."""

@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.interrupts import was_interrupted
-from mooactor.control.links import Link
+from mooactor.control.links import Link, Links
+from mooactor.control.sender import Sender
 from mooactor.process.calls import (
     CallContext,
     CallOptions,
     Request,
     context,
 )
+from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.interface import MethodSpec
 from mooactor.process.late import LateReplies
 from mooactor.process.loops import blocks_a_loop
@@ -40,17 +42,39 @@ from mooactor.process.started import UNKNOWN, Turns
 from mooactor.process.told import Lost, say_refused
 
 if TYPE_CHECKING:
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.housekeeper import Housekeeper
+    from mooactor.process.objects.payloads import Payloads
+    from mooactor.process.objects.spread import Spread
+    from mooactor.process.objects.values import Values
+    from mooactor.process.pump import Pump
 
 
 class Caller:
     """The calls of one process that are under way."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        links: Links,
+        sender: Sender,
+        pump: Pump,
+        housekeeper: Housekeeper,
+        payloads: Payloads,
+        values: Values,
+        spread: Spread,
+        flush: Callable[[], None],
+    ) -> None:
+        """`flush`: send all that waits, before this thread does."""
+        self._links = links
+        self._sender = sender
+        self._pump = pump
+        self._housekeeper = housekeeper
+        self._payloads = payloads
+        self._values = values
+        self._spread = spread
+        self._flush = flush
         self._pending: dict[int, Outcome] = {}
         self._ids = itertools.count(1)
-        self._late = LateReplies(runtime, self._deliver)
+        self._late = LateReplies(payloads, self._deliver)
         self._next_deadline = math.inf
 
     def __len__(self) -> int:
@@ -148,7 +172,7 @@ class Caller:
         say_refused(outcome, link, error)
 
     def _chain(self, link: Link, spec: MethodSpec, caller: CallContext) -> bytes:
-        self._runtime.deadlocks.refuse_cycle(link, spec, caller)
+        refuse_cycle(link, spec, caller)
         return envelope.pack_chain((*caller.chain[-63:], caller.chain_entry))
 
     def _send(
@@ -159,12 +183,12 @@ class Caller:
             if link.cause is not None:
                 self.fail_all(link, lambda: link.gone(delivered=False))
                 return
-            peer = self._runtime.peer_of(link)
+            peer = self._links.peer_of(link)
         if blocking or len(link.calls) == 1:
             peer.send(record)
         elif peer.queue(record):
-            self._runtime.dirty.add(peer)
-            self._runtime.pump.arm()
+            self._sender.dirty.add(peer)
+            self._housekeeper.arm()
         if link.peer is not peer:
             self._sent_too_late(link, outcome, call_id)
 
@@ -193,14 +217,14 @@ class Caller:
                 "bound (max_pending); wait for some of them first",
                 delivered=False,
             )
-        self._runtime.flush()
+        self._flush()
         deadline = None if options.timeout is None else perf_counter() + options.timeout
-        roomy = self._runtime.pump.wait(
+        roomy = self._pump.wait(
             lambda: len(link.calls) < link.limit or link.cause is not None, deadline
         )
         if link.cause is not None:
             raise link.gone()
-        if not roomy and self._runtime.closed:
+        if not roomy and self._sender.ended:
             raise errors.ActorUnavailable("the session has ended", delivered=False)
         if not roomy:
             raise errors.CallTimeout(
@@ -214,7 +238,7 @@ class Caller:
         outcome.deadline = perf_counter() + timeout
         if outcome.deadline < self._next_deadline:
             self._next_deadline = outcome.deadline
-            self._runtime.housekeeper.at(outcome.deadline, self._expire)
+            self._housekeeper.at(outcome.deadline, self._expire)
 
     def _expire(self) -> None:
         """End what has passed its deadline; come again for the next one."""
@@ -229,7 +253,7 @@ class Caller:
                 following = min(following, outcome.deadline)
         if following < self._next_deadline:
             self._next_deadline = following
-            self._runtime.housekeeper.at(following, self._expire)
+            self._housekeeper.at(following, self._expire)
 
     # -- arguments ---------------------------------------------------------
 
@@ -248,7 +272,7 @@ class Caller:
             args = tuple(placed(arg, refs) for arg in args)
         if kwargs:
             kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
-        with lending(self._runtime, link.process_id) as loan:
+        with lending(self._payloads.loans, link.process_id) as loan:
             try:
                 if kwargs:
                     data, buffers = codec.encode((args, kwargs))
@@ -266,7 +290,7 @@ class Caller:
             flags |= envelope.ATTACHED
         data, flags = loan.issue(link.process_id, data, flags)
         if refs:
-            send, target = self._runtime.values.send, link.process_id
+            send, target = self._values.send, link.process_id
             tokens = [(token, send(ref, target, token)) for token, ref in refs]
             data = envelope.pack_tokens(tokens, data)
             flags |= envelope.REFS
@@ -279,18 +303,18 @@ class Caller:
         # in an actor, in an event loop, or where the pump sends a call again.
         wait = not again and context.get() is None and not blocks_a_loop()
         try:
-            return self._runtime.attach(data, buffers, link.process_id, wait=wait)
+            return self._payloads.attach(data, buffers, link.process_id, wait=wait)
         except errors.ActorUnavailable as error:
             raise errors.ActorUnavailable(
                 f"the call to {link.label} was not made: {error}", delivered=False
             ) from None
 
     def _prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
-        spread, target = self._runtime.spread, link.process_id
+        spread, target = self._spread, link.process_id
         if prepared.is_large and spread.host_of(target) is not None:
             token = secrets.randbits(63)
             spread.send(prepared, target, token)
-            tokens = envelope.pack_tokens([(token, self._runtime.process_id)], b"")
+            tokens = envelope.pack_tokens([(token, self._links.process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
         payload, flags = prepared.payload_for(target)
         return payload, flags | envelope.KWARGS
@@ -302,7 +326,7 @@ class Caller:
         has to encode them for itself, because there are Refs among them."""
         if any(isinstance(arg, Outcome) for arg in (*args, *kwargs.values())):
             return None
-        with lending(self._runtime) as loan:
+        with lending(self._payloads.loans) as loan:
             try:
                 data, buffers = codec.encode((args, kwargs))
             except errors.MooError:
@@ -311,7 +335,7 @@ class Caller:
                 if was_interrupted(error):
                     raise
                 raise _unpicklable(label, args, kwargs, error) from error
-        return self._runtime.store(data, buffers, loan)
+        return Stored(self._payloads, data, buffers, loan)
 
     def cancel(self, outcome: Outcome) -> bool:
         """Give a call up: its outcome is `Cancelled` now, the callee is told."""
@@ -329,33 +353,33 @@ class Caller:
         link = outcome.link
         if link is not None and outcome.call_id in self._pending:
             self._late.cancel(outcome.call_id)
-            self._runtime.post(link.process_id, envelope.CANCEL, outcome.call_id)
+            self._sender.post(link.process_id, envelope.CANCEL, outcome.call_id)
 
     def on_reply(self, record: envelope.Record) -> None:
         call_id, flags = record.call_id, record.flags
         if (
-            self._runtime.arrivals is not None
+            self._payloads.arrivals is not None
             and call_id in self._pending
             and self._late.takes(record)
         ):
             return
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
-            self._runtime.reply_of(record)
+            self._payloads.reply_of(record)
             if channel is not None:
-                item = self._runtime.result_of(record)
+                item = self._payloads.result_of(record)
                 once = record.memo.setdefault("item", iter((item,)))
                 channel.on_item(once)  # type: ignore[attr-defined]
             return
         outcome = self._pending.get(call_id)
         if outcome is None:
             # Late: what is attached gives its memory back.
-            self._runtime.reply_of(record)
+            self._payloads.reply_of(record)
             return
         if flags & envelope.EMPTY:
             outcome.set_value(None)
         else:
-            outcome.set_raw(self._runtime.result_of(record))
+            outcome.set_raw(self._payloads.result_of(record))
         self._forget(call_id, outcome.link)
 
     def _deliver(
@@ -376,11 +400,11 @@ class Caller:
             done = outcome.set_value(None) if reply is None else outcome.set_raw(reply)
         self._forget(call_id, outcome.link)
         if done:
-            self._runtime.pump.wake()
+            self._pump.wake()
 
     def _outcomes_of(self, link: Link) -> list[Outcome]:
         lost = [o for o in list(self._pending.values()) if o.link is link]
-        return lost + self._runtime.values.expected_of(link)
+        return lost + self._values.expected_of(link)
 
     def awaits_answer(self, link: Link, turns: Turns) -> bool:
         """Whether a call that its actor may have begun is not answered here yet."""

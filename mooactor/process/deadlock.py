@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mooactor.control import envelope
 from mooactor.errors import DeadlockError
@@ -30,9 +30,10 @@ from mooactor.process.calls import IN_THREAD, CallContext
 
 if TYPE_CHECKING:
     from mooactor.control.links import Link
+    from mooactor.control.sender import Sender
     from mooactor.process.interface import MethodSpec
     from mooactor.process.objects.outcome import Outcome
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.pump import Pump
 
 _FIRST_PROBE_S = 0.1
 _NEXT_PROBE_S = 0.4
@@ -57,43 +58,63 @@ class Wait:
                 yield part
 
 
+def refuse_cycle(link: Link, spec: MethodSpec, caller: CallContext) -> None:
+    """Raise if the callee has no room but for calls that wait for this one.
+
+    Raises:
+      DeadlockError: nothing was sent.
+    """
+    chain = (*caller.chain, caller.chain_entry)
+    thread = IN_THREAD if link.has_one_thread and not spec.is_async else 0
+    room = 1 if thread else link.concurrency
+    taken = chain.count(link.actor_id | IN_THREAD)
+    if not thread:
+        taken += chain.count(link.actor_id)
+    if taken < room:
+        return
+    if link.actor_id == caller.actor_id and room == 1:
+        raise DeadlockError(
+            f"{caller.actor_label} calls itself and waits; it runs one method at "
+            "a time. Call the method on self, or use .remote() or .tell()",
+            delivered=False,
+            cycle=(caller.actor_label,),
+        )
+    at_once = "one call" if room == 1 else f"{room} calls"
+    raise DeadlockError(
+        f"{caller.actor_label} calls {link.label}, which runs {at_once} at once "
+        f"and waits for {caller.actor_label}.{caller.method}; use .remote() or "
+        ".tell() on one side, or make one of them async",
+        delivered=False,
+        cycle=(link.label, caller.actor_label),
+    )
+
+
+class Holders(Protocol):
+    """What holds calls up that others wait for."""
+
+    def holders_of(self, sender: int, call_id: int) -> list[CallContext]: ...
+
+
 class DeadlockDetector:
     """One per process; of use where an actor lives."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    #: The callee's side, in an actor's process.
+    server: Holders | None = None
+
+    def __init__(
+        self,
+        process_id: int,
+        pump: Pump,
+        sender: Sender,
+        abandon: Callable[[Outcome], None],
+    ) -> None:
+        """`abandon`: tell the callee that nobody wants that result any more."""
+        self._me = process_id
+        self._pump = pump
+        self._sender = sender
+        self._abandon = abandon
         self._numbers = itertools.count(1)
         self._waits: dict[int, Wait] = {}  # of this process, by number
-
-    def refuse_cycle(self, link: Link, spec: MethodSpec, caller: CallContext) -> None:
-        """Raise if the callee has no room but for calls that wait for this one.
-
-        Raises:
-          DeadlockError: nothing was sent.
-        """
-        chain = (*caller.chain, caller.chain_entry)
-        thread = IN_THREAD if link.has_one_thread and not spec.is_async else 0
-        room = 1 if thread else link.concurrency
-        taken = chain.count(link.actor_id | IN_THREAD)
-        if not thread:
-            taken += chain.count(link.actor_id)
-        if taken < room:
-            return
-        if link.actor_id == caller.actor_id and room == 1:
-            raise DeadlockError(
-                f"{caller.actor_label} calls itself and waits; it runs one method at "
-                "a time. Call the method on self, or use .remote() or .tell()",
-                delivered=False,
-                cycle=(caller.actor_label,),
-            )
-        at_once = "one call" if room == 1 else f"{room} calls"
-        raise DeadlockError(
-            f"{caller.actor_label} calls {link.label}, which runs {at_once} at once "
-            f"and waits for {caller.actor_label}.{caller.method}; use .remote() or "
-            ".tell() on one side, or make one of them async",
-            delivered=False,
-            cycle=(link.label, caller.actor_label),
-        )
 
     def wait(
         self,
@@ -107,7 +128,7 @@ class DeadlockDetector:
         number, wait = next(self._numbers), Wait(outcomes, needed)
         self._waits[number] = wait
         caller.awaits.append(wait)
-        pump, step = self._runtime.pump, _FIRST_PROBE_S
+        pump, step = self._pump, _FIRST_PROBE_S
         try:
             while True:
                 until = perf_counter() + step
@@ -116,7 +137,7 @@ class DeadlockDetector:
                 if pump.wait(done, until, outcomes):
                     return True
                 late = deadline is not None and perf_counter() >= deadline
-                if late or self._runtime.closed:
+                if late or self._sender.ended:
                     return bool(done())
                 step = _NEXT_PROBE_S
                 for index in range(len(outcomes)):
@@ -141,23 +162,23 @@ class DeadlockDetector:
         hop = f"{waiter.actor_id:x} {waiter.actor_label}"
         if len(path) >= _MAX_HOPS or path.count(hop) > 1:
             return
-        origin = initiator or self._runtime.process_id
+        origin = initiator or self._me
         payload = envelope.Probe(origin, number, of, [*path, hop]).packed()
         for call in wait.calls_of(index):
             link = call.link
             if link is not None:
-                self._runtime.post(
+                self._sender.post(
                     link.process_id, envelope.PROBE, call.call_id, payload
                 )
 
-    def on_probe(self, sender: int, call_id: int, probe: envelope.Probe) -> None:
-        """Somebody waits, directly or not, for a call that `sender` made here."""
-        initiator, number, of, path = probe
-        server = self._runtime.server
+    def on_probe(self, record: envelope.Record) -> None:
+        """Somebody waits, directly or not, for a call that the sender made here."""
+        initiator, number, of, path = envelope.Probe.of(record.payload)
+        server = self.server
         if server is None:
             return
-        own = self._waits.get(number) if initiator == self._runtime.process_id else None
-        for holder in server.holders_of(sender, call_id):
+        own = self._waits.get(number) if initiator == self._me else None
+        for holder in server.holders_of(record.sender, record.call_id):
             for wait in list(holder.awaits):
                 if own is not None and wait is own:
                     self._came_home(wait, of, path)
@@ -179,4 +200,4 @@ class DeadlockDetector:
                     cycle=labels,
                 )
                 if call.set_error(error):
-                    self._runtime.caller.abandon(call)
+                    self._abandon(call)

@@ -6,8 +6,9 @@ locks that they may have held. Invariant: nothing that such a child does, its en
 included, sends anything over its parent's sockets, waits for one of its parent's locks,
 or takes anything from its parent's session.
 
-* The parts of the runtime are replaced by one that raises. What was there stays in
-  memory, untouched, since its finalizers would act on what is the parent's.
+* The parts of the runtime are replaced by one that raises, and so is all that they
+  have, since other objects may have kept a part. What was there stays in memory,
+  untouched, since its finalizers would act on what is the parent's.
 * The runtime is closed, so whatever is pending of it ends when somebody looks: see
   `Outcome.end_with_session`.
 * The C parts see to themselves, also where a fork runs none of Python's hooks: the
@@ -36,10 +37,15 @@ _PARTS = (
     "callbacks",
     "caller",
     "deadlocks",
+    "deaths",
     "housekeeper",
+    "links",
+    "loans",
     "messenger",
     "objects",
+    "payloads",
     "relay",
+    "sender",
     "spread",
     "values",
 )
@@ -60,9 +66,17 @@ def disown(runtime: Runtime) -> None:
     runtime.pump.disown()
     runtime.agent.disown()
     for name in _PARTS:
+        _hollow(runtime.__dict__[name])
         runtime.__dict__[name] = Disowned()
     disown_current()
     context.set(None)
+
+
+def _hollow(part: Any) -> None:
+    """Take all from a part that it has: whoever kept it must not act with it."""
+    _of_the_parents.append(dict(part.__dict__))
+    for name in part.__dict__:
+        part.__dict__[name] = Disowned()
 
 
 _of_the_parents: list[dict[str, Any]] = []

@@ -17,7 +17,7 @@ from mooactor.process.objects.outcome import Reply, taken_over
 
 if TYPE_CHECKING:
     from mooactor.process.objects.arrivals import Arrival
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.objects.payloads import Payloads
 
 
 class Deliver(Protocol):
@@ -50,8 +50,8 @@ class _Late:
 class LateReplies:
     """By call, in order. Methods run in the pump's thread; `cancel` in any."""
 
-    def __init__(self, runtime: Runtime, deliver: Deliver) -> None:
-        self._runtime = runtime
+    def __init__(self, payloads: Payloads, deliver: Deliver) -> None:
+        self._payloads = payloads
         self._deliver = deliver
         self._calls: dict[int, deque[_Late]] = {}
 
@@ -67,11 +67,11 @@ class LateReplies:
             return False
         if "late" in record.memo:
             return True  # it was seen to before; handling the record was cut short
-        reply = None if flags & envelope.EMPTY else self._runtime.reply_of(record)
+        reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
         late = record.memo["late"] = _Late(flags, reply)
         if reply is not None:
             then = partial(self._settle, call_id)
-            late.arrival = self._runtime.receive(reply, then)
+            late.arrival = self._payloads.receive(reply, then)
         if queue is None:
             if late.arrival is None:
                 self._hand_on(call_id, late)
@@ -83,13 +83,13 @@ class LateReplies:
     def cancel(self, call_id: int) -> None:
         """Nobody wants them; what has come is still delivered, without its data."""
         for late in list(self._calls.get(call_id, ())):
-            self._runtime.cancel_arrival(late.arrival)
+            self._payloads.cancel(late.arrival)
 
     def drop(self, call_id: int) -> bool:
         """Forget them: the call has ended otherwise. Whether there were any."""
         queue = self._calls.pop(call_id, None)
         for late in queue or ():
-            self._runtime.cancel_arrival(late.arrival)
+            self._payloads.cancel(late.arrival)
         return queue is not None
 
     def _settle(self, call_id: int) -> None:
@@ -97,7 +97,7 @@ class LateReplies:
         for late in queue or ():  # at the same time for all, wherever they stand
             if late.lost and not late.asked:
                 late.asked = True
-                self._runtime.soon(partial(self._conclude, call_id, late))
+                self._payloads.soon(partial(self._conclude, call_id, late))
         while queue:
             late = queue[0]
             if late.arrival is not None and not late.arrival.done:

@@ -85,7 +85,6 @@ class Pump:
             self._loop_fds.append(arrivals.readable_fd)
         self._loops = LoopReaders([(fd, self._on_readable) for fd in self._loop_fds])
         self._closed = False
-        self.arm: Callable[[], None]  # have the housekeeper look for a while
 
     # -- waiting threads ---------------------------------------------------
 
@@ -242,7 +241,6 @@ class Pump:
         """In the child of a fork: nobody is to be woken, as all are the parent's."""
         self._closed = True
         self._arrivals = None
-        self.arm = _nothing
 
     def close(self) -> None:
         """Release every waiting thread and loop."""
@@ -250,10 +248,6 @@ class Pump:
         self._arrivals = None
         self._loops.detach()
         lib.moo_inbox_close(self._inbox)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:

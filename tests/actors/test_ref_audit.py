@@ -19,15 +19,15 @@ class Careless(Keeper):
     def tell_the_owner_only(self, other: Any, key: Any) -> None:
         hold = find_ref(self.kept[key]).home
         assert hold is not None
-        current_runtime().values.lend(hold, other._where()[1].process_id)
+        current_runtime().loans.lend(hold, other._where()[1].process_id)
 
     def tell_the_receiver_only(self, other: Any, key: Any, their_key: Any) -> None:
-        values: Any = current_runtime().values
-        values.lend = lambda *args: None
+        loans: Any = current_runtime().loans
+        loans.lend = lambda *args: None
         try:
             other.keep(their_key, self.kept[key])
         finally:
-            del values.lend
+            del loans.lend
 
 
 def counts(number: int) -> dict[int, int]:

@@ -413,6 +413,6 @@ def test_what_is_sent_to_a_dead_process_opens_nothing(no_session: None) -> None:
         assert eventually(lambda: link.process_id not in runtime.messenger.known())
         before = descriptors()
         for _ in range(3):
-            runtime.post(link.process_id, envelope.CANCEL, 1)
+            runtime.sender.post(link.process_id, envelope.CANCEL, 1)
         # ZeroMQ's own thread closes what was opened for them.
         assert eventually(lambda: not descriptors() - before)

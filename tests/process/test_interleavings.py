@@ -56,7 +56,6 @@ class World:
         self.outcomes: list[Outcome] = []
         self.replies = Replies(self.outcomes)
         self.pump = self.replies.pump = Pump(messenger, self.replies)
-        self.pump.arm = lambda: None
         self.schedule = Schedule(
             choose,
             [pump_module, outcome_module],

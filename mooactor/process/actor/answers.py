@@ -38,6 +38,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control import codec, envelope, exceptions
+from mooactor.control.keys import every_incarnation
 from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
 from mooactor.process import parcel
@@ -45,7 +46,6 @@ from mooactor.process.actor.mailbox import Job
 from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
 from mooactor.process.objects.lending import lending
-from mooactor.process.objects.table import every_incarnation
 from mooactor.process.runtime import Runtime
 from mooactor.process.started import Started
 
@@ -68,7 +68,7 @@ class Answers(abc.ABC):
         policy = life["policy"]
         self._snapshot_every = policy.snapshot_every if policy else 0
         self._calls_since_snapshot = 0
-        self._snapshot_loan = lending(runtime)
+        self._snapshot_loan = lending(runtime.loans)
 
     # -- the rule ----------------------------------------------------------
 
@@ -128,11 +128,11 @@ class Answers(abc.ABC):
             return
         alone = (job.sender, job.call_id) not in self._forwards
         try:
-            with lending(self.runtime, job.sender, alone=alone) as loan:
+            with lending(self.runtime.loans, job.sender, alone=alone) as loan:
                 data, buffers = codec.encode(value)
             payload, flags = data, 0
             if buffers:
-                payload = self.runtime.attach(data, buffers, job.sender)
+                payload = self.runtime.payloads.attach(data, buffers, job.sender)
                 flags = envelope.ATTACHED
         except errors.MooError as error:
             error.delivered = True  # it was only the result that could not be sent
@@ -166,7 +166,7 @@ class Answers(abc.ABC):
         elif job.flags & envelope.STREAM and isinstance(error, _ENDS_OF_LOOPS):
             error = _defused(error, f"{self.name_of(job)}, a generator")
         where = f"{self.label}, process {os.getpid()} on {socket.gethostname()}"
-        with lending(self.runtime, job.sender) as loan:
+        with lending(self.runtime.loans, job.sender) as loan:
             data = codec.encode_error(error, where)
         flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
         payload, flags = loan.issue(job.sender, data, flags)
@@ -193,17 +193,19 @@ class Answers(abc.ABC):
         target, token = envelope.pair(pair)
         keep = flags & (envelope.ATTACHED | envelope.ERROR)
         if flags & envelope.EMPTY:
-            self.runtime.post(target, envelope.VALUE, token, codec.encode(None)[0])
+            self.runtime.sender.post(
+                target, envelope.VALUE, token, codec.encode(None)[0]
+            )
             return
         payload, buffers, loan = encoded
         try:
             if buffers:
-                payload = self.runtime.attach(payload, buffers, target)
+                payload = self.runtime.payloads.attach(payload, buffers, target)
         except Exception as error:
             self.runtime.values.send_error(target, token, error)
             return
         payload, keep = loan.issue(target, payload, keep)
-        self.runtime.post(target, envelope.VALUE, token, payload, keep)
+        self.runtime.sender.post(target, envelope.VALUE, token, payload, keep)
 
     def send_reply(self, process_id: int, record: bytes) -> None:
         """Hand a reply to the messenger, now or with others."""
@@ -227,10 +229,10 @@ class Answers(abc.ABC):
         job.credit -= 1
         flags = envelope.STREAM
         try:
-            with lending(self.runtime, job.sender) as loan:
+            with lending(self.runtime.loans, job.sender) as loan:
                 data, buffers = codec.encode(item)
             if buffers:
-                data = self.runtime.attach(data, buffers, job.sender)
+                data = self.runtime.payloads.attach(data, buffers, job.sender)
                 flags |= envelope.ATTACHED
         except errors.MooError:
             raise
@@ -270,7 +272,7 @@ class Answers(abc.ABC):
         return None
 
     def _save(self, state: Any) -> None:
-        with lending(self.runtime) as loan:
+        with lending(self.runtime.loans) as loan:
             packed = parcel.pack(state, f"the snapshot of {self.label}")
         # The actor holds what its latest snapshot needs, whichever process of it
         # restores that.

@@ -106,7 +106,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     kind = SerialWorker if interface.serial else ConcurrentWorker
     worker = kind(runtime, interface, life)
     runtime.agent.on_stop_request = worker.stop_now
-    runtime.server = worker  # calls may come while the constructor waits for others
+    runtime.serve(worker)  # calls may come while the constructor waits for others
     runtime.housekeeper.start()
     worker.current = _birth_context(runtime, worker)
     context.set(worker.current)

@@ -83,17 +83,17 @@ class SerialWorker(Worker):
         if not self.mailbox.has_ready():
             peer.send(record)
         elif peer.queue(record):
-            if not runtime.dirty:
+            if not runtime.sender.dirty:
                 self._oldest_reply = perf_counter()
-            runtime.dirty.add(peer)
+            runtime.sender.dirty.add(peer)
 
     def _run_job(self, job: Job) -> None:
         expected = self._seconds.get(job.name)
-        if self.runtime.dirty and (expected is None or expected > _SLOW_S):
+        if self.runtime.sender.dirty and (expected is None or expected > _SLOW_S):
             self.runtime.flush()
         if expected is not None and expected > _VERY_SLOW_S:
             mend_streams()
-            self.runtime.pump.arm()
+            self.runtime.housekeeper.arm()
         start = perf_counter()
         if job.iterator is None:
             self.running[(job.sender, job.call_id)] = job
@@ -105,7 +105,7 @@ class SerialWorker(Worker):
         self._seconds[job.name] = (
             took if expected is None else 0.75 * expected + 0.25 * took
         )
-        if self.runtime.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
+        if self.runtime.sender.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
             self.runtime.flush()
         if took > _SLOW_S:
             self.runtime.pump.try_drain()  # cancellations, higher priorities

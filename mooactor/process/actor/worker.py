@@ -41,7 +41,8 @@ class Worker(Answers):
 
     # -- calls in (the pump's thread) --------------------------------------
 
-    def on_call(self, sender: int, record: envelope.Record) -> None:
+    def on_call(self, record: envelope.Record) -> None:
+        sender = record.sender
         if sender not in self._callers:
             self._meet(sender)
         # Kept with the record, in case that handling it is cut short and begins again.
@@ -67,7 +68,7 @@ class Worker(Answers):
         arguments = None
         if not flags & envelope.EMPTY:
             # The message is let go once its last view is: keep bytes, not views.
-            arguments = self.runtime.reply_of(record)
+            arguments = self.runtime.payloads.reply_of(record)
         deadline = perf_counter() + record.value if record.value else None
         job = Job(
             sender,
@@ -80,7 +81,9 @@ class Worker(Answers):
             deadline,
         )
         if arguments is not None and flags & envelope.ATTACHED:
-            job.arrival = self.runtime.receive(arguments, self.on_value, argument=True)
+            job.arrival = self.runtime.payloads.receive(
+                arguments, self.on_value, argument=True
+            )
         if tokens:
             self._expect(job, tokens)
         return job
@@ -98,7 +101,7 @@ class Worker(Answers):
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""
         self._callers.add(sender)
-        self.runtime.watch(sender)
+        self.runtime.links.watch(sender)
 
     def _refusal(self) -> errors.MooError | None:
         """Why no call is taken in just now, if so."""
@@ -192,7 +195,7 @@ class Worker(Answers):
     def _let_go(self, job: Job) -> None:
         """It will not run: what has come and is under way for it is not wanted."""
         job.arguments = None
-        self.runtime.cancel_arrival(job.arrival)
+        self.runtime.payloads.cancel(job.arrival)
         for token, _ in job.needs:
             self.runtime.values.abandon(token)
 
@@ -313,7 +316,7 @@ class Worker(Answers):
     def _check_arrival(self, job: Job, spec: MethodSpec) -> None:
         """Give its place to others; refuse to run if its arguments did not come."""
         arrival, job.arrival = job.arrival, None
-        self.runtime.cancel_arrival(arrival)
+        self.runtime.payloads.cancel(arrival)
         error = arrival.error if arrival is not None else None
         if isinstance(error, errors.ActorDied):
             raise errors.ActorUnavailable(

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.objects.loans import Loans
 
 
 class Hold:
@@ -26,19 +26,19 @@ class Hold:
     hand.
     """
 
-    __slots__ = ("_runtime", "owner", "object_id", "lender", "__weakref__")
+    __slots__ = ("_loans", "owner", "object_id", "lender", "__weakref__")
 
     def __init__(
-        self, runtime: Runtime, owner: int, object_id: int, lender: int | None
+        self, loans: Loans, owner: int, object_id: int, lender: int | None
     ) -> None:
-        self._runtime = runtime
+        self._loans = loans
         self.owner = owner
         self.object_id = object_id
         self.lender = lender
 
     def __del__(self) -> None:
-        if self.lender is not None and not self._runtime.closed:
-            self._runtime.values.give_back_later(self, self.lender)
+        if self.lender is not None and not self._loans.ended:
+            self._loans.give_back_later(self, self.lender)
 
 
 class _Decoding(threading.local):
@@ -54,12 +54,13 @@ class Claims:
     __slots__ = ("_holds", "_before")
 
     def __init__(
-        self, runtime: Runtime, lender: int, loans: Iterable[tuple[int, int]]
+        self, loans: Loans, lender: int, lent: Iterable[tuple[int, int]]
     ) -> None:
+        """`lent`: (owner, number) of each."""
         self._holds: dict[tuple[int, int], list[Hold]] = {}
-        for owner, number in loans:
-            hold = Hold(runtime, owner, number, lender)
-            runtime.audit.note(hold)
+        for owner, number in lent:
+            hold = Hold(loans, owner, number, lender)
+            loans.arrived(hold)
             self._holds.setdefault((owner, number), []).append(hold)
 
     def __enter__(self) -> Claims:

@@ -19,8 +19,8 @@ from mooactor.tensors import receiver
 
 if TYPE_CHECKING:
     from mooactor.process.objects.holds import Hold
+    from mooactor.process.objects.loans import Loans
     from mooactor.process.objects.outcome import Outcome
-    from mooactor.process.runtime import Runtime
 
 
 class _Pickling(threading.local):
@@ -37,12 +37,12 @@ class lending:
     Afterwards it is the loan of the Refs that were met, which it keeps.
     """
 
-    __slots__ = ("_runtime", "_borrower", "_alone", "_before", "_met")
+    __slots__ = ("_loans", "_borrower", "_alone", "_before", "_met")
 
     def __init__(
-        self, runtime: Runtime, borrower: int | None = None, *, alone: bool = True
+        self, loans: Loans, borrower: int | None = None, *, alone: bool = True
     ) -> None:
-        self._runtime = runtime
+        self._loans = loans
         self._borrower = borrower
         self._alone = alone
         self._met: list[tuple[Hold, Outcome | None]] | None = None
@@ -69,20 +69,20 @@ class lending:
         """Lend to `borrower`; the payload, its loans in front, and its flags."""
         if self._met is None:
             return payload, flags
-        loans = envelope.pack_loans(self._runtime.process_id, self.lend_to(borrower))
+        loans = envelope.pack_loans(self._loans.process_id, self.lend_to(borrower))
         return loans + payload, flags | envelope.LOANS
 
     def lend_to(self, borrower: int) -> list[tuple[int, int]]:
         """Lend to `borrower`; returns (owner, number) of each Ref."""
         met = self._met or ()
         for hold, outcome in met:
-            self._runtime.values.lend(hold, borrower, outcome)
+            self._loans.lend(hold, borrower, outcome)
         return [(hold.owner, hold.object_id) for hold, _ in met]
 
     def recall(self, borrower: int) -> None:
         """The reverse of `lend_to`, for a borrower that never gives back itself."""
         for hold, _ in self._met or ():
-            self._runtime.values.give_back(hold, borrower, self._runtime.process_id)
+            self._loans.give_back(hold, borrower, self._loans.process_id)
 
 
 def loan_in_progress() -> lending | None:

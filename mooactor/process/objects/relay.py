@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
+from mooactor.control.links import Links
+from mooactor.control.sender import Sender
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.lending import lending
 from mooactor.process.objects.outcome import Reply
+from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
-
-if TYPE_CHECKING:
-    from mooactor.process.runtime import Runtime
 
 _DROPPED_KEPT = 1024
 
@@ -46,8 +46,10 @@ class Kept:
 class Relay:
     """Methods run in the pump's thread."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, links: Links, sender: Sender, payloads: Payloads) -> None:
+        self._links = links
+        self._sender = sender
+        self._payloads = payloads
         self._asked: dict[int, Asked] = {}  # by token
         self._keys: dict[int, Key] = {}  # by token: to be kept once it is here
         self._kept: dict[Key, Kept] = {}
@@ -58,21 +60,22 @@ class Relay:
 
     # -- values for this process -------------------------------------------
 
-    def on_redirect(self, owner: int, record: envelope.Record) -> None:
+    def on_redirect(self, record: envelope.Record) -> None:
         """Take a value from a holder."""
         holder, number = envelope.numbers(record.payload, 2)
-        token, key = record.call_id, Key(owner, number)
+        token, owner = record.call_id, record.sender
+        key = Key(owner, number)
         if record.flags & envelope.KEEP:
             self.expect(token, key)
-        link = self._runtime.link(
+        link = self._links.link(
             actor_of(holder), holder & 0xFFFF, "who was to hand on a value", watch=True
         )
         if link.cause is not None or link.process_id != holder:
-            self._runtime.post(owner, envelope.RETRY, token)
+            self._sender.post(owner, envelope.RETRY, token)
             return
         self._asked[token] = Asked(holder, owner)
         payload = envelope.pack_numbers(*key)
-        self._runtime.post(holder, envelope.ASK, token, payload)
+        self._sender.post(holder, envelope.ASK, token, payload)
 
     def expect(self, token: int, key: Key) -> None:
         """What comes as `token` is to be kept."""
@@ -84,13 +87,13 @@ class Relay:
         """It is here, and was not used yet."""
         asked = self._asked.pop(token, None)
         if asked is not None:
-            self._runtime.post(asked.owner, envelope.TAKEN, token)
+            self._sender.post(asked.owner, envelope.TAKEN, token)
         key = self._keys.pop(token, None)
         kept = None if key is None else self._kept.get(key)
         if kept is None:
             return
         loan = self._own_loan(reply)
-        kept.stored = Stored(self._runtime, bytes(reply.payload), reply.buffers, loan)
+        kept.stored = Stored(self._payloads, bytes(reply.payload), reply.buffers, loan)
         self._answer(kept, kept.stored)
 
     def _own_loan(self, reply: Reply) -> lending | None:
@@ -98,11 +101,11 @@ class Relay:
         the reply gives its loans back."""
         if reply.claims is None:
             return None
-        me, values = self._runtime.process_id, self._runtime.values
-        loan = lending(self._runtime)
+        loans = self._payloads.loans
+        me, loan = loans.process_id, lending(loans)
         for owner, number in reply.claims.loans():
-            hold = Hold(self._runtime, owner, number, me)
-            values.lend(hold, me)
+            hold = Hold(loans, owner, number, me)
+            loans.lend(hold, me)
             loan.add(hold)
         return loan
 
@@ -125,22 +128,23 @@ class Relay:
         """A holder did not give it. False if it was to come from its owner."""
         asked = self._asked.pop(token, None)
         if asked is not None:
-            self._runtime.post(asked.owner, envelope.RETRY, token)
+            self._sender.post(asked.owner, envelope.RETRY, token)
         return asked is not None
 
     def give_up(self, token: int, error: BaseException) -> None:
         """It cannot be had: its owner need not wait, and others must not."""
         asked = self._asked.pop(token, None)
         if asked is not None:
-            self._runtime.post(asked.owner, envelope.TAKEN, token)
+            self._sender.post(asked.owner, envelope.TAKEN, token)
         key = self._keys.pop(token, None)
         if key is not None:
             self._forget(key, error)
 
     # -- values for others -------------------------------------------------
 
-    def on_ask(self, target: int, record: envelope.Record) -> None:
+    def on_ask(self, record: envelope.Record) -> None:
         """Another process was told to take a value from here."""
+        target = record.sender
         key = Key(*envelope.numbers(record.payload, 2))
         if key in self._dropped:
             self._refuse(target, record.call_id)
@@ -164,7 +168,7 @@ class Relay:
         except errors.MooError:
             self._refuse(target, token)  # its owner will see
             return
-        self._runtime.post(target, envelope.VALUE, token, payload, flags)
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def _refuse(
         self, target: int, token: int, error: BaseException | None = None
@@ -172,15 +176,15 @@ class Relay:
         """With an error: its owner cannot be reached, so that it is not asked for what
         would take the same way again."""
         if error is None:
-            self._runtime.post(target, envelope.VALUE, token, b"", envelope.GONE)
+            self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)
             return
         payload = codec.encode_error(error, f"process {os.getpid()}")
         flags = envelope.GONE | envelope.ERROR
-        self._runtime.post(target, envelope.VALUE, token, payload, flags)
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
 
-    def on_drop(self, owner: int, number: int) -> None:
+    def on_drop(self, record: envelope.Record) -> None:
         """Nobody will ask for it any more."""
-        self._forget(Key(owner, number))
+        self._forget(Key(record.sender, record.call_id))
 
     def _forget(self, key: Key, error: BaseException | None = None) -> None:
         self._dropped[key] = None

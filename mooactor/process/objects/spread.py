@@ -18,18 +18,19 @@ import weakref
 from typing import TYPE_CHECKING
 
 from mooactor.control import envelope
+from mooactor.control.sender import Sender
 from mooactor.process.objects.table import Stored
 
 if TYPE_CHECKING:
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.objects.payloads import Payloads
 
 
 class Plan:
     """Who holds one stored value on which host. It goes with the value, and tells the
     holders when it does."""
 
-    def __init__(self, runtime: Runtime, number: int) -> None:
-        self._runtime = runtime
+    def __init__(self, sender: Sender, number: int) -> None:
+        self._sender = sender
         self.number = number
         self.holders: dict[bytes, int] = {}  # 0: it died
         self._order: list[bytes] = []
@@ -53,15 +54,17 @@ class Plan:
 
     def __del__(self) -> None:
         for holder in self.holders.values():
-            if holder and not self._runtime.closed:
-                self._runtime.post_later(holder, envelope.DROP, self.number)
+            if holder and not self._sender.ended:
+                self._sender.post_later(holder, envelope.DROP, self.number)
 
 
 class Spread:
     """Sends stored values out. In the thread that sends, or the pump's."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, process_id: int, payloads: Payloads, sender: Sender) -> None:
+        self._me = process_id
+        self._payloads = payloads
+        self._sender = sender
         self._hosts: dict[int, bytes] = {}
         self._plans: weakref.WeakSet[Plan] = weakref.WeakSet()
         self._numbers = itertools.count(1)
@@ -73,15 +76,15 @@ class Spread:
 
     def host_of(self, target: int) -> bytes | None:
         """Its host, if that is known and another than this one."""
-        if self._runtime.arrivals is None:
+        if self._payloads.arrivals is None:
             return None
         host = self._hosts.get(target)
         if host is None:
-            host = self._runtime.plane.host(target)
+            host = self._payloads.plane.host(target)
             if host is None:
                 return None
             self._hosts[target] = host
-        mine = self._runtime.plane.host(self._runtime.process_id)
+        mine = self._payloads.plane.host(self._me)
         return None if host == mine else host
 
     def send(self, stored: Stored, target: int, token: int) -> None:
@@ -106,12 +109,12 @@ class Spread:
         self._waiting[token] = (stored, target, source)
         payload = envelope.pack_numbers(source, plan.number)
         flags = envelope.KEEP if holds else 0
-        self._runtime.post(target, envelope.REDIRECT, token, payload, flags)
+        self._sender.post(target, envelope.REDIRECT, token, payload, flags)
 
     def _plan_of(self, stored: Stored) -> Plan:
         plan: Plan | None = stored.plan
         if plan is None:
-            plan = stored.plan = Plan(self._runtime, next(self._numbers))
+            plan = stored.plan = Plan(self._sender, next(self._numbers))
             self._plans.add(plan)
         return plan
 
@@ -120,13 +123,13 @@ class Spread:
         if plan is not None:
             payload = envelope.pack_numbers(plan.number) + payload
             flags |= envelope.KEEP
-        self._runtime.post(target, envelope.VALUE, token, payload, flags)
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
 
-    def on_taken(self, token: int) -> None:
+    def on_taken(self, record: envelope.Record) -> None:
         """It has come from its holder."""
-        self._waiting.pop(token, None)
+        self._waiting.pop(record.call_id, None)
 
-    def on_retry(self, token: int) -> None:
+    def retry(self, token: int) -> None:
         """It does not come from there: whoever was to hold it, does not.
 
         Raises:
@@ -139,7 +142,7 @@ class Spread:
         plan = self._plan_of(stored)
         if source in plan.holders.values():
             plan.lost(source)
-            self._runtime.post(source, envelope.DROP, plan.number)
+            self._sender.post(source, envelope.DROP, plan.number)
         self.send(stored, target, token)
 
     def process_lost(self, process_id: int) -> None:

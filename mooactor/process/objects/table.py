@@ -39,11 +39,12 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import codec, envelope
-from mooactor.control.keys import actor_of, died_with
+from mooactor.control.keys import died_with, every_incarnation
+from mooactor.control.links import Links
 from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.lending import lending
 from mooactor.process.objects.outcome import Outcome
@@ -51,7 +52,7 @@ from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
     from mooactor.process.objects.audit import Audit
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.objects.payloads import Payloads
 
 LARGE = 1 << 18  # bytes
 PINNED = 0  # the holder of a Ref that was pickled for nobody in particular
@@ -61,29 +62,25 @@ def _is_process(holder: int) -> bool:
     return holder != PINNED and holder != every_incarnation(holder)
 
 
-def every_incarnation(actor_id: int) -> int:
-    """The holder that an actor is in all its incarnations together."""
-    return actor_of(actor_id) | 0xFFFF
-
-
 class Stored:
     """A value encoded once; each receiver gets the same memory, not a copy.
 
-    It holds the values of the Refs inside it, and lends them to each receiver.
+    Its large parts are in shared memory. It holds the values of the Refs inside it, and
+    lends them to each receiver.
     """
 
     def __init__(
         self,
-        runtime: Runtime,
+        payloads: Payloads,
         data: bytes,
         buffers: Sequence[Any],
         loan: lending | None = None,
     ) -> None:
         self._data = data
-        self._runtime = runtime
-        self._plane: DataPlane | None = runtime.plane
-        self._buffers = [runtime.plane.share(buffer) for buffer in buffers]
-        self._loan = loan
+        self._payloads = payloads
+        self._plane: DataPlane | None = payloads.plane
+        self._buffers = [payloads.plane.share(buffer) for buffer in buffers]
+        self._loan = loan or None
         self.plan: Any = None  # of how it is spread; see `spread`
 
     @property
@@ -96,7 +93,7 @@ class Stored:
         self._open_plane()
         payload, flags = self._data, 0
         if self._buffers:
-            payload = self._runtime.attach(payload, self._buffers, process_id)
+            payload = self._payloads.attach(payload, self._buffers, process_id)
             flags = envelope.ATTACHED
         if self._loan is not None:
             return self._loan.issue(process_id, payload, flags)
@@ -123,7 +120,7 @@ class Stored:
         if self._loan is None:
             return codec.decode(self._data, buffers=buffers)
         me = plane.process_id
-        with Claims(self._runtime, me, self._loan.lend_to(me)):
+        with Claims(self._payloads.loans, me, self._loan.lend_to(me)):
             return codec.decode(self._data, buffers=buffers)
 
 
@@ -145,25 +142,17 @@ class Entry:
             self.counts.pop(key, None)
 
 
-class Census(Protocol):
-    """Who lives, as far as this process knows."""
-
-    def watch(self, process_id: int) -> None: ...
-    def is_gone(self, process_id: int) -> bool: ...
-
-    @property
-    def audit(self) -> Audit: ...
-
-
 class ObjectTable:
     """The values that this process owns and others may ask for. Threads: any.
 
     What is freed is freed without the lock: finalizers of users' objects may come here.
     """
 
-    def __init__(self, process_id: int, census: Census) -> None:
-        self._me = process_id
-        self._census = census
+    audit: Audit  # sets itself
+
+    def __init__(self, links: Links) -> None:
+        self._me = links.process_id
+        self._links = links
         self._entries: dict[int, Entry] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
@@ -196,12 +185,18 @@ class ObjectTable:
                 entry.add((holder, self._me), 1)
         self._look_after(holder)
 
-    def borrowed(self, object_id: int, holder: int, lender: int) -> None:
+    def on_borrow(self, record: envelope.Record) -> None:
         """Another process has lent a value of ours."""
+        (holder,) = envelope.numbers(record.payload, 1)
+        object_id, lender = record.call_id, record.sender
         self._count(object_id, holder, lender, 1)
         self._look_after(holder)
-        if self._census.is_gone(lender):
-            self._census.audit.ask(holder, lender, [object_id])
+        if self._links.is_gone(lender):
+            self.audit.ask(holder, lender, [object_id])
+
+    def on_release(self, record: envelope.Record) -> None:
+        """A loan has ended elsewhere."""
+        self.given_back(record.call_id, *envelope.pair(record.payload))
 
     def given_back(self, object_id: int, holder: int, lender: int) -> None:
         """A loan has ended."""
@@ -226,9 +221,9 @@ class ObjectTable:
         self.sweep()
         if holder in (PINNED, self._me):
             return
-        self._census.watch(holder)
+        self._links.watch(holder)
         # Looked at after it was counted: who dies from here on is told of later.
-        if self._census.is_gone(holder):
+        if self._links.is_gone(holder):
             self.process_lost(holder)
 
     def _count(self, object_id: int, holder: int, lender: int, count: int) -> None:
@@ -245,7 +240,7 @@ class ObjectTable:
         del freed
 
     def _may_count(self, lender: int) -> bool:
-        return lender != self._me and not self._census.is_gone(lender)
+        return lender != self._me and not self._links.is_gone(lender)
 
     def drop_local(self, object_id: int, lender: int) -> None:
         """A local hold is gone. Called by the garbage collector, which may strike
@@ -277,7 +272,7 @@ class ObjectTable:
                 freed.append(self._collected(object_id, entry))
         del freed
         for (holder, lender), object_ids in doubtful.items():
-            self._census.audit.ask(holder, lender, object_ids)
+            self.audit.ask(holder, lender, object_ids)
 
     def _collected(self, object_id: int, entry: Entry) -> Entry | None:
         """Take an entry out if nobody holds it. The lock is held."""

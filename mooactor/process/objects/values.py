@@ -15,35 +15,67 @@ from __future__ import annotations
 import os
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
-from mooactor.control.links import Link
+from mooactor.control.links import Link, Links
+from mooactor.control.sender import Sender
 from mooactor.process.objects.audit import INBOX_S
-from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.lending import lending
 from mooactor.process.objects.outcome import Outcome, Reply, taken_over
+from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
-from mooactor.process.objects.table import Stored
 
 if TYPE_CHECKING:
     from mooactor.process.objects.arrivals import Arrival
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.objects.relay import Relay
+    from mooactor.process.objects.spread import Spread
+    from mooactor.process.objects.table import ObjectTable, Stored
 
 #: How long a value waits for its call, which was sent within microseconds of it.
 _UNCLAIMED_S = 60.0
 _GIVEN_UP_KEPT = 1024
 
 
+class Producer(Protocol):
+    """Whose results can be forwarded."""
+
+    def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
+        """Whether the result of that call will be sent to a third process, too."""
+
+
 class Values:
     """Values on their way to this process, and those that it sends or forwards."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    #: The callee's side, in an actor's process.
+    producer: Producer | None = None
+
+    def __init__(
+        self,
+        links: Links,
+        sender: Sender,
+        payloads: Payloads,
+        table: ObjectTable,
+        spread: Spread,
+        relay: Relay,
+        later: Callable[[float, Callable[[], None]], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`later`: call in so many seconds. `wake`: have whoever waits look again."""
+        self._me = links.process_id
+        self._links = links
+        self._sender = sender
+        self._payloads = payloads
+        self._table = table
+        self._spread = spread
+        self._relay = relay
+        self._later = later
+        self._wake = wake
         self._expected: dict[int, Outcome] = {}
         self._forwarded: dict[int, tuple[Outcome, int]] = {}
         self._arriving: dict[int, Arrival] = {}
@@ -61,24 +93,20 @@ class Values:
         """
         ref.end_with_session()  # an error is a result, too
         home = getattr(ref, "home", None)
-        if (
-            home is not None
-            and home.owner != self._runtime.process_id
-            and not ref.state
-        ):
+        if home is not None and home.owner != self._me and not ref.state:
             pair = envelope.pack_pair(target, token)
-            self._runtime.post(home.owner, envelope.FETCH, home.object_id, pair)
+            self._sender.post(home.owner, envelope.FETCH, home.object_id, pair)
             return int(home.owner)
-        if home is not None and home.owner == self._runtime.process_id:
-            stored = self._runtime.objects.stored(home.object_id)
+        if home is not None and home.owner == self._me:
+            stored = self._table.stored(home.object_id)
             if stored is not None:
                 self._send_stored(stored, target, token)
-                return self._runtime.process_id
+                return self._me
         link = ref.link
         if not ref.state and link is not None and link.cause is None:
             self._forwarded[token] = (ref, target)
-            self._runtime.peer_of(link).flush()
-            self._runtime.post(
+            self._links.peer_of(link).flush()
+            self._sender.post(
                 link.process_id,
                 envelope.FORWARD,
                 ref.call_id,
@@ -87,11 +115,11 @@ class Values:
             ref.listen(lambda: self._forward_failure(token))
             return int(link.process_id)
         ref.listen(lambda: self._send_result(ref, target, token))
-        return self._runtime.process_id
+        return self._me
 
     def _send_stored(self, stored: Stored, target: int, token: int) -> None:
         try:
-            self._runtime.spread.send(stored, target, token)
+            self._spread.send(stored, target, token)
         except errors.MooError as error:
             self.send_error(target, token, error)
 
@@ -99,23 +127,23 @@ class Values:
         flags = 0
         try:
             value = ref.unwrap()
-            with lending(self._runtime, target) as loan:
+            with lending(self._payloads.loans, target) as loan:
                 payload, buffers = codec.encode(value)
             if buffers:
-                payload = self._runtime.attach(payload, buffers, target)
+                payload = self._payloads.attach(payload, buffers, target)
                 flags = envelope.ATTACHED
         except BaseException as error:
             self.send_error(target, token, error)
             return
         payload, flags = loan.issue(target, payload, flags)
-        self._runtime.post(target, envelope.VALUE, token, payload, flags)
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def send_error(self, target: int, token: int, error: BaseException) -> None:
         """Send why there is no value."""
-        with lending(self._runtime, target) as loan:
+        with lending(self._payloads.loans, target) as loan:
             payload = codec.encode_error(error, f"process {os.getpid()}")
         payload, flags = loan.issue(target, payload, envelope.ERROR)
-        self._runtime.post(target, envelope.VALUE, token, payload, flags)
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def _forward_failure(self, token: int) -> None:
         """The producer cannot forward what did not come to be: tell the target."""
@@ -132,18 +160,18 @@ class Values:
             outcome = self._expected[token] = Outcome()
             if token in self._given_up:
                 outcome.set_error(_late(token))
-        if not outcome.state and producer != self._runtime.process_id:
-            outcome.link = self._runtime.link(
+        if not outcome.state and producer != self._me:
+            outcome.link = self._links.link(
                 actor_of(producer), producer & 0xFFFF, "the producer", watch=True
             )
-            if self._runtime.is_gone(producer):
+            if self._links.is_gone(producer):
                 self._doubt(token)
         return outcome
 
     def _doubt(self, token: int) -> None:
         """Its producer is dead, and nobody will tell of that again. What it sent before
         may still lie in the inbox."""
-        self._runtime.later(INBOX_S, partial(self._settle_doubt, token))
+        self._later(INBOX_S, partial(self._settle_doubt, token))
 
     def _settle_doubt(self, token: int) -> None:
         outcome = self._expected.get(token)
@@ -151,50 +179,22 @@ class Values:
             return
         gone = "the process that was to send this value is dead"
         outcome.set_error(errors.ActorUnavailable(gone))
-        self._runtime.pump.wake()
+        self._wake()
 
     def forget(self, token: int) -> None:
         self._expected.pop(token, None)
         arrival = self._arriving.pop(token, None)
         if arrival is not None:
-            self._runtime.cancel_arrival(arrival)
+            self._payloads.cancel(arrival)
 
     def fetch(self, owner: int, object_id: int, label: str) -> Outcome:
         """Ask the owner of an object for its value."""
         token = secrets.randbits(63)
         outcome = self.expect(token, owner)
-        target = envelope.pack_pair(self._runtime.process_id, token)
-        self._runtime.post(owner, envelope.FETCH, object_id, target)
+        target = envelope.pack_pair(self._me, token)
+        self._sender.post(owner, envelope.FETCH, object_id, target)
         outcome.listen(lambda: self.forget(token))
         return outcome
-
-    def lend(self, hold: Hold, borrower: int, outcome: Outcome | None = None) -> None:
-        """Note with the owner that `borrower` is about to hold a value, too. `outcome`
-        has the value if it is a result of this process."""
-        if hold.owner == self._runtime.process_id:
-            self._runtime.objects.lend(hold.object_id, borrower, outcome)
-            self._runtime.pump.arm()
-        else:
-            payload = envelope.pack_numbers(borrower)
-            self._runtime.post(hold.owner, envelope.BORROW, hold.object_id, payload)
-
-    def give_back(self, hold: Hold, holder: int, lender: int) -> None:
-        """Note with the owner that a loan to `holder` has ended."""
-        if hold.owner == self._runtime.process_id:
-            self._runtime.objects.given_back(hold.object_id, holder, lender)
-        else:
-            payload = envelope.pack_pair(holder, lender)
-            self._runtime.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
-
-    def give_back_later(self, hold: Hold, lender: int) -> None:
-        """As `give_back`, of a loan to this process. For finalizers: takes no lock."""
-        runtime = self._runtime
-        if hold.owner == runtime.process_id:
-            runtime.objects.drop_local(hold.object_id, lender)
-            runtime.pump.arm()
-        else:
-            payload = envelope.pack_pair(runtime.process_id, lender)
-            runtime.post_later(hold.owner, envelope.RELEASE, hold.object_id, payload)
 
     def refuse(self, token: int, producer: int) -> None:
         """The call that it was to come for does not run."""
@@ -207,11 +207,11 @@ class Values:
         if outcome is None:
             return
         outcome.listen(lambda: self.forget(token))
-        if not self._runtime.relay.knows(token):
-            self._runtime.cancel_arrival(self._arriving.get(token))
+        if not self._relay.knows(token):
+            self._payloads.cancel(self._arriving.get(token))
 
-    def on_value(self, sender: int, record: envelope.Record) -> None:
-        token, relay = record.call_id, self._runtime.relay
+    def on_value(self, record: envelope.Record) -> None:
+        sender, token, relay = record.sender, record.call_id, self._relay
         if record.flags & envelope.GONE:
             if not record.flags & envelope.ERROR:
                 relay.ask_owner(token)
@@ -225,8 +225,8 @@ class Values:
         if outcome is None:
             outcome = self._expected[token] = Outcome()
             self._note_unclaimed(token)
-        reply = self._runtime.reply_of(record)
-        arrival = self._runtime.receive(reply, partial(self._arrived, token, False))
+        reply = self._payloads.reply_of(record)
+        arrival = self._payloads.receive(reply, partial(self._arrived, token, False))
         if arrival is None:
             self._came(token, outcome, reply, taken_over(reply))
         else:
@@ -250,7 +250,7 @@ class Values:
     def _came(
         self, token: int, outcome: Outcome, reply: Reply, error: BaseException | None
     ) -> None:
-        relay = self._runtime.relay
+        relay = self._relay
         if error is not None or reply.failed:
             if relay.retry(token, error):
                 return
@@ -260,7 +260,7 @@ class Values:
             reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
         outcome.set_raw(reply)
         outcome.link = None
-        self._runtime.pump.wake()
+        self._wake()
 
     def _arrived(self, token: int, settled: bool) -> None:
         """The data of a value is there, or was lost."""
@@ -269,11 +269,11 @@ class Values:
             return
         error = arrival.error
         if isinstance(error, errors.ActorDied):
-            if self._runtime.relay.ask_owner(token):
+            if self._relay.ask_owner(token):
                 del self._arriving[token]
                 return
             if not settled:  # if it died, news of that is coming
-                self._runtime.soon(partial(self._arrived, token, True))
+                self._payloads.soon(partial(self._arrived, token, True))
                 return
             error = errors.ActorUnavailable(
                 f"the connection broke while a value was under way ({error})"
@@ -281,18 +281,17 @@ class Values:
         del self._arriving[token]
         self._came(token, outcome, arrival.reply, error)
 
-    def on_forward(self, sender: int, record: envelope.Record) -> None:
+    def on_forward(self, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: whether it will."""
-        pair = bytes(record.payload)
+        sender, pair = record.sender, bytes(record.payload)
         target, token = envelope.pair(pair)
         entry = self._forwarded.pop(token, None)
         if entry is None:
-            known = (
-                self._runtime.server is not None
-                and self._runtime.server.on_forward(sender, record.call_id, pair)
+            known = self.producer is not None and self.producer.on_forward(
+                sender, record.call_id, pair
             )
             flags = 0 if known else envelope.GONE
-            self._runtime.post(sender, envelope.FORWARD, record.call_id, pair, flags)
+            self._sender.post(sender, envelope.FORWARD, record.call_id, pair, flags)
         elif record.flags & envelope.GONE:
             ref = entry[0]
             ref.listen(lambda: self._send_result(ref, target, token))
@@ -305,9 +304,12 @@ class Values:
         self._forward_failure(token)
         self._forwarded.pop(token, None)
 
-    def on_fetch(self, object_id: int, target: int, token: int) -> None:
-        stored = self._runtime.objects.stored(object_id)
-        outcome = self._runtime.objects.outcome(object_id)
+    def on_fetch(self, record: envelope.Record) -> None:
+        """Another process asks for a value of ours."""
+        object_id = record.call_id
+        target, token = envelope.pair(record.payload)
+        stored = self._table.stored(object_id)
+        outcome = self._table.outcome(object_id)
         if stored is not None:
             self._send_stored(stored, target, token)
         elif outcome is not None:
@@ -316,6 +318,14 @@ class Values:
         else:
             gone = errors.ActorUnavailable("the value of this Ref is gone")
             self.send_error(target, token, gone)
+
+    def on_retry(self, record: envelope.Record) -> None:
+        """A value that was to be taken from a holder did not come from there."""
+        token = record.call_id
+        try:
+            self._spread.retry(token)
+        except errors.MooError as error:
+            self.send_error(record.sender, token, error)
 
     def expected_of(self, link: Link) -> list[Outcome]:
         """The values that an actor was to send."""

@@ -32,7 +32,7 @@ class SplitMethod(RemoteMethod):
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Start the call and return a Ref for each of its values."""
-        whole = self._start(args, kwargs, False)
+        whole = self._start(args, kwargs, self._form)
         return split(whole, self._options.num_returns or 1)
 
 

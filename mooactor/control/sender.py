@@ -26,13 +26,9 @@ class Sender:
         self._links = links
         self._arm = arm
         self.dirty: set[Peer] = set()  # with records that wait for company
-        self._afterwards: deque[tuple[int, int, int, bytes]] = deque()
+        # What finalizers have left: process, kind, number and payload.
+        self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
         self.ended = False  # the session is over here: nobody needs what is sent
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a flush would send something, as far as is known."""
-        return bool(self.dirty or self._afterwards)
 
     def queue(self, peer: Peer, record: bytes) -> None:
         """Send a record with the next flush, or at once if enough has gathered."""
@@ -58,7 +54,7 @@ class Sender:
         self, process_id: int, kind: int, number: int, payload: bytes = b""
     ) -> None:
         """Post with the next flush. For finalizers, which must take no lock."""
-        self._afterwards.append((process_id, kind, number, payload))
+        self.afterwards.append((process_id, kind, number, payload))
         self._arm()
 
     def flush(self) -> None:
@@ -69,9 +65,9 @@ class Sender:
 
     def post_what_is_due(self) -> None:
         """Post what finalizers have left behind."""
-        while self._afterwards:
+        while self.afterwards:
             try:
-                record = self._afterwards.popleft()
+                record = self.afterwards.popleft()
             except IndexError:
                 return  # another thread was quicker
             self.post(*record)

@@ -25,9 +25,12 @@ from mooactor.control.interrupts import was_interrupted
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
 from mooactor.process.calls import (
+    BLOCKING,
+    LATER,
     CallContext,
     CallOptions,
-    Request,
+    Form,
+    Repeatable,
     context,
 )
 from mooactor.process.deadlock import refuse_cycle
@@ -88,29 +91,24 @@ class Caller:
         self,
         link: Link,
         outcome: Outcome,
-        spec: MethodSpec,
+        form: Form,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        flags: int,
-        options: CallOptions,
-        blocking: bool,
         prepared: Stored | None = None,
-        awaited: bool = False,
     ) -> None:
         """Send a call whose result will be `outcome`.
 
-        With `blocking` the caller is about to wait for it: the chain of waiting calls
-        travels along, and the message leaves at once; the chain also with `awaited`.
-        `prepared` holds arguments encoded already, for calls of a group.
+        `prepared` holds the arguments if they are encoded already, for a group's calls.
 
         Raises:
           TypeError: the arguments cannot be pickled.
           OutOfMemory: there is no room for them.
         """
+        spec, options, flags, waits = form
         caller = context.get()
         try:
             chain = b""
-            if caller is not None and (blocking or awaited):
+            if caller is not None and waits:
                 chain = self._chain(link, spec, caller)
             if link.cause is not None:
                 raise link.gone()
@@ -139,9 +137,7 @@ class Caller:
                 return
         call_id = next(self._ids)
         if options.retries and outcome.request is None:
-            outcome.request = Request(
-                spec.wire, args, kwargs, flags, options, options.retries, spec
-            )
+            outcome.request = Repeatable(form, args, kwargs, options.retries)
         name = spec.wire
         body = name + chain + payload if chain else name + payload
         record = envelope.pack_head(
@@ -160,7 +156,7 @@ class Caller:
             outcome.link = link
             self._pending[call_id] = outcome
             link.calls.add(call_id)
-            self._send(link, outcome, call_id, record + body, blocking)
+            self._send(link, outcome, call_id, record + body, waits == BLOCKING)
         except BaseException:
             self._pending.pop(call_id, None)
             link.calls.discard(call_id)
@@ -459,19 +455,10 @@ class Caller:
         lost.say()
 
     def _send_again(self, link: Link, outcome: Outcome) -> None:
-        request = outcome.request
-        keep = envelope.STREAM | envelope.ONE_WAY
+        request: Repeatable = outcome.request
+        form = request.form._replace(waits=LATER)
         try:
-            self.start(
-                link,
-                outcome,
-                request.spec,
-                request.args,
-                request.kwargs,
-                request.flags & keep,
-                request.options,
-                blocking=False,
-            )
+            self.start(link, outcome, form, request.args, request.kwargs)
         except BaseException as error:
             outcome.set_error(error)
 

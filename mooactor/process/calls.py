@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mooactor.process import checks
+from mooactor.process.interface import MethodSpec
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,28 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 DEFAULT_OPTIONS = CallOptions()
 
 
-class Request(NamedTuple):
-    """What is needed to send a call again."""
+# Whether a caller waits for its call.
+LATER = 0  # perhaps, by its Ref
+AWAITED = 1  # it is about to await it: the chain of waiting calls travels along
+BLOCKING = 2  # its thread is about to wait: also, the message leaves at once
 
-    name: bytes
+
+class Form(NamedTuple):
+    """In which form a method is called: a plain call, `remote`, `tell`, a stream."""
+
+    spec: MethodSpec
+    options: CallOptions = DEFAULT_OPTIONS
+    flags: int = 0  # STREAM or ONE_WAY, see `envelope`
+    waits: int = LATER
+
+
+class Repeatable(NamedTuple):
+    """A call that may be sent again, so many times."""
+
+    form: Form
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    flags: int
-    options: CallOptions
     attempts_left: int
-    spec: Any
 
 
 #: In a chain, set in the id of an actor whose only thread for sync methods is taken.

@@ -108,12 +108,14 @@ class Runtime:
         """The parts, each with those that it needs."""
         arm = self.housekeeper.arm
         self._handlers: dict[int, Handler] = {}
-        dispatch = Dispatch(self.key, self.messenger, self._handlers, self._after)
-        self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.pump = pump = Pump(self.messenger, self, self.arrivals)
         self.agent = Agency(lifeline, self.wait, pump.wake)
         self.links = links = Links(self.process_id, self.messenger, self._watch)
         self.sender = sender = Sender(self.messenger, links, arm)
+        dispatch = Dispatch(
+            self.key, self.messenger, self._handlers, sender.post_what_is_due
+        )
+        self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.objects = table = ObjectTable(links)
         self.audit = Audit(links, sender, table, self.later)
         self.loans = Loans(self.process_id, table, self.audit, sender, arm)
@@ -194,9 +196,6 @@ class Runtime:
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
 
-    def _after(self) -> None:
-        self.sender.post_what_is_due()
-
     def _nothing_ready(self) -> bool:
         return self.server is None or not self.server.has_ready()
 
@@ -225,7 +224,8 @@ class Runtime:
     ) -> bool:
         """Block until `done()`, which `needed` of `outcomes` make true; False if
         `timeout` seconds, or the deadline of the call that runs here, passed first."""
-        if self.sender.is_due:
+        sender = self.sender
+        if sender.dirty or sender.afterwards:
             self.flush()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
@@ -243,7 +243,8 @@ class Runtime:
     def flush_if_due(self) -> None:
         """As `flush`, but quick if nothing is known to be due. For whoever is about to
         wait: what else waits for company leaves when the pump's leader sleeps."""
-        if self.sender.is_due or self.objects.dropped:
+        sender = self.sender
+        if sender.dirty or sender.afterwards or self.objects.dropped:
             self.flush()
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
@@ -261,7 +262,8 @@ class Runtime:
             len(self.caller)
             or len(self.values)
             or len(self.objects)
-            or self.sender.is_due
+            or self.sender.dirty
+            or self.sender.afterwards
             or (self.arrivals is not None and self.arrivals.busy)
         )
 

@@ -56,7 +56,7 @@ class Outcome:
         self._listeners: list[Callable[[], object]] | None = None
         self.call_id = 0
         self.link: Any = None  # the `Link` to the callee, while it is pending
-        self.request: Any = None  # what `retries=` sends again
+        self.request: Any = None  # the `Repeatable` of a call with `retries=`
         self.deadline: float | None = None  # perf_counter; see `expire`
 
     def set_raw(self, reply: Any) -> bool:

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+"""Parts of a runtime, each put together from what it needs: no runtime, no session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mooactor.control import envelope
+from mooactor.control.keys import every_incarnation
+from mooactor.control.links import Links
+from mooactor.control.messenger import Messenger
+from mooactor.control.sender import Sender
+from mooactor.errors import Cause
+from mooactor.process.dispatch import Dispatch
+from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.loans import Loans
+from mooactor.process.objects.outcome import Outcome
+from mooactor.process.objects.table import ObjectTable
+from mooactor.process.pump import Pump
+from tests.conftest import eventually
+
+KEY = bytes(envelope.KEY_BYTES)
+OWNER, BORROWER, THIRD = 1 << 16, 2 << 16, 3 << 16
+
+
+class Process:
+    """The parts of one process that keep count of its values, and how they meet."""
+
+    def __init__(self, directory: Path, process_id: int) -> None:
+        self.watched: list[int] = []
+        self.armed = 0
+        self.due: list[Callable[[], None]] = []
+        self.messenger = Messenger(str(directory), process_id, KEY)
+        self.links = Links(process_id, self.messenger, self._watch)
+        self.sender = Sender(self.messenger, self.links, self._arm)
+        self.table = ObjectTable(self.links)
+        self.audit = Audit(self.links, self.sender, self.table, self._later)
+        self.loans = Loans(process_id, self.table, self.audit, self.sender, self._arm)
+        handlers = {
+            envelope.BORROW: self.table.on_borrow,
+            envelope.RELEASE: self.table.on_release,
+        }
+        dispatch = Dispatch(KEY, self.messenger, handlers, self.sender.post_what_is_due)
+        self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
+        self.pump = Pump(self.messenger, self)
+
+    def _watch(self, actor_id: int, incarnation: int) -> None:
+        self.watched.append(actor_id + incarnation)
+
+    def _arm(self) -> None:
+        self.armed += 1
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.due.append(action)
+
+    def counts(self, number: int) -> dict[tuple[int, int], int]:
+        self.pump.try_drain()
+        entry = self.table.entry(number)
+        return {} if entry is None else dict(entry.counts)
+
+    def close(self) -> None:
+        self.pump.close()
+        self.messenger.close(0)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Callable[[int], Process]]:
+    made: list[Process] = []
+
+    def make(process_id: int) -> Process:
+        made.append(Process(tmp_path, process_id))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_loan_of_a_third_process_is_counted_until_its_borrower_gives_it_back(
+    process: Callable[[int], Process],
+) -> None:
+    owner, lender, borrower = map(process, (OWNER, THIRD, BORROWER))
+    result = Outcome()
+    result.set_value("kept")
+    number = owner.table.new_id()
+    owner.table.lend(number, THIRD, result)
+    assert owner.counts(number) == {(THIRD, OWNER): 1}
+    assert owner.watched == [THIRD]
+
+    lender.loans.lend(Hold(lender.loans, OWNER, number, None), BORROWER)
+    lent = {(THIRD, OWNER): 1, (BORROWER, THIRD): 1}
+    assert eventually(lambda: owner.counts(number) == lent)
+
+    hold = Hold(borrower.loans, OWNER, number, THIRD)
+    borrower.loans.arrived(hold)
+    del hold  # a finalizer: nothing is sent before the next flush
+    assert borrower.armed == 1
+    borrower.sender.flush()
+    assert eventually(lambda: owner.counts(number) == {(THIRD, OWNER): 1})
+
+
+def test_after_the_end_of_a_session_finalizers_send_nothing(
+    process: Callable[[int], Process],
+) -> None:
+    borrower = process(BORROWER)
+    hold = Hold(borrower.loans, OWNER, 7, OWNER)
+    borrower.sender.ended = True
+    del hold
+    assert not borrower.sender.afterwards
+
+
+def test_nothing_is_sent_to_a_process_that_is_known_to_be_dead(
+    process: Callable[[int], Process],
+) -> None:
+    sender = process(OWNER)
+    link = sender.links.link(BORROWER, 1, "an actor", watch=True)
+    assert sender.watched == [BORROWER + 1]
+    assert [sender.links.is_gone(BORROWER + n) for n in (0, 1, 2)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not sender.links.is_gone(every_incarnation(BORROWER))
+    link.cause = Cause("stopped")
+    assert sender.links.is_gone(every_incarnation(BORROWER))
+    sender.sender.post(BORROWER + 1, envelope.RELEASE, 1)
+    assert sender.messenger.known() == []
+
+
+def test_a_record_of_a_kind_without_a_handler_is_dropped(
+    process: Callable[[int], Process], capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, other = process(OWNER), process(BORROWER)
+    number = one.table.new_id()
+    one.table.lend(number, BORROWER, Outcome())
+    other.sender.post(OWNER, envelope.CREDIT, 1)
+    payload = envelope.pack_pair(BORROWER, OWNER)
+    other.sender.post(OWNER, envelope.RELEASE, number, payload)
+    assert eventually(lambda: one.counts(number) == {})
+    assert capfd.readouterr().err == ""

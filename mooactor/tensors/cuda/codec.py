@@ -26,10 +26,10 @@ import torch
 from mooactor.errors import ActorDied
 from mooactor.tensors import public
 from mooactor.tensors.cuda import staging
-from mooactor.tensors.cuda.direct import Direct, Landings, Trial
+from mooactor.tensors.cuda.direct import Direct, Landings, ReadProbe
 from mooactor.tensors.cuda.driver import Driver, driver
 from mooactor.tensors.cuda.opened import Lent, Opened
-from mooactor.tensors.cuda.peer_access import Offer, Verdicts
+from mooactor.tensors.cuda.peer_access import PeerAccess, Probe
 from mooactor.tensors.cuda.pool import Pool, limit
 from mooactor.tensors.layout import THRESHOLD
 from mooactor.tensors.plane import DataPlane
@@ -48,9 +48,9 @@ class Origin(NamedTuple):
     number: int  # of its device, there
     sender: int  # process id
     lent: Lent | None = None  # shared: what to read
-    offer: Offer | None = None  # staged: what to try for the next ones
+    probe: Probe | None = None  # staged: what to try for the next ones
     source: Source | None = None  # direct: what to read
-    trial: Trial | None = None  # staged: what to read as a trial, for the next ones
+    read_probe: ReadProbe | None = None  # staged: what to try to read, likewise
 
 
 class _Session:
@@ -59,7 +59,7 @@ class _Session:
     def __init__(self, plane: DataPlane, the_driver: Driver) -> None:
         self.plane = plane
         self.driver = the_driver
-        self.verdicts = Verdicts(the_driver, plane.directory, plane.process_id)
+        self.access = PeerAccess(the_driver, plane.directory, plane.process_id)
         self.opened = Opened(the_driver)
         pool, landings = _the_pool(the_driver), _the_landings(the_driver)
         self.direct = Direct(plane, the_driver, pool, landings)
@@ -128,19 +128,19 @@ def _by_value(raw: torch.Tensor) -> Any:
 def _shared(
     session: _Session, raw: torch.Tensor, origin: Origin
 ) -> tuple[PickleBuffer | None, Origin]:
-    """The ticket of a loan; None if there is none, and perhaps an offer instead."""
+    """The ticket of a loan; None if there is none, and perhaps a probe instead."""
     peer, most = sole_receiver(), limit(session.driver, origin.number)
     if peer is None or peer == session.plane.process_id or not most:
         return None, origin
     route, _ = session.plane.route(peer)
     if route == "ofi":
         return _direct(session, peer, raw, origin)
-    trusted = session.verdicts.may_open(peer, origin.uuid)
+    trusted = session.access.may_open(peer, origin.uuid)
     if route not in (None, "shm") or trusted is False:
         return None, origin
     if route is None or trusted is None:
-        offer = session.verdicts.offer(origin.number)
-        return None, origin._replace(offer=offer)
+        probe = session.access.probe(origin.number)
+        return None, origin._replace(probe=probe)
     loan = _the_pool(session.driver).lend(
         session.plane,
         origin.number,
@@ -169,8 +169,8 @@ def _direct(
     )
     if found is None:
         return None, origin
-    if isinstance(found, Trial):
-        return None, origin._replace(trial=found)
+    if isinstance(found, ReadProbe):
+        return None, origin._replace(read_probe=found)
     _counts["sent_direct"] += 1
     return PickleBuffer(found.ticket), origin._replace(source=found.source)
 
@@ -194,12 +194,12 @@ def unpack(data: Any, origin: Origin, nbytes: int) -> torch.Tensor:
         )
     current = torch.cuda.current_device()  # CUDA is initialised from here on
     seen = _index_of(origin)
-    if origin.offer is not None:
-        _judge(origin, seen, origin.offer)
+    if origin.probe is not None:
+        _run_probe(origin, seen, origin.probe)
     index = current if seen is None else seen
     raw = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{index}")
-    if origin.trial is not None:
-        _try(origin, index, origin.trial)
+    if origin.read_probe is not None:
+        _run_read_probe(origin, index, origin.read_probe)
     if origin.lent is not None:
         _read(origin.lent, raw, data)
     elif origin.source is not None:
@@ -247,18 +247,18 @@ def _this_session() -> _Session:
     return session
 
 
-def _try(origin: Origin, index: int, trial: Trial) -> None:
+def _run_read_probe(origin: Origin, index: int, read_probe: ReadProbe) -> None:
     plane = public.current()
     session = None if plane is None else _session_of(plane)
     if session is not None:
-        session.direct.judge(origin.sender, origin.uuid, index, trial)
+        session.direct.answer(origin.sender, origin.uuid, index, read_probe)
 
 
-def _judge(origin: Origin, seen: int | None, offer: Offer) -> None:
+def _run_probe(origin: Origin, seen: int | None, probe: Probe) -> None:
     plane = public.current()
     session = None if plane is None else _session_of(plane)
     if session is not None:
-        session.verdicts.judge(origin.sender, origin.uuid, seen, offer)
+        session.access.answer(origin.sender, origin.uuid, seen, probe)
 
 
 # -- in one process --------------------------------------------------------

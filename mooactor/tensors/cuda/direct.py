@@ -10,7 +10,7 @@ stops in main memory.
 
 Whether a pair of processes can do that is tried: what offers device memory may refuse
 to register it (no ``nvidia-peermem``, say), and what was registered may not be
-readable. So the first tensors are staged, and carry a *trial*.
+readable. So the first tensors are staged, and carry a *probe*.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from mooactor.errors import ActorDied, ActorUnavailable
 from mooactor.tensors import tickets
 from mooactor.tensors.cuda.driver import CudaError, Driver
-from mooactor.tensors.cuda.peer_access import PATTERN_BYTES, Opinions
+from mooactor.tensors.cuda.peer_access import PATTERN_BYTES, ProbeResults
 from mooactor.tensors.cuda.pool import GRANULE, Pool
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
@@ -43,7 +43,7 @@ WELL = "can read it"
 AGAIN = "was cut off, and is to try again"
 
 
-class Trial(NamedTuple):
+class ReadProbe(NamedTuple):
     """Memory to read, and what its first bytes are."""
 
     source: Source
@@ -51,8 +51,8 @@ class Trial(NamedTuple):
     ticket: Any  # a Ticket, at the receiver
 
 
-class Loan(NamedTuple):
-    """A buffer with a tensor's bytes in it, for as long as `ticket` is alive."""
+class ReadGrant(NamedTuple):
+    """What reads a loan over the fabric, for as long as `ticket` is alive."""
 
     source: Source
     ticket: Any
@@ -158,8 +158,8 @@ class Direct:
         self._pool = pool
         self._landings = landings
         self._on_host = on_host
-        self._opinions = Opinions("direct", plane.directory, plane.process_id)
-        self._trials: dict[int, Trial | str] = {}  # by device; why there is none
+        self._results = ProbeResults("direct", plane.directory, plane.process_id)
+        self._probes: dict[int, ReadProbe | str] = {}  # by device; why there is none
         self._lock = threading.Lock()
         #: What was last said of a way that could be taken: `WELL`, or what is wrong.
         self.why = ""
@@ -168,15 +168,15 @@ class Direct:
 
     def lend(
         self, peer: int, uuid: bytes, device: int, source: int, nbytes: int, stream: int
-    ) -> Loan | Trial | None:
+    ) -> ReadGrant | ReadProbe | None:
         """Lend `peer` a copy of [source, source + nbytes), behind what the stream does.
 
-        A `Trial`: it is not known yet whether `peer` can read it; that should be sent
-        with the next bytes that are staged. None: it has to be staged, see `why`.
+        A `ReadProbe`: it is not known yet whether `peer` can read it; that should be
+        sent with the next bytes that are staged. None: it has to be staged, see `why`.
         """
-        told = self._opinions.latest(peer, uuid)
+        told = self._results.latest(peer, uuid)
         if told is None or told == AGAIN:
-            return self._trial(device)
+            return self._probe(device)
         self.why = told
         if told != WELL:
             return None
@@ -184,27 +184,29 @@ class Direct:
         if loan is None:
             return None
         try:
-            return Loan(self._share(device, loan.address, loan.nbytes), loan.ticket)
+            return ReadGrant(
+                self._share(device, loan.address, loan.nbytes), loan.ticket
+            )
         except ActorUnavailable as error:
             self.why = str(error)
             return None
 
-    def _trial(self, device: int) -> Trial | None:
+    def _probe(self, device: int) -> ReadProbe | None:
         with self._lock:
-            if device not in self._trials:
-                self._trials[device] = self._new_trial(device)
-            found = self._trials[device]
-        if isinstance(found, Trial):
+            if device not in self._probes:
+                self._probes[device] = self._new_probe(device)
+            found = self._probes[device]
+        if isinstance(found, ReadProbe):
             return found
         self.why = found
         return None
 
-    def _new_trial(self, device: int) -> Trial | str:
+    def _new_probe(self, device: int) -> ReadProbe | str:
         pattern = secrets.token_bytes(PATTERN_BYTES)
         try:
             address = self._driver.allocate(device, GRANULE)
             if address is None:
-                return "the device has no room for a trial"
+                return "the device has no room for a probe"
             self._driver.write(device, address, pattern)
             source = self._share(device, address, GRANULE)
         except (CudaError, ActorUnavailable) as error:
@@ -213,7 +215,7 @@ class Direct:
         ticket[0] = 0
         tickets.mark(self._plane, ticket)
         buffer: Any = np.frombuffer(ticket, np.uint8)
-        return Trial(source, pattern, PickleBuffer(buffer))
+        return ReadProbe(source, pattern, PickleBuffer(buffer))
 
     def _share(self, device: int, address: int, nbytes: int) -> Source:
         if self._on_host:
@@ -223,19 +225,19 @@ class Direct:
 
     # -- as receiver -------------------------------------------------------
 
-    def judge(self, owner: int, uuid: bytes, device: int, trial: Trial) -> None:
+    def answer(self, owner: int, uuid: bytes, device: int, probe: ReadProbe) -> None:
         """Try what `owner` sent, once, and tell it."""
-        self._opinions.judge(owner, uuid, lambda: self._tried(device, trial))
+        self._results.answer(owner, uuid, lambda: self._run_probe(device, probe))
 
-    def _tried(self, device: int, trial: Trial) -> str:
-        if not isinstance(trial.ticket, Ticket):
+    def _run_probe(self, device: int, probe: ReadProbe) -> str:
+        if not isinstance(probe.ticket, Ticket):
             return "it came another way than over the fabric"
         try:
-            with closing(trial.ticket), self._landing(device) as landing:
-                found = landing.look(trial.source, trial.ticket, PATTERN_BYTES)
+            with closing(probe.ticket), self._landing(device) as landing:
+                found = landing.look(probe.source, probe.ticket, PATTERN_BYTES)
         except Exception as error:  # whatever it is, the owner is to know
-            return f"a trial failed: {error}"
-        return WELL if found == trial.pattern else "read other memory"
+            return f"a probe failed: {error}"
+        return WELL if found == probe.pattern else "read other memory"
 
     def copy(
         self,
@@ -262,13 +264,13 @@ class Direct:
             with closing(ticket), self._landing(device) as landing:
                 landing.read(source, ticket, to, nbytes, stream)
         except (ActorDied, TimeoutError):
-            self._opinions.reopen(owner, uuid, AGAIN)
+            self._results.reopen(owner, uuid, AGAIN)
             raise ActorDied(
                 "the process that sent this CUDA tensor died, was cut off or froze "
                 "before it was read; send `tensor.cpu()` where that must not be lost"
             ) from None
         except (ActorUnavailable, OSError, RuntimeError, ValueError) as error:
-            self._opinions.tell(owner, uuid, f"a read failed: {error}")
+            self._results.tell(owner, uuid, f"a read failed: {error}")
             if isinstance(error, CudaError):
                 raise
             raise ActorUnavailable(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Who can open whose GPU memory: tried once for each pair, never guessed.
+"""Who can open whose GPU memory: probed once for each pair, never guessed.
 
 A container may forbid it, devices may be hidden from a process, two processes may run
 on two hosts. So the first tensors between two processes go through host memory and
-carry an *offer*: the handle of a small buffer, and what is in it. The receiver opens
-that, looks, and leaves its verdict as a file in the session's directory, where the
-owner finds it. Reads by RDMA are tried in the same way, see `direct`.
+carry an *probe*: the handle of a small buffer, and what is in it. The receiver opens
+that, looks, and leaves its answer as a file in the session's directory, where the
+owner finds it. Reads by RDMA are probed in the same way, see `direct`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PATTERN_BYTES = 16
 WELL = "can open it"
 
 
-class Offer(NamedTuple):
+class Probe(NamedTuple):
     """Memory to try: what opens it, and what its first bytes are."""
 
     handle: bytes
     pattern: bytes
 
 
-def new_offer(driver: Driver, device: int) -> Offer | None:
+def new_probe(driver: Driver, device: int) -> Probe | None:
     """Memory for others to try; None if this device has none that could be opened."""
     pattern = secrets.token_bytes(PATTERN_BYTES)
     try:
@@ -38,33 +38,33 @@ def new_offer(driver: Driver, device: int) -> Offer | None:
         if address is None:
             return None
         driver.write(device, address, pattern)
-        return Offer(driver.handle(device, address), pattern)
+        return Probe(driver.handle(device, address), pattern)
     except CudaError:
         return None
 
 
-def tried(driver: Driver, device: int, offer: Offer) -> str:
-    """Open another process's offer, and look: `WELL`, or what is wrong."""
+def run_probe(driver: Driver, device: int, probe: Probe) -> str:
+    """Open another process's probe, and look: `WELL`, or what is wrong."""
     try:
-        address = driver.open(device, offer.handle)
+        address = driver.open(device, probe.handle)
         try:
             found = driver.read(device, address, PATTERN_BYTES)
         finally:
             driver.close(device, address)
     except CudaError as error:
         return str(error)
-    return WELL if found == offer.pattern else "opened other memory"
+    return WELL if found == probe.pattern else "opened other memory"
 
 
-class Opinions:
-    """What receivers think of owners' memory, by the owner's device; as files."""
+class ProbeResults:
+    """What receivers found of owners' memory, by the owner's device; as files."""
 
     def __init__(self, kind: str, directory: str, process_id: int) -> None:
         self._kind = kind
         self._directory = directory
         self._process_id = process_id
         self._heard: dict[tuple[int, bytes], str] = {}
-        self._judged: set[tuple[int, bytes]] = set()
+        self._answered: set[tuple[int, bytes]] = set()
         self._lock = threading.Lock()
 
     def first(self, peer: int, uuid: bytes) -> str | None:
@@ -88,18 +88,18 @@ class Opinions:
         """What each process said of each device, in its words."""
         return dict(self._heard)
 
-    def judge(self, owner: int, uuid: bytes, trial: Callable[[], str]) -> None:
-        """Tell `owner` what `trial` finds; once for each of its devices."""
+    def answer(self, owner: int, uuid: bytes, run: Callable[[], str]) -> None:
+        """Tell `owner` what `run` finds; once for each of its devices."""
         with self._lock:
-            if (owner, uuid) in self._judged:
+            if (owner, uuid) in self._answered:
                 return
-            self._judged.add((owner, uuid))
-        self.tell(owner, uuid, trial())
+            self._answered.add((owner, uuid))
+        self.tell(owner, uuid, run())
 
     def reopen(self, owner: int, uuid: bytes, text: str) -> None:
         """Tell `owner` something for now: `judge` will try again."""
         with self._lock:
-            self._judged.discard((owner, uuid))
+            self._answered.discard((owner, uuid))
         self.tell(owner, uuid, text)
 
     def tell(self, owner: int, uuid: bytes, text: str) -> None:
@@ -117,41 +117,41 @@ class Opinions:
         return os.path.join(self._directory, name)
 
 
-class Verdicts:
-    """One process's view: what it offers, and how it judges the offers of others."""
+class PeerAccess:
+    """One process's view: its probes, and its answers to those of others."""
 
     def __init__(self, driver: Driver, directory: str, process_id: int) -> None:
         self._driver = driver
-        self._opinions = Opinions("cuda", directory, process_id)
-        self._offers: dict[int, Offer | None] = {}
+        self._results = ProbeResults("cuda", directory, process_id)
+        self._probes: dict[int, Probe | None] = {}
         self._lock = threading.Lock()
 
     def may_open(self, peer: int, uuid: bytes) -> bool | None:
         """Whether `peer` can open memory of that device; None: it has not said yet."""
-        text = self._opinions.first(peer, uuid)
+        text = self._results.first(peer, uuid)
         return None if text is None else text == WELL
 
     def reasons(self) -> dict[tuple[int, bytes], str]:
         """What each process said of each device, in its words."""
-        return self._opinions.reasons()
+        return self._results.reasons()
 
-    def offer(self, device: int) -> Offer | None:
+    def probe(self, device: int) -> Probe | None:
         """What a receiver is to try; None if this device cannot be shared at all."""
         with self._lock:
-            if device not in self._offers:
-                self._offers[device] = new_offer(self._driver, device)
-            return self._offers[device]
+            if device not in self._probes:
+                self._probes[device] = new_probe(self._driver, device)
+            return self._probes[device]
 
-    def judge(self, owner: int, uuid: bytes, device: int | None, offer: Offer) -> None:
-        """Try an offer of `owner`, once, and tell it.
+    def answer(self, owner: int, uuid: bytes, device: int | None, probe: Probe) -> None:
+        """Run a probe of `owner`, once, and tell it.
 
         Args:
           device: the owner's device by its number here; None: it is not seen here.
         """
 
-        def trial() -> str:
+        def run() -> str:
             if device is None:
                 return "does not see this GPU"
-            return tried(self._driver, device, offer)
+            return run_probe(self._driver, device, probe)
 
-        self._opinions.judge(owner, uuid, trial)
+        self._results.answer(owner, uuid, run)

@@ -333,7 +333,7 @@ def gather(refs: Sequence[Ref[Any]]) -> GatheredRef[Any]:
     def one_done() -> None:
         if all(ref.state for ref in refs):
             whole.set_raw(_Gathered(refs))
-            runtime.pump.wake()
+            runtime.poller.wake()
 
     for ref in refs:
         ref.listen(one_done)

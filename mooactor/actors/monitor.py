@@ -49,7 +49,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
             raise StopIteration
         if not self._events:
             refuse_on_loop(f"an event of {self._label}")
-            self._runtime.pump.wait(lambda: self._events or self._runtime.closed)
+            self._runtime.poller.wait(lambda: self._events or self._runtime.closed)
         if not self._events:
             self._refuse_if_forked()
             raise StopIteration
@@ -67,7 +67,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         return self._next()
 
     async def _arrival(self) -> None:
-        event, self._notify = self._runtime.pump.arrival()
+        event, self._notify = self._runtime.poller.arrival()
         if not self._events:
             await event.wait()
 

@@ -125,7 +125,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         """Its own deadline has passed: it ends now, and the callee is told."""
         if self.set_error(deadline_passed(self._label, self._timeout)):
             self._runtime.caller.abandon(self)
-            self._runtime.pump.wake()
+            self._runtime.poller.wake()
 
     def _look(self) -> None:
         """Let what has arrived, or is over, show."""
@@ -133,7 +133,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if self.state:
             return
         self._runtime.flush()
-        self._runtime.pump.try_drain()
+        self._runtime.poller.try_drain()
         for call in self.parts or (self,):
             if call.deadline is not None and perf_counter() > call.deadline:
                 call.expire()
@@ -192,7 +192,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if self.state:
             return
         loop = asyncio.get_running_loop()
-        event, arrived = self._runtime.pump.arrival()
+        event, arrived = self._runtime.poller.arrival()
         self.listen(arrived)
         loop.call_soon(self._runtime.flush)
         call, wait = context.get(), Wait(self.parts or (self,), len(self.parts) or 1)

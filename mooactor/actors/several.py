@@ -93,7 +93,7 @@ class _Share:
         for index, ref in enumerate(self.refs):
             ref.set_raw(_Part(self, index))
             ref.parts = ()
-            ref._runtime.pump.wake()
+            ref._runtime.poller.wake()
         self.refs = []
 
     def take(self, index: int) -> Any:

@@ -37,7 +37,7 @@ class Channel(Outcome):
         """An item has come; in the thread that dispatches. `once` holds it, until it
         is taken."""
         self.items.extend(once)
-        self._runtime.pump.wake()
+        self._runtime.poller.wake()
         for listener in list(self._listeners or ()):
             listener()
 
@@ -45,7 +45,7 @@ class Channel(Outcome):
         """Its own deadline has passed: it ends now, and the producer is told."""
         if self.set_error(deadline_passed(self._label, self._timeout)):
             self._runtime.caller.abandon(self)
-            self._runtime.pump.wake()
+            self._runtime.poller.wake()
 
 
 class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
@@ -137,7 +137,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         return self._take()
 
     async def _arrival(self) -> None:
-        event, arrived = self._runtime.pump.arrival()
+        event, arrived = self._runtime.poller.arrival()
         self._runtime.flush()
         self.channel.listen(arrived)
         call, wait = context.get(), Wait((self.channel,), 1)

@@ -85,7 +85,7 @@ class Peer:
 class Messenger:
     """All ZeroMQ of one process. ``directory`` is private to this session.
 
-    ``inbox`` is the C side of the ROUTER, for `Pump`.
+    ``inbox`` is the C side of the ROUTER, for `Poller`.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ class Ending:
 
     def _lost(self) -> None:
         self._agent_lost = True
-        self._runtime.pump.wake()
+        self._runtime.poller.wake()
 
     # -- calls -------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Ending:
 
         if self._awaited is not Awaited.NOTHING:
             deadline = None if math.isinf(until) else until
-            self._runtime.pump.wait(done, deadline)
+            self._runtime.poller.wait(done, deadline)
         return self._runtime.caller.outstanding()
 
     def _outstanding(self) -> list[Outcome]:

@@ -1,13 +1,25 @@
 # SPDX-License-Identifier: MIT
 """The caller's side of calls: sending them, and what becomes of each.
 
-Invariants, whatever a signal handler or a finalizer does in the midst of it:
+A signal handler, a finalizer or another thread may start, end or cancel calls between
+any two lines here. The following holds all the same:
 
-* A call is in ``_pending`` from before it is sent until its outcome is done, and its id
-  in ``link.calls`` until its reply is here, or will not come.
-* Starting a call raises only what is wrong with the arguments. Whatever is wrong with
-  the callee ends the outcome instead.
-* The deadline of a call is the call's: it ends then, whether anybody looks or not.
+1. **A call is pending until it has ended.** It is in ``_pending`` from before its
+   record is sent until its outcome is done. So a reply, a death, a deadline and the end
+   of the session each find every call that they are to end.
+2. **A call counts until its reply is settled.** Its id is in ``link.calls`` from before
+   its record is sent until its reply is here, or is known not to come. A call that was
+   cancelled, or is past its deadline, still counts: the actor may be at it.
+   ``max_pending`` bounds this count.
+3. **Starting a call raises only what is wrong with its arguments**, and then nothing
+   was sent and nothing lent. Whatever is wrong with the callee (dead, unreachable,
+   overloaded, restarting) ends the outcome instead.
+4. **A call ends once**: of a reply, a failure, a cancellation and a deadline that race,
+   the first decides. See `Outcome`.
+5. **A call is sent once.** With ``retries=`` it is sent again, under a new id, but only
+   when the agent has told that the process that had it is dead.
+6. **A deadline is the call's own**: the housekeeper ends the call then, whether anybody
+   waits for it or not.
 """
 
 from __future__ import annotations
@@ -49,7 +61,7 @@ if TYPE_CHECKING:
     from mooactor.process.objects.payloads import Payloads
     from mooactor.process.objects.spread import Spread
     from mooactor.process.objects.values import Values
-    from mooactor.process.pump import Pump
+    from mooactor.process.poller import Poller
 
 
 class Caller:
@@ -59,7 +71,7 @@ class Caller:
         self,
         links: Links,
         sender: Sender,
-        pump: Pump,
+        poller: Poller,
         housekeeper: Housekeeper,
         payloads: Payloads,
         values: Values,
@@ -69,7 +81,7 @@ class Caller:
         """`flush`: send all that waits, before this thread does."""
         self._links = links
         self._sender = sender
-        self._pump = pump
+        self._poller = poller
         self._housekeeper = housekeeper
         self._payloads = payloads
         self._values = values
@@ -215,7 +227,7 @@ class Caller:
             )
         self._flush()
         deadline = None if options.timeout is None else perf_counter() + options.timeout
-        roomy = self._pump.wait(
+        roomy = self._poller.wait(
             lambda: len(link.calls) < link.limit or link.cause is not None, deadline
         )
         if link.cause is not None:
@@ -296,7 +308,7 @@ class Caller:
         self, link: Link, data: bytes, buffers: codec.Buffers, again: bool
     ) -> bytes:
         # Wait for contact where nobody but this thread's own program depends on it: not
-        # in an actor, in an event loop, or where the pump sends a call again.
+        # in an actor, in an event loop, or where the poller sends a call again.
         wait = not again and context.get() is None and not blocks_a_loop()
         try:
             return self._payloads.attach(data, buffers, link.process_id, wait=wait)
@@ -396,7 +408,7 @@ class Caller:
             done = outcome.set_value(None) if reply is None else outcome.set_raw(reply)
         self._forget(call_id, outcome.link)
         if done:
-            self._pump.wake()
+            self._poller.wake()
 
     def _outcomes_of(self, link: Link) -> list[Outcome]:
         lost = [o for o in list(self._pending.values()) if o.link is link]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mooactor.control.sender import Sender
     from mooactor.process.interface import MethodSpec
     from mooactor.process.objects.outcome import Outcome
-    from mooactor.process.pump import Pump
+    from mooactor.process.poller import Poller
 
 _FIRST_PROBE_S = 0.1
 _NEXT_PROBE_S = 0.4
@@ -104,13 +104,13 @@ class DeadlockDetector:
     def __init__(
         self,
         process_id: int,
-        pump: Pump,
+        poller: Poller,
         sender: Sender,
         abandon: Callable[[Outcome], None],
     ) -> None:
         """`abandon`: tell the callee that nobody wants that result any more."""
         self._me = process_id
-        self._pump = pump
+        self._poller = poller
         self._sender = sender
         self._abandon = abandon
         self._numbers = itertools.count(1)
@@ -124,17 +124,17 @@ class DeadlockDetector:
         done: Callable[[], object],
         deadline: float | None,
     ) -> bool:
-        """Wait inside a method, as `Pump.wait` does, probing once that takes long."""
+        """Wait inside a method, as `Poller.wait` does, probing once that takes long."""
         number, wait = next(self._numbers), Wait(outcomes, needed)
         self._waits[number] = wait
         caller.awaits.append(wait)
-        pump, step = self._pump, _FIRST_PROBE_S
+        poller, step = self._poller, _FIRST_PROBE_S
         try:
             while True:
                 until = perf_counter() + step
                 if deadline is not None:
                     until = min(until, deadline)
-                if pump.wait(done, until, outcomes):
+                if poller.wait(done, until, outcomes):
                     return True
                 late = deadline is not None and perf_counter() >= deadline
                 if late or self._sender.ended:

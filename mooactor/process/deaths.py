@@ -28,7 +28,7 @@ from mooactor.process.started import Turns, read_turns
 if TYPE_CHECKING:
     from mooactor.process.caller import Caller
     from mooactor.process.housekeeper import Housekeeper
-    from mooactor.process.pump import Pump
+    from mooactor.process.poller import Poller
 
 _GRACE_S = 0.008
 _ANSWERS_S = 5.0  # from the notice on: for answers that were sent before a stop
@@ -56,7 +56,7 @@ class Deaths:
         self,
         links: Links,
         caller: Caller,
-        pump: Pump,
+        poller: Poller,
         housekeeper: Housekeeper,
         directory: str,
         tidy_up: Callable[[Death], None],
@@ -64,7 +64,7 @@ class Deaths:
         """`directory`: the session's. `tidy_up`: forget one whose calls have ended."""
         self._links = links
         self._caller = caller
-        self._pump = pump
+        self._poller = poller
         self._housekeeper = housekeeper
         self._directory = directory
         self._tidy_up = tidy_up
@@ -93,7 +93,7 @@ class Deaths:
             over.append(self._waiting.popleft())
         if not over:
             return
-        self._pump.try_drain()
+        self._poller.try_drain()
         known = [(death, self._turns_of(death)) for death in over]
         for death, turns in known:
             if now < death.latest and self._caller.awaits_answer(death.link, turns):
@@ -101,10 +101,10 @@ class Deaths:
                 self._look_again(death)
             else:
                 self._end_calls(death, turns)
-        self._pump.wake()
+        self._poller.wake()
         for death in over:
             self._tidy_up(death)
-        self._pump.wake()
+        self._poller.wake()
 
     def _look_again(self, death: Death) -> None:
         due = perf_counter() + _GRACE_S

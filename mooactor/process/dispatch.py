@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Messages in: each record goes to the part of the runtime that it is meant for.
 
-Whichever thread leads the pump calls `Dispatch.message`, so the methods named ``on_…``
+The thread that leads the poller calls `Dispatch.message`, so the methods named ``on_…``
 run one at a time, in order. There are two exceptions, both rare: a signal handler or a
 finalizer that waits for a call while its thread dispatches, and a leader that is
 overtaken because it stays away. A handler of records may then run again, or beside

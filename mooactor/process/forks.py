@@ -30,7 +30,7 @@ from mooactor.tensors.public import disown_current
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
 
-# `pump` and `plane` refuse by themselves.
+# `poller` and `plane` refuse by themselves.
 _PARTS = (
     "agent",
     "audit",
@@ -63,7 +63,7 @@ def disown(runtime: Runtime) -> None:
     _of_the_parents.append(dict(runtime.__dict__))
     runtime.closed = runtime.forked = True
     runtime.arrivals = None
-    runtime.pump.disown()
+    runtime.poller.disown()
     runtime.agent.disown()
     for name in _PARTS:
         _hollow(runtime.__dict__[name])

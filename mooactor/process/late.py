@@ -48,7 +48,7 @@ class _Late:
 
 
 class LateReplies:
-    """By call, in order. Methods run in the pump's thread; `cancel` in any."""
+    """By call, in order. Methods run in the poller's thread; `cancel` in any."""
 
     def __init__(self, payloads: Payloads, deliver: Deliver) -> None:
         self._payloads = payloads

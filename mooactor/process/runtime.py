@@ -3,7 +3,7 @@
 
 The driver has one and every actor's process has one:
 
-* `messenger` and `pump` move messages, `dispatch` hands each record on;
+* `messenger` and `poller` move messages, `dispatch` hands each record on;
 * `caller` has the calls that this process made, `server` (in an actor's process; see
   `worker`) those that it takes;
 * `values` and `objects` have what Refs stand for, `plane` the memory of tensors;
@@ -46,7 +46,7 @@ from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
 from mooactor.process.openfiles import Room
 from mooactor.process.place import Place
-from mooactor.process.pump import Pump
+from mooactor.process.poller import Poller
 from mooactor.process.server import Server
 from mooactor.process.streams import Streams
 from mooactor.tensors.plane import DataPlane
@@ -108,8 +108,8 @@ class Runtime:
         """The parts, each with those that it needs."""
         arm = self.housekeeper.arm
         self._handlers: dict[int, Handler] = {}
-        self.pump = pump = Pump(self.messenger, self, self.arrivals)
-        self.agent = Agency(lifeline, self.wait, pump.wake)
+        self.poller = poller = Poller(self.messenger, self, self.arrivals)
+        self.agent = Agency(lifeline, self.wait, poller.wake)
         self.links = links = Links(self.process_id, self.messenger, self._watch)
         self.sender = sender = Sender(self.messenger, links, arm)
         dispatch = Dispatch(
@@ -132,12 +132,12 @@ class Runtime:
             self.spread,
             self.relay,
             self.later,
-            pump.wake,
+            poller.wake,
         )
         self.caller = Caller(
             links,
             sender,
-            pump,
+            poller,
             self.housekeeper,
             payloads,
             self.values,
@@ -145,12 +145,12 @@ class Runtime:
             self.flush,
         )
         self.deadlocks = DeadlockDetector(
-            self.process_id, pump, sender, self.caller.abandon
+            self.process_id, poller, sender, self.caller.abandon
         )
         self.deaths = Deaths(
             links,
             self.caller,
-            pump,
+            poller,
             self.housekeeper,
             self.directory,
             self._tidy_up,
@@ -230,7 +230,7 @@ class Runtime:
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
         if caller is None:
-            return self.pump.wait(done, deadline, outcomes)
+            return self.poller.wait(done, deadline, outcomes)
         if caller.deadline is not None:
             deadline = min(deadline or caller.deadline, caller.deadline)
         return self.deadlocks.wait(caller, outcomes, needed, done, deadline)
@@ -242,7 +242,7 @@ class Runtime:
 
     def flush_if_due(self) -> None:
         """As `flush`, but quick if nothing is known to be due. For whoever is about to
-        wait: what else waits for company leaves when the pump's leader sleeps."""
+        wait: what else waits for company leaves when the poller's leader sleeps."""
         sender = self.sender
         if sender.dirty or sender.afterwards or self.objects.dropped:
             self.flush()
@@ -254,7 +254,7 @@ class Runtime:
 
     def look(self) -> bool:
         """Dispatch what has come, if nobody else does; whether there was something."""
-        return self.pump.try_drain()
+        return self.poller.try_drain()
 
     def is_idle(self) -> bool:
         """Whether nothing is due that nobody waits for."""
@@ -312,7 +312,7 @@ class Runtime:
             self.arrivals.close()
         self.housekeeper.close()
         self.callbacks.close()
-        self.pump.close()
+        self.poller.close()
         self.agent.close()
         self.messenger.close(linger_ms)
         set_current(None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the runtime of an actor's process asks of the callee's side; see `actor.worker`.
 
-Methods that take a record run in the pump's thread.
+Methods that take a record run in the poller's thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The pump's invariants, line by line: whatever the schedule and whoever interrupts, no
-thread waits in vain, and nothing that was received is lost."""
+"""The poller's invariants, line by line: whatever the schedule and whoever interrupts,
+no thread waits in vain, and nothing that was received is lost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from mooactor.control.envelope import KEY_BYTES
 from mooactor.control.messenger import Messenger, lib
-from mooactor.process import pump as pump_module
+from mooactor.process import poller as poller_module
 from mooactor.process.objects import outcome as outcome_module
 from mooactor.process.objects.outcome import Outcome
-from mooactor.process.pump import Pump
+from mooactor.process.poller import Poller
 from tests.process.interleave import Interrupt, Schedule, Thread
 
 KEY = bytes(KEY_BYTES)
@@ -32,7 +32,7 @@ def messenger(tmp_path: Path) -> Iterator[Messenger]:
 class Replies:
     """A dispatcher: message ``b"3"`` ends outcome 3."""
 
-    pump: Pump
+    poller: Poller
 
     def __init__(self, outcomes: list[Outcome]) -> None:
         self.outcomes = outcomes
@@ -44,7 +44,7 @@ class Replies:
 
 
 class World:
-    """Some threads that wait at one pump, and the replies that come."""
+    """Some threads that wait at one poller, and the replies that come."""
 
     def __init__(
         self,
@@ -55,26 +55,26 @@ class World:
         self.messenger = messenger
         self.outcomes: list[Outcome] = []
         self.replies = Replies(self.outcomes)
-        self.pump = self.replies.pump = Pump(messenger, self.replies)
+        self.poller = self.replies.poller = Poller(messenger, self.replies)
         self.schedule = Schedule(
             choose,
-            [pump_module, outcome_module],
+            [poller_module, outcome_module],
             lambda: bool(lib.moo_inbox_settled(messenger.inbox)),
         )
         asleep = self.schedule.asleep(lib.moo_turn_wait)
-        monkeypatch.setattr(pump_module, "_wait", asleep)
+        monkeypatch.setattr(poller_module, "_wait", asleep)
 
     def outcome(self) -> Outcome:
         self.outcomes.append(Outcome())
         return self.outcomes[-1]
 
     def wait(self, outcome: Outcome) -> None:
-        assert self.pump.wait(lambda: outcome.state, None, (outcome,))
+        assert self.poller.wait(lambda: outcome.state, None, (outcome,))
         assert self.outcomes[outcome.unwrap()] is outcome
 
     def poll(self, outcome: Outcome) -> None:
         while not outcome.state:
-            self.pump.try_drain()
+            self.poller.try_drain()
 
     def waiter(self, name: str) -> tuple[Thread, Outcome]:
         outcome = self.outcome()
@@ -88,7 +88,7 @@ class World:
             for n in numbers
         ]
         self.schedule.run(letters)  # type: ignore[arg-type]
-        self.pump.try_drain()
+        self.poller.try_drain()
         assert [o.state > 0 for o in self.outcomes] == [True] * len(self.outcomes)
         assert not lib.moo_inbox_led(put)
 

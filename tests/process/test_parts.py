@@ -20,7 +20,7 @@ from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.loans import Loans
 from mooactor.process.objects.outcome import Outcome
 from mooactor.process.objects.table import ObjectTable
-from mooactor.process.pump import Pump
+from mooactor.process.poller import Poller
 from tests.conftest import eventually
 
 KEY = bytes(envelope.KEY_BYTES)
@@ -46,7 +46,7 @@ class Process:
         }
         dispatch = Dispatch(KEY, self.messenger, handlers, self.sender.post_what_is_due)
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
-        self.pump = Pump(self.messenger, self)
+        self.poller = Poller(self.messenger, self)
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.watched.append(actor_id + incarnation)
@@ -58,12 +58,12 @@ class Process:
         self.due.append(action)
 
     def counts(self, number: int) -> dict[tuple[int, int], int]:
-        self.pump.try_drain()
+        self.poller.try_drain()
         entry = self.table.entry(number)
         return {} if entry is None else dict(entry.counts)
 
     def close(self) -> None:
-        self.pump.close()
+        self.poller.close()
         self.messenger.close(0)
 
 

@@ -76,7 +76,7 @@ class ConcurrentWorker(Worker):
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._ended = asyncio.Event()
-        self.runtime.pump.attach(self._loop)
+        self.runtime.poller.attach(self._loop)
         self._start_jobs()
         await self._ended.wait()
         self.runtime.flush()

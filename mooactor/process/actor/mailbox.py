@@ -62,7 +62,7 @@ class Mailbox:
     """Jobs come out by priority, highest first, and in order of arrival within one.
 
     A job whose arguments are still under way holds up later jobs of the same caller
-    (they must start in order), and nobody else's. Only the thread that leads the pump
+    (they must start in order), and nobody else's. Only the thread that leads the poller
     puts; only the actor's own thread takes.
     """
 

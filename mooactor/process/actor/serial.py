@@ -39,7 +39,7 @@ class SerialWorker(Worker):
 
     def run(self) -> None:
         runtime, mailbox, has_work = self.runtime, self.mailbox, self._has_work
-        pump = runtime.pump
+        poller = runtime.poller
         while True:
             job = mailbox.take()
             if job is not None:
@@ -49,7 +49,7 @@ class SerialWorker(Worker):
             if self._stop_asked and self.ended():
                 runtime.flush()
                 return
-            pump.wait(has_work)
+            poller.wait(has_work)
 
     def _has_work(self) -> bool:
         return self.mailbox.has_ready() or (self._stop_asked and self.idle())
@@ -108,7 +108,7 @@ class SerialWorker(Worker):
         if self.runtime.sender.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
             self.runtime.flush()
         if took > _SLOW_S:
-            self.runtime.pump.try_drain()  # cancellations, higher priorities
+            self.runtime.poller.try_drain()  # cancellations, higher priorities
 
     def _call(self, job: Job) -> None:
         try:
@@ -145,10 +145,10 @@ class SerialWorker(Worker):
 
     def _parked(self, job: Job) -> bool:
         """Produce items while the consumer has room; False once there are no more."""
-        pump = self.runtime.pump
+        poller = self.runtime.poller
         while not job.cancelled:
             if job.credit <= 0:
-                pump.try_drain()
+                poller.try_drain()
                 if job.credit <= 0:
                     job.parked = True
                     if job.credit <= 0 and not job.cancelled:
@@ -162,7 +162,7 @@ class SerialWorker(Worker):
             self.send_item(job, item)
             if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
                 self.runtime.flush()
-                pump.try_drain()
+                poller.try_drain()
         return False
 
 

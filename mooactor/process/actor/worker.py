@@ -39,7 +39,7 @@ class Worker(Answers):
         self._stop_asked = False
         self._callers: set[int] = set()  # processes of whose death the agent tells us
 
-    # -- calls in (the pump's thread) --------------------------------------
+    # -- calls in (the poller's thread) --------------------------------------
 
     def on_call(self, record: envelope.Record) -> None:
         sender = record.sender
@@ -174,14 +174,14 @@ class Worker(Answers):
         if not (self._stop_asked and self.idle()):
             return False
         if not self.stopping:
-            self.runtime.pump.try_drain()  # accept what has arrived, and no more
+            self.runtime.poller.try_drain()  # accept what has arrived, and no more
             self.stopping = True
         return self.idle()
 
     def refuse_rest(self) -> None:
         """The last look at the inbox: what came too late is refused, not lost."""
         self.stopping = True
-        self.runtime.pump.try_drain()
+        self.runtime.poller.try_drain()
         self.runtime.flush()
 
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
@@ -227,12 +227,12 @@ class Worker(Answers):
     # -- for subclasses ----------------------------------------------------
 
     def wake(self) -> None:
-        """There may be work. Called by whichever thread leads the pump."""
-        self.runtime.pump.wake()
+        """There may be work. Called by whichever thread leads the poller."""
+        self.runtime.poller.wake()
 
     def on_queued(self) -> None:
-        """A call is in the mailbox. Threads that wait at the pump need no wake-up: they
-        look once its message was dispatched."""
+        """A call is in the mailbox. Threads that wait at the poller need no wake-up:
+        they look once its message was dispatched."""
 
     @abc.abstractmethod
     def cancel_running(self, job: Job) -> None:

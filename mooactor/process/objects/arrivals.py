@@ -86,7 +86,7 @@ class Arrival:
 class Arrivals:
     """What this process is receiving from other hosts.
 
-    Threads: `begin` and `look` in the one that leads the pump, which also calls the
+    Threads: `begin` and `look` in the one that leads the poller, which also calls the
     `then` of each arrival, once; all else in any.
     """
 
@@ -160,7 +160,7 @@ class Arrivals:
             self._give_back(arrival)
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Call `action` in `NEWS_S`, in the pump's thread."""
+        """Call `action` in `NEWS_S`, in the poller's thread."""
         self._later.append((perf_counter() + NEWS_S, action))
 
     def close(self) -> None:

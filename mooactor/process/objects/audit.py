@@ -105,7 +105,7 @@ class Audit:
             self._sender.post(holder, envelope.AUDIT, lender, payload)
 
     def on_record(self, record: envelope.Record) -> None:
-        """In the pump's thread."""
+        """In the poller's thread."""
         sender, lender = record.sender, record.call_id
         numbers = envelope.all_numbers(record.payload)
         if record.kind == envelope.AUDIT:

@@ -52,7 +52,7 @@ class Payloads:
         """A payload with its large buffers exported to one process.
 
         With `wait`, for the first contact with another host, so that its failure is
-        an error here. Never so in a thread that others depend on: the pump's, an
+        an error here. Never so in a thread that others depend on: the poller's, an
         actor's, an event loop's.
 
         Raises:
@@ -124,7 +124,7 @@ class Payloads:
         self, reply: Reply, then: Callable[[], None], *, argument: bool = False
     ) -> Arrival | None:
         """Have what is attached fetched if it is on another host, and call `then` in
-        the pump's thread when it is there; see `Arrivals.begin`.
+        the poller's thread when it is there; see `Arrivals.begin`.
 
         None: there is nothing to wait for, and nobody will be called.
         """

@@ -44,7 +44,7 @@ class Kept:
 
 
 class Relay:
-    """Methods run in the pump's thread."""
+    """Methods run in the poller's thread."""
 
     def __init__(self, links: Links, sender: Sender, payloads: Payloads) -> None:
         self._links = links

@@ -59,7 +59,7 @@ class Plan:
 
 
 class Spread:
-    """Sends stored values out. In the thread that sends, or the pump's."""
+    """Sends stored values out. In the thread that sends, or the poller's."""
 
     def __init__(self, process_id: int, payloads: Payloads, sender: Sender) -> None:
         self._me = process_id

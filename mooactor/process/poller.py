@@ -1,31 +1,40 @@
 # SPDX-License-Identifier: MIT
-"""Who reads the inbox: the threads that wait, one of them at a time for all.
+"""The poller: threads that wait read the inbox, one of them at a time for all.
 
-Threads that wait elect a *leader*, which polls the inbox and dispatches what comes.
-The others sleep until what they wait for is done or the lead is free. So a reply
-reaches the thread that waits for it without a hand-over between threads. The election,
-the sleeping and the queue of messages are in C: see ``cext/mail/inbox.c``.
+This is Leader/Followers (Schmidt et al., 2000). Of the threads that wait, one is the
+*leader*: it polls the inbox and dispatches what comes. The *followers* sleep until what
+they wait for is done, or until the lead is free. So a reply reaches the thread that
+waits for it without a hand-over between threads. The election, the sleeping and the
+queue of messages are in C: see ``cext/mail/inbox.c``.
 
-A signal handler may run between any two lines here, and so may a finalizer. Either may
-raise (the handler), or wait for a call of its own. Therefore:
+A signal handler or a finalizer may run between any two lines here. The handler may
+raise. Both may wait for a call of their own, in this thread, and so enter the poller
+again. The following holds all the same:
 
-* If any thread waits, one leads or has been woken to lead. The lead is given up by the
-  destructor of the wait's *turn*, however the wait ends, and a leader that stays away
-  is overtaken. A turn is used again only after a wait that ended in its own time.
-* Whoever waits looks at what it waits for after its own messages were dispatched, and
-  after other threads', and inner waits, have dispatched some: `moo_turn_handled` sees
-  to the latter. Who completes something elsewhere calls `Pump.wake`.
-* A message is in the queue from its receipt until it has been dispatched. If
-  dispatching is cut short, whoever comes next does it again; every record can be
-  dispatched twice (see `dispatch`).
-* The thread that leads may wait again, at any line: the inner wait leads.
-* No lock is held while Python code runs. Callbacks of the user's run in a thread of
-  their own.
+1. **If a thread waits, one leads**, or has been woken to lead. A wait has a *turn*,
+   whose destructor gives up the lead, so the lead is free however the wait ends. A
+   leader that stays away is overtaken. A turn is used again only after a wait that
+   ended in its own time.
+2. **No wake-up is lost.** A thread looks at what it waits for after each message that
+   it dispatched, and after each that another thread or an inner wait dispatched
+   (`moo_turn_handled` sees to that). A follower also looks when an outcome that it
+   named is done; one that named none looks every few milliseconds. Code that completes
+   something outside of `Dispatcher.dispatch` must call `Poller.wake` afterwards, for
+   the leader.
+3. **Every message is dispatched at least once.** It stays in the queue from its receipt
+   until its dispatch has returned. If dispatching is cut short, the next leader
+   dispatches the message again; `dispatch` says why that does no harm.
+4. **Messages are dispatched in the order received**, one at a time. The exceptions are
+   the second dispatch of a message (3), and a leader that was overtaken (1).
+5. **The leader may wait again**, at any line. The inner wait leads then, and the outer
+   one goes on when it returns.
+6. **No lock is held while Python code runs.** Done-callbacks of the user's run in a
+   thread of their own, see `callbacks`.
 
-When nobody waits, but replies or queued records are due, the `Housekeeper`'s thread
-looks every few milliseconds. An asyncio loop takes part by watching the descriptors.
-
-Data from other hosts (see `arrivals`) is looked after in the same way as the inbox.
+While nobody waits, the thread of the `Housekeeper` looks every few milliseconds as long
+as replies or queued records are due. An asyncio loop takes part by watching the
+descriptors, and reads the inbox whenever no thread leads. Transfers from other hosts
+(see `objects.arrivals`) are looked after by the leader, like the inbox.
 """
 
 from __future__ import annotations
@@ -60,13 +69,13 @@ if lib is not None:
 
 
 class Dispatcher(Protocol):
-    """What the pump feeds."""
+    """What the poller feeds."""
 
     def dispatch(self, serial: int, message: bytes) -> None: ...
     def dispatched(self, serial: int) -> None: ...
 
 
-class Pump:
+class Poller:
     """Moves messages from the inbox to the dispatcher, in some waiting thread."""
 
     def __init__(

@@ -28,13 +28,13 @@ from typing import Any
 
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host.devices import Devices, visible
+from mooactor.host.eventloop import EventLoop
 from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes, record_of_none
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names, Segments
 from mooactor.host.nursery import Child, Nursery
 from mooactor.host.requests import Requests
 from mooactor.host.supervised import Supervised, SupervisedState
-from mooactor.host.switchboard import Switchboard
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
 from mooactor.process.parcel import Shelf
@@ -58,13 +58,13 @@ class Agent:
     def __init__(
         self,
         driver: Lifeline,
-        board: Switchboard,
+        loop: EventLoop,
         nursery: Nursery,
         driver_process: int,
     ) -> None:
         """`driver_process`: its pidfd."""
         self.driver = driver
-        self.board = board
+        self.loop = loop
         self.nursery = nursery
         self.config: Message | None = None
         self.actors: dict[int, Supervised] = {}
@@ -72,18 +72,18 @@ class Agent:
         self.by_line: dict[Lifeline, Supervised] = {}
         self._by_child: dict[Child, Supervised] = {}
         self._by_pid: dict[int, Supervised] = {}
-        self.names = Names(board.reply)
+        self.names = Names(loop.reply)
         self.segments = Segments()
         self.shelf = Shelf()
         self.devices = Devices(visible())
-        self.logs = Logs(board, driver)
+        self.logs = Logs(loop, driver)
         self._oom_kills = oom_kills()
         self.ending = False
         self.lifetimes = Lifetimes(self)
         self._requests = Requests(self)
         self._watch_children()
-        board.watch_line(driver, self._requests)
-        board.watch(driver_process, partial(self._driver_died, driver_process))
+        loop.watch_line(driver, self._requests)
+        loop.watch(driver_process, partial(self._driver_died, driver_process))
 
     def configure(self, config: Message) -> None:
         """The first message of the driver's."""
@@ -97,7 +97,7 @@ class Agent:
     def run(self) -> None:
         """Serve until the driver is gone or says so."""
         while not (self.ending and not self.alive()):
-            self.board.serve(self._latest())
+            self.loop.serve(self._latest())
             self._requests.after_round()
             self.lifetimes.look()
             self.names.expire()
@@ -122,11 +122,11 @@ class Agent:
         elif line in self.by_line:
             line.close()  # which a process that lives on takes for the session's end
             child = self.by_line[line].child
-            self.board.later(STOP_GRACE_S, partial(self._without_line, child))
+            self.loop.later(STOP_GRACE_S, partial(self._without_line, child))
 
     def _driver_died(self, driver_process: int) -> None:
-        self.board.unwatch(driver_process)
-        self.board.close_line(self.driver)
+        self.loop.unwatch(driver_process)
+        self.loop.close_line(self.driver)
 
     def _without_line(self, child: Child | None) -> None:
         """Its process has closed its lifeline, and still runs."""
@@ -184,7 +184,7 @@ class Agent:
             return
         actor.begin(child)
         self._by_child[child] = self.by_line[child.lifeline] = actor
-        self.board.watch_line(child.lifeline, self._requests)
+        self.loop.watch_line(child.lifeline, self._requests)
 
     def born(self, child: Child) -> None:
         """Its process is there: what it prints can come from now on."""
@@ -213,7 +213,7 @@ class Agent:
         """Close the agent's ends of what is no process, or no longer one."""
         actor = self._by_child.pop(child)
         del self.by_line[child.lifeline]
-        self.board.close_line(child.lifeline)
+        self.loop.close_line(child.lifeline)
         if actor.readers:
             child.lifeline.close()
             for reader in actor.readers.values():
@@ -230,7 +230,7 @@ class Agent:
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.board.watch(read, partial(self._children_died, read))
+        self.loop.watch(read, partial(self._children_died, read))
 
     def _children_died(self, pipe: int) -> None:
         """Some children are dead: all of them at once, so that none waits in line."""
@@ -242,7 +242,7 @@ class Agent:
             if pid in self._by_pid
         ]
         out_of_memory = self._out_of_memory(dead)
-        with self.board.together():
+        with self.loop.together():
             for actor, status in dead:
                 self._exited(actor, status, out_of_memory)
 
@@ -256,7 +256,7 @@ class Agent:
     def _exited(self, actor: Supervised, status: int, out_of_memory: bool) -> None:
         child = actor.child
         assert child is not None
-        self.board.read_to_the_end(child.lifeline)  # ready, failed, stopping, spawn
+        self.loop.read_to_the_end(child.lifeline)  # ready, failed, stopping, spawn
         self.let_go(child)
         stderr = tuple(actor.readers[2].tail)
         actor.readers.clear()
@@ -287,7 +287,7 @@ class Agent:
         following = None if delay is None else actor.incarnation + 1
         notice = actor.notice(record, following)
         for watcher in list(actor.watchers):
-            self.board.post(watcher, notice)
+            self.loop.post(watcher, notice)
         what = "stopped" if actor.unwanted else "died"
         self._tell_monitors(actor, what, record, last=delay is None)
         self._remove_inbox(actor.process_id)
@@ -300,7 +300,7 @@ class Agent:
         actor.incarnation += 1
         actor.state = SupervisedState.WAITING
         # In a moment at least: the deaths known by now are told first.
-        self.board.later(max(delay, 1e-6), partial(self.start, actor))
+        self.loop.later(max(delay, 1e-6), partial(self.start, actor))
 
     def _bury(self, actor: Supervised) -> None:
         """It will not run again: keep what tells of it, drop what would make it."""
@@ -335,7 +335,7 @@ class Agent:
         event: dict[str, Any] = {**actor.event(what, record), "last": last}
         actor.last_event = event
         for line, monitor in list(actor.monitors):
-            self.board.post(line, {**event, "monitor": monitor})
+            self.loop.post(line, {**event, "monitor": monitor})
 
     def is_ready(self, actor: Supervised) -> None:
         """Its constructor has returned."""
@@ -346,7 +346,7 @@ class Agent:
     def close(self) -> None:
         """Leave nothing: neither the zygote nor what actors have left behind."""
         self.nursery.close()
-        if self.board.is_open(self.driver):
+        if self.loop.is_open(self.driver):
             self.logs.after_round()
             self.driver.drain(5.0)
         self.driver.close()
@@ -374,12 +374,12 @@ def main(fd: int, driver_process: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     name_process("moo-agent")
     adopt_orphans()
-    board = Switchboard()
-    nursery = Nursery(board)
+    loop = EventLoop()
+    nursery = Nursery(loop)
     nursery.fork_zygote()  # first: it imports while the agent gets ready
     # A terminal may be set to stop those who write to it in the background.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    agent = Agent(Lifeline(socket.socket(fileno=fd)), board, nursery, driver_process)
+    agent = Agent(Lifeline(socket.socket(fileno=fd)), loop, nursery, driver_process)
     sys.stderr = agent.logs.stderr()
     nursery.family = agent
     try:

@@ -62,12 +62,12 @@ class Lifetimes:
 
     def end_owned(self, actor: Supervised, *, gently: bool) -> None:
         """Its process has ended: end what it owns."""
-        board = self._agent.board
+        loop = self._agent.loop
         for owned in list(actor.owned):
             if gently and owned.child is not None:
                 owned.unwanted = owned.unwanted or "owner"
-                board.post(owned.child.lifeline, {"ev": "stop"})
-                board.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
+                loop.post(owned.child.lifeline, {"ev": "stop"})
+                loop.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
             else:
                 self.kill(owned, "owner")
 
@@ -75,7 +75,7 @@ class Lifetimes:
         """If an actor and all that it owned are gone, its owner has one less."""
         while actor is not None and actor.gone:
             for line, rid in actor.end_waiters:
-                self._agent.board.reply(line, rid, True)
+                self._agent.loop.reply(line, rid, True)
             actor.end_waiters.clear()
             owner = actor.owner
             if owner is not None:
@@ -94,8 +94,8 @@ class Lifetimes:
         for actor in reversed(agent.alive()):
             actor.unwanted = actor.unwanted or "stopped"
             assert actor.child is not None
-            agent.board.post(actor.child.lifeline, {"ev": "stop"})
-        agent.board.later(grace_s, self.kill_all)
+            agent.loop.post(actor.child.lifeline, {"ev": "stop"})
+        agent.loop.later(grace_s, self.kill_all)
 
     def look(self) -> None:
         """After each round: is there anybody whose end is worth waiting for?"""

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from functools import partial
 
 from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host.eventloop import EventLoop
 from mooactor.host.output import LineReader
-from mooactor.host.switchboard import Switchboard
 from mooactor.host.terminal import Terminal, lost
 
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
@@ -36,11 +36,11 @@ _DRAIN_MOST_S = 1.5
 class Logs:
     """The agent's part in it."""
 
-    def __init__(self, board: Switchboard, driver: Lifeline) -> None:
-        self._board = board
+    def __init__(self, loop: EventLoop, driver: Lifeline) -> None:
+        self._loop = loop
         self._driver = driver
         self._config: Message | None = None
-        self._streams = {n: _Stream(board, Terminal(n)) for n in (1, 2)}
+        self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
         self._dropped = 0  # lines for the lifeline
 
     def configure(self, config: Message) -> None:
@@ -77,7 +77,7 @@ class Logs:
         if self._driver.kept > _MOST_LOGS:
             self._dropped += 1
             return
-        self._board.post(self._driver, {"ev": "log", "stream": number, "line": line})
+        self._loop.post(self._driver, {"ev": "log", "stream": number, "line": line})
 
     def after_round(self) -> None:
         """Once there is room: tell how many lines the driver has missed."""
@@ -108,9 +108,9 @@ class Logs:
 class _Stream:
     """One terminal, and those whose lines go there."""
 
-    def __init__(self, board: Switchboard, terminal: Terminal) -> None:
+    def __init__(self, loop: EventLoop, terminal: Terminal) -> None:
         self.terminal = terminal
-        self._board = board
+        self._loop = loop
         self._held_up: set[LineReader] = set()  # not read, because it is full
         self._relief_due = False
         self._expecting = False  # to be told, or to try again, when it takes more
@@ -118,11 +118,11 @@ class _Stream:
     # -- in ----------------------------------------------------------------
 
     def watch(self, reader: LineReader) -> None:
-        self._board.watch(reader.fd, partial(self._read, reader))
+        self._loop.watch(reader.fd, partial(self._read, reader))
 
     def unwatch(self, reader: LineReader) -> None:
         self._held_up.discard(reader)
-        self._board.unwatch(reader.fd)
+        self._loop.unwatch(reader.fd)
 
     def _read(self, reader: LineReader) -> None:
         if not self.terminal.full:
@@ -133,7 +133,7 @@ class _Stream:
         self._held_up.add(reader)
         if not self._relief_due:
             self._relief_due = True
-            self._board.later(self.terminal.stalls_in(), self._relieve)
+            self._loop.later(self.terminal.stalls_in(), self._relieve)
 
     def _relieve(self) -> None:
         """If the terminal is stalled, let those who print to it go on a bit."""
@@ -151,7 +151,7 @@ class _Stream:
             took = time.monotonic() - start
             delay = max(_RELIEF_S, took / _RELIEF_SHARE)
         self._relief_due = True
-        self._board.later(delay, self._relieve)
+        self._loop.later(delay, self._relieve)
 
     def _resume(self) -> None:
         held_up, self._held_up = self._held_up, set()
@@ -167,10 +167,10 @@ class _Stream:
     def _expect(self) -> None:
         if self.terminal.waiting and not self._expecting:
             self._expecting = True
-            self._board.watch_room(self.terminal.fd, self._on_room)
+            self._loop.watch_room(self.terminal.fd, self._on_room)
 
     def _on_room(self) -> None:
-        self._board.unwatch(self.terminal.fd)
+        self._loop.unwatch(self.terminal.fd)
         self._expecting = False
         some = self.terminal.flush()
         if self._held_up and not self.terminal.full:
@@ -180,7 +180,7 @@ class _Stream:
         elif self.terminal.waiting:
             # Told that there is room, where there is none: not again at once.
             self._expecting = True
-            self._board.later(_RETRY_S, self._on_room)
+            self._loop.later(_RETRY_S, self._on_room)
 
 
 class _Words(io.TextIOBase):

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host import zygote
-from mooactor.host.switchboard import Switchboard
+from mooactor.host.eventloop import EventLoop
 from mooactor.process.system import kill_group
 
 _MOST_TRIES = 3
@@ -69,8 +69,8 @@ class Family(Protocol):
 class Nursery:
     """Asks a zygote for processes, and starts another zygote when that dies."""
 
-    def __init__(self, board: Switchboard) -> None:
-        self._board = board
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
         self.family: Family | None = None  # set before the first request
         self._unborn: dict[int, Child] = {}
         self._numbers = 0
@@ -125,7 +125,7 @@ class Nursery:
 
     def _watch(self, pid: int, ours: socket.socket) -> None:
         self._pid, self._status, self._line = pid, None, Lifeline(ours)
-        self._board.watch_line(self._line, self)
+        self._loop.watch_line(self._line, self)
 
     def configure(self, path: list[str], argv: list[str], modules: list[str]) -> None:
         """Say what the zygote's programs import, and from where."""
@@ -143,7 +143,7 @@ class Nursery:
 
     def _tell(self, message: Message, fds: list[int] | None = None) -> None:
         if self._line is not None:
-            self._board.post(self._line, message, fds or [])
+            self._loop.post(self._line, message, fds or [])
 
     # -- births ------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Nursery:
         while (pid := _dead_child()) is not None:
             if self._line is not None:
                 # `born` was sent before the kernel knew of this child.
-                self._board.read_line(self._line)
+                self._loop.read_line(self._line)
             if pid != self._pid:
                 self._news.dying(pid)
             try:
@@ -321,7 +321,7 @@ class Nursery:
             os.waitpid(self._pid, 0)
             self._pid = None
         if self._line is not None:
-            self._board.close_line(self._line)
+            self._loop.close_line(self._line)
 
 
 def _dead_child() -> int | None:

@@ -77,7 +77,7 @@ class Requests:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._reply = agent.board.reply
+        self._reply = agent.loop.reply
         self._put_off: list[tuple[int, Lifeline, Message]] = []
         self._operations: dict[str, Callable[[Lifeline, Message, list[int]], None]] = {
             "configure": self._configure,
@@ -149,14 +149,14 @@ class Requests:
             self._reply(line, rid, None, failed=why)
         elif message.get("op") == "snapshot":
             lost = f"a snapshot is lost, a restart would restore an older one: {why}"
-            self._agent.board.post(line, {"ev": "lost_snapshot", "why": lost})
+            self._agent.loop.post(line, {"ev": "lost_snapshot", "why": lost})
         elif (
             message.get("op") == "spawn"
             and type(actor_id) is int
             and 0 < actor_id <= MAX_ID  # else it is no actor's, and nobody waits
         ):
             record = ExitRecord("exception", note=why)
-            self._agent.board.post(line, death_notice(actor_id, record, None))
+            self._agent.loop.post(line, death_notice(actor_id, record, None))
 
     def _find(self, message: Message) -> Supervised | None:
         actor_id = message.get("id")
@@ -311,12 +311,12 @@ class Requests:
             if self._agent.config and process_id == self._agent.config["process_id"]:
                 return  # the driver, whose death is everybody's
             never = death_notice(process_id, ExitRecord("unknown"), None)
-            self._agent.board.post(line, never)
+            self._agent.loop.post(line, never)
             return
         if not actor.over:
             actor.watchers.add(line)
         if actor.over or actor.incarnation > known:
-            self._agent.board.post(line, actor.last_notice())
+            self._agent.loop.post(line, actor.last_notice())
 
     def _monitor(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         actor, rid = self._find(message), optional(message, "rid", int)
@@ -327,7 +327,7 @@ class Requests:
         if not actor.over:
             actor.monitors.append((line, monitor))
         if actor.last_event is not None:
-            self._agent.board.post(line, {**actor.last_event, "monitor": monitor})
+            self._agent.loop.post(line, {**actor.last_event, "monitor": monitor})
 
     def _unmonitor(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         actor, monitor = self._find(message), number(message, "monitor")
@@ -345,7 +345,7 @@ class Requests:
         rid, name = required(message, "rid", int), required(message, "name", str)
         size = number(message, "size", least=1, most=1 << 46)
         fd = self._agent.segments.get(name, size)
-        self._agent.board.post(line, {"ev": "reply", "rid": rid, "value": True}, [fd])
+        self._agent.loop.post(line, {"ev": "reply", "rid": rid, "value": True}, [fd])
 
     def _handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         actor, rid = self._find(message), required(message, "rid", int)

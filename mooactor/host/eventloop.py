@@ -25,13 +25,13 @@ class Listener(Protocol):
     """The receiver of a lifeline's news."""
 
     def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
-        """Act on a message. The descriptors stay the board's, which closes them."""
+        """Act on a message. The descriptors stay the loop's, which closes them."""
 
     def line_closed(self, line: Lifeline) -> None:
         """The line has ended; called once."""
 
 
-class Switchboard:
+class EventLoop:
     """Waits on everything at once; never blocks on any one of them."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from mooactor.control.messenger import Messenger
 from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable
 from mooactor.process import forks
-from mooactor.process.agency import Agency
+from mooactor.process.agent_client import AgentClient
 from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
@@ -109,7 +109,7 @@ class Runtime:
         arm = self.housekeeper.arm
         self._handlers: dict[int, Handler] = {}
         self.poller = poller = Poller(self.messenger, self, self.arrivals)
-        self.agent = Agency(lifeline, self.wait, poller.wake)
+        self.agent = AgentClient(lifeline, self.wait, poller.wake)
         self.links = links = Links(self.process_id, self.messenger, self._watch)
         self.sender = sender = Sender(self.messenger, links, arm)
         dispatch = Dispatch(
@@ -200,11 +200,11 @@ class Runtime:
         return self.server is None or not self.server.has_ready()
 
     def read_lifeline(self) -> None:
-        """Hear what the agent has to say; see `Agency.read`."""
+        """Hear what the agent has to say; see `AgentClient.read`."""
         self.agent.read()
 
     def shared_segment(self, name: str, size: int) -> int:
-        """See `Agency.shared_segment`."""
+        """See `AgentClient.shared_segment`."""
         return self.agent.shared_segment(name, size)
 
     # -- waiting and sending -----------------------------------------------

@@ -20,7 +20,7 @@ from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Receive
 from mooactor.process.objects.outcome import Outcome
 
 
-class Agency:
+class AgentClient:
     """Talks to the agent. ``on_…`` may be set to hear of what it sends by itself."""
 
     def __init__(

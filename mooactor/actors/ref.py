@@ -16,16 +16,16 @@ from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
+from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold, claimed
 from mooactor.process.objects.lending import loan_in_progress
-from mooactor.process.objects.outcome import Outcome
 from mooactor.process.objects.table import PINNED
 from mooactor.process.runtime import Runtime
 
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
+class Ref(Future, Awaitable[R_co], Generic[R_co]):
     """A result to come. Small and picklable; get it, await it, or pass it on.
 
     Passed as an argument of a call (not inside another object), it hands its value to
@@ -48,7 +48,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     def __init__(
         self, runtime: Runtime, of: object, timeout: float | None = None
     ) -> None:
-        Outcome.__init__(self)
+        Future.__init__(self)
         self._runtime = runtime
         self._of = of  # what it is the result of; its str() is for messages
         self._timeout = timeout
@@ -234,10 +234,10 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         runtime = self._runtime
         if not runtime.closed or self.state:
             return
-        for outcome in (*self.parts, self):
-            end_with(runtime, outcome, self._label)
+        for future in (*self.parts, self):
+            end_with(runtime, future, self._label)
 
-    def _take(self, source: Outcome) -> None:
+    def _take(self, source: Future) -> None:
         error = source.failure()
         if error is not None:
             self.set_error(error)
@@ -332,8 +332,8 @@ def _known_as(hold: Hold, label: str) -> Ref[Any]:
         if entry is None:
             ref.set_error(errors.ActorUnavailable(f"the value of {label} is gone"))
             return ref
-        if isinstance(entry.outcome, Ref):
-            return entry.outcome
+        if isinstance(entry.future, Ref):
+            return entry.future
         ref.set_raw(entry.stored)
     ref.home = hold
     return ref
@@ -348,13 +348,13 @@ def _call(callback: Callable[[Ref[Any]], object], ref: Ref[Any]) -> None:
         traceback.print_exc()
 
 
-def end_with(runtime: Runtime, outcome: Outcome, label: str) -> None:
+def end_with(runtime: Runtime, future: Future, label: str) -> None:
     """End what a runtime that is closed would have ended, had it known of it."""
     if runtime.forked:
         # They are threads and event loops of the parent's, and what wakes them, too.
-        outcome._listeners = None
-    if not outcome.state:
-        outcome.set_error(runtime.over(label))
+        future._listeners = None
+    if not future.state:
+        future.set_error(runtime.over(label))
 
 
 def refuse_on_loop(what: str) -> None:

@@ -12,13 +12,13 @@ from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
 from mooactor.control import envelope
 from mooactor.process.calls import context
 from mooactor.process.deadlock import Wait
-from mooactor.process.objects.outcome import Outcome, Reply
+from mooactor.process.objects.future import Future, Reply
 from mooactor.process.runtime import Runtime
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Channel(Outcome):
+class Channel(Future):
     """The receiving end of a stream: what has come, and how the stream ended.
 
     The runtime holds it until the stream ends; the consumer holds the `Stream`.

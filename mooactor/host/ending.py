@@ -32,7 +32,7 @@ from time import perf_counter
 
 from mooactor import errors
 from mooactor.process.complaints import say
-from mooactor.process.objects.outcome import Outcome
+from mooactor.process.objects.future import Future
 from mooactor.process.runtime import Runtime
 from mooactor.process.told import summary
 
@@ -142,9 +142,9 @@ class Ending:
 
     # -- calls -------------------------------------------------------------
 
-    def _wait_for_calls(self, until: float) -> list[Outcome]:
+    def _wait_for_calls(self, until: float) -> list[Future]:
         """What has not ended by then, or when somebody is in a hurry."""
-        rest: list[Outcome] = []
+        rest: list[Future] = []
 
         def done() -> bool:
             # Called with each message: it looks at those once that have ended, and at
@@ -159,18 +159,18 @@ class Ending:
             self._runtime.poller.wait(done, deadline)
         return self._runtime.caller.outstanding()
 
-    def _outstanding(self) -> list[Outcome]:
+    def _outstanding(self) -> list[Future]:
         found = self._runtime.caller.outstanding()
         if self._awaited is Awaited.TELLS:
-            return [outcome for outcome in found if outcome.told]
+            return [future for future in found if future.told]
         return found
 
-    def _say(self, rest: list[Outcome]) -> None:
+    def _say(self, rest: list[Future]) -> None:
         """What nobody hears of otherwise. The Refs of calls say it themselves, so one
         who did not wait for calls is told of none."""
         said = rest
         if self._awaited is not Awaited.ALL or self._hurry.hurried:
-            said = [outcome for outcome in rest if outcome.told]
+            said = [future for future in rest if future.told]
         if not said:
             return
         if self._agent_lost:
@@ -186,10 +186,10 @@ class Ending:
 
     # -- actors ------------------------------------------------------------
 
-    def _shut_down(self, grace_s: float, rest: list[Outcome]) -> None:
+    def _shut_down(self, grace_s: float, rest: list[Future]) -> None:
         """Have every actor stop. Those whose calls were given up are not waited for
         once the others have ended."""
-        given_up = {outcome.link.actor_id for outcome in rest if outcome.link}
+        given_up = {future.link.actor_id for future in rest if future.link}
         self._tell(grace=grace_s, given_up=list(given_up))
         until, hurried = perf_counter() + grace_s + _KILLED_S, self._hurry.hurried
         with self._poller() as poller:

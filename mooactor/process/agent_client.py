@@ -17,7 +17,7 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Received
-from mooactor.process.objects.outcome import Outcome
+from mooactor.process.objects.future import Future
 
 
 class AgentClient:
@@ -26,17 +26,17 @@ class AgentClient:
     def __init__(
         self,
         lifeline: Lifeline,
-        wait: Callable[[Outcome, float | None], bool],
+        wait: Callable[[Future, float | None], bool],
         wake: Callable[[], None],
     ) -> None:
-        """`wait` for an outcome, so many seconds; `wake` whoever does."""
+        """`wait` for a future, so many seconds; `wake` whoever does."""
         self._lifeline = lifeline
         self._wait = wait
         self._wake = wake
         self.ended = False  # the session is over here: its agent may end, too
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
-        self._requests: dict[int, Outcome] = {}
+        self._requests: dict[int, Future] = {}
         self._monitors: dict[int, Callable[[Message], None]] = {}
         self.on_log: Callable[[Message], None] | None = None
         self.on_stop_request: Callable[[], None] | None = None
@@ -70,14 +70,14 @@ class AgentClient:
           ActorUnavailable: the session is over.
           InternalError: the agent refused the request.
         """
-        outcome = Outcome()
+        future = Future()
         rid = next(self._ids)
-        self._requests[rid] = outcome
+        self._requests[rid] = future
         try:
             self.tell(fds, rid=rid, **message)
-            if not self._wait(outcome, wait_s):
+            if not self._wait(future, wait_s):
                 raise errors.CallTimeout(f"the agent did not answer within {wait_s} s")
-            reply: Message = outcome.unwrap()
+            reply: Message = future.unwrap()
             if "failed" in reply:
                 raise errors.InternalError(
                     f"the agent refused the request {message['op']!r}: "
@@ -127,9 +127,9 @@ class AgentClient:
             action(message)
 
     def _ev_reply(self, message: Message) -> None:
-        outcome = self._requests.pop(message["rid"], None)
-        if outcome is not None:
-            outcome.set_value(message)
+        future = self._requests.pop(message["rid"], None)
+        if future is not None:
+            future.set_value(message)
             self._wake()
         elif "descriptor" in message:
             os.close(message["descriptor"])

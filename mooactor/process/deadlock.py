@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mooactor.control.links import Link
     from mooactor.control.sender import Sender
     from mooactor.process.interface import MethodSpec
-    from mooactor.process.objects.outcome import Outcome
+    from mooactor.process.objects.future import Future
     from mooactor.process.poller import Poller
 
 _FIRST_PROBE_S = 0.1
@@ -41,19 +41,19 @@ _MAX_HOPS = 64
 
 
 class Wait:
-    """What one method waits for: ``needed`` of ``outcomes``."""
+    """What one method waits for: ``needed`` of ``futures``."""
 
-    __slots__ = ("outcomes", "needed", "stuck")
+    __slots__ = ("futures", "needed", "stuck")
 
-    def __init__(self, outcomes: Sequence[Outcome], needed: int) -> None:
-        self.outcomes = outcomes
+    def __init__(self, futures: Sequence[Future], needed: int) -> None:
+        self.futures = futures
         self.needed = needed
         self.stuck: set[int] = set()  # those from which a probe came home
 
-    def calls_of(self, index: int) -> Iterator[Outcome]:
-        """The calls under way that one of the outcomes is made of."""
-        outcome = self.outcomes[index]
-        for part in outcome.parts or (outcome,):
+    def calls_of(self, index: int) -> Iterator[Future]:
+        """The calls under way that one of the futures is made of."""
+        future = self.futures[index]
+        for part in future.parts or (future,):
             if not part.state and part.link is not None:
                 yield part
 
@@ -106,7 +106,7 @@ class DeadlockDetector:
         process_id: int,
         poller: Poller,
         sender: Sender,
-        abandon: Callable[[Outcome], None],
+        abandon: Callable[[Future], None],
     ) -> None:
         """`abandon`: tell the callee that nobody wants that result any more."""
         self._me = process_id
@@ -119,13 +119,13 @@ class DeadlockDetector:
     def wait(
         self,
         caller: CallContext,
-        outcomes: Sequence[Outcome],
+        futures: Sequence[Future],
         needed: int,
         done: Callable[[], object],
         deadline: float | None,
     ) -> bool:
         """Wait inside a method, as `Poller.wait` does, probing once that takes long."""
-        number, wait = next(self._numbers), Wait(outcomes, needed)
+        number, wait = next(self._numbers), Wait(futures, needed)
         self._waits[number] = wait
         caller.awaits.append(wait)
         poller, step = self._poller, _FIRST_PROBE_S
@@ -134,13 +134,13 @@ class DeadlockDetector:
                 until = perf_counter() + step
                 if deadline is not None:
                     until = min(until, deadline)
-                if poller.wait(done, until, outcomes):
+                if poller.wait(done, until, futures):
                     return True
                 late = deadline is not None and perf_counter() >= deadline
                 if late or self._sender.ended:
                     return bool(done())
                 step = _NEXT_PROBE_S
-                for index in range(len(outcomes)):
+                for index in range(len(futures)):
                     self._probe(wait, index, caller, number, index, [])
         finally:
             self._waits.pop(number, None)
@@ -157,7 +157,7 @@ class DeadlockDetector:
         path: list[str],
         initiator: int = 0,
     ) -> None:
-        """Ask the actors that one outcome is to come from what holds it up there."""
+        """Ask the actors that one future is to come from what holds it up there."""
         # Labels need not be unique; the id in front makes a hop so.
         hop = f"{waiter.actor_id:x} {waiter.actor_label}"
         if len(path) >= _MAX_HOPS or path.count(hop) > 1:
@@ -182,13 +182,13 @@ class DeadlockDetector:
             for wait in list(holder.awaits):
                 if own is not None and wait is own:
                     self._came_home(wait, of, path)
-                elif wait.needed == len(wait.outcomes):
-                    for index in range(len(wait.outcomes)):
+                elif wait.needed == len(wait.futures):
+                    for index in range(len(wait.futures)):
                         self._probe(wait, index, holder, number, of, path, initiator)
 
     def _came_home(self, wait: Wait, index: int, path: list[str]) -> None:
         wait.stuck.add(index)
-        if len(wait.stuck) <= len(wait.outcomes) - wait.needed:
+        if len(wait.stuck) <= len(wait.futures) - wait.needed:
             return
         labels = tuple(hop.partition(" ")[2] for hop in path)
         cycle = " -> ".join([*labels, labels[0]])

@@ -9,7 +9,7 @@ itself, for the same record. It may also be cut short at any line, by what a sig
 handler raises, and run again afterwards. So every handler can be run twice:
 
 * A call enters the mailbox by emptying an iterator that holds it once (`Job.entry`), an
-  item of a stream its channel in the same way; a reply ends an outcome, of which the
+  item of a stream its channel in the same way; a reply ends a future, of which the
   first end counts.
 * What is made of a record is kept in its ``memo``.
 * Credit given twice lets a producer get further ahead; a value sent or a reference

@@ -10,7 +10,7 @@ or takes anything from its parent's session.
   have, since other objects may have kept a part. What was there stays in memory,
   untouched, since its finalizers would act on what is the parent's.
 * The runtime is closed, so whatever is pending of it ends when somebody looks: see
-  `Outcome.end_with_session`.
+  `Future.end_with_session`.
 * The C parts see to themselves, also where a fork runs none of Python's hooks: the
   inbox (``cext/mail/inbox.c``) and the data plane (``cext/core/plane.c``).
 * The agent does not know of the child, and needs not: see `agent` for how it learns of

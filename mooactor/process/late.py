@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mooactor import errors
 from mooactor.control import codec, envelope
-from mooactor.process.objects.outcome import Reply, taken_over
+from mooactor.process.objects.future import Reply, taken_over
 
 if TYPE_CHECKING:
     from mooactor.process.objects.arrivals import Arrival

@@ -17,7 +17,7 @@ again. The following holds all the same:
    ended in its own time.
 2. **No wake-up is lost.** A thread looks at what it waits for after each message that
    it dispatched, and after each that another thread or an inner wait dispatched
-   (`moo_turn_handled` sees to that). A follower also looks when an outcome that it
+   (`moo_turn_handled` sees to that). A follower also looks when a future that it
    named is done; one that named none looks every few milliseconds. Code that completes
    something outside of `Dispatcher.dispatch` must call `Poller.wake` afterwards, for
    the leader.
@@ -50,7 +50,7 @@ from typing import Any, Protocol
 from mooactor.control.messenger import Messenger, ffi, lib
 from mooactor.process.loops import LoopReaders
 from mooactor.process.objects.arrivals import Arrivals
-from mooactor.process.objects.outcome import Outcome
+from mooactor.process.objects.future import Future
 
 _TICK_US = 4000
 _FOREVER_US = 3_600_000_000
@@ -101,11 +101,11 @@ class Poller:
         self,
         done: Callable[[], object],
         deadline: float | None = None,
-        outcomes: Sequence[Outcome] = (),
+        futures: Sequence[Future] = (),
     ) -> bool:
         """Block until `done()`; False if `deadline` (perf_counter) passed first.
 
-        `outcomes` are those that can make `done()` true, by ending or (streams) by an
+        `futures` are those that can make `done()` true, by ending or (streams) by an
         item; without any, a thread that does not lead looks again every few
         milliseconds.
         """
@@ -123,18 +123,18 @@ class Poller:
                         self._dispatch(turn)
                     elif event == _LED:
                         woken = 1
-                        if outcomes:
+                        if futures:
                             wakers = partial(_wake_turn, turn)
-                            for outcome in outcomes:
-                                outcome.listen(wakers)
+                            for future in futures:
+                                future.listen(wakers)
                     elif event == _LOOK and self._arrivals is None:
                         pass
                     elif not self._went_on(event, turn, deadline):
                         return bool(done())
             finally:
                 if wakers is not None:
-                    for outcome in outcomes:
-                        outcome.unlisten(wakers)
+                    for future in futures:
+                        future.unlisten(wakers)
         self._turns.append(turn)
         return True
 

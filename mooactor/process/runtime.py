@@ -37,8 +37,8 @@ from mooactor.process.housekeeper import Housekeeper
 from mooactor.process.network import Network
 from mooactor.process.objects.arrivals import Arrivals
 from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.future import Future
 from mooactor.process.objects.loans import Loans
-from mooactor.process.objects.outcome import Outcome
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.spread import Spread
@@ -209,20 +209,20 @@ class Runtime:
 
     # -- waiting and sending -----------------------------------------------
 
-    def wait(self, outcome: Outcome, timeout: float | None = None) -> bool:
-        """Block until `outcome` is done; False if `timeout` seconds passed first."""
-        if outcome.state:
+    def wait(self, future: Future, timeout: float | None = None) -> bool:
+        """Block until `future` is done; False if `timeout` seconds passed first."""
+        if future.state:
             return True
-        return self.wait_some((outcome,), 1, lambda: outcome.state, timeout)
+        return self.wait_some((future,), 1, lambda: future.state, timeout)
 
     def wait_some(
         self,
-        outcomes: Sequence[Outcome],
+        futures: Sequence[Future],
         needed: int,
         done: Callable[[], object],
         timeout: float | None = None,
     ) -> bool:
-        """Block until `done()`, which `needed` of `outcomes` make true; False if
+        """Block until `done()`, which `needed` of `futures` make true; False if
         `timeout` seconds, or the deadline of the call that runs here, passed first."""
         sender = self.sender
         if sender.dirty or sender.afterwards:
@@ -230,10 +230,10 @@ class Runtime:
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
         if caller is None:
-            return self.poller.wait(done, deadline, outcomes)
+            return self.poller.wait(done, deadline, futures)
         if caller.deadline is not None:
             deadline = min(deadline or caller.deadline, caller.deadline)
-        return self.deadlocks.wait(caller, outcomes, needed, done, deadline)
+        return self.deadlocks.wait(caller, futures, needed, done, deadline)
 
     def flush(self) -> None:
         """Send every record that waits for company."""
@@ -298,7 +298,7 @@ class Runtime:
         forks.disown(self)
 
     def close(self, linger_ms: int = 500) -> None:
-        """End it: pending outcomes fail with `ActorUnavailable`."""
+        """End it: pending futures fail with `ActorUnavailable`."""
         if self.closed:
             return
         self.closed = self.sender.ended = self.agent.ended = True

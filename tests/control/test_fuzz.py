@@ -84,14 +84,14 @@ def asks_to_stop(message: bytes, key: bytes) -> bool:
 def test_the_parser_refuses_or_accepts_and_does_nothing_else() -> None:
     rng = random.Random(0)
     sources = seeds()
-    outcomes = {"accepted": 0, "refused": 0}
+    futures = {"accepted": 0, "refused": 0}
     for _ in range(ROUNDS):
         try:
             parse(mutate(rng, rng.choice(sources)))
-            outcomes["accepted"] += 1
+            futures["accepted"] += 1
         except REFUSALS:
-            outcomes["refused"] += 1
-    assert min(outcomes.values()) > ROUNDS // 20
+            futures["refused"] += 1
+    assert min(futures.values()) > ROUNDS // 20
 
 
 def test_a_message_without_the_key_never_reaches_a_record(

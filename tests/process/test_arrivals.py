@@ -11,7 +11,7 @@ import pytest
 
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
 from mooactor.process.objects.arrivals import Arrival, Arrivals
-from mooactor.process.objects.outcome import Reply
+from mooactor.process.objects.future import Reply
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
 

@@ -16,9 +16,9 @@ from mooactor.control.sender import Sender
 from mooactor.errors import Cause
 from mooactor.process.dispatch import Dispatch
 from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.loans import Loans
-from mooactor.process.objects.outcome import Outcome
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.poller import Poller
 from tests.conftest import eventually
@@ -84,7 +84,7 @@ def test_a_loan_of_a_third_process_is_counted_until_its_borrower_gives_it_back(
     process: Callable[[int], Process],
 ) -> None:
     owner, lender, borrower = map(process, (OWNER, THIRD, BORROWER))
-    result = Outcome()
+    result = Future()
     result.set_value("kept")
     number = owner.table.new_id()
     owner.table.lend(number, THIRD, result)
@@ -136,7 +136,7 @@ def test_a_record_of_a_kind_without_a_handler_is_dropped(
 ) -> None:
     one, other = process(OWNER), process(BORROWER)
     number = one.table.new_id()
-    one.table.lend(number, BORROWER, Outcome())
+    one.table.lend(number, BORROWER, Future())
     other.sender.post(OWNER, envelope.CREDIT, 1)
     payload = envelope.pack_pair(BORROWER, OWNER)
     other.sender.post(OWNER, envelope.RELEASE, number, payload)

@@ -59,8 +59,8 @@ def test_a_call_that_comes_after_that_is_told(
     assert eventually(
         lambda: (runtime.poller.try_drain(), 3 in runtime.values._given_up)[1]
     )
-    outcome = runtime.values.expect(3, runtime.process_id)
-    assert isinstance(outcome.failure(), moo.ActorUnavailable)
+    future = runtime.values.expect(3, runtime.process_id)
+    assert isinstance(future.failure(), moo.ActorUnavailable)
     runtime.values.forget(3)
 
 

@@ -21,7 +21,7 @@ from mooactor.process.complaints import complain
 from mooactor.process.current import set_current_runtime
 from mooactor.process.interface import interface_of
 from mooactor.process.network import Network
-from mooactor.process.objects.outcome import Outcome
+from mooactor.process.objects.future import Future
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
@@ -142,7 +142,7 @@ def _taken(one: parcel.Parcel) -> Any:
 
 def _resolved(runtime: Runtime, arg: Any) -> Any:
     """A Ref given to a constructor stands for its value, as in a call."""
-    return arg.get() if isinstance(arg, Outcome) else arg  # type: ignore[attr-defined]
+    return arg.get() if isinstance(arg, Future) else arg  # type: ignore[attr-defined]
 
 
 def _birth_context(runtime: Runtime, worker: Worker) -> CallContext:

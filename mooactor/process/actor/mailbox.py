@@ -9,7 +9,7 @@ from itertools import starmap
 from typing import Any
 
 from mooactor.process.objects.arrivals import Arrival
-from mooactor.process.objects.outcome import Outcome, Reply
+from mooactor.process.objects.future import Future, Reply
 
 _ONCE = ((),)
 
@@ -18,7 +18,7 @@ class Job:
     """One call at the callee, from its arrival to its reply."""
 
     # What most calls never have is kept here, so that a call need not be given it.
-    needs: Sequence[tuple[int, Outcome]] = ()  # values of Refs, by token
+    needs: Sequence[tuple[int, Future]] = ()  # values of Refs, by token
     context: Any = None
     task: Any = None  # asyncio task, once it runs
     iterator: Any = None  # of a stream, once it runs
@@ -55,7 +55,7 @@ class Job:
         """Whether all that it needs is here, or has failed to come."""
         if self.arrival is not None and not self.arrival.done:
             return False
-        return all(outcome.state for _, outcome in self.needs)
+        return all(future.state for _, future in self.needs)
 
 
 class Mailbox:

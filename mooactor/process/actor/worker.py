@@ -93,10 +93,10 @@ class Worker(Answers):
         expect = self.runtime.values.expect
         job.needs = needs = []
         for token, producer in tokens:
-            outcome = expect(token, producer)
-            needs.append((token, outcome))
-            if not outcome.state:
-                outcome.listen(self.on_value)
+            future = expect(token, producer)
+            needs.append((token, future))
+            if not future.state:
+                future.listen(self.on_value)
 
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""
@@ -337,9 +337,9 @@ class Worker(Answers):
 
     def _whole(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All arguments, which came as one value."""
-        ((token, outcome),) = job.needs
+        ((token, future),) = job.needs
         self.runtime.values.forget(token)
-        args, kwargs = outcome.unwrap()
+        args, kwargs = future.unwrap()
         return args, kwargs
 
     def _fill(

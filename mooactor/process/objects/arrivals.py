@@ -20,7 +20,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from mooactor import errors
-from mooactor.process.objects.outcome import Reply
+from mooactor.process.objects.future import Reply
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
 

@@ -18,9 +18,9 @@ from mooactor.control import envelope
 from mooactor.tensors import receiver
 
 if TYPE_CHECKING:
+    from mooactor.process.objects.future import Future
     from mooactor.process.objects.holds import Hold
     from mooactor.process.objects.loans import Loans
-    from mooactor.process.objects.outcome import Outcome
 
 
 class _Pickling(threading.local):
@@ -45,7 +45,7 @@ class lending:
         self._loans = loans
         self._borrower = borrower
         self._alone = alone
-        self._met: list[tuple[Hold, Outcome | None]] | None = None
+        self._met: list[tuple[Hold, Future | None]] | None = None
 
     def __enter__(self) -> lending:
         self._before, _here.loan = _here.loan, self
@@ -59,11 +59,11 @@ class lending:
         """Whether there are any Refs."""
         return bool(self._met)
 
-    def add(self, hold: Hold, outcome: Outcome | None = None) -> None:
-        """Note a Ref. `outcome`: itself, if it is the result of a call from here."""
+    def add(self, hold: Hold, future: Future | None = None) -> None:
+        """Note a Ref. `future`: itself, if it is the result of a call from here."""
         if self._met is None:
             self._met = []
-        self._met.append((hold, outcome))
+        self._met.append((hold, future))
 
     def issue(self, borrower: int, payload: bytes, flags: int) -> tuple[bytes, int]:
         """Lend to `borrower`; the payload, its loans in front, and its flags."""
@@ -75,8 +75,8 @@ class lending:
     def lend_to(self, borrower: int) -> list[tuple[int, int]]:
         """Lend to `borrower`; returns (owner, number) of each Ref."""
         met = self._met or ()
-        for hold, outcome in met:
-            self._loans.lend(hold, borrower, outcome)
+        for hold, future in met:
+            self._loans.lend(hold, borrower, future)
         return [(hold.owner, hold.object_id) for hold, _ in met]
 
     def recall(self, borrower: int) -> None:

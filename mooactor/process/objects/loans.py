@@ -14,8 +14,8 @@ from mooactor.control.sender import Sender
 
 if TYPE_CHECKING:
     from mooactor.process.objects.audit import Audit
+    from mooactor.process.objects.future import Future
     from mooactor.process.objects.holds import Hold
-    from mooactor.process.objects.outcome import Outcome
     from mooactor.process.objects.table import ObjectTable
 
 
@@ -42,11 +42,11 @@ class Loans:
         """Whether the session is over: then nothing is given back."""
         return self._sender.ended
 
-    def lend(self, hold: Hold, borrower: int, outcome: Outcome | None = None) -> None:
-        """Note with the owner that `borrower` is about to hold a value, too. `outcome`
+    def lend(self, hold: Hold, borrower: int, future: Future | None = None) -> None:
+        """Note with the owner that `borrower` is about to hold a value, too. `future`
         has the value if it is a result of this process."""
         if hold.owner == self.process_id:
-            self._table.lend(hold.object_id, borrower, outcome)
+            self._table.lend(hold.object_id, borrower, future)
             self._arm()
         else:
             payload = envelope.pack_numbers(borrower)

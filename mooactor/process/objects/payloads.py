@@ -10,9 +10,9 @@ from mooactor.control import codec, envelope
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.arrivals import Arrival, Arrivals
+from mooactor.process.objects.future import Reply, taken_over
 from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.loans import Loans
-from mooactor.process.objects.outcome import Reply, taken_over
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
 

@@ -12,9 +12,9 @@ from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
+from mooactor.process.objects.future import Reply
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.lending import lending
-from mooactor.process.objects.outcome import Reply
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
 

@@ -45,9 +45,9 @@ from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
+from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.lending import lending
-from mooactor.process.objects.outcome import Outcome
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ class Stored:
 class Entry:
     """One value: a stored one, or the result of a call that is lent."""
 
-    __slots__ = ("outcome", "stored", "counts")
+    __slots__ = ("future", "stored", "counts")
 
-    def __init__(self, outcome: Outcome | None, stored: Stored | None) -> None:
-        self.outcome = outcome
+    def __init__(self, future: Future | None, stored: Stored | None) -> None:
+        self.future = future
         self.stored = stored
         self.counts: dict[tuple[int, int], int] = {}  # by (holder, lender)
 
@@ -174,13 +174,13 @@ class ObjectTable:
         self._entries[object_id] = entry
         return object_id
 
-    def lend(self, object_id: int, holder: int, outcome: Outcome | None = None) -> None:
+    def lend(self, object_id: int, holder: int, future: Future | None = None) -> None:
         """This process lends a value of its own; a result that is not lent yet is
-        entered with its `outcome`."""
+        entered with its `future`."""
         with self._lock:
             entry = self._entries.get(object_id)
-            if entry is None and outcome is not None:
-                entry = self._entries[object_id] = Entry(outcome, None)
+            if entry is None and future is not None:
+                entry = self._entries[object_id] = Entry(future, None)
             if entry is not None:
                 entry.add((holder, self._me), 1)
         self._look_after(holder)
@@ -292,6 +292,6 @@ class ObjectTable:
         entry = self._entries.get(object_id)
         return entry.stored if entry else None
 
-    def outcome(self, object_id: int) -> Outcome | None:
+    def future(self, object_id: int) -> Future | None:
         entry = self._entries.get(object_id)
-        return entry.outcome if entry else None
+        return entry.future if entry else None

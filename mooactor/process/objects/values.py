@@ -26,8 +26,8 @@ from mooactor.control.keys import actor_of
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.audit import INBOX_S
+from mooactor.process.objects.future import Future, Reply, taken_over
 from mooactor.process.objects.lending import lending
-from mooactor.process.objects.outcome import Outcome, Reply, taken_over
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
 
@@ -76,8 +76,8 @@ class Values:
         self._relay = relay
         self._later = later
         self._wake = wake
-        self._expected: dict[int, Outcome] = {}
-        self._forwarded: dict[int, tuple[Outcome, int]] = {}
+        self._expected: dict[int, Future] = {}
+        self._forwarded: dict[int, tuple[Future, int]] = {}
         self._arriving: dict[int, Arrival] = {}
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
         self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
@@ -85,7 +85,7 @@ class Values:
     def __len__(self) -> int:
         return len(self._expected)
 
-    def send(self, ref: Outcome, target: int, token: int) -> int:
+    def send(self, ref: Future, target: int, token: int) -> int:
         """Have the value of `ref` sent to process `target` as `token`. What fails of
         it is sent in its place.
 
@@ -123,7 +123,7 @@ class Values:
         except errors.MooError as error:
             self.send_error(target, token, error)
 
-    def _send_result(self, ref: Outcome, target: int, token: int) -> None:
+    def _send_result(self, ref: Future, target: int, token: int) -> None:
         flags = 0
         try:
             value = ref.unwrap()
@@ -152,21 +152,21 @@ class Values:
             del self._forwarded[token]
             self._send_result(entry[0], entry[1], token)
 
-    def expect(self, token: int, producer: int) -> Outcome:
+    def expect(self, token: int, producer: int) -> Future:
         """The value that will come as `token`, sent by process `producer`."""
         self._unclaimed.pop(token, None)
-        outcome = self._expected.get(token)
-        if outcome is None:
-            outcome = self._expected[token] = Outcome()
+        future = self._expected.get(token)
+        if future is None:
+            future = self._expected[token] = Future()
             if token in self._given_up:
-                outcome.set_error(_late(token))
-        if not outcome.state and producer != self._me:
-            outcome.link = self._links.link(
+                future.set_error(_late(token))
+        if not future.state and producer != self._me:
+            future.link = self._links.link(
                 actor_of(producer), producer & 0xFFFF, "the producer", watch=True
             )
             if self._links.is_gone(producer):
                 self._doubt(token)
-        return outcome
+        return future
 
     def _doubt(self, token: int) -> None:
         """Its producer is dead, and nobody will tell of that again. What it sent before
@@ -174,11 +174,11 @@ class Values:
         self._later(INBOX_S, partial(self._settle_doubt, token))
 
     def _settle_doubt(self, token: int) -> None:
-        outcome = self._expected.get(token)
-        if outcome is None or token in self._arriving:
+        future = self._expected.get(token)
+        if future is None or token in self._arriving:
             return
         gone = "the process that was to send this value is dead"
-        outcome.set_error(errors.ActorUnavailable(gone))
+        future.set_error(errors.ActorUnavailable(gone))
         self._wake()
 
     def forget(self, token: int) -> None:
@@ -187,14 +187,14 @@ class Values:
         if arrival is not None:
             self._payloads.cancel(arrival)
 
-    def fetch(self, owner: int, object_id: int, label: str) -> Outcome:
+    def fetch(self, owner: int, object_id: int, label: str) -> Future:
         """Ask the owner of an object for its value."""
         token = secrets.randbits(63)
-        outcome = self.expect(token, owner)
+        future = self.expect(token, owner)
         target = envelope.pack_pair(self._me, token)
         self._sender.post(owner, envelope.FETCH, object_id, target)
-        outcome.listen(lambda: self.forget(token))
-        return outcome
+        future.listen(lambda: self.forget(token))
+        return future
 
     def refuse(self, token: int, producer: int) -> None:
         """The call that it was to come for does not run."""
@@ -203,10 +203,10 @@ class Values:
 
     def abandon(self, token: int) -> None:
         """Nobody waits for it any more, though it may still come."""
-        outcome = self._expected.get(token)
-        if outcome is None:
+        future = self._expected.get(token)
+        if future is None:
             return
-        outcome.listen(lambda: self.forget(token))
+        future.listen(lambda: self.forget(token))
         if not self._relay.knows(token):
             self._payloads.cancel(self._arriving.get(token))
 
@@ -221,14 +221,14 @@ class Values:
             number, payload = envelope.split_number(record.payload)
             record = record._replace(payload=payload)
             relay.expect(token, Key(sender, number))
-        outcome = self._expected.get(token)
-        if outcome is None:
-            outcome = self._expected[token] = Outcome()
+        future = self._expected.get(token)
+        if future is None:
+            future = self._expected[token] = Future()
             self._note_unclaimed(token)
         reply = self._payloads.reply_of(record)
         arrival = self._payloads.receive(reply, partial(self._arrived, token, False))
         if arrival is None:
-            self._came(token, outcome, reply, taken_over(reply))
+            self._came(token, future, reply, taken_over(reply))
         else:
             self._arriving[token] = arrival
 
@@ -248,7 +248,7 @@ class Values:
                 self._given_up.popitem(last=False)
 
     def _came(
-        self, token: int, outcome: Outcome, reply: Reply, error: BaseException | None
+        self, token: int, future: Future, reply: Reply, error: BaseException | None
     ) -> None:
         relay = self._relay
         if error is not None or reply.failed:
@@ -258,14 +258,14 @@ class Values:
             relay.arrived(token, reply)
         if error is not None:
             reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
-        outcome.set_raw(reply)
-        outcome.link = None
+        future.set_raw(reply)
+        future.link = None
         self._wake()
 
     def _arrived(self, token: int, settled: bool) -> None:
         """The data of a value is there, or was lost."""
-        arrival, outcome = self._arriving.get(token), self._expected.get(token)
-        if arrival is None or outcome is None:
+        arrival, future = self._arriving.get(token), self._expected.get(token)
+        if arrival is None or future is None:
             return
         error = arrival.error
         if isinstance(error, errors.ActorDied):
@@ -279,7 +279,7 @@ class Values:
                 f"the connection broke while a value was under way ({error})"
             )
         del self._arriving[token]
-        self._came(token, outcome, arrival.reply, error)
+        self._came(token, future, arrival.reply, error)
 
     def on_forward(self, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: whether it will."""
@@ -309,11 +309,11 @@ class Values:
         object_id = record.call_id
         target, token = envelope.pair(record.payload)
         stored = self._table.stored(object_id)
-        outcome = self._table.outcome(object_id)
+        future = self._table.future(object_id)
         if stored is not None:
             self._send_stored(stored, target, token)
-        elif outcome is not None:
-            found = outcome
+        elif future is not None:
+            found = future
             found.listen(lambda: self._send_result(found, target, token))
         else:
             gone = errors.ActorUnavailable("the value of this Ref is gone")
@@ -327,20 +327,20 @@ class Values:
         except errors.MooError as error:
             self.send_error(record.sender, token, error)
 
-    def expected_of(self, link: Link) -> list[Outcome]:
+    def expected_of(self, link: Link) -> list[Future]:
         """The values that an actor was to send."""
         return [o for o in list(self._expected.values()) if o.link is link]
 
     def close(self) -> None:
         """Nothing will come any more: what is expected fails."""
-        for outcome in list(self._expected.values()):
-            outcome.set_error(errors.ActorUnavailable("the session has ended"))
+        for future in list(self._expected.values()):
+            future.set_error(errors.ActorUnavailable("the session has ended"))
         self._expected.clear()
 
 
-def placed(arg: Any, refs: list[tuple[int, Outcome]]) -> Any:
+def placed(arg: Any, refs: list[tuple[int, Future]]) -> Any:
     """An argument, or a placeholder for the Ref that it is, which is noted."""
-    if not isinstance(arg, Outcome):
+    if not isinstance(arg, Future):
         return arg
     token = secrets.randbits(63)
     refs.append((token, arg))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The one result that a request will have: pending, then done once and for good."""
+"""Futures: the one result that a request will have, pending, then done for good."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mooactor.tensors.plane import DataPlane
 PENDING, RAW, VALUE, ERROR = range(4)
 
 
-class Outcome:
+class Future:
     """Set once, from any thread; read as often as one likes.
 
     A reply is kept as it came (RAW) and decoded by the first reader, in its thread.
@@ -30,7 +30,7 @@ class Outcome:
       step, and all that follows from it can be done again, by whoever comes next.
     * A listener is taken off the list after it was called. So each is called at least
       once, perhaps twice; it must not mind.
-    * No lock is held while code of the user's runs, but that of this one outcome while
+    * No lock is held while code of the user's runs, but that of this one future while
       its result is decoded.
     """
 
@@ -46,7 +46,7 @@ class Outcome:
         "__weakref__",
     )
 
-    parts: Sequence[Outcome] = ()  # the calls that it is made of, if not one
+    parts: Sequence[Future] = ()  # the calls that it is made of, if not one
     told = False  # True: of a `tell`, for which nobody waits; see `told`
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ def taken_over(reply: Reply) -> Exception | None:
     return None
 
 
-# By the id of an outcome that is being decoded. The locks that a forked child finds
+# By the id of a future that is being decoded. The locks that a forked child finds
 # here may be held by threads that it does not have.
 _decoding: dict[int, threading.RLock] = {}
 os.register_at_fork(after_in_child=_decoding.clear)

@@ -253,7 +253,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
 
     async def _arrival(self, refs: list[Ref[Any]]) -> None:
         """Sleep, on the running loop, until one of them is done."""
-        event, arrived = self._runtime.poller.arrival()
+        event, arrived = self._runtime.poller.event()
         for ref in refs:
             ref.listen(arrived)
         asyncio.get_running_loop().call_soon(self._runtime.flush)

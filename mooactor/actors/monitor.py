@@ -67,7 +67,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         return self._next()
 
     async def _arrival(self) -> None:
-        event, self._notify = self._runtime.poller.arrival()
+        event, self._notify = self._runtime.poller.event()
         if not self._events:
             await event.wait()
 

@@ -192,7 +192,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         if self.state:
             return
         loop = asyncio.get_running_loop()
-        event, arrived = self._runtime.poller.arrival()
+        event, arrived = self._runtime.poller.event()
         self.listen(arrived)
         loop.call_soon(self._runtime.flush)
         call, wait = context.get(), Wait(self.parts or (self,), len(self.parts) or 1)

@@ -137,7 +137,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         return self._take()
 
     async def _arrival(self) -> None:
-        event, arrived = self._runtime.poller.arrival()
+        event, arrived = self._runtime.poller.event()
         self._runtime.flush()
         self.channel.listen(arrived)
         call, wait = context.get(), Wait((self.channel,), 1)

@@ -47,12 +47,12 @@ from mooactor.process.calls import (
 )
 from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.interface import MethodSpec
-from mooactor.process.late import LateReplies
 from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.lending import lending
 from mooactor.process.objects.table import Stored
 from mooactor.process.objects.values import placed
+from mooactor.process.pending import PendingReplies
 from mooactor.process.started import UNKNOWN, Turns
 from mooactor.process.told import Lost, say_refused
 
@@ -89,7 +89,7 @@ class Caller:
         self._flush = flush
         self._pending: dict[int, Future] = {}
         self._ids = itertools.count(1)
-        self._late = LateReplies(payloads, self._deliver)
+        self._replies = PendingReplies(payloads, self._deliver)
         self._next_deadline = math.inf
 
     def __len__(self) -> int:
@@ -360,15 +360,15 @@ class Caller:
         comes, and settles the count of outstanding calls."""
         link = future.link
         if link is not None and future.call_id in self._pending:
-            self._late.cancel(future.call_id)
+            self._replies.cancel(future.call_id)
             self._sender.post(link.process_id, envelope.CANCEL, future.call_id)
 
     def on_reply(self, record: envelope.Record) -> None:
         call_id, flags = record.call_id, record.flags
         if (
-            self._payloads.arrivals is not None
+            self._payloads.inbound is not None
             and call_id in self._pending
-            and self._late.takes(record)
+            and self._replies.takes(record)
         ):
             return
         if flags & envelope.STREAM:
@@ -393,7 +393,7 @@ class Caller:
     def _deliver(
         self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
     ) -> None:
-        """As `on_reply`, for what was late."""
+        """As `on_reply`, once the data of a pending reply is here."""
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
             if channel is not None:
@@ -433,7 +433,7 @@ class Caller:
             why = error()
             if sent and why.delivered is None:
                 why.delivered = turns.delivered(future.call_id)
-            if self._late.drop(future.call_id):
+            if self._replies.drop(future.call_id):
                 why.delivered = True  # it was its result that did not get here
             if lost is not None:
                 lost.add(future, why.delivered)
@@ -452,7 +452,7 @@ class Caller:
         for future in futures:
             sent = self._pending.get(future.call_id) is future
             delivered = turns.delivered(future.call_id) if sent else None
-            if self._late.drop(future.call_id):
+            if self._replies.drop(future.call_id):
                 delivered = True
             request = future.request
             if request is None or request.attempts_left < 1 or future.state:

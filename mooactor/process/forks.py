@@ -62,7 +62,7 @@ def disown(runtime: Runtime) -> None:
     """In the child, right after the fork."""
     _of_the_parents.append(dict(runtime.__dict__))
     runtime.closed = runtime.forked = True
-    runtime.arrivals = None
+    runtime.inbound = None
     runtime.poller.disown()
     runtime.agent.disown()
     for name in _PARTS:

@@ -34,7 +34,7 @@ again. The following holds all the same:
 While nobody waits, the thread of the `Housekeeper` looks every few milliseconds as long
 as replies or queued records are due. An asyncio loop takes part by watching the
 descriptors, and reads the inbox whenever no thread leads. Transfers from other hosts
-(see `objects.arrivals`) are looked after by the leader, like the inbox.
+(see `objects.inbound`) are looked after by the leader, like the inbox.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from typing import Any, Protocol
 
 from mooactor.control.messenger import Messenger, ffi, lib
 from mooactor.process.loops import LoopReaders
-from mooactor.process.objects.arrivals import Arrivals
 from mooactor.process.objects.future import Future
+from mooactor.process.objects.inbound import InboundTransfers
 
 _TICK_US = 4000
 _FOREVER_US = 3_600_000_000
@@ -82,16 +82,16 @@ class Poller:
         self,
         messenger: Messenger,
         dispatcher: Dispatcher,
-        arrivals: Arrivals | None = None,
+        inbound: InboundTransfers | None = None,
     ) -> None:
-        """`arrivals`: None in a process that has nothing to do with other hosts."""
+        """`inbound`: None in a process that has nothing to do with other hosts."""
         self._inbox = messenger.inbox
         self._dispatcher = dispatcher
         self._turns: list[Any] = []  # that were left, and may be used again
-        self._arrivals = arrivals
+        self._inbound = inbound
         self._loop_fds = [messenger.inbox_fd, lib.moo_inbox_loops(self._inbox, 0)]
-        if arrivals is not None:
-            self._loop_fds.append(arrivals.readable_fd)
+        if inbound is not None:
+            self._loop_fds.append(inbound.readable_fd)
         self._loops = LoopReaders([(fd, self._on_readable) for fd in self._loop_fds])
         self._closed = False
 
@@ -112,7 +112,7 @@ class Poller:
         inbox, turn = self._inbox, self._new_turn()
         woken, wakers = 0, None
         timeout_us = -1
-        bounded = deadline is not None or self._arrivals is not None
+        bounded = deadline is not None or self._inbound is not None
         with _gc(turn, _leave):
             try:
                 while not done():
@@ -127,7 +127,7 @@ class Poller:
                             wakers = partial(_wake_turn, turn)
                             for future in futures:
                                 future.listen(wakers)
-                    elif event == _LOOK and self._arrivals is None:
+                    elif event == _LOOK and self._inbound is None:
                         pass
                     elif not self._went_on(event, turn, deadline):
                         return bool(done())
@@ -152,8 +152,8 @@ class Poller:
         if deadline is not None:
             left = deadline - perf_counter()
             timeout = min(_FOREVER_US, int(left * 1e6) + 1) if left > 0 else 0
-        arrivals = self._arrivals
-        restless = arrivals is not None and arrivals.restless
+        inbound = self._inbound
+        restless = inbound is not None and inbound.restless
         if restless or (woken and wakers is None):
             timeout = _TICK_US if timeout < 0 else min(timeout, _TICK_US)
         return timeout
@@ -164,8 +164,8 @@ class Poller:
             return False
         if event == _BOTH:
             self._dispatch(turn)
-        if self._arrivals is not None and self._arrivals.busy:
-            self._arrivals.look()
+        if self._inbound is not None and self._inbound.busy:
+            self._inbound.look()
         late = event == _LATE and deadline is not None
         return not (late and deadline is not None and perf_counter() >= deadline)
 
@@ -177,8 +177,8 @@ class Poller:
             dispatcher.dispatch(serial, _unpack(turn.data, turn.bytes))
             more = _handled(turn)
             dispatcher.dispatched(serial)
-        if self._arrivals is not None and self._arrivals.busy:
-            self._arrivals.look()
+        if self._inbound is not None and self._inbound.busy:
+            self._inbound.look()
 
     def wake(self) -> None:
         """Make a leader look again that was not told of what it waits for. Call after
@@ -197,18 +197,18 @@ class Poller:
                     self._dispatch(turn)
                     some = True
                 elif event != _LOOK:
-                    some |= self._look_at_arrivals(led=event == _LED)
+                    some |= self._look_at_inbound(led=event == _LED)
                     break
         self._turns.append(turn)
         return some
 
-    def _look_at_arrivals(self, led: bool) -> bool:
-        arrivals = self._arrivals
-        if arrivals is None or not arrivals.busy:
+    def _look_at_inbound(self, led: bool) -> bool:
+        inbound = self._inbound
+        if inbound is None or not inbound.busy:
             return False
         if not led:
-            return arrivals.look()
-        if arrivals.restless:
+            return inbound.look()
+        if inbound.restless:
             self.wake()  # the leader may sleep, and not know
         return False
 
@@ -229,7 +229,7 @@ class Poller:
         _clear(self._loop_fds[1])
         self.try_drain()
 
-    def arrival(self) -> tuple[asyncio.Event, Callable[[], None]]:
+    def event(self) -> tuple[asyncio.Event, Callable[[], None]]:
         """An event of the running loop, and how to set it from any thread; from here
         on the loop reads the inbox."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
@@ -249,12 +249,12 @@ class Poller:
     def disown(self) -> None:
         """In the child of a fork: nobody is to be woken, as all are the parent's."""
         self._closed = True
-        self._arrivals = None
+        self._inbound = None
 
     def close(self) -> None:
         """Release every waiting thread and loop."""
         self._closed = True
-        self._arrivals = None
+        self._inbound = None
         self._loops.detach()
         lib.moo_inbox_close(self._inbox)
 

@@ -35,9 +35,9 @@ from mooactor.process.deaths import Death, Deaths
 from mooactor.process.dispatch import Dispatch, Handler
 from mooactor.process.housekeeper import Housekeeper
 from mooactor.process.network import Network
-from mooactor.process.objects.arrivals import Arrivals
 from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.future import Future
+from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.loans import Loans
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Relay
@@ -90,11 +90,11 @@ class Runtime:
         self.process_id = process_id
         self.actor_id = actor_of(process_id)
         self.lifeline_fd = lifeline.fileno()
-        self.arrivals: Arrivals | None = None  # None: all is on this host
+        self.inbound: InboundTransfers | None = None  # None: all is on this host
         watched: tuple[int, ...] = ()
         if self.network.transports not in (None, ("shm",)):
-            self.arrivals = Arrivals(self.plane, self._nothing_ready)
-            watched = (self.arrivals.readable_fd,)
+            self.inbound = InboundTransfers(self.plane, self._nothing_ready)
+            watched = (self.inbound.readable_fd,)
         self.messenger = Messenger(directory, process_id, key, watched)
         self.closed = False
         self.forked = False  # this process is a child of the one that had it
@@ -108,7 +108,7 @@ class Runtime:
         """The parts, each with those that it needs."""
         arm = self.housekeeper.arm
         self._handlers: dict[int, Handler] = {}
-        self.poller = poller = Poller(self.messenger, self, self.arrivals)
+        self.poller = poller = Poller(self.messenger, self, self.inbound)
         self.agent = AgentClient(lifeline, self.wait, poller.wake)
         self.links = links = Links(self.process_id, self.messenger, self._watch)
         self.sender = sender = Sender(self.messenger, links, arm)
@@ -120,7 +120,7 @@ class Runtime:
         self.audit = Audit(links, sender, table, self.later)
         self.loans = Loans(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
-            self.plane, links, sender, self.loans, self.arrivals, arm
+            self.plane, links, sender, self.loans, self.inbound, arm
         )
         self.spread = Spread(self.process_id, payloads, sender)
         self.relay = Relay(links, sender, payloads)
@@ -264,7 +264,7 @@ class Runtime:
             or len(self.objects)
             or self.sender.dirty
             or self.sender.afterwards
-            or (self.arrivals is not None and self.arrivals.busy)
+            or (self.inbound is not None and self.inbound.busy)
         )
 
     # -- the end -----------------------------------------------------------
@@ -308,8 +308,8 @@ class Runtime:
         self.objects.close()
         self.spread.close()
         self.relay.close()
-        if self.arrivals is not None:
-            self.arrivals.close()
+        if self.inbound is not None:
+            self.inbound.close()
         self.housekeeper.close()
         self.callbacks.close()
         self.poller.close()
@@ -320,7 +320,7 @@ class Runtime:
         # Data that was received keeps it alive; the runtime must not.
         self.payloads.close()
         del self.plane
-        self.arrivals = None
+        self.inbound = None
 
     def statistics(self) -> dict[str, Any]:
         """Counts that should come back to rest, and who is reached how; see
@@ -329,7 +329,7 @@ class Runtime:
         return {
             "calls_pending": len(self.caller),
             "values_pending": len(self.values),
-            "arriving": 0 if self.arrivals is None else len(self.arrivals),
+            "arriving": 0 if self.inbound is None else len(self.inbound),
             "objects": len(self.objects),
             "relayed": len(self.spread) + len(self.relay),
             "links": len(self.links),

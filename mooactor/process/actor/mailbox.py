@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
-from mooactor.process.objects.arrivals import Arrival
 from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.inbound import Transfer
 
 _ONCE = ((),)
 
@@ -25,7 +25,7 @@ class Job:
     credit = 0  # items that a stream may still send
     cancelled = False
     parked = False  # a stream without credit
-    arrival: Arrival | None = None  # of its arguments, from another host
+    transfer: Transfer | None = None  # of its arguments, from another host
     answered = False  # its reply has gone out
 
     def __init__(
@@ -53,7 +53,7 @@ class Job:
 
     def ready(self) -> bool:
         """Whether all that it needs is here, or has failed to come."""
-        if self.arrival is not None and not self.arrival.done:
+        if self.transfer is not None and not self.transfer.done:
             return False
         return all(future.state for _, future in self.needs)
 
@@ -82,7 +82,7 @@ class Mailbox:
         return len(self._order) > 1 and any(self._levels.values())
 
     def put(self, job: Job) -> None:
-        if job.needs or job.arrival is not None or self._held:
+        if job.needs or job.transfer is not None or self._held:
             key = (job.sender, job.priority)
             queue = self._held.get(key)
             if queue is not None or not job.ready():

@@ -81,7 +81,7 @@ class Worker(Answers):
             deadline,
         )
         if arguments is not None and flags & envelope.ATTACHED:
-            job.arrival = self.runtime.payloads.receive(
+            job.transfer = self.runtime.payloads.receive(
                 arguments, self.on_value, argument=True
             )
         if tokens:
@@ -195,7 +195,7 @@ class Worker(Answers):
     def _let_go(self, job: Job) -> None:
         """It will not run: what has come and is under way for it is not wanted."""
         job.arguments = None
-        self.runtime.payloads.cancel(job.arrival)
+        self.runtime.payloads.cancel(job.transfer)
         for token, _ in job.needs:
             self.runtime.values.abandon(token)
 
@@ -269,8 +269,8 @@ class Worker(Answers):
             if spec is None:
                 name = job.name.decode(errors="replace")
                 raise AttributeError(f"{self.label} has no method {name!r}")
-            if job.arrival is not None:
-                self._check_arrival(job, spec)
+            if job.transfer is not None:
+                self._check_transfer(job, spec)
             if job.deadline is not None:
                 self._check_deadline(job.deadline, spec)
             args: tuple[Any, ...] = ()
@@ -313,11 +313,11 @@ class Worker(Answers):
             args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
         return self._fill(job, args, kwargs) if job.needs else (args, kwargs)
 
-    def _check_arrival(self, job: Job, spec: MethodSpec) -> None:
+    def _check_transfer(self, job: Job, spec: MethodSpec) -> None:
         """Give its place to others; refuse to run if its arguments did not come."""
-        arrival, job.arrival = job.arrival, None
-        self.runtime.payloads.cancel(arrival)
-        error = arrival.error if arrival is not None else None
+        transfer, job.transfer = job.transfer, None
+        self.runtime.payloads.cancel(transfer)
+        error = transfer.error if transfer is not None else None
         if isinstance(error, errors.ActorDied):
             raise errors.ActorUnavailable(
                 f"{self.label}.{spec.name} did not run: the connection broke while its "

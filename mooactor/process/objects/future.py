@@ -153,7 +153,7 @@ class Reply:
     Memory attached to a result is taken over on arrival, because its owner may die
     before somebody reads it. Arguments of queued calls are taken over when they run:
     if their sender dies first, nobody needs them. What is on another host is fetched
-    on arrival, see `arrivals`, which moves it from `descriptors` to `buffers`.
+    on arrival, see `inbound`, which moves it from `descriptors` to `buffers`.
 
     It may be dropped at any time: memory and loans (see `holds`) are given back.
     """

@@ -9,9 +9,9 @@ from typing import Any
 from mooactor.control import codec, envelope
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
-from mooactor.process.objects.arrivals import Arrival, Arrivals
 from mooactor.process.objects.future import Reply, taken_over
 from mooactor.process.objects.holds import Claims
+from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.process.objects.loans import Loans
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
@@ -26,14 +26,14 @@ class Payloads:
         links: Links,
         sender: Sender,
         loans: Loans,
-        arrivals: Arrivals | None,
+        inbound: InboundTransfers | None,
         arm: Callable[[], None],
     ) -> None:
-        """`arrivals`: None if all is on this host. `arm`: have somebody look at them
+        """`inbound`: None if all is on this host. `arm`: have somebody look at it
         soon."""
         self.plane = plane
         self.loans = loans
-        self.arrivals = arrivals
+        self.inbound = inbound
         self._links = links
         self._sender = sender
         self._arm = arm
@@ -122,31 +122,31 @@ class Payloads:
 
     def receive(
         self, reply: Reply, then: Callable[[], None], *, argument: bool = False
-    ) -> Arrival | None:
+    ) -> Transfer | None:
         """Have what is attached fetched if it is on another host, and call `then` in
-        the poller's thread when it is there; see `Arrivals.begin`.
+        the poller's thread when it is there; see `InboundTransfers.begin`.
 
         None: there is nothing to wait for, and nobody will be called.
         """
-        if self.arrivals is None or not reply.is_remote():
+        if self.inbound is None or not reply.is_remote():
             return None
-        arrival = self.arrivals.begin(reply, then, argument=argument)
+        transfer = self.inbound.begin(reply, then, argument=argument)
         self._arm()
-        return arrival
+        return transfer
 
     def soon(self, action: Callable[[], None]) -> None:
         """Call `action` in a moment, when news of a death would have come."""
-        assert self.arrivals is not None
-        self.arrivals.soon(action)
+        assert self.inbound is not None
+        self.inbound.soon(action)
         self._arm()
 
-    def cancel(self, arrival: Arrival | None) -> None:
+    def cancel(self, transfer: Transfer | None) -> None:
         """Nobody wants it any more, or it was used."""
-        if arrival is not None and self.arrivals is not None:
-            self.arrivals.cancel(arrival)
+        if transfer is not None and self.inbound is not None:
+            self.inbound.cancel(transfer)
             self._arm()
 
     def close(self) -> None:
         """Let go of the plane."""
-        self.arrivals = None
+        self.inbound = None
         del self.plane

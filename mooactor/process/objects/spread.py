@@ -76,7 +76,7 @@ class Spread:
 
     def host_of(self, target: int) -> bytes | None:
         """Its host, if that is known and another than this one."""
-        if self._payloads.arrivals is None:
+        if self._payloads.inbound is None:
             return None
         host = self._hosts.get(target)
         if host is None:

@@ -32,7 +32,7 @@ from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.arrivals import Arrival
+    from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.relay import Relay
     from mooactor.process.objects.spread import Spread
     from mooactor.process.objects.table import ObjectTable, Stored
@@ -78,7 +78,7 @@ class Values:
         self._wake = wake
         self._expected: dict[int, Future] = {}
         self._forwarded: dict[int, tuple[Future, int]] = {}
-        self._arriving: dict[int, Arrival] = {}
+        self._arriving: dict[int, Transfer] = {}
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
         self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
 
@@ -183,9 +183,9 @@ class Values:
 
     def forget(self, token: int) -> None:
         self._expected.pop(token, None)
-        arrival = self._arriving.pop(token, None)
-        if arrival is not None:
-            self._payloads.cancel(arrival)
+        transfer = self._arriving.pop(token, None)
+        if transfer is not None:
+            self._payloads.cancel(transfer)
 
     def fetch(self, owner: int, object_id: int, label: str) -> Future:
         """Ask the owner of an object for its value."""
@@ -226,11 +226,11 @@ class Values:
             future = self._expected[token] = Future()
             self._note_unclaimed(token)
         reply = self._payloads.reply_of(record)
-        arrival = self._payloads.receive(reply, partial(self._arrived, token, False))
-        if arrival is None:
+        transfer = self._payloads.receive(reply, partial(self._arrived, token, False))
+        if transfer is None:
             self._came(token, future, reply, taken_over(reply))
         else:
-            self._arriving[token] = arrival
+            self._arriving[token] = transfer
 
     def _note_unclaimed(self, token: int) -> None:
         """Nobody waits for it yet: its call is under way, or its caller died before it
@@ -264,10 +264,10 @@ class Values:
 
     def _arrived(self, token: int, settled: bool) -> None:
         """The data of a value is there, or was lost."""
-        arrival, future = self._arriving.get(token), self._expected.get(token)
-        if arrival is None or future is None:
+        transfer, future = self._arriving.get(token), self._expected.get(token)
+        if transfer is None or future is None:
             return
-        error = arrival.error
+        error = transfer.error
         if isinstance(error, errors.ActorDied):
             if self._relay.ask_owner(token):
                 del self._arriving[token]
@@ -279,7 +279,7 @@ class Values:
                 f"the connection broke while a value was under way ({error})"
             )
         del self._arriving[token]
-        self._came(token, future, arrival.reply, error)
+        self._came(token, future, transfer.reply, error)
 
     def on_forward(self, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: whether it will."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Replies to this process's calls whose data is still under way.
+"""Pending replies: those to this process's calls whose data is still under way.
 
 The records of one call are delivered in the order in which they came: an item of a
 stream waits for the data of those before it. Other calls do not wait for it.
@@ -16,7 +16,7 @@ from mooactor.control import codec, envelope
 from mooactor.process.objects.future import Reply, taken_over
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.arrivals import Arrival
+    from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.payloads import Payloads
 
 
@@ -28,32 +28,32 @@ class Deliver(Protocol):
     ) -> None: ...
 
 
-class _Late:
+class _PendingReply:
     """One record. `asked`: its data was lost, and it waits for news of a death."""
 
-    __slots__ = ("flags", "reply", "arrival", "asked", "settled")
+    __slots__ = ("flags", "reply", "transfer", "asked", "settled")
 
     def __init__(self, flags: int, reply: Reply | None) -> None:
         self.flags = flags
         self.reply = reply
-        self.arrival: Arrival | None = None
+        self.transfer: Transfer | None = None
         self.asked = False
         self.settled = False
 
     @property
     def lost(self) -> bool:
         """Whether its sender died or was cut off, so that its data cannot come."""
-        arrival = self.arrival
-        return arrival is not None and isinstance(arrival.error, errors.ActorDied)
+        transfer = self.transfer
+        return transfer is not None and isinstance(transfer.error, errors.ActorDied)
 
 
-class LateReplies:
+class PendingReplies:
     """By call, in order. Methods run in the poller's thread; `cancel` in any."""
 
     def __init__(self, payloads: Payloads, deliver: Deliver) -> None:
         self._payloads = payloads
         self._deliver = deliver
-        self._calls: dict[int, deque[_Late]] = {}
+        self._calls: dict[int, deque[_PendingReply]] = {}
 
     def __contains__(self, call_id: int) -> bool:
         return call_id in self._calls
@@ -65,60 +65,60 @@ class LateReplies:
         queue = self._calls.get(call_id)
         if queue is None and not flags & envelope.ATTACHED:
             return False
-        if "late" in record.memo:
+        if "pending" in record.memo:
             return True  # it was seen to before; handling the record was cut short
         reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
-        late = record.memo["late"] = _Late(flags, reply)
+        pending = record.memo["pending"] = _PendingReply(flags, reply)
         if reply is not None:
             then = partial(self._settle, call_id)
-            late.arrival = self._payloads.receive(reply, then)
+            pending.transfer = self._payloads.receive(reply, then)
         if queue is None:
-            if late.arrival is None:
-                self._hand_on(call_id, late)
+            if pending.transfer is None:
+                self._hand_on(call_id, pending)
                 return True
             queue = self._calls[call_id] = deque()
-        queue.append(late)
+        queue.append(pending)
         return True
 
     def cancel(self, call_id: int) -> None:
         """Nobody wants them; what has come is still delivered, without its data."""
-        for late in list(self._calls.get(call_id, ())):
-            self._payloads.cancel(late.arrival)
+        for pending in list(self._calls.get(call_id, ())):
+            self._payloads.cancel(pending.transfer)
 
     def drop(self, call_id: int) -> bool:
         """Forget them: the call has ended otherwise. Whether there were any."""
         queue = self._calls.pop(call_id, None)
-        for late in queue or ():
-            self._payloads.cancel(late.arrival)
+        for pending in queue or ():
+            self._payloads.cancel(pending.transfer)
         return queue is not None
 
     def _settle(self, call_id: int) -> None:
         queue = self._calls.get(call_id)
-        for late in queue or ():  # at the same time for all, wherever they stand
-            if late.lost and not late.asked:
-                late.asked = True
-                self._payloads.soon(partial(self._conclude, call_id, late))
+        for pending in queue or ():  # at the same time for all, wherever they stand
+            if pending.lost and not pending.asked:
+                pending.asked = True
+                self._payloads.soon(partial(self._conclude, call_id, pending))
         while queue:
-            late = queue[0]
-            if late.arrival is not None and not late.arrival.done:
+            pending = queue[0]
+            if pending.transfer is not None and not pending.transfer.done:
                 return
-            if late.lost and not late.settled:
+            if pending.lost and not pending.settled:
                 return
-            if late is not queue[0]:
+            if pending is not queue[0]:
                 continue
             queue.popleft()
             if not queue:
                 self._calls.pop(call_id, None)
-            self._hand_on(call_id, late)
+            self._hand_on(call_id, pending)
 
-    def _conclude(self, call_id: int, late: _Late) -> None:
+    def _conclude(self, call_id: int, pending: _PendingReply) -> None:
         """No death was told of: it was the connection."""
-        late.settled = True
+        pending.settled = True
         self._settle(call_id)
 
-    def _hand_on(self, call_id: int, late: _Late) -> None:
-        reply, arrival = late.reply, late.arrival
-        error = None if arrival is None else arrival.error
+    def _hand_on(self, call_id: int, pending: _PendingReply) -> None:
+        reply, transfer = pending.reply, pending.transfer
+        error = None if transfer is None else transfer.error
         if isinstance(error, errors.ActorDied):
             error = errors.ActorUnavailable(
                 "the call has run, but the connection broke while its result was under "
@@ -132,10 +132,10 @@ class LateReplies:
             )
         if reply is not None and error is None:
             error = taken_over(reply)
-        if late.flags & envelope.STREAM:
+        if pending.flags & envelope.STREAM:
             if isinstance(error, errors.Cancelled):
                 return
             if error is not None and reply is not None:
                 reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
                 error = None
-        self._deliver(call_id, late.flags, reply, error)
+        self._deliver(call_id, pending.flags, reply, error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Data of records that came from other hosts and is still under way.
+"""Inbound transfers: data of records that came from other hosts, still under way.
 
 A record is a few bytes and comes at once; what is attached to it may be a gigabyte.
 So it is fetched while other records go on, and whoever handles the record is called
@@ -37,7 +37,7 @@ ROOM_S = 2.0
 
 
 class Lane:
-    """Arrivals that share a bound.
+    """Transfers that share a bound.
 
     `until_release`: they count until then, because what has come is of no use before
     its turn; otherwise until all of them is there.
@@ -49,11 +49,11 @@ class Lane:
         self.bound = bound
         self.until_release = until_release
         self.taken = 0  # bytes
-        self.flying = 0  # arrivals
-        self.waiting: deque[Arrival] = deque()
+        self.flying = 0  # transfers
+        self.waiting: deque[Transfer] = deque()
 
 
-class Arrival:
+class Transfer:
     """The data of one record. `error` says what it failed with, once it is `done`."""
 
     __slots__ = (
@@ -83,11 +83,11 @@ class Arrival:
         self.error: BaseException | None = None
 
 
-class Arrivals:
+class InboundTransfers:
     """What this process is receiving from other hosts.
 
     Threads: `begin` and `look` in the one that leads the poller, which also calls the
-    `then` of each arrival, once; all else in any.
+    `then` of each transfer, once; all else in any.
     """
 
     def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
@@ -101,9 +101,9 @@ class Arrivals:
         self._results = (Lane(small, False), Lane(large, False))
         self._arguments = (Lane(small, True), Lane(large, True))
         self._lanes = (*self._results, *self._arguments)
-        self._flying: dict[int, Arrival] = {}  # by ticket
+        self._flying: dict[int, Transfer] = {}  # by ticket
         self._tickets = itertools.count(1)
-        self._ended: deque[Arrival] = deque()
+        self._ended: deque[Transfer] = deque()
         self._later: deque[tuple[float, Callable[[], None]]] = deque()
 
     def __len__(self) -> int:
@@ -128,15 +128,15 @@ class Arrivals:
 
     def begin(
         self, reply: Reply, then: Callable[[], None], *, argument: bool = False
-    ) -> Arrival:
+    ) -> Transfer:
         """Have all that is attached to `reply` fetched; then `then` is called, also if
         that failed. Call `release` when an `argument` was used, or dropped."""
         lanes = self._arguments if argument else self._results
-        arrival = Arrival(reply, then, lanes[reply.size() > SMALL])
+        transfer = Transfer(reply, then, lanes[reply.size() > SMALL])
         with self._lock:
-            arrival.lane.waiting.append(arrival)
+            transfer.lane.waiting.append(transfer)
             self._start_some()
-        return arrival
+        return transfer
 
     def look(self) -> bool:
         """Act on what has happened; whether anything had."""
@@ -147,17 +147,17 @@ class Arrivals:
             self._start_some()
         return self._call_back() or bool(tickets)
 
-    def cancel(self, arrival: Arrival) -> None:
+    def cancel(self, transfer: Transfer) -> None:
         """End it with the error `Cancelled`, unless it is done; see `release`, too."""
         with self._lock:
-            if not arrival.done:
-                self._fail(arrival, errors.Cancelled("nobody wants it any more"))
-            self._give_back(arrival)
+            if not transfer.done:
+                self._fail(transfer, errors.Cancelled("nobody wants it any more"))
+            self._give_back(transfer)
 
-    def release(self, arrival: Arrival) -> None:
+    def release(self, transfer: Transfer) -> None:
         """Its data was used, or dropped: others may come."""
         with self._lock:
-            self._give_back(arrival)
+            self._give_back(transfer)
 
     def soon(self, action: Callable[[], None]) -> None:
         """Call `action` in `NEWS_S`, in the poller's thread."""
@@ -166,9 +166,9 @@ class Arrivals:
     def close(self) -> None:
         """End everything; nobody is called."""
         with self._lock:
-            waiting = [arrival for lane in self._lanes for arrival in lane.waiting]
-            for arrival in {*self._flying.values(), *waiting}:
-                self._fail(arrival, errors.ActorUnavailable("the session has ended"))
+            waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
+            for transfer in {*self._flying.values(), *waiting}:
+                self._fail(transfer, errors.ActorUnavailable("the session has ended"))
             self._ended.clear()
             self._later.clear()
 
@@ -180,93 +180,93 @@ class Arrivals:
                 if not self._start(lane.waiting[0]):
                     break
 
-    def _may_start(self, lane: Lane, arrival: Arrival) -> bool:
-        if arrival.begun or lane.taken + arrival.cost <= lane.bound:
+    def _may_start(self, lane: Lane, transfer: Transfer) -> bool:
+        if transfer.begun or lane.taken + transfer.cost <= lane.bound:
             return True
         return lane.until_release and not lane.flying and self._stuck()
 
-    def _start(self, arrival: Arrival) -> bool:
+    def _start(self, transfer: Transfer) -> bool:
         """False if there is no room in memory until something else has gone."""
-        if not arrival.begun:
-            arrival.begun = True
-            arrival.lane.taken += arrival.cost
-            arrival.lane.flying += 1
-        waiting = arrival.reply.descriptors
+        if not transfer.begun:
+            transfer.begun = True
+            transfer.lane.taken += transfer.cost
+            transfer.lane.flying += 1
+        waiting = transfer.reply.descriptors
         while waiting:
             ticket = next(self._tickets)
             try:
                 fetch = self._plane.begin(waiting[0], ticket)
             except errors.OutOfMemory as error:
-                if self._may_get_room(arrival):
+                if self._may_get_room(transfer):
                     return False
-                self._fail(arrival, error)
+                self._fail(transfer, error)
                 return True
             except Exception as error:
-                self._fail(arrival, error)
+                self._fail(transfer, error)
                 return True
             del waiting[0]
-            arrival.fetches.append(fetch)
-            arrival.left += 1
-            self._flying[ticket] = arrival
-        arrival.lane.waiting.popleft()
+            transfer.fetches.append(fetch)
+            transfer.left += 1
+            self._flying[ticket] = transfer
+        transfer.lane.waiting.popleft()
         return True
 
-    def _may_get_room(self, arrival: Arrival) -> bool:
+    def _may_get_room(self, transfer: Transfer) -> bool:
         now = perf_counter()
-        arrival.until = arrival.until or now + ROOM_S
-        others = sum(lane.taken for lane in self._lanes) > arrival.cost
-        return (others or bool(self._flying)) and now < arrival.until
+        transfer.until = transfer.until or now + ROOM_S
+        others = sum(lane.taken for lane in self._lanes) > transfer.cost
+        return (others or bool(self._flying)) and now < transfer.until
 
     def _landed(self, ticket: int) -> None:
-        arrival = self._flying.pop(ticket, None)
-        if arrival is None:
+        transfer = self._flying.pop(ticket, None)
+        if transfer is None:
             return
-        arrival.left -= 1
-        if arrival.left or arrival.reply.descriptors:
+        transfer.left -= 1
+        if transfer.left or transfer.reply.descriptors:
             return
         try:
-            arrival.reply.buffers = [fetch.result(0) for fetch in arrival.fetches]
+            transfer.reply.buffers = [fetch.result(0) for fetch in transfer.fetches]
         except errors.InternalError:
             # Fetched or revoked before. It is fetched here only, so its owner took it
             # back: the connection broke before we could ask for it.
-            self._fail(arrival, errors.ActorDied("its sender was cut off before"))
+            self._fail(transfer, errors.ActorDied("its sender was cut off before"))
         except Exception as error:
-            self._fail(arrival, error)
+            self._fail(transfer, error)
         else:
-            self._end(arrival, None)
+            self._end(transfer, None)
 
-    def _fail(self, arrival: Arrival, error: BaseException) -> None:
-        for fetch in arrival.fetches:
+    def _fail(self, transfer: Transfer, error: BaseException) -> None:
+        for fetch in transfer.fetches:
             self._flying.pop(fetch.ticket, None)
             fetch.cancel()
-        self._end(arrival, error)
+        self._end(transfer, error)
 
-    def _end(self, arrival: Arrival, error: BaseException | None) -> None:
-        lane = arrival.lane
-        if arrival in lane.waiting:
-            lane.waiting.remove(arrival)
-        lane.flying -= arrival.begun
-        if not arrival.begun:
-            arrival.cost = 0
+    def _end(self, transfer: Transfer, error: BaseException | None) -> None:
+        lane = transfer.lane
+        if transfer in lane.waiting:
+            lane.waiting.remove(transfer)
+        lane.flying -= transfer.begun
+        if not transfer.begun:
+            transfer.cost = 0
         elif error is not None or not lane.until_release:
-            self._give_back(arrival)
-        arrival.fetches.clear()
-        arrival.done, arrival.error = True, error
-        self._ended.append(arrival)
+            self._give_back(transfer)
+        transfer.fetches.clear()
+        transfer.done, transfer.error = True, error
+        self._ended.append(transfer)
 
-    def _give_back(self, arrival: Arrival) -> None:
-        arrival.lane.taken -= arrival.cost
-        arrival.cost = 0
+    def _give_back(self, transfer: Transfer) -> None:
+        transfer.lane.taken -= transfer.cost
+        transfer.cost = 0
 
     # -- it is not ---------------------------------------------------------
 
     def _call_back(self) -> bool:
         some = False
         while self._ended:
-            arrival = self._ended[0]
-            arrival.then()  # if that is cut short, it comes again
-            if arrival in self._ended:
-                self._ended.remove(arrival)
+            transfer = self._ended[0]
+            transfer.then()  # if that is cut short, it comes again
+            if transfer in self._ended:
+                self._ended.remove(transfer)
             some = True
         now = perf_counter()
         while self._later and self._later[0][0] <= now:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
-from mooactor.process.objects.arrivals import Arrival, Arrivals
 from mooactor.process.objects.future import Reply
+from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
 
@@ -30,14 +30,14 @@ class Desk:
             directory, 2 << 16, KEY, transports=["tcp"], memory_limit=LIMIT
         )
         self.stuck = False
-        self.arrivals = Arrivals(self.receiver, lambda: self.stuck)
+        self.inbound = InboundTransfers(self.receiver, lambda: self.stuck)
         self.came: list[int] = []
 
-    def send(self, *sizes: int, **options: Any) -> Arrival:
+    def send(self, *sizes: int, **options: Any) -> Transfer:
         to = self.receiver.process_id
         descriptors = [self.sender.export(bytes(size), to) for size in sizes]
         reply = Reply(b"", descriptors, False, self.receiver)
-        return self.arrivals.begin(
+        return self.inbound.begin(
             reply, lambda: self.came.append(sum(sizes)), **options
         )
 
@@ -45,22 +45,22 @@ class Desk:
         """Look until so many have come, or failed."""
 
         def enough() -> bool:
-            self.arrivals.look()
+            self.inbound.look()
             return len(self.came) >= count
 
         assert eventually(enough, 20)
         return self.came
 
     def under_way(self) -> int:
-        return sum(lane.flying for lane in self.arrivals._lanes)
+        return sum(lane.flying for lane in self.inbound._lanes)
 
     def waiting(self) -> int:
-        return len(self.arrivals) - self.under_way()
+        return len(self.inbound) - self.under_way()
 
     def is_empty(self) -> bool:
-        self.arrivals.look()
-        lanes = self.arrivals._lanes
-        return not (len(self.arrivals) or any(lane.taken for lane in lanes))
+        self.inbound.look()
+        lanes = self.inbound._lanes
+        return not (len(self.inbound) or any(lane.taken for lane in lanes))
 
 
 @pytest.fixture
@@ -68,21 +68,21 @@ def desk() -> Iterator[Desk]:
     with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
         desk = Desk(directory)
         yield desk
-        desk.arrivals.close()
+        desk.inbound.close()
         desk.sender.close()
         desk.receiver.close()
 
 
 def test_what_exceeds_the_bound_waits_and_comes_in_order(desk: Desk) -> None:
     sizes = [6 * MB, 5 * MB, 4 * MB, 3 * MB, 2 * MB]
-    arrivals = [desk.send(size) for size in sizes]
+    inbound = [desk.send(size) for size in sizes]
     assert (desk.under_way(), desk.waiting()) == (3, 2)
-    assert desk.arrivals.restless
+    assert desk.inbound.restless
     desk.wait(5)
     assert sorted(desk.came) == sorted(sizes)
-    assert [len(a.reply.buffers[0]) for a in arrivals] == sizes
+    assert [len(a.reply.buffers[0]) for a in inbound] == sizes
     assert desk.is_empty()
-    assert not desk.arrivals.busy
+    assert not desk.inbound.busy
 
 
 def test_beside_the_largest_there_is_room_for_another(desk: Desk) -> None:
@@ -105,10 +105,10 @@ def test_small_data_does_not_wait_behind_large(desk: Desk) -> None:
 
 def test_a_record_with_many_parts_is_whole_or_not_there(desk: Desk) -> None:
     sizes = [1000, 3 * MB, 7, 2 * MB]
-    arrival = desk.send(*sizes)
-    assert not arrival.done
+    transfer = desk.send(*sizes)
+    assert not transfer.done
     assert desk.wait(1) == [sum(sizes)]
-    assert [len(part) for part in arrival.reply.buffers] == sizes
+    assert [len(part) for part in transfer.reply.buffers] == sizes
 
 
 def test_arguments_count_until_they_are_released(desk: Desk) -> None:
@@ -118,10 +118,10 @@ def test_arguments_count_until_they_are_released(desk: Desk) -> None:
     desk.send(8 * MB)  # a result has a lane of its own
     desk.wait(3)
     assert desk.waiting() == 1
-    desk.arrivals.release(held[0])
+    desk.inbound.release(held[0])
     desk.wait(4)
-    for arrival in held[1:]:
-        desk.arrivals.release(arrival)
+    for transfer in held[1:]:
+        desk.inbound.release(transfer)
     assert desk.is_empty()
 
 
@@ -130,8 +130,8 @@ def test_if_nothing_can_run_one_more_argument_is_let_in(desk: Desk) -> None:
     desk.wait(2)
     desk.stuck = True
     desk.wait(3)
-    for arrival in held:
-        desk.arrivals.release(arrival)
+    for transfer in held:
+        desk.inbound.release(transfer)
     assert desk.is_empty()
 
 
@@ -139,14 +139,14 @@ def test_if_nothing_can_run_one_more_argument_is_let_in(desk: Desk) -> None:
 def test_what_is_cancelled_ends_whether_under_way_or_waiting(
     desk: Desk, which: int
 ) -> None:
-    arrivals = [desk.send(8 * MB) for _ in range(4)]
-    desk.arrivals.cancel(arrivals[which])
-    assert isinstance(arrivals[which].error, Cancelled)
-    desk.arrivals.cancel(arrivals[which])
+    inbound = [desk.send(8 * MB) for _ in range(4)]
+    desk.inbound.cancel(inbound[which])
+    assert isinstance(inbound[which].error, Cancelled)
+    desk.inbound.cancel(inbound[which])
     desk.wait(4)
-    assert [a.error is None for a in arrivals].count(False) == 1
+    assert [a.error is None for a in inbound].count(False) == 1
     assert desk.is_empty()
-    arrivals.clear()
+    inbound.clear()
     assert eventually(lambda: not desk.sender.statistics()["leases"])
 
 
@@ -165,20 +165,20 @@ def test_room_that_others_give_back_in_time_is_used(desk: Desk) -> None:
     first = desk.send(8 * MB, argument=True)
     desk.wait(1)
     second = desk.send(24 * MB)
-    assert not desk.arrivals.look() and not second.done
+    assert not desk.inbound.look() and not second.done
     del kept
     desk.wait(2)
     assert second.error is None
-    desk.arrivals.release(first)
+    desk.inbound.release(first)
     assert desk.is_empty()
 
 
 def test_a_lost_sender_fails_what_is_under_way_and_what_waits(desk: Desk) -> None:
-    arrivals = [desk.send(8 * MB) for _ in range(4)]
+    inbound = [desk.send(8 * MB) for _ in range(4)]
     desk.sender.close()
     desk.wait(4)
-    assert len([a for a in arrivals if a.error is not None]) >= 2
-    assert {type(a.error) for a in arrivals} <= {
+    assert len([a for a in inbound if a.error is not None]) >= 2
+    assert {type(a.error) for a in inbound} <= {
         type(None),
         ActorDied,
         ActorUnavailable,
@@ -189,11 +189,11 @@ def test_a_lost_sender_fails_what_is_under_way_and_what_waits(desk: Desk) -> Non
 def test_what_is_to_be_done_soon_is_done_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooactor.process.objects.arrivals.NEWS_S", 0.0)
+    monkeypatch.setattr("mooactor.process.objects.inbound.NEWS_S", 0.0)
     done: list[int] = []
     act: Callable[[], None] = lambda: done.append(1)  # noqa: E731
-    desk.arrivals.soon(act)
-    assert desk.arrivals.restless
-    assert desk.arrivals.look()
+    desk.inbound.soon(act)
+    assert desk.inbound.restless
+    assert desk.inbound.look()
     assert done == [1]
-    assert not desk.arrivals.restless
+    assert not desk.inbound.restless

@@ -40,12 +40,12 @@ BORROW   lender -> owner      object       borrower
 RELEASE  borrower -> owner    object       borrower, lender
 PROBE    waiter -> actor      call id      initiator, its wait (8), place in that (4),
                                            the path so far: UTF-8, parts between zeros
-VALUE    holder -> receiver   token        payload; with KEEP the plan's number in front
-REDIRECT owner -> receiver    token        holder, plan
-ASK      receiver -> holder   token        owner, plan
+VALUE    holder -> receiver   token        payload; with KEEP the tree's number in front
+REDIRECT owner -> receiver    token        holder, tree
+ASK      receiver -> holder   token        owner, tree
 TAKEN    receiver -> owner    token        nothing
 RETRY    receiver -> owner    token        nothing
-DROP     owner -> holder      plan         nothing
+DROP     owner -> holder      tree         nothing
 LOST     process -> itself    process id   nothing
 AUDIT    owner -> holder      lender       object, any number of times
 HOLDS    holder -> owner      lender       (object, count), any number of times
@@ -92,7 +92,7 @@ BORROW = 8  # holder -> owner: a third process now holds this object as well
 RELEASE = 9  # borrower -> owner: no longer held here
 PROBE = 10  # deadlock detection: "the sender waits for you"
 VALUE = 11  # producer -> consumer: the value of a Ref that a queued call waits for
-# A value that goes to several processes of another host crosses once; see `spread`.
+# A value that goes to several processes of another host crosses once; see `broadcast`.
 REDIRECT = 12  # owner -> receiver: take a value from a third process
 ASK = 13  # receiver -> holder: send the value that you were given to keep
 TAKEN = 14  # receiver -> owner: it has come

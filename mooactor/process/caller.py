@@ -58,8 +58,8 @@ from mooactor.process.told import Lost, say_refused
 
 if TYPE_CHECKING:
     from mooactor.process.housekeeper import Housekeeper
+    from mooactor.process.objects.broadcast import Broadcaster
     from mooactor.process.objects.payloads import Payloads
-    from mooactor.process.objects.spread import Spread
     from mooactor.process.objects.values import Values
     from mooactor.process.poller import Poller
 
@@ -75,7 +75,7 @@ class Caller:
         housekeeper: Housekeeper,
         payloads: Payloads,
         values: Values,
-        spread: Spread,
+        broadcaster: Broadcaster,
         flush: Callable[[], None],
     ) -> None:
         """`flush`: send all that waits, before this thread does."""
@@ -85,7 +85,7 @@ class Caller:
         self._housekeeper = housekeeper
         self._payloads = payloads
         self._values = values
-        self._spread = spread
+        self._broadcaster = broadcaster
         self._flush = flush
         self._pending: dict[int, Future] = {}
         self._ids = itertools.count(1)
@@ -318,10 +318,10 @@ class Caller:
             ) from None
 
     def _prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
-        spread, target = self._spread, link.process_id
-        if prepared.is_large and spread.host_of(target) is not None:
+        broadcaster, target = self._broadcaster, link.process_id
+        if prepared.is_large and broadcaster.host_of(target) is not None:
             token = secrets.randbits(63)
-            spread.send(prepared, target, token)
+            broadcaster.send(prepared, target, token)
             tokens = envelope.pack_tokens([(token, self._links.process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
         payload, flags = prepared.payload_for(target)

@@ -46,7 +46,7 @@ _PARTS = (
     "payloads",
     "relay",
     "sender",
-    "spread",
+    "broadcaster",
     "values",
 )
 

@@ -36,12 +36,12 @@ from mooactor.process.dispatch import Dispatch, Handler
 from mooactor.process.housekeeper import Housekeeper
 from mooactor.process.network import Network
 from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.loans import Loans
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Relay
-from mooactor.process.objects.spread import Spread
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
 from mooactor.process.openfiles import Room
@@ -122,14 +122,14 @@ class Runtime:
         self.payloads = payloads = Payloads(
             self.plane, links, sender, self.loans, self.inbound, arm
         )
-        self.spread = Spread(self.process_id, payloads, sender)
+        self.broadcaster = Broadcaster(self.process_id, payloads, sender)
         self.relay = Relay(links, sender, payloads)
         self.values = Values(
             links,
             sender,
             payloads,
             table,
-            self.spread,
+            self.broadcaster,
             self.relay,
             self.later,
             poller.wake,
@@ -141,7 +141,7 @@ class Runtime:
             self.housekeeper,
             payloads,
             self.values,
-            self.spread,
+            self.broadcaster,
             self.flush,
         )
         self.deadlocks = DeadlockDetector(
@@ -167,7 +167,7 @@ class Runtime:
             envelope.VALUE: self.values.on_value,
             envelope.REDIRECT: self.relay.on_redirect,
             envelope.ASK: self.relay.on_ask,
-            envelope.TAKEN: self.spread.on_taken,
+            envelope.TAKEN: self.broadcaster.on_taken,
             envelope.RETRY: self.values.on_retry,
             envelope.DROP: self.relay.on_drop,
             envelope.AUDIT: self.audit.on_record,
@@ -286,7 +286,7 @@ class Runtime:
         dead = every_incarnation(old) if death.following is None else old
         self.objects.process_lost(dead)
         self.audit.lender_lost(dead)
-        self.spread.process_lost(old)
+        self.broadcaster.process_lost(old)
         self.relay.process_lost(old)
         self.plane.peer_lost(old)
         if self.server is not None:
@@ -306,7 +306,7 @@ class Runtime:
         self.caller.close()
         self.values.close()
         self.objects.close()
-        self.spread.close()
+        self.broadcaster.close()
         self.relay.close()
         if self.inbound is not None:
             self.inbound.close()
@@ -331,7 +331,7 @@ class Runtime:
             "values_pending": len(self.values),
             "arriving": 0 if self.inbound is None else len(self.inbound),
             "objects": len(self.objects),
-            "relayed": len(self.spread) + len(self.relay),
+            "relayed": len(self.broadcaster) + len(self.relay),
             "links": len(self.links),
             "transport": str(self.network),
             "memory": {} if self.closed else self.plane.statistics(),

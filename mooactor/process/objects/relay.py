@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The receiving side of `spread`: values taken from a holder, and held for others."""
+"""The receiving side of a broadcast: values taken from a holder, and held for
+others."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Stored:
         self._plane: DataPlane | None = payloads.plane
         self._buffers = [payloads.plane.share(buffer) for buffer in buffers]
         self._loan = loan or None
-        self.plan: Any = None  # of how it is spread; see `spread`
+        self.tree: Any = None  # by which it is broadcast, see `broadcast`
 
     @property
     def is_large(self) -> bool:

@@ -32,9 +32,9 @@ from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
 
 if TYPE_CHECKING:
+    from mooactor.process.objects.broadcast import Broadcaster
     from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.relay import Relay
-    from mooactor.process.objects.spread import Spread
     from mooactor.process.objects.table import ObjectTable, Stored
 
 #: How long a value waits for its call, which was sent within microseconds of it.
@@ -61,7 +61,7 @@ class Values:
         sender: Sender,
         payloads: Payloads,
         table: ObjectTable,
-        spread: Spread,
+        broadcaster: Broadcaster,
         relay: Relay,
         later: Callable[[float, Callable[[], None]], None],
         wake: Callable[[], None],
@@ -72,7 +72,7 @@ class Values:
         self._sender = sender
         self._payloads = payloads
         self._table = table
-        self._spread = spread
+        self._broadcaster = broadcaster
         self._relay = relay
         self._later = later
         self._wake = wake
@@ -119,7 +119,7 @@ class Values:
 
     def _send_stored(self, stored: Stored, target: int, token: int) -> None:
         try:
-            self._spread.send(stored, target, token)
+            self._broadcaster.send(stored, target, token)
         except errors.MooError as error:
             self.send_error(target, token, error)
 
@@ -323,7 +323,7 @@ class Values:
         """A value that was to be taken from a holder did not come from there."""
         token = record.call_id
         try:
-            self._spread.retry(token)
+            self._broadcaster.retry(token)
         except errors.MooError as error:
             self.send_error(record.sender, token, error)
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""One value for many processes: it crosses the way to each other host once.
+"""Broadcast trees: a value for many processes crosses the way to each other host once.
 
 The first process of a host that is to get a stored value becomes its *holder* there:
-it keeps what it received, without a copy, for as long as the value lives here. Whoever
-of that host comes later is told to take it from the holder, over shared memory. The
-hosts themselves form a binary tree, in the order in which they came up: the first two
-are served from here, the next four by the holders of these, and so on.
+it keeps what it received, without a copy, for as long as the value lives here. A later
+process of that host is told to take the value from the holder, over shared memory. The
+hosts form a binary tree, in the order in which they came up: this process serves the
+first two, their holders serve the next four, and so on.
 
-Who is told to take a value from a holder says when it has it, and asks here if it
-cannot have it there; until then the value stays. `relay` is the other side of this.
+A process that was told to take a value from a holder reports when it has it, and asks
+here if it cannot have it there; until then the value stays. `relay` is the receiving
+side.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from mooactor.process.objects.payloads import Payloads
 
 
-class Plan:
+class BroadcastTree:
     """Who holds one stored value on which host. It goes with the value, and tells the
     holders when it does."""
 
@@ -58,7 +59,7 @@ class Plan:
                 self._sender.post_later(holder, envelope.DROP, self.number)
 
 
-class Spread:
+class Broadcaster:
     """Sends stored values out. In the thread that sends, or the poller's."""
 
     def __init__(self, process_id: int, payloads: Payloads, sender: Sender) -> None:
@@ -66,7 +67,7 @@ class Spread:
         self._payloads = payloads
         self._sender = sender
         self._hosts: dict[int, bytes] = {}
-        self._plans: weakref.WeakSet[Plan] = weakref.WeakSet()
+        self._trees: weakref.WeakSet[BroadcastTree] = weakref.WeakSet()
         self._numbers = itertools.count(1)
         # By token: what is to be taken from a holder, by whom, and from which.
         self._waiting: dict[int, tuple[Stored, int, int]] = {}
@@ -97,31 +98,33 @@ class Spread:
         if host is None:
             self._send(stored, target, token, None)
             return
-        plan = self._plan_of(stored)
-        source, holds = plan.source(host, target)
+        tree = self._tree_of(stored)
+        source, holds = tree.source(host, target)
         if not source:
             try:
-                self._send(stored, target, token, plan if holds else None)
+                self._send(stored, target, token, tree if holds else None)
             except BaseException:
-                plan.lost(target)  # nobody is to ask it
+                tree.lost(target)  # nobody is to ask it
                 raise
             return
         self._waiting[token] = (stored, target, source)
-        payload = envelope.pack_numbers(source, plan.number)
+        payload = envelope.pack_numbers(source, tree.number)
         flags = envelope.KEEP if holds else 0
         self._sender.post(target, envelope.REDIRECT, token, payload, flags)
 
-    def _plan_of(self, stored: Stored) -> Plan:
-        plan: Plan | None = stored.plan
-        if plan is None:
-            plan = stored.plan = Plan(self._sender, next(self._numbers))
-            self._plans.add(plan)
-        return plan
+    def _tree_of(self, stored: Stored) -> BroadcastTree:
+        tree: BroadcastTree | None = stored.tree
+        if tree is None:
+            tree = stored.tree = BroadcastTree(self._sender, next(self._numbers))
+            self._trees.add(tree)
+        return tree
 
-    def _send(self, stored: Stored, target: int, token: int, plan: Plan | None) -> None:
+    def _send(
+        self, stored: Stored, target: int, token: int, tree: BroadcastTree | None
+    ) -> None:
         payload, flags = stored.payload_for(target)
-        if plan is not None:
-            payload = envelope.pack_numbers(plan.number) + payload
+        if tree is not None:
+            payload = envelope.pack_numbers(tree.number) + payload
             flags |= envelope.KEEP
         self._sender.post(target, envelope.VALUE, token, payload, flags)
 
@@ -139,15 +142,15 @@ class Spread:
         if entry is None:
             return
         stored, target, source = entry
-        plan = self._plan_of(stored)
-        if source in plan.holders.values():
-            plan.lost(source)
-            self._sender.post(source, envelope.DROP, plan.number)
+        tree = self._tree_of(stored)
+        if source in tree.holders.values():
+            tree.lost(source)
+            self._sender.post(source, envelope.DROP, tree.number)
         self.send(stored, target, token)
 
     def process_lost(self, process_id: int) -> None:
-        for plan in list(self._plans):
-            plan.lost(process_id)
+        for tree in list(self._trees):
+            tree.lost(process_id)
         for token, entry in list(self._waiting.items()):
             if entry[1] == process_id:
                 self._waiting.pop(token, None)

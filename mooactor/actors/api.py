@@ -18,8 +18,8 @@ from mooactor.control import codec, envelope
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.holds import Hold
-from mooactor.process.objects.lending import lending
 from mooactor.process.objects.table import Stored
 
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
@@ -162,16 +162,16 @@ def put(value: R) -> Ref[R]:
     """
     runtime = ensure_runtime()
     try:
-        with lending(runtime.loans) as loan:
+        with Borrowing(runtime.borrows) as borrowing:
             data, buffers = codec.encode(value)
     except errors.MooError:
         raise
     except Exception as error:
         raise TypeError(f"cannot pickle what was put: {error}") from error
-    stored = Stored(runtime.payloads, data, buffers, loan)
+    stored = Stored(runtime.payloads, data, buffers, borrowing)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")
     me = runtime.process_id
-    ref.home = Hold(runtime.loans, me, runtime.objects.add_stored(stored), me)
+    ref.home = Hold(runtime.borrows, me, runtime.objects.add_stored(stored), me)
     ref.set_raw(stored)
     return ref
 

@@ -16,9 +16,9 @@ from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
+from mooactor.process.objects.borrow import borrowing_in_progress
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold, claimed
-from mooactor.process.objects.lending import loan_in_progress
 from mooactor.process.objects.table import PINNED
 from mooactor.process.runtime import Runtime
 
@@ -255,13 +255,13 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
             raise runtime.over(f"{self._label} cannot be passed on")
         if self.home is None:
             number = runtime.objects.new_id()
-            self.home = Hold(runtime.loans, runtime.process_id, number, None)
+            self.home = Hold(runtime.borrows, runtime.process_id, number, None)
         return self.home
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by hand: for nobody in particular, perhaps more than once."""
         hold = self._hold()
-        self._runtime.loans.lend(hold, PINNED, self)
+        self._runtime.borrows.lend(hold, PINNED, self)
         mark = self._runtime.session_mark
         return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
 
@@ -295,11 +295,11 @@ def deadline_passed(label: str, timeout: float | None) -> errors.CallTimeout:
 
 def _lend(ref: Ref[Any]) -> Any:
     """How a pickler of ours reduces a Ref: the receiver borrows it."""
-    loan = loan_in_progress()
-    if loan is None:
+    borrowing = borrowing_in_progress()
+    if borrowing is None:
         return NotImplemented
     hold = ref._hold()
-    loan.add(hold, ref)
+    borrowing.add(hold, ref)
     return (_borrowed, (hold.owner, hold.object_id, ref._label))
 
 
@@ -309,14 +309,14 @@ codec.learn(Ref, _lend)
 def _borrowed(owner: int, object_id: int, label: str) -> Ref[Any]:
     hold = claimed(owner, object_id)
     return _known_as(
-        hold or Hold(current_runtime().loans, owner, object_id, None), label
+        hold or Hold(current_runtime().borrows, owner, object_id, None), label
     )
 
 
 def _by_hand(mark: bytes, owner: int, object_id: int, label: str) -> Ref[Any]:
     runtime = current_runtime()
     if mark == runtime.session_mark:
-        return _known_as(Hold(runtime.loans, owner, object_id, None), label)
+        return _known_as(Hold(runtime.borrows, owner, object_id, None), label)
     ref: Ref[Any] = Ref(runtime, label)
     ref.set_error(
         errors.ActorUnavailable(f"the session that {label} belongs to has ended")

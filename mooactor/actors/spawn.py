@@ -22,7 +22,7 @@ from mooactor.process.actor.threads import check_numbers
 from mooactor.process.current import current_runtime, is_forked
 from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.loops import refuse_to_block
-from mooactor.process.objects.lending import lending
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
@@ -138,9 +138,9 @@ class Spec(Generic[P, T]):
           PlacementError: no host has what was asked for, or the working directory of
             this process is gone.
         """
-        payload, loan = self._prepare(1, args, kwargs)
+        payload, borrowing = self._prepare(1, args, kwargs)
         try:
-            return cast(T, self._start(payload, loan, self._name))
+            return cast(T, self._start(payload, borrowing, self._name))
         finally:
             payload.close()
 
@@ -152,12 +152,12 @@ class Spec(Generic[P, T]):
           PlacementError: there is no room for all; then none runs.
         """
         n = checks.count("n", n, "a number of actors")
-        payload, loan = self._prepare(n, args, kwargs)
+        payload, borrowing = self._prepare(n, args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
         started: list[Handle] = []
         try:
             for name in names:
-                started.append(self._start(payload, loan, name))
+                started.append(self._start(payload, borrowing, name))
         except BaseException:
             for handle in started:
                 runtime, link = handle._where()
@@ -169,7 +169,7 @@ class Spec(Generic[P, T]):
 
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[parcel.Parcel, lending]:
+    ) -> tuple[parcel.Parcel, Borrowing]:
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
         self._check_placement()
@@ -177,8 +177,8 @@ class Spec(Generic[P, T]):
         runtime.room.take(n, label)
         try:
             what = f"the constructor's arguments of {label}"
-            with lending(runtime.loans) as loan:
-                return parcel.pack((self._cls, args, kwargs), what), loan
+            with Borrowing(runtime.borrows) as borrowing:
+                return parcel.pack((self._cls, args, kwargs), what), borrowing
         except errors.OutOfMemory:
             raise
         except Exception as error:
@@ -200,7 +200,9 @@ class Spec(Generic[P, T]):
                 f"has {cpus}"
             )
 
-    def _start(self, payload: parcel.Parcel, loan: lending, name: str | None) -> Handle:
+    def _start(
+        self, payload: parcel.Parcel, borrowing: Borrowing, name: str | None
+    ) -> Handle:
         runtime = ensure_runtime()
         place = Place.here()
         actor_id = new_process_id()
@@ -227,7 +229,7 @@ class Spec(Generic[P, T]):
         }
         if name is None and not self._num_gpus:
             runtime.agent.tell(payload.fds, **request)
-            loan.lend_to(every_incarnation(actor_id))  # until it ends for good
+            borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
             return handle
         reply = runtime.agent.ask(fds=payload.fds, **request)
         if reply.get("error") == "no GPU":
@@ -239,7 +241,7 @@ class Spec(Generic[P, T]):
             raise errors.PlacementError(reply["note"], delivered=False)
         if reply.get("error"):
             raise ValueError(f"the name {name!r} is taken by {reply['label']}")
-        loan.lend_to(every_incarnation(actor_id))
+        borrowing.lend_to(every_incarnation(actor_id))
         return handle
 
 

@@ -59,7 +59,7 @@ flag     what it puts in front
 ======== ==============================================================================
 REFS     count (2), then (token, producer) of each Ref among the arguments; in the
          pickle a `Placeholder` stands in its place
-LOANS    lender, count (4), then (owner, object) of each Ref inside the pickle
+BORROWS    lender, count (4), then (owner, object) of each Ref inside the pickle
 ATTACHED count (4), then the data plane's descriptors, each after its length (1)
 (always) the pickle, see `codec`; EMPTY: no payload at all
 ======== ==============================================================================
@@ -99,7 +99,7 @@ TAKEN = 14  # receiver -> owner: it has come
 RETRY = 15  # receiver -> owner: it does not come from there
 DROP = 16  # owner -> holder: nobody will ask for it any more
 LOST = 17  # a process to itself: another one is gone
-# Loans whose lender has died; see `audit`.
+# Borrows whose lender has died; see `audit`.
 AUDIT = 18  # owner -> holder: how many of them have you got?
 HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
@@ -118,7 +118,7 @@ LAST = 16  # REPLY: the stream ends here
 GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from here,
 #            with ERROR: nor from its owner
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
-LOANS = 128  # CALL, REPLY, VALUE: the payload begins with the loans of its Refs
+BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs
 
 _COPIED_BYTES = 256  # of a payload, for which that is quicker than a view
 _new_tuple = tuple.__new__
@@ -131,7 +131,7 @@ _unpack_head = _HEAD.unpack_from
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_LOANS = struct.Struct("<QI")
+_BORROWS = struct.Struct("<QI")
 _PAIR = struct.Struct("<QQ")
 _PROBE = struct.Struct("<QQI")
 
@@ -353,29 +353,29 @@ def split_attached(payload: memoryview | bytes) -> tuple[list[bytes], memoryview
     return descriptors, view[offset:]
 
 
-def pack_loans(lender: int, loans: Sequence[tuple[int, int]]) -> bytes:
+def pack_borrows(lender: int, borrows: Sequence[tuple[int, int]]) -> bytes:
     """The first part of a payload with Refs in it: (owner, object number) of each."""
-    pairs = b"".join([_PAIR.pack(*loan) for loan in loans])
-    return _LOANS.pack(lender, len(loans)) + pairs
+    pairs = b"".join([_PAIR.pack(*borrow) for borrow in borrows])
+    return _BORROWS.pack(lender, len(borrows)) + pairs
 
 
-def split_loans(
+def split_borrows(
     payload: memoryview | bytes,
 ) -> tuple[int, list[tuple[int, int]], memoryview]:
-    """The lender, the loans, and the rest of a payload with the LOANS flag.
+    """The lender, the borrows, and the rest of a payload with the BORROWS flag.
 
     Raises:
-      MalformedMessage: the loans do not fit into the payload.
+      MalformedMessage: the borrows do not fit into the payload.
     """
     view = memoryview(payload)
-    if len(view) < _LOANS.size:
-        raise MalformedMessage("loans are cut short")
-    lender, count = _LOANS.unpack_from(view)
-    end = _LOANS.size + count * _PAIR.size
+    if len(view) < _BORROWS.size:
+        raise MalformedMessage("borrows are cut short")
+    lender, count = _BORROWS.unpack_from(view)
+    end = _BORROWS.size + count * _PAIR.size
     if end > len(view):
-        raise MalformedMessage("loans are cut short")
-    loans = list(_PAIR.iter_unpack(view[_LOANS.size : end]))
-    return lender, loans, view[end:]
+        raise MalformedMessage("borrows are cut short")
+    borrows = list(_PAIR.iter_unpack(view[_BORROWS.size : end]))
+    return lender, borrows, view[end:]
 
 
 class Placeholder:

@@ -48,8 +48,8 @@ from mooactor.process.calls import (
 from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.interface import MethodSpec
 from mooactor.process.loops import blocks_a_loop
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Future, Reply
-from mooactor.process.objects.lending import lending
 from mooactor.process.objects.table import Stored
 from mooactor.process.objects.values import placed
 from mooactor.process.pending import PendingReplies
@@ -280,7 +280,7 @@ class Caller:
             args = tuple(placed(arg, refs) for arg in args)
         if kwargs:
             kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
-        with lending(self._payloads.loans, link.process_id) as loan:
+        with Borrowing(self._payloads.borrows, link.process_id) as borrowing:
             try:
                 if kwargs:
                     data, buffers = codec.encode((args, kwargs))
@@ -296,7 +296,7 @@ class Caller:
         if buffers:
             data = self._attached(link, data, buffers, again)
             flags |= envelope.ATTACHED
-        data, flags = loan.issue(link.process_id, data, flags)
+        data, flags = borrowing.issue(link.process_id, data, flags)
         if refs:
             send, target = self._values.send, link.process_id
             tokens = [(token, send(ref, target, token)) for token, ref in refs]
@@ -334,7 +334,7 @@ class Caller:
         has to encode them for itself, because there are Refs among them."""
         if any(isinstance(arg, Future) for arg in (*args, *kwargs.values())):
             return None
-        with lending(self._payloads.loans) as loan:
+        with Borrowing(self._payloads.borrows) as borrowing:
             try:
                 data, buffers = codec.encode((args, kwargs))
             except errors.MooError:
@@ -343,7 +343,7 @@ class Caller:
                 if was_interrupted(error):
                     raise
                 raise _unpicklable(label, args, kwargs, error) from error
-        return Stored(self._payloads, data, buffers, loan)
+        return Stored(self._payloads, data, buffers, borrowing)
 
     def cancel(self, future: Future) -> bool:
         """Give a call up: its future is `Cancelled` now, the callee is told."""

@@ -40,7 +40,7 @@ _PARTS = (
     "deaths",
     "housekeeper",
     "links",
-    "loans",
+    "borrows",
     "messenger",
     "objects",
     "payloads",

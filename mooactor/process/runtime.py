@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """One process's part in a session, put together from its parts.
 
-The driver has one and every actor's process has one:
+The driver has one and every actor's process has one. `Runtime._put_together` shows
+which part needs which, and which part handles which kind of record:
 
-* `messenger` and `poller` move messages, `dispatch` hands each record on;
+* `messenger` has the sockets, `links` the actors that are known, `sender` what is to
+  be sent; `poller` reads, and `dispatch` hands each record on;
 * `caller` has the calls that this process made, `server` (in an actor's process; see
-  `worker`) those that it takes;
-* `values` and `objects` have what Refs stand for, `plane` the memory of tensors;
+  `actor.worker`) those that it takes;
+* `values` and `objects` have what Refs stand for, `borrows` tells who holds it,
+  `payloads` attaches tensors to records, and `plane` has the memory of tensors;
 * `agent` is the lifeline to the host's agent, which tells of `deaths`.
 """
 
@@ -36,10 +39,10 @@ from mooactor.process.dispatch import Dispatch, Handler
 from mooactor.process.housekeeper import Housekeeper
 from mooactor.process.network import Network
 from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.inbound import InboundTransfers
-from mooactor.process.objects.loans import Loans
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.table import ObjectTable
@@ -118,9 +121,9 @@ class Runtime:
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.objects = table = ObjectTable(links)
         self.audit = Audit(links, sender, table, self.later)
-        self.loans = Loans(self.process_id, table, self.audit, sender, arm)
+        self.borrows = Borrows(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
-            self.plane, links, sender, self.loans, self.inbound, arm
+            self.plane, links, sender, self.borrows, self.inbound, arm
         )
         self.broadcaster = Broadcaster(self.process_id, payloads, sender)
         self.relay = Relay(links, sender, payloads)

@@ -102,21 +102,23 @@ def test_attachments_that_do_not_fit_are_malformed(payload: bytes) -> None:
         envelope.split_attached(payload)
 
 
-@pytest.mark.parametrize("loans", [[], [(1, 2)], [(1 << 63, i) for i in range(70_000)]])
+@pytest.mark.parametrize(
+    "borrows", [[], [(1, 2)], [(1 << 63, i) for i in range(70_000)]]
+)
 def test_loans_come_apart_as_they_were_put_together(
-    loans: list[tuple[int, int]],
+    borrows: list[tuple[int, int]],
 ) -> None:
-    payload = envelope.pack_loans(99, loans) + b"pickle"
-    lender, found, rest = envelope.split_loans(payload)
-    assert (lender, found, bytes(rest)) == (99, loans, b"pickle")
+    payload = envelope.pack_borrows(99, borrows) + b"pickle"
+    lender, found, rest = envelope.split_borrows(payload)
+    assert (lender, found, bytes(rest)) == (99, borrows, b"pickle")
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", bytes(11), envelope.pack_loans(1, [(2, 3)])[:-1], b"\xff" * 40]
+    "payload", [b"", bytes(11), envelope.pack_borrows(1, [(2, 3)])[:-1], b"\xff" * 40]
 )
 def test_loans_that_do_not_fit_are_malformed(payload: bytes) -> None:
     with pytest.raises(envelope.MalformedMessage):
-        envelope.split_loans(payload)
+        envelope.split_borrows(payload)
 
 
 def test_the_table_has_each_kind_once_and_in_order() -> None:

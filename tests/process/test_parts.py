@@ -16,9 +16,9 @@ from mooactor.control.sender import Sender
 from mooactor.errors import Cause
 from mooactor.process.dispatch import Dispatch
 from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold
-from mooactor.process.objects.loans import Loans
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.poller import Poller
 from tests.conftest import eventually
@@ -39,7 +39,9 @@ class Process:
         self.sender = Sender(self.messenger, self.links, self._arm)
         self.table = ObjectTable(self.links)
         self.audit = Audit(self.links, self.sender, self.table, self._later)
-        self.loans = Loans(process_id, self.table, self.audit, self.sender, self._arm)
+        self.borrows = Borrows(
+            process_id, self.table, self.audit, self.sender, self._arm
+        )
         handlers = {
             envelope.BORROW: self.table.on_borrow,
             envelope.RELEASE: self.table.on_release,
@@ -80,7 +82,7 @@ def process(tmp_path: Path) -> Iterator[Callable[[int], Process]]:
         one.close()
 
 
-def test_a_loan_of_a_third_process_is_counted_until_its_borrower_gives_it_back(
+def test_a_borrow_of_a_third_process_is_counted_until_its_borrower_gives_it_back(
     process: Callable[[int], Process],
 ) -> None:
     owner, lender, borrower = map(process, (OWNER, THIRD, BORROWER))
@@ -91,12 +93,12 @@ def test_a_loan_of_a_third_process_is_counted_until_its_borrower_gives_it_back(
     assert owner.counts(number) == {(THIRD, OWNER): 1}
     assert owner.watched == [THIRD]
 
-    lender.loans.lend(Hold(lender.loans, OWNER, number, None), BORROWER)
+    lender.borrows.lend(Hold(lender.borrows, OWNER, number, None), BORROWER)
     lent = {(THIRD, OWNER): 1, (BORROWER, THIRD): 1}
     assert eventually(lambda: owner.counts(number) == lent)
 
-    hold = Hold(borrower.loans, OWNER, number, THIRD)
-    borrower.loans.arrived(hold)
+    hold = Hold(borrower.borrows, OWNER, number, THIRD)
+    borrower.borrows.arrived(hold)
     del hold  # a finalizer: nothing is sent before the next flush
     assert borrower.armed == 1
     borrower.sender.flush()
@@ -107,7 +109,7 @@ def test_after_the_end_of_a_session_finalizers_send_nothing(
     process: Callable[[int], Process],
 ) -> None:
     borrower = process(BORROWER)
-    hold = Hold(borrower.loans, OWNER, 7, OWNER)
+    hold = Hold(borrower.borrows, OWNER, 7, OWNER)
     borrower.sender.ended = True
     del hold
     assert not borrower.sender.afterwards

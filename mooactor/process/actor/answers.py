@@ -45,7 +45,7 @@ from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
-from mooactor.process.objects.lending import lending
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.runtime import Runtime
 from mooactor.process.started import Started
 
@@ -68,7 +68,7 @@ class Answers(abc.ABC):
         policy = life["policy"]
         self._snapshot_every = policy.snapshot_every if policy else 0
         self._calls_since_snapshot = 0
-        self._snapshot_loan = lending(runtime.loans)
+        self._snapshot_borrowing = Borrowing(runtime.borrows)
 
     # -- the rule ----------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Answers(abc.ABC):
             return
         alone = (job.sender, job.call_id) not in self._forwards
         try:
-            with lending(self.runtime.loans, job.sender, alone=alone) as loan:
+            with Borrowing(self.runtime.borrows, job.sender, alone=alone) as borrowing:
                 data, buffers = codec.encode(value)
             payload, flags = data, 0
             if buffers:
@@ -141,8 +141,8 @@ class Answers(abc.ABC):
         except BaseException as error:
             self.reply_error(job, self._unpicklable(job, "result", value, error))
             return
-        payload, flags = loan.issue(job.sender, payload, flags)
-        self._finish(job, payload, flags, (data, buffers, loan))
+        payload, flags = borrowing.issue(job.sender, payload, flags)
+        self._finish(job, payload, flags, (data, buffers, borrowing))
 
     def _unpicklable(
         self, job: Job, what: str, value: Any, error: BaseException
@@ -166,11 +166,11 @@ class Answers(abc.ABC):
         elif job.flags & envelope.STREAM and isinstance(error, _ENDS_OF_LOOPS):
             error = _defused(error, f"{self.name_of(job)}, a generator")
         where = f"{self.label}, process {os.getpid()} on {socket.gethostname()}"
-        with lending(self.runtime.loans, job.sender) as loan:
+        with Borrowing(self.runtime.borrows, job.sender) as borrowing:
             data = codec.encode_error(error, where)
         flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
-        payload, flags = loan.issue(job.sender, data, flags)
-        self._finish(job, payload, flags, (data, [], loan))
+        payload, flags = borrowing.issue(job.sender, data, flags)
+        self._finish(job, payload, flags, (data, [], borrowing))
 
     def _finish(self, job: Job, payload: bytes, flags: int, encoded: Any) -> None:
         if job.answered:
@@ -197,14 +197,14 @@ class Answers(abc.ABC):
                 target, envelope.VALUE, token, codec.encode(None)[0]
             )
             return
-        payload, buffers, loan = encoded
+        payload, buffers, borrowing = encoded
         try:
             if buffers:
                 payload = self.runtime.payloads.attach(payload, buffers, target)
         except Exception as error:
             self.runtime.values.send_error(target, token, error)
             return
-        payload, keep = loan.issue(target, payload, keep)
+        payload, keep = borrowing.issue(target, payload, keep)
         self.runtime.sender.post(target, envelope.VALUE, token, payload, keep)
 
     def send_reply(self, process_id: int, record: bytes) -> None:
@@ -229,7 +229,7 @@ class Answers(abc.ABC):
         job.credit -= 1
         flags = envelope.STREAM
         try:
-            with lending(self.runtime.loans, job.sender) as loan:
+            with Borrowing(self.runtime.borrows, job.sender) as borrowing:
                 data, buffers = codec.encode(item)
             if buffers:
                 data = self.runtime.payloads.attach(data, buffers, job.sender)
@@ -238,7 +238,7 @@ class Answers(abc.ABC):
             raise
         except BaseException as error:
             raise self._unpicklable(job, "item", item, error) from error
-        data, flags = loan.issue(job.sender, data, flags)
+        data, flags = borrowing.issue(job.sender, data, flags)
         head = envelope.pack_head(
             envelope.REPLY, flags, 0, 0, len(data), job.call_id, 0.0
         )
@@ -272,19 +272,19 @@ class Answers(abc.ABC):
         return None
 
     def _save(self, state: Any) -> None:
-        with lending(self.runtime.loans) as loan:
+        with Borrowing(self.runtime.borrows) as borrowing:
             packed = parcel.pack(state, f"the snapshot of {self.label}")
         # The actor holds what its latest snapshot needs, whichever process of it
         # restores that.
         actor = every_incarnation(self.runtime.actor_id)
-        loan.lend_to(actor)
+        borrowing.lend_to(actor)
         try:
             fds, data = packed.fds, packed.data
             self.runtime.agent.tell(fds, op="snapshot", data=data)
         finally:
             packed.close()
-        self._snapshot_loan.recall(actor)
-        self._snapshot_loan = loan
+        self._snapshot_borrowing.recall(actor)
+        self._snapshot_borrowing = borrowing
 
 
 def _defused(error: BaseException, where: str) -> RuntimeError:

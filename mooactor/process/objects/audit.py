@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Loans whose lender died: how many of them have arrived.
+"""Borrows whose lender died: how many of them have arrived.
 
-A lender tells the owner of a loan, and the receiver by its message; killed in between,
-it may have told one of them only (see `objects`). So after a lender's death, when what
-it sent has been read, each receiver tells the owners how many of its loans it holds
-(HOLDS), and each owner asks those that it counts loans of that lender for (AUDIT). The
-number replaces the owner's count.
+A lender tells the owner of a borrow, and the receiver by its message; killed in
+between, it may have told one of them only (see `table`). So after a lender's death,
+when what it sent has been read, each receiver tells the owners how many of its borrows
+it holds (HOLDS), and each owner asks those that it counts borrows of that lender for
+(AUDIT). The number replaces the owner's count.
 
 RELEASE records that a receiver sent before its number arrive before it; those that it
 sends later are counted from it.
@@ -52,7 +52,7 @@ class Audit:
         self._lent_by_others: WeakSet[Hold] = WeakSet()
 
     def note(self, hold: Hold) -> None:
-        """A loan has arrived. Only a third process can die between its two notes."""
+        """A borrow has arrived. Only a third process can die between its two notes."""
         if hold.lender is None or hold.lender in (hold.owner, self._me):
             return
         self._lent_by_others.add(hold)
@@ -93,7 +93,7 @@ class Audit:
     # -- as owner ----------------------------------------------------------
 
     def ask(self, holder: int, lender: int, numbers: list[int]) -> None:
-        """Find out what has arrived of the loans of a dead lender."""
+        """Find out what has arrived of the borrows of a dead lender."""
         # It has been told of the death by then, too, and has read what there was.
         self._later(2 * INBOX_S, partial(self._ask, holder, lender, numbers))
 

@@ -155,7 +155,7 @@ class Reply:
     if their sender dies first, nobody needs them. What is on another host is fetched
     on arrival, see `inbound`, which moves it from `descriptors` to `buffers`.
 
-    It may be dropped at any time: memory and loans (see `holds`) are given back.
+    It may be dropped at any time: memory and borrows (see `holds`) are given back.
     """
 
     __slots__ = ("payload", "failed", "descriptors", "buffers", "claims", "_plane")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The receiving side of loans: what this process holds of others, and of itself.
+"""The receiving side of borrows: what this process holds of others, and of itself.
 
-`objects` has the protocol. A payload with Refs in it names their loans beside the
-pickle; `Claims` are those loans, as *holds*. Each Ref that is decoded claims the hold
+`table` has the protocol. A payload with Refs in it names their borrows beside the
+pickle; `Claims` are those borrows, as *holds*. Each Ref that is decoded claims the hold
 of its own, and keeps it for as long as it lives. Holds that nobody claimed, because the
 payload was dropped undecoded or decoding failed half-way, are given back with the
-claims. So every loan that arrives is given back, whatever happens to its payload.
+claims. So every borrow that arrives is given back, whatever happens to its payload.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.loans import Loans
+    from mooactor.process.objects.borrow import Borrows
 
 
 class Hold:
@@ -26,19 +26,19 @@ class Hold:
     hand.
     """
 
-    __slots__ = ("_loans", "owner", "object_id", "lender", "__weakref__")
+    __slots__ = ("_borrows", "owner", "object_id", "lender", "__weakref__")
 
     def __init__(
-        self, loans: Loans, owner: int, object_id: int, lender: int | None
+        self, borrows: Borrows, owner: int, object_id: int, lender: int | None
     ) -> None:
-        self._loans = loans
+        self._borrows = borrows
         self.owner = owner
         self.object_id = object_id
         self.lender = lender
 
     def __del__(self) -> None:
-        if self.lender is not None and not self._loans.ended:
-            self._loans.give_back_later(self, self.lender)
+        if self.lender is not None and not self._borrows.ended:
+            self._borrows.give_back_later(self, self.lender)
 
 
 class _Decoding(threading.local):
@@ -49,18 +49,19 @@ _here = _Decoding()
 
 
 class Claims:
-    """The loans of one payload. Within it, what this thread decodes is that payload."""
+    """The borrows of one payload. Within it, what this thread decodes is that
+    payload."""
 
     __slots__ = ("_holds", "_before")
 
     def __init__(
-        self, loans: Loans, lender: int, lent: Iterable[tuple[int, int]]
+        self, borrows: Borrows, lender: int, lent: Iterable[tuple[int, int]]
     ) -> None:
         """`lent`: (owner, number) of each."""
         self._holds: dict[tuple[int, int], list[Hold]] = {}
         for owner, number in lent:
-            hold = Hold(loans, owner, number, lender)
-            loans.arrived(hold)
+            hold = Hold(borrows, owner, number, lender)
+            borrows.arrived(hold)
             self._holds.setdefault((owner, number), []).append(hold)
 
     def __enter__(self) -> Claims:
@@ -74,12 +75,12 @@ class Claims:
         self._holds.clear()
 
     def disarm(self) -> None:
-        """Give nothing back: others have claims on the same loans."""
+        """Give nothing back: others have claims on the same borrows."""
         for holds in self._holds.values():
             for hold in holds:
                 hold.lender = None
 
-    def loans(self) -> list[tuple[int, int]]:
+    def borrows(self) -> list[tuple[int, int]]:
         """(owner, number) of each that was not claimed yet."""
         return [key for key, holds in self._holds.items() for _ in holds]
 

@@ -9,10 +9,10 @@ from typing import Any
 from mooactor.control import codec, envelope
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
+from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.future import Reply, taken_over
 from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.inbound import InboundTransfers, Transfer
-from mooactor.process.objects.loans import Loans
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
 
@@ -25,14 +25,14 @@ class Payloads:
         plane: DataPlane,
         links: Links,
         sender: Sender,
-        loans: Loans,
+        borrows: Borrows,
         inbound: InboundTransfers | None,
         arm: Callable[[], None],
     ) -> None:
         """`inbound`: None if all is on this host. `arm`: have somebody look at it
         soon."""
         self.plane = plane
-        self.loans = loans
+        self.borrows = borrows
         self.inbound = inbound
         self._links = links
         self._sender = sender
@@ -101,9 +101,9 @@ class Payloads:
         descriptors: list[bytes] = []
         payload: Any = record.payload
         claims = None
-        if record.flags & envelope.LOANS:
-            lender, loans, payload = envelope.split_loans(payload)
-            made = Claims(self.loans, lender, loans)
+        if record.flags & envelope.BORROWS:
+            lender, borrows, payload = envelope.split_borrows(payload)
+            made = Claims(self.borrows, lender, borrows)
             claims = record.memo.setdefault("claims", made)
             if claims is not made:
                 made.disarm()  # they are the other's

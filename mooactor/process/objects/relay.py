@@ -13,9 +13,9 @@ from mooactor.control import codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Reply
 from mooactor.process.objects.holds import Hold
-from mooactor.process.objects.lending import lending
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
 
@@ -93,22 +93,24 @@ class Relay:
         kept = None if key is None else self._kept.get(key)
         if kept is None:
             return
-        loan = self._own_loan(reply)
-        kept.stored = Stored(self._payloads, bytes(reply.payload), reply.buffers, loan)
+        borrowing = self._own_borrowing(reply)
+        kept.stored = Stored(
+            self._payloads, bytes(reply.payload), reply.buffers, borrowing
+        )
         self._answer(kept, kept.stored)
 
-    def _own_loan(self, reply: Reply) -> lending | None:
+    def _own_borrowing(self, reply: Reply) -> Borrowing | None:
         """What is kept holds the values of the Refs in it for itself: whoever decodes
-        the reply gives its loans back."""
+        the reply gives its borrows back."""
         if reply.claims is None:
             return None
-        loans = self._payloads.loans
-        me, loan = loans.process_id, lending(loans)
-        for owner, number in reply.claims.loans():
-            hold = Hold(loans, owner, number, me)
-            loans.lend(hold, me)
-            loan.add(hold)
-        return loan
+        borrows = self._payloads.borrows
+        me, borrowing = borrows.process_id, Borrowing(borrows)
+        for owner, number in reply.claims.borrows():
+            hold = Hold(borrows, owner, number, me)
+            borrows.lend(hold, me)
+            borrowing.add(hold)
+        return borrowing
 
     def knows(self, token: int) -> bool:
         """Whether it comes from a holder, or is to be kept for others."""

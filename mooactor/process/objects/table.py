@@ -7,15 +7,15 @@ lives and somebody holds it. These hold one:
 * a local Ref, in the owner's process: to a result by having it, to a stored value by a
   count of its own process;
 * a process to which a Ref was *lent*: from the moment before the message with the Ref
-  is sent until the last object that was made of that loan is gone there, or the message
-  was dropped undecoded. So a value that is in flight is held by its receiver;
+  is sent until the last object that was made of that borrow is gone there, or the
+  message was dropped undecoded. So a value that is in flight is held by its receiver;
 * an actor in all its incarnations (`every_incarnation`): Refs among its constructor's
   arguments and in its snapshots, until it has ended for good;
 * nobody in particular (`PINNED`): Refs pickled by hand, until the session ends.
 
 Invariants:
 
-1. Counts are kept by (holder, lender). A loan is counted once: by its lender, at the
+1. Counts are kept by (holder, lender). A borrow is counted once: by its lender, at the
    owner directly or by a BORROW record posted before the message that carries the Ref.
    It is given back once: by its holder, with a RELEASE record that names the lender.
 2. A count may be negative for a while: a holder's RELEASE may overtake the BORROW of a
@@ -27,10 +27,10 @@ Invariants:
    something of it, and counts nothing for one that it knows to be dead.
 
 5. A third process that lends may be killed between its BORROW and its message, so that
-   only one of them arrives. Loans of a dead lender are audited (see `audit`): what the
-   holder says that it has replaces the count. Only if nobody else holds the value in
-   the meantime, some tenths of a second, can it be gone for such a holder, which then
-   hears `ActorUnavailable`.
+   only one of them arrives. Borrows of a dead lender are audited (see `audit`): what
+   the holder says that it has replaces the count. Only if nobody else holds the value
+   in the meantime, some tenths of a second, can it be gone for such a holder, which
+   then hears `ActorUnavailable`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Claims
-from mooactor.process.objects.lending import lending
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ class Stored:
         payloads: Payloads,
         data: bytes,
         buffers: Sequence[Any],
-        loan: lending | None = None,
+        borrowing: Borrowing | None = None,
     ) -> None:
         self._data = data
         self._payloads = payloads
         self._plane: DataPlane | None = payloads.plane
         self._buffers = [payloads.plane.share(buffer) for buffer in buffers]
-        self._loan = loan or None
+        self._borrowing = borrowing or None
         self.tree: Any = None  # by which it is broadcast, see `broadcast`
 
     @property
@@ -95,8 +95,8 @@ class Stored:
         if self._buffers:
             payload = self._payloads.attach(payload, self._buffers, process_id)
             flags = envelope.ATTACHED
-        if self._loan is not None:
-            return self._loan.issue(process_id, payload, flags)
+        if self._borrowing is not None:
+            return self._borrowing.issue(process_id, payload, flags)
         return payload, flags
 
     def _open_plane(self) -> DataPlane:
@@ -108,7 +108,7 @@ class Stored:
         """Let go of the memory; the value cannot be had any more."""
         self._buffers.clear()
         self._plane = None
-        self._loan = None
+        self._borrowing = None
 
     def value(self) -> Any:
         """Decode it here: a view of the same memory, private on write."""
@@ -117,10 +117,10 @@ class Stored:
             plane.import_(plane.export(buffer, plane.process_id))
             for buffer in self._buffers
         ]
-        if self._loan is None:
+        if self._borrowing is None:
             return codec.decode(self._data, buffers=buffers)
         me = plane.process_id
-        with Claims(self._payloads.loans, me, self._loan.lend_to(me)):
+        with Claims(self._payloads.borrows, me, self._borrowing.lend_to(me)):
             return codec.decode(self._data, buffers=buffers)
 
 
@@ -195,17 +195,17 @@ class ObjectTable:
             self.audit.ask(holder, lender, [object_id])
 
     def on_release(self, record: envelope.Record) -> None:
-        """A loan has ended elsewhere."""
+        """A borrow has ended elsewhere."""
         self.given_back(record.call_id, *envelope.pair(record.payload))
 
     def given_back(self, object_id: int, holder: int, lender: int) -> None:
-        """A loan has ended."""
+        """A borrow has ended."""
         self._count(object_id, holder, lender, -1)
 
     def recount(
         self, holder: int, lender: int, counts: Iterable[tuple[int, int]]
     ) -> None:
-        """What has arrived of a dead lender's loans, and was not given back: (object
+        """What has arrived of a dead lender's borrows, and was not given back: (object
         id, count) of each value that is in question."""
         freed = []
         with self._lock:

@@ -7,7 +7,7 @@ value is here, by its producer (FORWARD) if it is still to come, by its owner (F
 if it was borrowed. The callee runs the call once the values of all tokens are there.
 
 A value that comes for a call which is not there yet waits for it; a value whose call
-was refused, cancelled or never made is dropped, and with it its memory and its loans.
+was refused, cancelled or never made is dropped, and with it its memory and its borrows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mooactor.control.keys import actor_of
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.audit import INBOX_S
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Future, Reply, taken_over
-from mooactor.process.objects.lending import lending
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
 
@@ -127,7 +127,7 @@ class Values:
         flags = 0
         try:
             value = ref.unwrap()
-            with lending(self._payloads.loans, target) as loan:
+            with Borrowing(self._payloads.borrows, target) as borrowing:
                 payload, buffers = codec.encode(value)
             if buffers:
                 payload = self._payloads.attach(payload, buffers, target)
@@ -135,14 +135,14 @@ class Values:
         except BaseException as error:
             self.send_error(target, token, error)
             return
-        payload, flags = loan.issue(target, payload, flags)
+        payload, flags = borrowing.issue(target, payload, flags)
         self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def send_error(self, target: int, token: int, error: BaseException) -> None:
         """Send why there is no value."""
-        with lending(self._payloads.loans, target) as loan:
+        with Borrowing(self._payloads.borrows, target) as borrowing:
             payload = codec.encode_error(error, f"process {os.getpid()}")
-        payload, flags = loan.issue(target, payload, envelope.ERROR)
+        payload, flags = borrowing.issue(target, payload, envelope.ERROR)
         self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def _forward_failure(self, token: int) -> None:

@@ -35,7 +35,7 @@ def _path(directory: str, process_id: int) -> str:
     return f"{directory}/{process_id:016x}.started"
 
 
-class Started:
+class StartedCalls:
     """The page of this process's actor."""
 
     def __init__(self, directory: str, process_id: int) -> None:

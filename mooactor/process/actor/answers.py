@@ -47,7 +47,7 @@ from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.runtime import Runtime
-from mooactor.process.started import Started
+from mooactor.process.started import StartedCalls
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 
@@ -61,7 +61,7 @@ class Answers(abc.ABC):
         self.label: str = life["label"]
         self.instance: Any = None
         self.running: dict[tuple[int, int], Job] = {}
-        self.started = Started(runtime.directory, runtime.process_id)
+        self.started = StartedCalls(runtime.directory, runtime.process_id)
         self._methods = {s.name.encode(): s for s in interface.methods.values()}
         self._forwards: dict[tuple[int, int], list[bytes]] = {}
         self._credits: dict[tuple[int, int], int] = {}

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mooactor.process.actor.debugger import Terminal
+    from mooactor.process.actor.debugger import RemoteTerminal
     from mooactor.process.runtime import Runtime
 
 VARIABLE = "MOOACTOR_DEBUG"
@@ -80,7 +80,7 @@ def _stop(frame: FrameType, directory: str, name: str) -> None:
     Debugger(terminal).set_trace(frame)
 
 
-def _wait_for_terminal(frame: FrameType, directory: str, name: str) -> Terminal:
+def _wait_for_terminal(frame: FrameType, directory: str, name: str) -> RemoteTerminal:
     path = f"{directory}/debug-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{path}.new")
@@ -94,9 +94,9 @@ def _wait_for_terminal(frame: FrameType, directory: str, name: str) -> Terminal:
             connection, _ = listener.accept()
         finally:
             os.unlink(path)
-    from mooactor.process.actor.debugger import Terminal
+    from mooactor.process.actor.debugger import RemoteTerminal
 
-    terminal = Terminal(connection)
+    terminal = RemoteTerminal(connection)
     terminal.write(f"{name}\n")
     return terminal
 

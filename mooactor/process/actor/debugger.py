@@ -12,7 +12,7 @@ import socket
 from typing import Any
 
 
-class Terminal(io.TextIOBase):
+class RemoteTerminal(io.TextIOBase):
     """Both directions of a connection, as pdb wants files. A lost one reads as its
     end and swallows what is written, because pdb runs inside the user's code."""
 
@@ -43,7 +43,7 @@ class Terminal(io.TextIOBase):
 class Debugger(pdb.Pdb):
     """pdb at the other end of a connection, until the method goes on freely."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: RemoteTerminal) -> None:
         files: Any = terminal  # as much of a file as pdb uses
         super().__init__(stdin=files, stdout=files, nosigint=True)
         self._terminal = terminal

@@ -124,7 +124,7 @@ class Stored:
             return codec.decode(self._data, buffers=buffers)
 
 
-class Entry:
+class OwnedValue:
     """One value: a stored one, or the result of a call that is lent."""
 
     __slots__ = ("future", "stored", "counts")
@@ -153,7 +153,7 @@ class ObjectTable:
     def __init__(self, links: Links) -> None:
         self._me = links.process_id
         self._links = links
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, OwnedValue] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
         self.dropped: deque[tuple[int, int]] = deque()  # (object id, lender)
@@ -169,7 +169,7 @@ class ObjectTable:
         """Own a stored value, held by one local Ref until `drop_local`."""
         self.sweep()
         object_id = self.new_id()
-        entry = Entry(None, stored)
+        entry = OwnedValue(None, stored)
         entry.add((self._me, self._me), 1)
         self._entries[object_id] = entry
         return object_id
@@ -180,7 +180,7 @@ class ObjectTable:
         with self._lock:
             entry = self._entries.get(object_id)
             if entry is None and future is not None:
-                entry = self._entries[object_id] = Entry(future, None)
+                entry = self._entries[object_id] = OwnedValue(future, None)
             if entry is not None:
                 entry.add((holder, self._me), 1)
         self._look_after(holder)
@@ -274,7 +274,7 @@ class ObjectTable:
         for (holder, lender), object_ids in doubtful.items():
             self.audit.ask(holder, lender, object_ids)
 
-    def _collected(self, object_id: int, entry: Entry) -> Entry | None:
+    def _collected(self, object_id: int, entry: OwnedValue) -> OwnedValue | None:
         """Take an entry out if nobody holds it. The lock is held."""
         return None if entry.counts else self._entries.pop(object_id, None)
 
@@ -285,7 +285,7 @@ class ObjectTable:
                 entry.stored.close()
         self._entries.clear()
 
-    def entry(self, object_id: int) -> Entry | None:
+    def entry(self, object_id: int) -> OwnedValue | None:
         return self._entries.get(object_id)
 
     def stored(self, object_id: int) -> Stored | None:

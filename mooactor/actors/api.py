@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from time import perf_counter
@@ -21,6 +20,7 @@ from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import Stored
+from mooactor.tensors.limits import processors
 
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
 
@@ -216,7 +216,7 @@ def hosts() -> list[dict[str, Any]]:
     rows = ensure_runtime().agent.ask(op="list")["value"]
     actors = [row for row in rows if row["pid"] is not None]
     return [
-        {"name": socket.gethostname(), "cpus": os.cpu_count(), "actors": actors},
+        {"name": socket.gethostname(), "cpus": processors(), "actors": actors},
     ]
 
 

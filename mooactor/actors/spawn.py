@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import sys
@@ -26,6 +25,7 @@ from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
+from mooactor.tensors.limits import processors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -193,7 +193,7 @@ class Spec(Generic[P, T]):
                 f"no host {self._host!r} in this session; it has only "
                 f"{socket.gethostname()!r}"
             )
-        cpus = os.cpu_count() or 1
+        cpus = processors()
         if self._num_cpus > cpus:
             raise errors.PlacementError(
                 f"{self._cls.__qualname__} asks for {self._num_cpus:g} CPUs; this host "

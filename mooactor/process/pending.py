@@ -43,8 +43,7 @@ class _PendingReply:
     @property
     def lost(self) -> bool:
         """Whether its sender died or was cut off, so that its data cannot come."""
-        transfer = self.transfer
-        return transfer is not None and isinstance(transfer.error, errors.ActorDied)
+        return self.transfer is not None and self.transfer.lost
 
 
 class PendingReplies:
@@ -119,11 +118,9 @@ class PendingReplies:
     def _hand_on(self, call_id: int, pending: _PendingReply) -> None:
         reply, transfer = pending.reply, pending.transfer
         error = None if transfer is None else transfer.error
-        if isinstance(error, errors.ActorDied):
-            error = errors.ActorUnavailable(
-                "the call has run, but the connection broke while its result was under "
-                f"way ({error})",
-                delivered=True,
+        if transfer is not None and transfer.lost:
+            error = transfer.cut_off(
+                "its result was", before="the call has run, but ", delivered=True
             )
         elif isinstance(error, errors.ActorUnavailable):
             error = errors.ActorUnavailable(

@@ -318,10 +318,11 @@ class Worker(Answers):
         transfer, job.transfer = job.transfer, None
         self.runtime.payloads.cancel(transfer)
         error = transfer.error if transfer is not None else None
-        if isinstance(error, errors.ActorDied):
-            raise errors.ActorUnavailable(
-                f"{self.label}.{spec.name} did not run: the connection broke while its "
-                f"arguments were under way ({error}); call again",
+        if transfer is not None and transfer.lost:
+            raise transfer.cut_off(
+                "its arguments were",
+                before=f"{self.label}.{spec.name} did not run: ",
+                after="; call again",
                 delivered=False,
             )
         if isinstance(error, errors.ActorUnavailable):

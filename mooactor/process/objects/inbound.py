@@ -82,6 +82,25 @@ class Transfer:
         self.done = False
         self.error: BaseException | None = None
 
+    @property
+    def lost(self) -> bool:
+        """Whether its sender died or was cut off, so that its data cannot come. Which
+        of the two it was, only news of a death can say."""
+        return isinstance(self.error, errors.ActorDied)
+
+    def cut_off(
+        self,
+        what: str,
+        *,
+        before: str = "",
+        after: str = "",
+        delivered: bool | None = None,
+    ) -> errors.ActorUnavailable:
+        """The error of one that is lost, when no death was told of. `what` was under
+        way; `before` and `after` that, what it means for the call."""
+        broke = f"the connection broke while {what} under way ({self.error})"
+        return errors.ActorUnavailable(before + broke + after, delivered=delivered)
+
 
 class InboundTransfers:
     """What this process is receiving from other hosts.

@@ -268,16 +268,14 @@ class Values:
         if transfer is None or future is None:
             return
         error = transfer.error
-        if isinstance(error, errors.ActorDied):
+        if transfer.lost:
             if self._relay.ask_owner(token):
                 del self._arriving[token]
                 return
             if not settled:  # if it died, news of that is coming
                 self._payloads.soon(partial(self._arrived, token, True))
                 return
-            error = errors.ActorUnavailable(
-                f"the connection broke while a value was under way ({error})"
-            )
+            error = transfer.cut_off("a value was")
         del self._arriving[token]
         self._came(token, future, transfer.reply, error)
 

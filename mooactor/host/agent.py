@@ -34,12 +34,12 @@ from mooactor.host.logs import Logs
 from mooactor.host.names import Names, Segments
 from mooactor.host.nursery import Child, Nursery
 from mooactor.host.requests import Requests
+from mooactor.host.restarts import MOST_RESTARTS
+from mooactor.host.shelf import Shelf
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
-from mooactor.process.parcel import Shelf
 from mooactor.process.started import bury
-from mooactor.process.supervision import MOST_RESTARTS
 from mooactor.process.system import (
     adopt_orphans,
     children,

@@ -10,9 +10,10 @@ from typing import Any
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host.nursery import Child
 from mooactor.host.output import LineReader
+from mooactor.host.restarts import RestartBudget
 from mooactor.process.exits import ExitRecord, Unwanted
 from mooactor.process.parcel import Parcel
-from mooactor.process.supervision import Restart, RestartBudget
+from mooactor.process.supervision import Restart
 
 
 class SupervisedState(Enum):

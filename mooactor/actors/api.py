@@ -179,8 +179,8 @@ def put(value: R) -> Ref[R]:
 def stop(handle: Any, timeout: float | None = 60.0) -> None:
     """Let an actor finish the calls queued so far, run its `on_stop`, and end.
 
-    What it spawned is then asked to stop as well, and killed after three seconds.
-    Returns when all these processes are gone. None is restarted.
+    The actors that it spawned are then asked to stop as well, and killed after three
+    seconds. Returns when all these processes are gone. None is restarted.
 
     Raises:
       CallTimeout: it still runs after `timeout` seconds; `kill` ends it.

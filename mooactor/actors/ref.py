@@ -165,7 +165,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     def add_done_callback(self, callback: Callable[[Ref[R_co]], object]) -> None:
         """Call `callback(self)` once it is done: at once if it is, else in a thread of
-        the runtime for callbacks. It may wait for other calls. What it raises is
+        the runtime for callbacks. It may wait for other calls. An error out of it is
         printed."""
         function("callback", callback)
         runtime = self._runtime
@@ -245,7 +245,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
             self.set_value(source.unwrap())
 
     def _hold(self) -> Hold:
-        """What it is known by elsewhere.
+        """The owner and number by which other processes know it.
 
         Raises:
           ActorUnavailable: its session has ended.
@@ -278,7 +278,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
 
 class Told(Ref[None]):
-    """What a `tell` has in place of a Ref; nobody gets to see it."""
+    """In place of a Ref, for a `tell`; nobody gets to see it."""
 
     __slots__ = ()
     told = True

@@ -19,7 +19,7 @@ _MOST_OF_A_SEED = (1 << 64) - 1
 
 
 class Running:
-    """What `init` returns: use it with ``with``, or ignore it."""
+    """The result of `init`: use it with ``with``, or ignore it."""
 
     def __init__(self, session: _session.Session) -> None:
         self._session = session

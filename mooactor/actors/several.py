@@ -74,7 +74,7 @@ class PartRef(Ref[Any]):
 
 
 class _Share:
-    """What the Refs of one call have in common: its reply, taken apart once.
+    """The common part of the Refs of one call: its reply, taken apart once.
 
     Any method may be entered while another call of it is under way, by a thread or a
     signal handler, and left by an exception anywhere.

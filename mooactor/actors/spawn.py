@@ -77,8 +77,8 @@ def on(
       restart: how it comes back after a death; by default it does not.
       env: environment variables, set before the constructor runs. Numbers of threads
         among them (``OMP_NUM_THREADS``, …) hold for libraries that are loaded already,
-        too. What such a library cannot be told any more ends the actor's start: its
-        calls fail with `ActorDied`, whose cause names the variable.
+        too. A variable that such a library cannot be told any more ends the actor's
+        start: its calls fail with `ActorDied`, whose cause names the variable.
       detached: whether the actor belongs to the session. By default it belongs to the
         process that spawns it, and ends when that ends.
 

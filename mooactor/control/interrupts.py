@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Exceptions that come from outside the code that they leave: those of signal handlers.
 
-Python runs a signal handler between any two instructions of the main thread. What the
-handler raises is for the program, not for whatever happened to run: it must neither be
-taken for an error of ours nor for the result of a call.
+Python runs a signal handler between any two instructions of the main thread. An
+exception of the handler is for the program, not for the code that happened to run: it
+must neither be taken for an error of ours nor for the result of a call.
 """
 
 from __future__ import annotations

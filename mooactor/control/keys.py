@@ -28,7 +28,7 @@ def died_with(process_id: int, dead: int) -> bool:
 
 
 def every_incarnation(actor_id: int) -> int:
-    """What stands for an actor in all its incarnations together."""
+    """The number that stands for an actor in all its incarnations together."""
     return actor_of(actor_id) | 0xFFFF
 
 

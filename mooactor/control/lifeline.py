@@ -15,7 +15,7 @@ Invariants:
 * Every descriptor that arrives is returned with its frame or closed. A frame whose
   descriptors the kernel could not install (the receiver has no number left for them)
   is malformed.
-* What is kept for a receiver that does not read is bounded; past that the line ends.
+* The bytes kept for a receiver that does not read are bounded; past that the line ends.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Lifeline:
         self._lock = threading.Lock()
         self._incoming = bytearray()
         self._arrived: deque[list[int]] = deque()  # descriptors, one list per frame
-        # What is to be sent; descriptors go with the first byte of their piece.
+        # Bytes to be sent; descriptors go with the first byte of their piece.
         self._outgoing: deque[tuple[bytearray, list[int]]] = deque()
         self._kept = 0
         self._broken = False  # what came made no sense
@@ -195,7 +195,7 @@ class Lifeline:
         return _message(body), fds
 
     def _break(self) -> None:
-        """What came makes no sense: the line has ended, whatever else may come."""
+        """The bytes that came make no sense: the line has ended."""
         self._broken = True
         self.give_up()
 

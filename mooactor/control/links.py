@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A caller's side of an actor: where it runs now, and how many calls it owes us.
 
-`Links` has those of all actors that this process knows. Whoever has a link to an actor
-is told of its deaths.
+`Links` has those of all actors that this process knows. A process that has a link to an
+actor is told of its deaths.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Links:
         return peer
 
     def labels(self) -> dict[int, str]:
-        """What each actor is called, by the id of its present process."""
+        """The label of each actor, by the id of its present process."""
         return {link.process_id: link.label for link in list(self._links.values())}
 
 

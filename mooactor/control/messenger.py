@@ -5,7 +5,7 @@ Requests and replies alike arrive in the inbox, so a process waits on one socket
 only. Sending never blocks: libzmq's own thread queues and connects, also to a peer
 whose inbox does not exist yet. Bounds are kept above, by counting calls.
 
-pyzmq makes and closes the sockets. What goes in and out moves in C (cext/mail),
+pyzmq makes and closes the sockets. Messages move in and out in C (cext/mail),
 because a signal handler may run inside pyzmq's `send` and `recv`: an exception of it
 would lose the message, and a call of it would find a lock held.
 """
@@ -77,7 +77,7 @@ class Peer:
         lib.moo_inbox_flush(self._inbox)
 
     def close(self, linger_ms: int) -> None:
-        """Drop what is sent from here on. What was sent has `linger_ms` to leave."""
+        """Drop records from here on. Those sent before have `linger_ms` to leave."""
         lib.moo_outbox_close(self._outbox)
         self._socket.close(linger=linger_ms)
 
@@ -141,7 +141,7 @@ class Messenger:
             return peer
 
     def _nowhere(self, process_id: int) -> Peer:
-        """What is sent to who is gone is dropped; a socket would wait for ever."""
+        """A way on which records to a dead process are dropped; a socket would wait."""
         socket = self._context.socket(zmq.DEALER)
         socket.close(linger=0)
         return Peer(process_id, socket, self.inbox, self._prefix)

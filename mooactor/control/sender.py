@@ -26,7 +26,7 @@ class Sender:
         self._links = links
         self._arm = arm
         self.dirty: set[Peer] = set()  # with records that wait for company
-        # What finalizers have left: process, kind, number and payload.
+        # Records that finalizers have left: process, kind, number and payload.
         self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
         self.ended = False  # the session is over here: nobody needs what is sent
 

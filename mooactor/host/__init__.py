@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What runs on each host: the agent, the zygote, and the driver's side of a session."""
+"""The processes of one host: the agent, the zygote, and the driver's session."""

@@ -18,8 +18,8 @@ _ROUNDING = 1e-9  # three thirds are one GPU
 class Devices:
     """Gives out whole GPUs, and parts of one.
 
-    Who has a whole one has it alone. Parts are a promise among actors: each sees the
-    GPU whole, and nobody limits what it uses.
+    An actor with a whole one has it alone. Parts are a promise among actors: each sees
+    the GPU whole, and nobody limits what it uses.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

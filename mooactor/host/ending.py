@@ -37,7 +37,7 @@ from mooactor.process.runtime import Runtime
 from mooactor.process.told import summary
 
 GRACE_S = 3.0
-#: What actors have to stop in if the wait for calls has used the grace up.
+#: The time that actors have to stop if the wait for calls has used the grace up.
 _LEAST_S = 1.0
 #: The same after Ctrl-C.
 _HURRIED_S = 0.2
@@ -46,7 +46,7 @@ _LOOK_MS = 50  # how soon a Ctrl-C is seen
 
 
 class Awaited(Enum):
-    """What the end of a session waits for."""
+    """Calls that the end of a session waits for."""
 
     ALL = "calls and tells"
     TELLS = "tells"
@@ -54,10 +54,10 @@ class Awaited(Enum):
 
     @classmethod
     def after(cls, raised: type[BaseException] | None) -> Awaited:
-        """What an end is to wait for that `raised` has brought about.
+        """The calls that an end is to wait for which `raised` has brought about.
 
         An error is no reason to lose a tell, which was to have an effect whatever
-        becomes of its sender. Results of calls are wanted no more. Whoever presses
+        becomes of its sender. Results of calls are wanted no more. A user who presses
         Ctrl-C, which an asyncio program sees as a cancellation, wants the end now.
         """
         if raised is None or issubclass(raised, SystemExit):
@@ -143,7 +143,7 @@ class Ending:
     # -- calls -------------------------------------------------------------
 
     def _wait_for_calls(self, until: float) -> list[Future]:
-        """What has not ended by then, or when somebody is in a hurry."""
+        """The calls that have not ended by then, or when somebody is in a hurry."""
         rest: list[Future] = []
 
         def done() -> bool:
@@ -166,8 +166,8 @@ class Ending:
         return found
 
     def _say(self, rest: list[Future]) -> None:
-        """What nobody hears of otherwise. The Refs of calls say it themselves, so one
-        who did not wait for calls is told of none."""
+        """Say what nobody hears of otherwise. The Refs of calls say it themselves, so
+        one who did not wait for calls is told of none."""
         said = rest
         if self._awaited is not Awaited.ALL or self._hurry.hurried:
             said = [future for future in rest if future.told]

@@ -159,7 +159,7 @@ class EventLoop:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What is posted within leaves in the end, in one piece for each line: news of
+        """Messages posted within leave in the end, in one piece for each line: news of
         many deaths wake each reader once."""
         self._held = set()
         try:

@@ -9,7 +9,8 @@ Invariants:
 * A restarted owner starts when all that is gone, so the names that it will give again
   are free.
 * An actor whose end is wanted is never restarted, whatever state it is in.
-* Who waits for an end is told when neither the actor nor what it owned will run again.
+* A process that waits for an end is told when neither the actor nor what it owned will
+  run again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What actors print, on its way to the driver.
+"""The output of actors, on its way to the driver.
 
 Each line gets the actor's name in front. It goes to the driver's own stdout or stderr
 (see `terminal`), or over the lifeline to a driver that shows lines itself, as in a

@@ -10,8 +10,8 @@ Invariants:
 * Every process that was asked for ends up born, lost, failed or disowned. It is lost
   if the zygote dies first; then the next one is asked, at most `_MOST_TRIES` times.
 * A disowned process is killed as soon as its pid is known.
-* No child of the agent stays a zombie. What is neither an actor nor the zygote (an
-  actor's orphan) is reaped without a word.
+* No child of the agent stays a zombie. A child that is neither an actor nor the
+  zygote (an actor's orphan) is reaped without a word.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class Nursery:
         return dead
 
     def close(self) -> None:
-        """End the zygote. What is unborn then never runs."""
+        """End the zygote. Processes that are unborn then never run."""
         self.closed = True
         self._unborn.clear()
         if self._pid is not None:

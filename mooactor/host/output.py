@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What actors print, line by line, with the actor's name in front."""
+"""The output of actors, line by line, with the actor's name in front."""
 
 from __future__ import annotations
 

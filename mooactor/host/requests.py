@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What processes ask of the host's agent, checked before it is done.
+"""Requests of processes to the host's agent, checked before they are carried out.
 
 A request is ``{"op": …}`` with fields of plain values. One with an ``rid`` is answered
 by ``{"ev": "reply", "rid": …, "value": …}``.
@@ -8,7 +8,7 @@ Invariants:
 
 * A request is done as a whole or refused: its fields are checked before anything
   changes, and by their exact types, whoever sent it.
-* Whatever goes wrong in a request ends that request and nothing else. Its sender gets
+* An error in a request ends that request and nothing else. Its sender gets
   ``"failed": reason`` in the reply; a failed `spawn`, which may be sent without an
   ``rid``, is told as the death of that actor.
 * An actor that is not known may be one whose `spawn` is still to be read from another
@@ -50,7 +50,7 @@ from mooactor.process.supervision import Restart
 if TYPE_CHECKING:
     from mooactor.host.agent import Agent
 
-# What the agent tells others must fit into a frame, too.
+# The agent's messages to others must fit into a frame, too.
 _MOST_OF_AN_ERROR = 1 << 21
 _MOST_OF_A_HANDLE = 1 << 21
 _MOST_CHARACTERS = 1 << 16

@@ -91,7 +91,7 @@ class Session:
         set_current_runtime(self.runtime)
 
     def modules(self) -> list[str]:
-        """What forked actors should find imported already."""
+        """The modules that forked actors should find imported already."""
         loaded = [name for name in PRELOADABLE if name in sys.modules]
         return loaded + self.preload
 

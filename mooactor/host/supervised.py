@@ -97,7 +97,7 @@ class Supervised:
         return found
 
     def notice(self, record: ExitRecord, following: int | None) -> Message:
-        """What its watchers are told of the end of a process."""
+        """The notice for its watchers of the end of a process."""
         self._notice = death_notice(self.process_id, record, following)
         return self._notice
 
@@ -106,7 +106,7 @@ class Supervised:
         return self._notice
 
     def event(self, what: str, record: ExitRecord | None) -> Message:
-        """What its monitors are told."""
+        """The event for its monitors."""
         return {
             "ev": "event",
             "what": what,
@@ -130,7 +130,7 @@ class Supervised:
 
 
 def death_notice(process_id: int, record: ExitRecord, following: int | None) -> Message:
-    """What is told of the end of a process: `following` is the incarnation that comes
+    """The notice of the end of a process: `following` is the incarnation that comes
     next, None if none does."""
     return {
         "ev": "died",

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The driver's stdout or stderr, to which the agent writes what actors print.
 
-Whoever reads at the other end may stop for hours: a pager, a terminal after Ctrl-S, a
+The reader at the other end may stop for hours: a pager, a terminal after Ctrl-S, a
 stopped program. Invariants:
 
 * Writing never blocks. A pipe or terminal is opened once more, for a non-blocking
   description of the agent's own: the flag on the driver's would be the driver's, too.
-* What waits to be written is bounded. Past half of the bound the terminal is `full`,
-  and whoever has lines for it should wait. One who brings some all the same (the last
-  words of an actor) does so at the cost of the oldest lines in the end.
+* The bytes that wait to be written are bounded. Past half of the bound the terminal is
+  `full`, and whoever has lines for it should wait. One who brings some all the same
+  (the last words of an actor) does so at the cost of the oldest lines in the end.
 * Lines are written whole or dropped whole, in order. The number of those that were
   dropped is written in their place.
 """
@@ -124,7 +124,7 @@ class Terminal:
 
 
 def lost(count: int) -> bytes:
-    """What stands for lines that were dropped."""
+    """The line that stands for those that were dropped."""
     lines = "1 line of actors is" if count == 1 else f"{count} lines of actors are"
     return f"mooactor: {lines} lost, not read in time\n".encode()
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What one process does in a session: its runtime, its polling, its calls out."""
+"""One process's part in a session: its runtime, its polling, its calls out."""

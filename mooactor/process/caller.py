@@ -12,7 +12,7 @@ any two lines here. The following holds all the same:
    cancelled, or is past its deadline, still counts: the actor may be at it.
    ``max_pending`` bounds this count.
 3. **Starting a call raises only what is wrong with its arguments**, and then nothing
-   was sent and nothing lent. Whatever is wrong with the callee (dead, unreachable,
+   was sent and nothing lent. An error of the callee (dead, unreachable,
    overloaded, restarting) ends the future instead.
 4. **A call ends once**: of a reply, a failure, a cancellation and a deadline that race,
    the first decides. See `Future`.
@@ -96,7 +96,7 @@ class Caller:
         return len(self._pending)
 
     def outstanding(self) -> list[Future]:
-        """What was sent and has not ended, in the order sent: calls and tells."""
+        """Calls and tells that were sent and have not ended, in the order sent."""
         return [o for o in list(self._pending.values()) if not o.state]
 
     def start(
@@ -273,7 +273,7 @@ class Caller:
         flags: int,
         again: bool,
     ) -> tuple[bytes, int]:
-        # Whatever can fail comes first: nothing is lent, and no value of a Ref sent on
+        # All that can fail comes first: nothing is lent, and no value of a Ref sent on
         # its way, for a call that is not made.
         refs: list[tuple[int, Future]] = []
         if any(isinstance(arg, Future) for arg in args):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a call is made of, before it is bytes and after."""
+"""The parts of a call, before it is bytes and after."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ IN_THREAD = 1
 
 
 class CallContext:
-    """What the method that runs here may know of its call; see `moo.current()`."""
+    """All that the method that runs here may know of its call; see `moo.current()`."""
 
     cancelled = False
     in_thread = False  # it has the one thread of an async actor
@@ -122,7 +122,8 @@ class CallContext:
 
     @property
     def chain_entry(self) -> int:
-        """What stands for this call in the chain of a call that it waits for."""
+        """The number that stands for this call in the chain of a call that it waits
+        for."""
         return self.actor_id | (IN_THREAD if self.in_thread else 0)
 
 

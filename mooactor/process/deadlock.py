@@ -3,12 +3,12 @@
 
 There are two nets. A call that is waited for carries the chain of calls that wait for
 it. If the callee's room is taken by calls of that chain, the call is refused before it
-is sent. What the chain cannot show (two actors that call each other at the same moment,
-a wait for an older Ref, for a stream, for several Refs) is found by edge chasing
-(Chandy, Misra, Haas: Distributed Deadlock Detection, 1983, AND model). A method that
-has waited for a while sends a probe to the actors it waits for. An actor in which that
-call is held up passes the probe on along the waits that hold the call up. A probe that
-comes home has walked a cycle.
+is sent. A cycle that the chain cannot show (two actors that call each other at the same
+moment, a wait for an older Ref, for a stream, for several Refs) is found by edge
+chasing (Chandy, Misra, Haas: Distributed Deadlock Detection, 1983, AND model). A method
+that has waited for a while sends a probe to the actors it waits for. An actor in which
+that call is held up passes the probe on along the waits that hold the call up. A probe
+that comes home has walked a cycle.
 
 A wait for k of n Refs is hopeless once more than n - k of them lead back to it. A probe
 is passed on only through waits for all of their Refs: through others it proves nothing.
@@ -41,7 +41,7 @@ _MAX_HOPS = 64
 
 
 class Wait:
-    """What one method waits for: ``needed`` of ``futures``."""
+    """A wait of one method: ``needed`` of ``futures``."""
 
     __slots__ = ("futures", "needed", "stuck")
 
@@ -90,7 +90,7 @@ def refuse_cycle(link: Link, spec: MethodSpec, caller: CallContext) -> None:
 
 
 class Holders(Protocol):
-    """What holds calls up that others wait for."""
+    """The callee's side, which knows the calls that hold others up."""
 
     def holders_of(self, sender: int, call_id: int) -> list[CallContext]: ...
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What this process does when actors have died: it ends their calls, and forgets them.
+"""Deaths of actors: this process ends the calls to them, and forgets them.
 
 Methods run in the housekeeper's thread. Invariants:
 
-* What an actor sent before it died is acted on before its calls fail: each death has a
-  moment of grace. An actor that was stopped has answered all calls that it began, so
-  their answers are waited for longer: on a busy machine libzmq's own thread may bring
-  them later than the news of the end.
+* Messages that an actor sent before it died are acted on before its calls fail: each
+  death has a moment of grace. An actor that was stopped has answered all calls that it
+  began, so their answers are waited for longer: on a busy machine libzmq's own thread
+  may bring them later than the news of the end.
 * Many actors that die together have their graces together, and all of their calls end
   before anything is tidied up after one of them. So the last death is known soon after
   the first.

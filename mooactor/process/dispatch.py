@@ -11,7 +11,7 @@ handler raises, and run again afterwards. So every handler can be run twice:
 * A call enters the mailbox by emptying an iterator that holds it once (`Job.entry`), an
   item of a stream its channel in the same way; a reply ends a future, of which the
   first end counts.
-* What is made of a record is kept in its ``memo``.
+* A handler keeps what it has made of a record in the record's ``memo``.
 * Credit given twice lets a producer get further ahead; a value sent or a reference
   counted twice is held longer than need be. A reference given back twice would be freed
   too early: that record is dropped before it is handled.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What becomes of a runtime in a process that was forked from its own.
+"""The end of a runtime in a process that was forked from its own.
 
 All of it is the parent's: the sockets, the threads that the child does not have, the
 locks that they may have held. Invariant: nothing that such a child does, its end
@@ -7,8 +7,8 @@ included, sends anything over its parent's sockets, waits for one of its parent'
 or takes anything from its parent's session.
 
 * The parts of the runtime are replaced by one that raises, and so is all that they
-  have, since other objects may have kept a part. What was there stays in memory,
-  untouched, since its finalizers would act on what is the parent's.
+  have, since other objects may have kept a part. The old ones stay in memory,
+  untouched, since their finalizers would act on what is the parent's.
 * The runtime is closed, so whatever is pending of it ends when somebody looks: see
   `Future.end_with_session`.
 * The C parts see to themselves, also where a fork runs none of Python's hooks: the

@@ -10,7 +10,7 @@ anything is opened. Invariants:
   to all the others, and for `_RESERVE` files of its own.
 * A process with more files of its own than that starts fewer actors.
 
-What one actor costs was measured (a session of 20 actors, /proc/PID/fd):
+The cost of one actor was measured (a session of 20 actors, /proc/PID/fd):
 
 * 3 descriptors in the agent: lifeline, stdout, stderr. 8 while its birth waits for the
   zygote: their other ends, and a large constructor argument with its duplicate.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Deliver(Protocol):
-    """What to do with a reply once it is whole, or has failed."""
+    """Hands a reply on once it is whole, or has failed."""
 
     def __call__(
         self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None

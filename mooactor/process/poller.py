@@ -69,7 +69,7 @@ if lib is not None:
 
 
 class Dispatcher(Protocol):
-    """What the poller feeds."""
+    """The receiver of messages."""
 
     def dispatch(self, serial: int, message: bytes) -> None: ...
     def dispatched(self, serial: int) -> None: ...

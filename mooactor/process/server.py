@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the runtime of an actor's process asks of the callee's side; see `actor.worker`.
+"""The callee's side, as the runtime of an actor's process sees it; see `actor.worker`.
 
 Methods that take a record run in the poller's thread.
 """

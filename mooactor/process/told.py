@@ -42,7 +42,7 @@ class Lost:
         if delivered is False or self._cause.kind == "exception":
             self._surely += 1
         elif self._cause.kind != "killed":
-            # Who kills an actor in the midst of a method has meant just that.
+            # A user who kills an actor in the midst of a method has meant just that.
             self._perhaps += 1
 
     def say(self) -> None:

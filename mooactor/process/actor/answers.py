@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What becomes of a job once code of the user's has returned or raised.
+"""Answers: replies and errors to the calls that an actor has accepted.
 
 Invariant: **every job that an actor has accepted is answered exactly once**, or the
 actor's death answers it. So no caller waits for ever, whatever a method does.

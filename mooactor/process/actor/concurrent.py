@@ -7,7 +7,7 @@ async actor, ``max_concurrency`` of them otherwise. Calls start in the order in 
 they were sent. A stream that waits for its consumer does not count as running, so it
 holds up no other call; when it may go on, it comes before calls that have not begun.
 
-What a sync method raises never passes through a future or a coroutine as an exception,
+An error of a sync method never passes through a future or a coroutine as an exception,
 because a `StopIteration` cannot: it comes back from its thread as a value.
 """
 
@@ -271,7 +271,7 @@ class ConcurrentWorker(Worker):
             self._loop.call_soon_threadsafe(job.iterator.set)
 
     def cancel_running(self, job: Job) -> None:
-        # What runs in a thread only sees the flag: in moo.current(), or between items.
+        # A method in a thread only sees the flag: in moo.current(), or between items.
         # So does a task that has not begun: to cancel it would skip its answer.
         spec = self._methods.get(job.name)
         if job.context is None or spec is None or self._loop is None:
@@ -299,7 +299,7 @@ class ConcurrentWorker(Worker):
 
 
 def _caught(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Result:
-    """What a function returns and raises, as values."""
+    """The result of a function, and its exception, as values."""
     try:
         value, error = function(*args, **kwargs), None
     except BaseException as raised:

@@ -123,7 +123,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
 
 
 def _parcels(life: Message) -> dict[str, parcel.Parcel]:
-    """What came inside the message, and beside it as descriptors."""
+    """The parcels that came inside the message, and beside it as descriptors."""
     found = {}
     for key in ("payload", "snapshot"):
         if life[key] is not None:
@@ -159,7 +159,7 @@ def _run_hook(worker: Worker, name: str) -> None:
 
 
 def _end(worker: Worker) -> None:
-    """Run `on_stop`. What it raises is printed and costs the exit code, no reply."""
+    """Run `on_stop`. Its error is printed and costs the exit code, no reply."""
     context.set(_birth_context(worker.runtime, worker))
     code = 0
     try:

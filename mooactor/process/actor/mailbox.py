@@ -17,7 +17,8 @@ _ONCE = ((),)
 class Job:
     """One call at the callee, from its arrival to its reply."""
 
-    # What most calls never have is kept here, so that a call need not be given it.
+    # Attributes that most calls never have are kept here, so that a call need not be
+    # given it.
     needs: Sequence[tuple[int, Future]] = ()  # values of Refs, by token
     context: Any = None
     task: Any = None  # asyncio task, once it runs

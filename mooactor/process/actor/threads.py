@@ -32,7 +32,7 @@ _MOST = (1 << 31) - 1  # their functions take an int
 
 
 class Library(NamedTuple):
-    """What is known of a library under all names that it goes by."""
+    """A library of threads, under all names that it goes by."""
 
     files: tuple[str, ...]  # how the names of its files begin
     variables: tuple[str, ...]  # those that have its number; the first that is set does

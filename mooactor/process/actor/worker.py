@@ -161,7 +161,7 @@ class Worker(Answers):
 
     def stop_now(self) -> None:
         """The session ends, says the agent, who kills what has not ended after a
-        while. What has arrived by now was accepted."""
+        while. Calls that have arrived by now were accepted."""
         self._stop_asked = True
         self.wake()
 

@@ -150,7 +150,8 @@ class Borrowing:
 
 
 def borrowing_in_progress() -> Borrowing | None:
-    """What this thread notes Refs with, if it is pickling something to be sent."""
+    """The `Borrowing` that this thread notes Refs with, if it is pickling something to
+    be sent."""
     return _here.borrowing
 
 

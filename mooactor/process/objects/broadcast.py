@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BroadcastTree:
-    """Who holds one stored value on which host. It goes with the value, and tells the
+    """The holders of one stored value, by host. It goes with the value, and tells the
     holders when it does."""
 
     def __init__(self, sender: Sender, number: int) -> None:

@@ -152,7 +152,7 @@ class Reply:
 
     Memory attached to a result is taken over on arrival, because its owner may die
     before somebody reads it. Arguments of queued calls are taken over when they run:
-    if their sender dies first, nobody needs them. What is on another host is fetched
+    if their sender dies first, nobody needs them. Data on another host is fetched
     on arrival, see `inbound`, which moves it from `descriptors` to `buffers`.
 
     It may be dropped at any time: memory and borrows (see `holds`) are given back.

@@ -103,7 +103,7 @@ class Transfer:
 
 
 class InboundTransfers:
-    """What this process is receiving from other hosts.
+    """All that this process is receiving from other hosts.
 
     Threads: `begin` and `look` in the one that leads the poller, which also calls the
     `then` of each transfer, once; all else in any.

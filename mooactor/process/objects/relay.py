@@ -79,7 +79,7 @@ class Relay:
         self._sender.post(holder, envelope.ASK, token, payload)
 
     def expect(self, token: int, key: Key) -> None:
-        """What comes as `token` is to be kept."""
+        """The value that comes as `token` is to be kept."""
         self._keys[token] = key
         self._dropped.pop(key, None)
         self._kept.setdefault(key, Kept())
@@ -100,7 +100,7 @@ class Relay:
         self._answer(kept, kept.stored)
 
     def _own_borrowing(self, reply: Reply) -> Borrowing | None:
-        """What is kept holds the values of the Refs in it for itself: whoever decodes
+        """A kept value holds the values of the Refs in it for itself: whoever decodes
         the reply gives its borrows back."""
         if reply.claims is None:
             return None

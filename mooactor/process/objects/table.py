@@ -23,8 +23,8 @@ Invariants:
    this process, a RELEASE without a count is ignored.
 3. An entry goes when all its counts are zero. The entry of a result exists only while
    it is lent: the local Ref has the value, and is entered again when it is lent again.
-4. What a dead process held is forgotten. The owner watches every process that holds
-   something of it, and counts nothing for one that it knows to be dead.
+4. The borrows of a dead process are forgotten. The owner watches every process that
+   holds something of it, and counts nothing for one that it knows to be dead.
 
 5. A third process that lends may be killed between its BORROW and its message, so that
    only one of them arrives. Borrows of a dead lender are audited (see `audit`): what
@@ -145,7 +145,7 @@ class OwnedValue:
 class ObjectTable:
     """The values that this process owns and others may ask for. Threads: any.
 
-    What is freed is freed without the lock: finalizers of users' objects may come here.
+    Values are freed without the lock: finalizers of users' objects may come here.
     """
 
     audit: Audit  # sets itself
@@ -205,7 +205,7 @@ class ObjectTable:
     def recount(
         self, holder: int, lender: int, counts: Iterable[tuple[int, int]]
     ) -> None:
-        """What has arrived of a dead lender's borrows, and was not given back: (object
+        """Borrows of a dead lender that have arrived, and were not given back: (object
         id, count) of each value that is in question."""
         freed = []
         with self._lock:

@@ -86,8 +86,8 @@ class Values:
         return len(self._expected)
 
     def send(self, ref: Future, target: int, token: int) -> int:
-        """Have the value of `ref` sent to process `target` as `token`. What fails of
-        it is sent in its place.
+        """Have the value of `ref` sent to process `target` as `token`. If that fails,
+        the error is sent in its place.
 
         Returns the process id of whoever sends it: its producer, or this one.
         """
@@ -169,7 +169,7 @@ class Values:
         return future
 
     def _doubt(self, token: int) -> None:
-        """Its producer is dead, and nobody will tell of that again. What it sent before
+        """Its producer is dead, and nobody will tell of that again. A value sent before
         may still lie in the inbox."""
         self._later(INBOX_S, partial(self._settle_doubt, token))
 

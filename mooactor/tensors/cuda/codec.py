@@ -54,7 +54,7 @@ class Origin(NamedTuple):
 
 
 class _Session:
-    """What this process lends of its GPUs, and reads of others', in one session."""
+    """The loans of this process's GPUs, and its reads of others', in one session."""
 
     def __init__(self, plane: DataPlane, the_driver: Driver) -> None:
         self.plane = plane
@@ -96,8 +96,8 @@ def statistics() -> dict[str, int | str]:
 
 
 def pack(flat: torch.Tensor) -> tuple[Any, Origin]:
-    """What a message carries for a contiguous CUDA tensor: its bytes, or the ticket of
-    a buffer with them; and where they come from.
+    """The content of a message for a contiguous CUDA tensor: its bytes, or the ticket
+    of a buffer with them; and where they come from.
 
     Raises:
       OutOfMemory: the limit of shared memory is reached.
@@ -320,7 +320,7 @@ def _uuids() -> list[bytes]:
 
 
 def _session_of(plane: DataPlane) -> _Session | None:
-    """What belongs to this plane; None if the driver can share nothing."""
+    """The session of this plane; None if the driver can share nothing."""
     global _session
     the_driver = driver()
     if the_driver is None:

@@ -36,7 +36,7 @@ from mooactor.tensors.tickets import Source, Ticket
 #: Large enough that the word with the owner after each chunk (about 0.1 ms, while the
 #: other chunk is under way) costs little.
 SLOT = 16 << 20
-#: For one slot. Who dies is noticed sooner; this is for an owner that is frozen, as
+#: For one slot. A death is noticed sooner; this is for an owner that is frozen, as
 #: nobody else ends a read.
 PATIENCE_S = 10.0
 WELL = "can read it"
@@ -52,7 +52,7 @@ class ReadProbe(NamedTuple):
 
 
 class ReadGrant(NamedTuple):
-    """What reads a loan over the fabric, for as long as `ticket` is alive."""
+    """The means to read a loan over the fabric, for as long as `ticket` is alive."""
 
     source: Source
     ticket: Any
@@ -161,7 +161,7 @@ class Direct:
         self._results = ProbeResults("direct", plane.directory, plane.process_id)
         self._probes: dict[int, ReadProbe | str] = {}  # by device; why there is none
         self._lock = threading.Lock()
-        #: What was last said of a way that could be taken: `WELL`, or what is wrong.
+        #: The last word on a way that could be taken: `WELL`, or what is wrong.
         self.why = ""
 
     # -- as owner ----------------------------------------------------------

@@ -86,7 +86,7 @@ class Driver:
         self._call("cuInit", 0)
 
     def uuid(self, device: int) -> bytes:
-        """What tells this device, or part of one, from all others: 16 bytes."""
+        """The number of this device, or part of one, unlike all others: 16 bytes."""
         out = self._ffi.new("CUuuid *")
         self._call("cuDeviceGetUuid_v2", out, self._handle_of(device))
         return bytes(self._ffi.buffer(out))
@@ -112,7 +112,7 @@ class Driver:
         return int(out[0])
 
     def handle(self, device: int, address: int) -> bytes:
-        """What other processes open the memory by: `HANDLE_BYTES` bytes."""
+        """The handle by which others open the memory: `HANDLE_BYTES` bytes."""
         out = self._ffi.new("CUipcMemHandle *")
         with self.within(device):
             self._call("cuIpcGetMemHandle", out, address)

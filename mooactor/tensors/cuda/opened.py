@@ -47,7 +47,8 @@ class _Read(NamedTuple):
 
 
 class Opened:
-    """What one process has open. All methods may be called from any thread."""
+    """The memory that one process has open. All methods may be called from any
+    thread."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

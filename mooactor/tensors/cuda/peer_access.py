@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Who can open whose GPU memory: probed once for each pair, never guessed.
+"""Peer access: who can open whose GPU memory, probed once for each pair.
 
 A container may forbid it, devices may be hidden from a process, two processes may run
 on two hosts. So the first tensors between two processes go through host memory and
-carry an *probe*: the handle of a small buffer, and what is in it. The receiver opens
+carry a *probe*: the handle of a small buffer, and what is in it. The receiver opens
 that, looks, and leaves its answer as a file in the session's directory, where the
 owner finds it. Reads by RDMA are probed in the same way, see `direct`.
 """
@@ -57,7 +57,7 @@ def run_probe(driver: Driver, device: int, probe: Probe) -> str:
 
 
 class ProbeResults:
-    """What receivers found of owners' memory, by the owner's device; as files."""
+    """Answers of receivers about owners' memory, by the owner's device; as files."""
 
     def __init__(self, kind: str, directory: str, process_id: int) -> None:
         self._kind = kind
@@ -68,7 +68,7 @@ class ProbeResults:
         self._lock = threading.Lock()
 
     def first(self, peer: int, uuid: bytes) -> str | None:
-        """What `peer` said of that device; None: it has not said anything yet."""
+        """The answer of `peer` for that device; None: there is none yet."""
         text = self._heard.get((peer, uuid))
         return self.latest(peer, uuid) if text is None else text
 
@@ -85,7 +85,7 @@ class ProbeResults:
         return text
 
     def reasons(self) -> dict[tuple[int, bytes], str]:
-        """What each process said of each device, in its words."""
+        """The answer of each process for each device, in its words."""
         return dict(self._heard)
 
     def answer(self, owner: int, uuid: bytes, run: Callable[[], str]) -> None:
@@ -132,11 +132,12 @@ class PeerAccess:
         return None if text is None else text == WELL
 
     def reasons(self) -> dict[tuple[int, bytes], str]:
-        """What each process said of each device, in its words."""
+        """The answer of each process for each device, in its words."""
         return self._results.reasons()
 
     def probe(self, device: int) -> Probe | None:
-        """What a receiver is to try; None if this device cannot be shared at all."""
+        """The probe that a receiver is to run; None if this device cannot be shared at
+        all."""
         with self._lock:
             if device not in self._probes:
                 self._probes[device] = new_probe(self._driver, device)

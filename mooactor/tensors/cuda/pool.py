@@ -80,8 +80,9 @@ class Pool:
         return Loan(buffer.handle, ticket, buffer.address, buffer.nbytes)
 
     def end_session(self, plane: DataPlane) -> None:
-        """The plane is about to close. What is still lent is given up for good: its
-        readers are about to end, but when they have can no longer be known."""
+        """The plane is about to close. A buffer that is still lent is given up for
+        good: its readers are about to end, but when they have can no longer be
+        known."""
         self.sweep(plane)
         with self._lock:
             self._buffers = [b for b in self._buffers if b.message is None]

@@ -10,13 +10,17 @@ import pytest
 
 from mooactor.control import envelope
 from mooactor.control.keys import every_incarnation
-from mooactor.control.links import Links
+from mooactor.control.links import Link, Links
 from mooactor.control.messenger import Messenger
 from mooactor.control.sender import Sender
-from mooactor.errors import Cause
+from mooactor.errors import Cause, DeadlockError
+from mooactor.process.calls import CallContext
+from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.dispatch import Dispatch
+from mooactor.process.interface import interface_of
 from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
+from mooactor.process.objects.broadcast import BroadcastTree
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import ObjectTable
@@ -144,3 +148,40 @@ def test_a_record_of_a_kind_without_a_handler_is_dropped(
     other.sender.post(OWNER, envelope.RELEASE, number, payload)
     assert eventually(lambda: one.counts(number) == {})
     assert capfd.readouterr().err == ""
+
+
+def test_the_hosts_of_a_broadcast_tree_have_two_others_below_them(
+    process: Callable[[int], Process],
+) -> None:
+    owner = process(OWNER)
+    tree = BroadcastTree(owner.sender, 7)
+    hosts = [bytes((n,)) for n in range(14)]
+    holders = [(10 + n) << 16 for n in range(14)]
+    found = [tree.source(host, holder) for host, holder in zip(hosts, holders)]
+    above = [0, 0, *(holders[n // 2] for n in range(12))]
+    assert found == [(source, True) for source in above]
+
+    later = 99 << 16  # of a host that has a holder: taken from there, and not kept
+    assert tree.source(hosts[5], later) == (holders[5], False)
+    tree.lost(holders[5])
+    assert tree.source(hosts[5], later) == (above[5], True)
+
+    tree.holders.clear()  # so that its finalizer has nobody to tell
+
+
+def test_a_chain_of_waiting_calls_that_fills_the_callee_is_refused() -> None:
+    class Callee:
+        def work(self) -> None: ...
+
+    spec = interface_of(Callee).methods["work"]
+    link = Link(BORROWER, 0, "Callee")
+    waiting = CallContext(OWNER, "Caller", BORROWER, 1, (BORROWER,), None, "ask")
+    link.concurrency = 2
+    refuse_cycle(link, spec, waiting)  # there is room for one more
+    link.concurrency = 1
+    with pytest.raises(DeadlockError, match="Caller calls Callee") as refused:
+        refuse_cycle(link, spec, waiting)
+    assert refused.value.delivered is False
+    itself = CallContext(BORROWER, "Callee", OWNER, 1, (), None, "ask")
+    with pytest.raises(DeadlockError, match="calls itself"):
+        refuse_cycle(link, spec, itself)

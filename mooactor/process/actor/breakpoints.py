@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mooactor.process.actor.debugger import RemoteTerminal
-    from mooactor.process.runtime import Runtime
 
 VARIABLE = "MOOACTOR_DEBUG"
 _one_at_a_time = threading.Lock()
@@ -36,8 +35,9 @@ def wanted() -> bool:
     return os.environ.get(VARIABLE, "") not in ("", "0")
 
 
-def install(runtime: Runtime, label: str) -> None:
-    """From here on `breakpoint` works in this actor's process.
+def install(directory: str, label: str) -> None:
+    """From here on `breakpoint` works in this actor's process. `directory`: the
+    session's.
 
     Somebody who has set ``PYTHONBREAKPOINT`` has a debugger of one's own.
     """
@@ -49,7 +49,7 @@ def install(runtime: Runtime, label: str) -> None:
     def hook(*args: Any, **kwargs: Any) -> None:
         frame = sys._getframe(1)
         if wanted():
-            _stop(frame, runtime.directory, name)  # nothing may follow in this frame
+            _stop(frame, directory, name)  # nothing may follow in this frame
         elif (place := _place(frame)) not in passed:
             passed.add(place)
             _say(

@@ -110,7 +110,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     runtime.housekeeper.start()
     worker.current = _birth_context(runtime, worker)
     context.set(worker.current)
-    breakpoints.install(runtime, worker.label)
+    breakpoints.install(runtime.directory, worker.label)
     args = tuple(_resolved(runtime, arg) for arg in args)
     kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
     worker.instance = cls(*args, **kwargs)

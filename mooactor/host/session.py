@@ -17,9 +17,8 @@ from typing import Any
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key
 from mooactor.control.lifeline import Lifeline, Message
-from mooactor.host import directories
 from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
-from mooactor.process import openfiles
+from mooactor.process import directories, openfiles
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
 from mooactor.process.network import Network

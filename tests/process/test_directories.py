@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from mooactor.host import directories
+from mooactor.process import directories
 from tests.process import programs
 
 _PEER = """
 import os, shutil, sys
-from mooactor.host import directories
+from mooactor.process import directories
 
 while os.path.exists(sys.argv[1]):
     directories.remove_abandoned()

@@ -27,8 +27,8 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-import mooactor.process.session as session_module
-from mooactor.process.session import current_session
+import mooactor.host.session as session_module
+from mooactor.host.session import current_session
 from tests.guardian import Guardian
 from tests.processes import VARIABLE, Process, Run
 

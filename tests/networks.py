@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooactor.process.namespaces import enter
+from mooactor.process.actor.namespaces import enter
 from tests.conftest import eventually
 
 HOSTS = "ab"

@@ -21,7 +21,10 @@ LAYERS = (  # bottom to top; those in one row do not import each other
     ("errors",),
     ("tensors",),
     ("control",),
+    ("process.objects",),
     ("process",),
+    ("process.actor",),
+    ("host",),
     ("actors",),
     ("learner",),
     ("cluster", "rl"),
@@ -64,8 +67,11 @@ def layer_of(module: str) -> str | None:
         return FACE
     if not module.startswith(f"{FACE}."):
         return None
-    part = module.split(".")[1]
-    return part if part in LEVELS else FACE
+    parts = module.split(".")[1:]
+    for length in (2, 1):  # a package in a package may be a layer of its own
+        if (part := ".".join(parts[:length])) in LEVELS:
+            return part
+    return FACE
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -91,6 +97,11 @@ def test_every_part_of_the_package_has_a_layer() -> None:
         p.parent.name for p in PACKAGE.glob("*/__init__.py")
     }
     assert parts - {"__init__", "__main__"} <= set(LEVELS)
+
+
+def test_every_part_of_process_has_a_layer() -> None:
+    parts = {f"process.{p.parent.name}" for p in PACKAGE.glob("process/*/__init__.py")}
+    assert parts == {layer for layer in LEVELS if layer.startswith("process.")}
 
 
 def importers_of(module: str) -> set[str]:

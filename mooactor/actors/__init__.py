@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What a user holds: the decorator, handles, Refs, streams and groups."""
+"""The objects that a user holds: the decorator, handles, Refs, streams and groups."""

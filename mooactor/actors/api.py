@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from time import perf_counter
@@ -17,9 +16,11 @@ from mooactor.actors.statistics import Stats, make
 from mooactor.control import codec, envelope
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
-from mooactor.process.holds import Hold
-from mooactor.process.lending import lending
 from mooactor.process.loops import refuse_to_block
+from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.table import Stored
+from mooactor.tensors.limits import processors
 
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
 
@@ -161,16 +162,16 @@ def put(value: R) -> Ref[R]:
     """
     runtime = ensure_runtime()
     try:
-        with lending(runtime) as loan:
+        with Borrowing(runtime.borrows) as borrowing:
             data, buffers = codec.encode(value)
     except errors.MooError:
         raise
     except Exception as error:
         raise TypeError(f"cannot pickle what was put: {error}") from error
-    stored = runtime.store(data, buffers, loan)
+    stored = Stored(runtime.payloads, data, buffers, borrowing)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")
     me = runtime.process_id
-    ref.home = Hold(runtime, me, runtime.objects.add_stored(stored), me)
+    ref.home = Hold(runtime.borrows, me, runtime.objects.add_stored(stored), me)
     ref.set_raw(stored)
     return ref
 
@@ -178,8 +179,8 @@ def put(value: R) -> Ref[R]:
 def stop(handle: Any, timeout: float | None = 60.0) -> None:
     """Let an actor finish the calls queued so far, run its `on_stop`, and end.
 
-    What it spawned is then asked to stop as well, and killed after three seconds.
-    Returns when all these processes are gone. None is restarted.
+    The actors that it spawned are then asked to stop as well, and killed after three
+    seconds. Returns when all these processes are gone. None is restarted.
 
     Raises:
       CallTimeout: it still runs after `timeout` seconds; `kill` ends it.
@@ -191,7 +192,7 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
         return
     refuse_to_block(f"{link.label} to stop", _IN_A_THREAD.format("moo.stop, handle"))
     runtime.flush()
-    runtime.post(link.process_id, envelope.STOP, 0)
+    runtime.sender.post(link.process_id, envelope.STOP, 0)
     try:
         runtime.agent.ask(timeout, op="await_end", id=link.actor_id)
     except errors.CallTimeout:
@@ -215,7 +216,7 @@ def hosts() -> list[dict[str, Any]]:
     rows = ensure_runtime().agent.ask(op="list")["value"]
     actors = [row for row in rows if row["pid"] is not None]
     return [
-        {"name": socket.gethostname(), "cpus": os.cpu_count(), "actors": actors},
+        {"name": socket.gethostname(), "cpus": processors(), "actors": actors},
     ]
 
 

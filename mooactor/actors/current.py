@@ -9,10 +9,10 @@ from typing import Any
 
 from mooactor import errors
 from mooactor.actors.handle import Handle
+from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
 from mooactor.process.current import current_runtime
 from mooactor.process.runtime import Runtime
-from mooactor.process.worker import Worker
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Current:
     def cancelled(self) -> bool:
         """Whether the caller has given up: its cancellation, its death, or the
         deadline. Cheap enough to ask in a loop."""
-        self._runtime.pump.try_drain()
+        self._runtime.poller.try_drain()
         deadline = self._context.deadline
         late = deadline is not None and perf_counter() > deadline
         return self._context.cancelled or late

@@ -96,7 +96,7 @@ class BoundSplitMethod(Protocol[P, R_co]):
 
 
 class Method(Generic[S, P, R]):
-    """What ``@method`` makes of a function, for type checkers only: at run time the
+    """A function with ``@method``, for type checkers only: at run time the
     function itself comes back."""
 
     @overload

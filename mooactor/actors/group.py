@@ -19,6 +19,7 @@ from typing import (
 from mooactor.actors.handle import Handle, RemoteMethod
 from mooactor.actors.ref import Ref, Told
 from mooactor.control import envelope
+from mooactor.process.calls import Form
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.runtime import Runtime
@@ -234,9 +235,8 @@ class Group(Generic[T]):
             _, link = method._handle._where()
             options = method._options
             ref = kind(runtime, f"{link.label}.{name}", options.timeout)
-            runtime.caller.start(
-                link, ref, method._spec, args, kwargs, flags, options, False, prepared
-            )
+            form = Form(method._spec, options, flags)
+            runtime.caller.start(link, ref, form, args, kwargs, prepared)
             refs.append(ref)
         runtime.flush()
         return refs
@@ -333,7 +333,7 @@ def gather(refs: Sequence[Ref[Any]]) -> GatheredRef[Any]:
     def one_done() -> None:
         if all(ref.state for ref in refs):
             whole.set_raw(_Gathered(refs))
-            runtime.pump.wake()
+            runtime.poller.wake()
 
     for ref in refs:
         ref.listen(one_done)

@@ -9,12 +9,18 @@ from typing import Any
 from mooactor.actors.ref import Ref, Told, refuse_on_loop
 from mooactor.actors.stream import Stream
 from mooactor.control import envelope
+from mooactor.control.links import Link
 from mooactor.process import current as _process
-from mooactor.process.calls import DEFAULT_OPTIONS, CallOptions
+from mooactor.process.calls import (
+    AWAITED,
+    BLOCKING,
+    DEFAULT_OPTIONS,
+    CallOptions,
+    Form,
+)
 from mooactor.process.checks import shown
 from mooactor.process.current import current_runtime
 from mooactor.process.interface import Interface, MethodSpec
-from mooactor.process.links import Link
 from mooactor.process.runtime import Runtime
 
 
@@ -105,7 +111,7 @@ class Handle:
         if bound is None or bound[0] is not runtime:
             whom = (self._actor_id, self._incarnation, self._label)
             if self._session == runtime.session_mark:
-                link = runtime.link(*whom, watch=self._watch)
+                link = runtime.links.link(*whom, watch=self._watch)
             else:
                 link = Link.to_nowhere(*whom)
             link.label = self._label
@@ -136,14 +142,15 @@ class Handle:
 class RemoteMethod:
     """One method of one actor, with the options that its calls will have."""
 
-    __slots__ = ("_handle", "_spec", "_options", "_wire", "_kind")
+    __slots__ = ("_handle", "_spec", "_options", "_kind", "_form", "_blocking")
 
     def __init__(self, handle: Handle, spec: MethodSpec, options: CallOptions) -> None:
         self._handle = handle
         self._spec = spec
         self._options = options
-        self._wire = spec.wire
         self._kind = spec.kind
+        self._form = Form(spec, options)
+        self._blocking = Form(spec, options, waits=BLOCKING)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it and wait for the value.
@@ -158,7 +165,7 @@ class RemoteMethod:
         if self._kind == "sync":
             if asyncio._get_running_loop() is not None:
                 self._refuse_to_block()
-            ref = self._start(args, kwargs, True)
+            ref = self._start(args, kwargs, self._blocking)
             if not ref.state:
                 ref.block()
             return ref.unwrap()
@@ -180,7 +187,7 @@ class RemoteMethod:
         """
         if self._spec.streams:
             return self._stream(args, kwargs)
-        return self._start(args, kwargs, False)
+        return self._start(args, kwargs, self._form)
 
     def tell(self, *args: Any, **kwargs: Any) -> None:
         """Start the call and forget it. Errors are printed by the actor, or here if the
@@ -199,10 +206,8 @@ class RemoteMethod:
         runtime, link = self._handle._where()
         self._spec.check(args, kwargs)
         ref = Told(runtime, self._spec.name)
-        flags = envelope.ONE_WAY
-        runtime.caller.start(
-            link, ref, self._spec, args, kwargs, flags, self._options, False
-        )
+        form = Form(self._spec, self._options, envelope.ONE_WAY)
+        runtime.caller.start(link, ref, form, args, kwargs)
 
     def options(self, **changes: Any) -> RemoteMethod:
         """The same method with other options for its calls.
@@ -251,8 +256,7 @@ class RemoteMethod:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        blocking: bool,
-        awaited: bool = False,
+        form: Form,
     ) -> Ref[Any]:
         bound = self._handle._bound
         if bound is None or bound[0] is not _process._current:
@@ -263,13 +267,11 @@ class RemoteMethod:
             spec.check(args, kwargs)
         options = self._options
         ref: Ref[Any] = Ref(runtime, self, options.timeout)
-        runtime.caller.start(
-            link, ref, spec, args, kwargs, 0, options, blocking, None, awaited
-        )
+        runtime.caller.start(link, ref, form, args, kwargs)
         return ref
 
     async def _awaited(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        ref = self._start(args, kwargs, False, awaited=True)
+        ref = self._start(args, kwargs, self._form._replace(waits=AWAITED))
         try:
             return await ref
         except asyncio.CancelledError:
@@ -284,10 +286,8 @@ class RemoteMethod:
         stream: Stream[Any] = Stream(
             runtime, self._label, options.stream_window, options.timeout
         )
-        flags = envelope.STREAM
-        runtime.caller.start(
-            link, stream.channel, self._spec, args, kwargs, flags, options, False
-        )
+        form = Form(self._spec, options, envelope.STREAM)
+        runtime.caller.start(link, stream.channel, form, args, kwargs)
         if not stream.channel.state:
             stream.open(link.process_id)
         return stream

@@ -253,7 +253,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
 
     async def _arrival(self, refs: list[Ref[Any]]) -> None:
         """Sleep, on the running loop, until one of them is done."""
-        event, arrived = self._runtime.pump.arrival()
+        event, arrived = self._runtime.poller.event()
         for ref in refs:
             ref.listen(arrived)
         asyncio.get_running_loop().call_soon(self._runtime.flush)
@@ -294,7 +294,9 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             link = ref.link
             if link is not None and not ref.state and not self._runtime.closed:
                 number = ref.call_id
-                self._runtime.post_later(link.process_id, envelope.CANCEL, number)
+                self._runtime.sender.post_later(
+                    link.process_id, envelope.CANCEL, number
+                )
 
     def __repr__(self) -> str:
         return f"<Map of {self._members[0].method} over {len(self._members)} members>"

@@ -9,8 +9,8 @@ from typing import Any
 
 from mooactor.actors.handle import handle_of
 from mooactor.actors.ref import refuse_on_loop
+from mooactor.control.lifeline import Message
 from mooactor.process.exits import cause_of
-from mooactor.process.lifeline import Message
 from mooactor.process.supervision import Died, Event, Restarted, Started, Stopped
 
 
@@ -49,7 +49,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
             raise StopIteration
         if not self._events:
             refuse_on_loop(f"an event of {self._label}")
-            self._runtime.pump.wait(lambda: self._events or self._runtime.closed)
+            self._runtime.poller.wait(lambda: self._events or self._runtime.closed)
         if not self._events:
             self._refuse_if_forked()
             raise StopIteration
@@ -67,7 +67,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
         return self._next()
 
     async def _arrival(self) -> None:
-        event, self._notify = self._runtime.pump.arrival()
+        event, self._notify = self._runtime.poller.event()
         if not self._events:
             await event.wait()
 

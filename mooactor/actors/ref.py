@@ -15,17 +15,17 @@ from mooactor.process.calls import context
 from mooactor.process.checks import function, seconds
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
-from mooactor.process.holds import Hold, claimed
-from mooactor.process.lending import loan_in_progress
 from mooactor.process.loops import refuse_to_block
-from mooactor.process.objects import PINNED
-from mooactor.process.outcome import Outcome
+from mooactor.process.objects.borrow import borrowing_in_progress
+from mooactor.process.objects.future import Future
+from mooactor.process.objects.holds import Hold, claimed
+from mooactor.process.objects.table import PINNED
 from mooactor.process.runtime import Runtime
 
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
+class Ref(Future, Awaitable[R_co], Generic[R_co]):
     """A result to come. Small and picklable; get it, await it, or pass it on.
 
     Passed as an argument of a call (not inside another object), it hands its value to
@@ -48,7 +48,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
     def __init__(
         self, runtime: Runtime, of: object, timeout: float | None = None
     ) -> None:
-        Outcome.__init__(self)
+        Future.__init__(self)
         self._runtime = runtime
         self._of = of  # what it is the result of; its str() is for messages
         self._timeout = timeout
@@ -125,7 +125,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         """Its own deadline has passed: it ends now, and the callee is told."""
         if self.set_error(deadline_passed(self._label, self._timeout)):
             self._runtime.caller.abandon(self)
-            self._runtime.pump.wake()
+            self._runtime.poller.wake()
 
     def _look(self) -> None:
         """Let what has arrived, or is over, show."""
@@ -133,7 +133,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if self.state:
             return
         self._runtime.flush()
-        self._runtime.pump.try_drain()
+        self._runtime.poller.try_drain()
         for call in self.parts or (self,):
             if call.deadline is not None and perf_counter() > call.deadline:
                 call.expire()
@@ -165,7 +165,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
 
     def add_done_callback(self, callback: Callable[[Ref[R_co]], object]) -> None:
         """Call `callback(self)` once it is done: at once if it is, else in a thread of
-        the runtime for callbacks. It may wait for other calls. What it raises is
+        the runtime for callbacks. It may wait for other calls. An error out of it is
         printed."""
         function("callback", callback)
         runtime = self._runtime
@@ -175,7 +175,8 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
             return
         once = iter((partial(_call, callback, self),))
         self.listen(lambda: runtime.callbacks.submit(once))
-        runtime.pump.arm()
+        if not runtime.closed:
+            runtime.housekeeper.arm()
 
     # -- asyncio -----------------------------------------------------------
 
@@ -191,7 +192,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         if self.state:
             return
         loop = asyncio.get_running_loop()
-        event, arrived = self._runtime.pump.arrival()
+        event, arrived = self._runtime.poller.event()
         self.listen(arrived)
         loop.call_soon(self._runtime.flush)
         call, wait = context.get(), Wait(self.parts or (self,), len(self.parts) or 1)
@@ -233,10 +234,10 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
         runtime = self._runtime
         if not runtime.closed or self.state:
             return
-        for outcome in (*self.parts, self):
-            end_with(runtime, outcome, self._label)
+        for future in (*self.parts, self):
+            end_with(runtime, future, self._label)
 
-    def _take(self, source: Outcome) -> None:
+    def _take(self, source: Future) -> None:
         error = source.failure()
         if error is not None:
             self.set_error(error)
@@ -244,7 +245,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
             self.set_value(source.unwrap())
 
     def _hold(self) -> Hold:
-        """What it is known by elsewhere.
+        """The owner and number by which other processes know it.
 
         Raises:
           ActorUnavailable: its session has ended.
@@ -254,13 +255,13 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
             raise runtime.over(f"{self._label} cannot be passed on")
         if self.home is None:
             number = runtime.objects.new_id()
-            self.home = Hold(runtime, runtime.process_id, number, None)
+            self.home = Hold(runtime.borrows, runtime.process_id, number, None)
         return self.home
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by hand: for nobody in particular, perhaps more than once."""
         hold = self._hold()
-        self._runtime.values.lend(hold, PINNED, self)
+        self._runtime.borrows.lend(hold, PINNED, self)
         mark = self._runtime.session_mark
         return (_by_hand, (mark, hold.owner, hold.object_id, self._label))
 
@@ -277,7 +278,7 @@ class Ref(Outcome, Awaitable[R_co], Generic[R_co]):
 
 
 class Told(Ref[None]):
-    """What a `tell` has in place of a Ref; nobody gets to see it."""
+    """In place of a Ref, for a `tell`; nobody gets to see it."""
 
     __slots__ = ()
     told = True
@@ -294,11 +295,11 @@ def deadline_passed(label: str, timeout: float | None) -> errors.CallTimeout:
 
 def _lend(ref: Ref[Any]) -> Any:
     """How a pickler of ours reduces a Ref: the receiver borrows it."""
-    loan = loan_in_progress()
-    if loan is None:
+    borrowing = borrowing_in_progress()
+    if borrowing is None:
         return NotImplemented
     hold = ref._hold()
-    loan.add(hold, ref)
+    borrowing.add(hold, ref)
     return (_borrowed, (hold.owner, hold.object_id, ref._label))
 
 
@@ -307,13 +308,15 @@ codec.learn(Ref, _lend)
 
 def _borrowed(owner: int, object_id: int, label: str) -> Ref[Any]:
     hold = claimed(owner, object_id)
-    return _known_as(hold or Hold(current_runtime(), owner, object_id, None), label)
+    return _known_as(
+        hold or Hold(current_runtime().borrows, owner, object_id, None), label
+    )
 
 
 def _by_hand(mark: bytes, owner: int, object_id: int, label: str) -> Ref[Any]:
     runtime = current_runtime()
     if mark == runtime.session_mark:
-        return _known_as(Hold(runtime, owner, object_id, None), label)
+        return _known_as(Hold(runtime.borrows, owner, object_id, None), label)
     ref: Ref[Any] = Ref(runtime, label)
     ref.set_error(
         errors.ActorUnavailable(f"the session that {label} belongs to has ended")
@@ -329,8 +332,8 @@ def _known_as(hold: Hold, label: str) -> Ref[Any]:
         if entry is None:
             ref.set_error(errors.ActorUnavailable(f"the value of {label} is gone"))
             return ref
-        if isinstance(entry.outcome, Ref):
-            return entry.outcome
+        if isinstance(entry.future, Ref):
+            return entry.future
         ref.set_raw(entry.stored)
     ref.home = hold
     return ref
@@ -345,13 +348,13 @@ def _call(callback: Callable[[Ref[Any]], object], ref: Ref[Any]) -> None:
         traceback.print_exc()
 
 
-def end_with(runtime: Runtime, outcome: Outcome, label: str) -> None:
+def end_with(runtime: Runtime, future: Future, label: str) -> None:
     """End what a runtime that is closed would have ended, had it known of it."""
     if runtime.forked:
         # They are threads and event loops of the parent's, and what wakes them, too.
-        outcome._listeners = None
-    if not outcome.state:
-        outcome.set_error(runtime.over(label))
+        future._listeners = None
+    if not future.state:
+        future.set_error(runtime.over(label))
 
 
 def refuse_on_loop(what: str) -> None:

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from mooactor import errors
+from mooactor.host import session as _session
+from mooactor.host.ending import GRACE_S, Awaited
 from mooactor.process import checks
-from mooactor.process import session as _session
 from mooactor.process.current import refuse_in_actor
-from mooactor.process.ending import GRACE_S, Awaited
 from mooactor.process.network import choose
 
 _MOST_OF_A_SEED = (1 << 64) - 1
 
 
 class Running:
-    """What `init` returns: use it with ``with``, or ignore it."""
+    """The result of `init`: use it with ``with``, or ignore it."""
 
     def __init__(self, session: _session.Session) -> None:
         self._session = session

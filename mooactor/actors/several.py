@@ -32,7 +32,7 @@ class SplitMethod(RemoteMethod):
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Start the call and return a Ref for each of its values."""
-        whole = self._start(args, kwargs, False)
+        whole = self._start(args, kwargs, self._form)
         return split(whole, self._options.num_returns or 1)
 
 
@@ -74,7 +74,7 @@ class PartRef(Ref[Any]):
 
 
 class _Share:
-    """What the Refs of one call have in common: its reply, taken apart once.
+    """The common part of the Refs of one call: its reply, taken apart once.
 
     Any method may be entered while another call of it is under way, by a thread or a
     signal handler, and left by an exception anywhere.
@@ -93,7 +93,7 @@ class _Share:
         for index, ref in enumerate(self.refs):
             ref.set_raw(_Part(self, index))
             ref.parts = ()
-            ref._runtime.pump.wake()
+            ref._runtime.poller.wake()
         self.refs = []
 
     def take(self, index: int) -> Any:

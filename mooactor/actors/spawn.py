@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import sys
@@ -14,19 +13,19 @@ from mooactor import errors
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
-from mooactor.control.keys import new_process_id
+from mooactor.control.keys import every_incarnation, new_process_id
+from mooactor.host import session as _session
+from mooactor.host.fields import LONGEST_S
 from mooactor.process import checks, parcel
-from mooactor.process import session as _session
+from mooactor.process.actor.threads import check_numbers
 from mooactor.process.current import current_runtime, is_forked
-from mooactor.process.fields import LONGEST_S
 from mooactor.process.interface import interface_of, signature_of
-from mooactor.process.lending import lending
 from mooactor.process.loops import refuse_to_block
-from mooactor.process.objects import every_incarnation
+from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
-from mooactor.process.threads import check_numbers
+from mooactor.tensors.limits import processors
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,8 +77,8 @@ def on(
       restart: how it comes back after a death; by default it does not.
       env: environment variables, set before the constructor runs. Numbers of threads
         among them (``OMP_NUM_THREADS``, …) hold for libraries that are loaded already,
-        too. What such a library cannot be told any more ends the actor's start: its
-        calls fail with `ActorDied`, whose cause names the variable.
+        too. A variable that such a library cannot be told any more ends the actor's
+        start: its calls fail with `ActorDied`, whose cause names the variable.
       detached: whether the actor belongs to the session. By default it belongs to the
         process that spawns it, and ends when that ends.
 
@@ -139,9 +138,9 @@ class Spec(Generic[P, T]):
           PlacementError: no host has what was asked for, or the working directory of
             this process is gone.
         """
-        payload, loan = self._prepare(1, args, kwargs)
+        payload, borrowing = self._prepare(1, args, kwargs)
         try:
-            return cast(T, self._start(payload, loan, self._name))
+            return cast(T, self._start(payload, borrowing, self._name))
         finally:
             payload.close()
 
@@ -153,12 +152,12 @@ class Spec(Generic[P, T]):
           PlacementError: there is no room for all; then none runs.
         """
         n = checks.count("n", n, "a number of actors")
-        payload, loan = self._prepare(n, args, kwargs)
+        payload, borrowing = self._prepare(n, args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
         started: list[Handle] = []
         try:
             for name in names:
-                started.append(self._start(payload, loan, name))
+                started.append(self._start(payload, borrowing, name))
         except BaseException:
             for handle in started:
                 runtime, link = handle._where()
@@ -170,7 +169,7 @@ class Spec(Generic[P, T]):
 
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[parcel.Parcel, lending]:
+    ) -> tuple[parcel.Parcel, Borrowing]:
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
         self._check_placement()
@@ -178,8 +177,8 @@ class Spec(Generic[P, T]):
         runtime.room.take(n, label)
         try:
             what = f"the constructor's arguments of {label}"
-            with lending(runtime) as loan:
-                return parcel.pack((self._cls, args, kwargs), what), loan
+            with Borrowing(runtime.borrows) as borrowing:
+                return parcel.pack((self._cls, args, kwargs), what), borrowing
         except errors.OutOfMemory:
             raise
         except Exception as error:
@@ -194,14 +193,16 @@ class Spec(Generic[P, T]):
                 f"no host {self._host!r} in this session; it has only "
                 f"{socket.gethostname()!r}"
             )
-        cpus = os.cpu_count() or 1
+        cpus = processors()
         if self._num_cpus > cpus:
             raise errors.PlacementError(
                 f"{self._cls.__qualname__} asks for {self._num_cpus:g} CPUs; this host "
                 f"has {cpus}"
             )
 
-    def _start(self, payload: parcel.Parcel, loan: lending, name: str | None) -> Handle:
+    def _start(
+        self, payload: parcel.Parcel, borrowing: Borrowing, name: str | None
+    ) -> Handle:
         runtime = ensure_runtime()
         place = Place.here()
         actor_id = new_process_id()
@@ -228,7 +229,7 @@ class Spec(Generic[P, T]):
         }
         if name is None and not self._num_gpus:
             runtime.agent.tell(payload.fds, **request)
-            loan.lend_to(every_incarnation(actor_id))  # until it ends for good
+            borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
             return handle
         reply = runtime.agent.ask(fds=payload.fds, **request)
         if reply.get("error") == "no GPU":
@@ -240,7 +241,7 @@ class Spec(Generic[P, T]):
             raise errors.PlacementError(reply["note"], delivered=False)
         if reply.get("error"):
             raise ValueError(f"the name {name!r} is taken by {reply['label']}")
-        loan.lend_to(every_incarnation(actor_id))
+        borrowing.lend_to(every_incarnation(actor_id))
         return handle
 
 

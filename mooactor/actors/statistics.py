@@ -27,7 +27,7 @@ class Stats(dict[str, Any]):
 
 
 def make(found: Mapping[str, Any]) -> Stats:
-    """What a runtime has counted, with units in the names."""
+    """The counts of a runtime, with units in the names."""
     memory = {_named(key): value for key, value in found["memory"].items()}
     return Stats(found, memory=memory)
 

@@ -12,13 +12,13 @@ from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
 from mooactor.control import envelope
 from mooactor.process.calls import context
 from mooactor.process.deadlock import Wait
-from mooactor.process.outcome import Outcome, Reply
+from mooactor.process.objects.future import Future, Reply
 from mooactor.process.runtime import Runtime
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Channel(Outcome):
+class Channel(Future):
     """The receiving end of a stream: what has come, and how the stream ended.
 
     The runtime holds it until the stream ends; the consumer holds the `Stream`.
@@ -37,7 +37,7 @@ class Channel(Outcome):
         """An item has come; in the thread that dispatches. `once` holds it, until it
         is taken."""
         self.items.extend(once)
-        self._runtime.pump.wake()
+        self._runtime.poller.wake()
         for listener in list(self._listeners or ()):
             listener()
 
@@ -45,7 +45,7 @@ class Channel(Outcome):
         """Its own deadline has passed: it ends now, and the producer is told."""
         if self.set_error(deadline_passed(self._label, self._timeout)):
             self._runtime.caller.abandon(self)
-            self._runtime.pump.wake()
+            self._runtime.poller.wake()
 
 
 class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
@@ -137,7 +137,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         return self._take()
 
     async def _arrival(self) -> None:
-        event, arrived = self._runtime.pump.arrival()
+        event, arrived = self._runtime.poller.event()
         self._runtime.flush()
         self.channel.listen(arrived)
         call, wait = context.get(), Wait((self.channel,), 1)
@@ -172,7 +172,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
     def __del__(self) -> None:
         if self._producer and not self.channel.state and not self._runtime.closed:
             number = self.channel.call_id
-            self._runtime.post_later(self._producer, envelope.CANCEL, number)
+            self._runtime.sender.post_later(self._producer, envelope.CANCEL, number)
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -8,7 +8,7 @@ import select
 import socket
 import sys
 
-from mooactor.process.breakpoints import stopped
+from mooactor.process.actor.breakpoints import stopped
 
 
 def run(where: str | None) -> int:

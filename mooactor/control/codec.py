@@ -31,8 +31,8 @@ learn = layout.learn
 type_ = type
 Buffers = list[pickle.PickleBuffer]
 
-#: What a pickle may have: a record counts its bytes with 32 bits, and holds the
-#: descriptors of the buffers, too.
+#: The most that a pickle may have: a record counts its bytes with 32 bits, and holds
+#: the descriptors of the buffers, too.
 MAX_BYTES = (1 << 32) - (1 << 25)
 MAX_BUFFERS = (1 << 16) - 1
 

@@ -1,27 +1,70 @@
 # SPDX-License-Identifier: MIT
-"""The wire format of control messages: parsed with `struct`, never with pickle.
+"""Everything that goes over ZeroMQ as bytes: its layout, and how it is read.
 
-One ZeroMQ message carries one *envelope*: a fixed prefix (magic, version, session
-key, sender) and then *records* back to back, so that several small calls share one
-send and one wake-up. All integers are little-endian.
+Nothing here unpickles, and the session key is compared before anything else is looked
+at. All integers are little-endian; process ids, call ids, object numbers and tokens
+have 8 bytes.
 
-Envelope prefix, 28 bytes::
+**Message.** One ZeroMQ message carries one *envelope*, a prefix of 28 bytes, and then
+*records* back to back, so that several small calls share one send and one wake-up::
 
-    0  2  magic "MO"      2  1  version      3  1  zero
-    4 16  session key    20  8  sender's process id
+    bytes   0-1        2        3     4-19         20-27
+           +----------+--------+-----+------------+---------------------+
+           | "MO"     | version| 0   | session key| sender's process id |
+           +----------+--------+-----+------------+---------------------+
 
-Record head, 20 bytes, then ``body_bytes`` of body::
+**Record.** A head of 20 bytes, then ``body_bytes`` of body::
 
-    0  1  kind       1  1  flags     2  1  priority (signed)     3  1  chain length
-    4  4  body_bytes 8  8  call id  16  4  float32, by kind: seconds left, or zero
+    bytes   0      1       2          3       4-7          8-15     16-19
+           +------+-------+----------+-------+------------+--------+---------+
+           | kind | flags | priority | chain | body_bytes | number | value   |
+           +------+-------+----------+-------+------------+--------+---------+
+              u8     u8      i8         u8       u32          u64     float32
 
-Body of a CALL: name length (1), method name, chain (8 bytes per actor id), then the
-payload. Body of everything else: the payload. A payload with the LOANS flag begins with
-the lender's process id (8), a count (4) and that many pairs of an owner's process id
-(8) and an object number (8): the Refs inside the pickle, readable without unpickling.
-With the ATTACHED flag a count (4) and that many descriptors of the data plane follow,
-each with its length (1); the rest is a pickle. The session key is compared before
-anything else is looked at.
+``chain`` counts the actor ids in the body of a CALL. ``number`` and ``value`` mean what
+the kind says; ``value`` is 0 where the table has none.
+
+======== ==================== ============ ============================================
+kind     from -> to           number       body
+======== ==================== ============ ============================================
+CALL     caller -> actor      call id      name length (1), method name, chain (8 each),
+                                           payload; ``value``: seconds left, 0: no limit
+REPLY    actor -> caller      call id      payload: a result, an item or an error
+CANCEL   caller -> actor      call id      nothing
+CREDIT   consumer -> producer call id      nothing; ``value``: room for so many items
+STOP     anyone -> actor      0            nothing
+FORWARD  caller -> actor      call id      target, token
+         actor -> caller      call id      the same: it will; with GONE: it will not
+FETCH    borrower -> owner    object       target, token
+BORROW   lender -> owner      object       borrower
+RELEASE  borrower -> owner    object       borrower, lender
+PROBE    waiter -> actor      call id      initiator, its wait (8), place in that (4),
+                                           the path so far: UTF-8, parts between zeros
+VALUE    holder -> receiver   token        payload; with KEEP the tree's number in front
+REDIRECT owner -> receiver    token        holder, tree
+ASK      receiver -> holder   token        owner, tree
+TAKEN    receiver -> owner    token        nothing
+RETRY    receiver -> owner    token        nothing
+DROP     owner -> holder      tree         nothing
+LOST     process -> itself    process id   nothing
+AUDIT    owner -> holder      lender       object, any number of times
+HOLDS    holder -> owner      lender       (object, count), any number of times
+WATCH    receiver -> owner    process id   nothing
+======== ==================== ============ ============================================
+
+**Payload.** Of CALL, REPLY and VALUE, by flags, in this order:
+
+======== ==============================================================================
+flag     what it puts in front
+======== ==============================================================================
+REFS     count (2), then (token, producer) of each Ref among the arguments; in the
+         pickle a `Placeholder` stands in its place
+BORROWS    lender, count (4), then (owner, object) of each Ref inside the pickle
+ATTACHED count (4), then the data plane's descriptors, each after its length (1)
+(always) the pickle, see `codec`; EMPTY: no payload at all
+======== ==============================================================================
+
+A descriptor of the data plane is opaque here; ``cext/core/wire.h`` has its layout.
 """
 
 from __future__ import annotations
@@ -49,14 +92,14 @@ BORROW = 8  # holder -> owner: a third process now holds this object as well
 RELEASE = 9  # borrower -> owner: no longer held here
 PROBE = 10  # deadlock detection: "the sender waits for you"
 VALUE = 11  # producer -> consumer: the value of a Ref that a queued call waits for
-# A value that goes to several processes of another host crosses once; see `spread`.
+# A value that goes to several processes of another host crosses once; see `broadcast`.
 REDIRECT = 12  # owner -> receiver: take a value from a third process
 ASK = 13  # receiver -> holder: send the value that you were given to keep
 TAKEN = 14  # receiver -> owner: it has come
 RETRY = 15  # receiver -> owner: it does not come from there
 DROP = 16  # owner -> holder: nobody will ask for it any more
 LOST = 17  # a process to itself: another one is gone
-# Loans whose lender has died; see `audit`.
+# Borrows whose lender has died; see `audit`.
 AUDIT = 18  # owner -> holder: how many of them have you got?
 HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
@@ -75,7 +118,7 @@ LAST = 16  # REPLY: the stream ends here
 GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from here,
 #            with ERROR: nor from its owner
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
-LOANS = 128  # CALL, REPLY, VALUE: the payload begins with the loans of its Refs
+BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs
 
 _COPIED_BYTES = 256  # of a payload, for which that is quicker than a view
 _new_tuple = tuple.__new__
@@ -85,10 +128,12 @@ _HEAD = struct.Struct("<BBbBIQf")
 HEAD_BYTES = _HEAD.size
 pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
+_U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_LOANS = struct.Struct("<QI")
-_LOAN = struct.Struct("<QQ")
+_BORROWS = struct.Struct("<QI")
+_PAIR = struct.Struct("<QQ")
+_PROBE = struct.Struct("<QQI")
 
 
 class MalformedMessage(MooError):
@@ -223,6 +268,23 @@ def _call_body(
     return name, struct.unpack_from(f"<{hops}Q", message, offset), offset + 8 * hops
 
 
+def pack_pair(first: int, second: int) -> bytes:
+    """A payload of two 64-bit numbers."""
+    return _PAIR.pack(first, second)
+
+
+def pair(payload: memoryview | bytes) -> tuple[int, int]:
+    """The reverse of `pack_pair`.
+
+    Raises:
+      MalformedMessage: they are not two.
+    """
+    if len(payload) != _PAIR.size:
+        raise MalformedMessage("a control record of the wrong size")
+    first, second = _PAIR.unpack(payload)
+    return first, second
+
+
 def pack_numbers(*numbers: int) -> bytes:
     """A payload of 64-bit numbers."""
     return struct.pack(f"<{len(numbers)}Q", *numbers)
@@ -291,26 +353,87 @@ def split_attached(payload: memoryview | bytes) -> tuple[list[bytes], memoryview
     return descriptors, view[offset:]
 
 
-def pack_loans(lender: int, loans: Sequence[tuple[int, int]]) -> bytes:
+def pack_borrows(lender: int, borrows: Sequence[tuple[int, int]]) -> bytes:
     """The first part of a payload with Refs in it: (owner, object number) of each."""
-    pairs = b"".join([_LOAN.pack(*loan) for loan in loans])
-    return _LOANS.pack(lender, len(loans)) + pairs
+    pairs = b"".join([_PAIR.pack(*borrow) for borrow in borrows])
+    return _BORROWS.pack(lender, len(borrows)) + pairs
 
 
-def split_loans(
+def split_borrows(
     payload: memoryview | bytes,
 ) -> tuple[int, list[tuple[int, int]], memoryview]:
-    """The lender, the loans, and the rest of a payload with the LOANS flag.
+    """The lender, the borrows, and the rest of a payload with the BORROWS flag.
 
     Raises:
-      MalformedMessage: the loans do not fit into the payload.
+      MalformedMessage: the borrows do not fit into the payload.
     """
     view = memoryview(payload)
-    if len(view) < _LOANS.size:
-        raise MalformedMessage("loans are cut short")
-    lender, count = _LOANS.unpack_from(view)
-    end = _LOANS.size + count * _LOAN.size
+    if len(view) < _BORROWS.size:
+        raise MalformedMessage("borrows are cut short")
+    lender, count = _BORROWS.unpack_from(view)
+    end = _BORROWS.size + count * _PAIR.size
     if end > len(view):
-        raise MalformedMessage("loans are cut short")
-    loans = list(_LOAN.iter_unpack(view[_LOANS.size : end]))
-    return lender, loans, view[end:]
+        raise MalformedMessage("borrows are cut short")
+    borrows = list(_PAIR.iter_unpack(view[_BORROWS.size : end]))
+    return lender, borrows, view[end:]
+
+
+class Placeholder:
+    """Stands in an argument list for the value of a Ref, which comes on its own."""
+
+    __slots__ = ("token",)
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Placeholder, (self.token,))
+
+
+def pack_tokens(tokens: Sequence[tuple[int, int]], payload: bytes) -> bytes:
+    """A payload that begins with (token, producer's process id) pairs."""
+    pairs = b"".join([_PAIR.pack(*pair) for pair in tokens])
+    return _U16.pack(len(tokens)) + pairs + payload
+
+
+def split_tokens(
+    payload: memoryview | bytes,
+) -> tuple[list[tuple[int, int]], memoryview]:
+    """The pairs, and the rest of a payload with the REFS flag.
+
+    Raises:
+      MalformedMessage: the pairs do not fit into the payload.
+    """
+    view = memoryview(payload)
+    count = _U16.unpack_from(view)[0] if len(view) >= 2 else 1 << 16
+    end = 2 + _PAIR.size * count
+    if end > len(view):
+        raise MalformedMessage("the tokens of a call are cut short")
+    return list(_PAIR.iter_unpack(view[2:end])), view[end:]
+
+
+class Probe(NamedTuple):
+    """The payload of a PROBE: whose wait it is, and by which way it came."""
+
+    initiator: int  # process id
+    wait: int  # by its number there
+    place: int  # of what is waited for, in that wait
+    path: list[str]
+
+    def packed(self) -> bytes:
+        """As a payload; `of` is its inverse."""
+        head = _PROBE.pack(self.initiator, self.wait, self.place)
+        return head + "\0".join(self.path).encode()
+
+    @classmethod
+    def of(cls, payload: memoryview | bytes) -> Probe:
+        """The probe that a payload stands for.
+
+        Raises:
+          MalformedMessage: it is cut short.
+        """
+        if len(payload) < _PROBE.size:
+            raise MalformedMessage("a probe is cut short")
+        path = bytes(payload[_PROBE.size :]).decode(errors="replace").split("\0")
+        initiator, wait, place = _PROBE.unpack_from(payload)
+        return cls(initiator, wait, place, path)

@@ -155,7 +155,7 @@ class _Parts:
         return data
 
     def args_and_state(self, error: BaseException) -> tuple[bytes, bytes]:
-        """What `_rebuilt` needs beside the class."""
+        """The arguments of `_rebuilt` beside the class."""
         args, state = taken_apart(error)
         state.pop("__notes__", None)
         if _members(error):

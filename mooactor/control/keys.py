@@ -27,6 +27,11 @@ def died_with(process_id: int, dead: int) -> bool:
     return actor_of(process_id) == actor_of(dead) and process_id <= dead
 
 
+def every_incarnation(actor_id: int) -> int:
+    """The number that stands for an actor in all its incarnations together."""
+    return actor_of(actor_id) | 0xFFFF
+
+
 def actor_of(process_id: int) -> int:
     """The actor id that a process id belongs to."""
     return process_id & ~0xFFFF

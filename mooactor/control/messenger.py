@@ -5,7 +5,7 @@ Requests and replies alike arrive in the inbox, so a process waits on one socket
 only. Sending never blocks: libzmq's own thread queues and connects, also to a peer
 whose inbox does not exist yet. Bounds are kept above, by counting calls.
 
-pyzmq makes and closes the sockets. What goes in and out moves in C (cext/mail),
+pyzmq makes and closes the sockets. Messages move in and out in C (cext/mail),
 because a signal handler may run inside pyzmq's `send` and `recv`: an exception of it
 would lose the message, and a call of it would find a lock held.
 """
@@ -77,7 +77,7 @@ class Peer:
         lib.moo_inbox_flush(self._inbox)
 
     def close(self, linger_ms: int) -> None:
-        """Drop what is sent from here on. What was sent has `linger_ms` to leave."""
+        """Drop records from here on. Those sent before have `linger_ms` to leave."""
         lib.moo_outbox_close(self._outbox)
         self._socket.close(linger=linger_ms)
 
@@ -85,7 +85,7 @@ class Peer:
 class Messenger:
     """All ZeroMQ of one process. ``directory`` is private to this session.
 
-    ``inbox`` is the C side of the ROUTER, for `Pump`.
+    ``inbox`` is the C side of the ROUTER, for `Poller`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Messenger:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a session key has {KEY_BYTES} bytes, not {len(key)}")
         self.process_id = process_id
-        self._directory = directory
+        self.directory = directory
         self._prefix = prefix(key, process_id)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
@@ -116,7 +116,7 @@ class Messenger:
         self._lock = threading.RLock()
 
     def _address(self, process_id: int) -> str:
-        return f"ipc://{self._directory}/{process_id:016x}"
+        return f"ipc://{self.directory}/{process_id:016x}"
 
     def peer(self, process_id: int) -> Peer:
         """The way to a process, connected on first use."""
@@ -141,7 +141,7 @@ class Messenger:
             return peer
 
     def _nowhere(self, process_id: int) -> Peer:
-        """What is sent to who is gone is dropped; a socket would wait for ever."""
+        """A way on which records to a dead process are dropped; a socket would wait."""
         socket = self._context.socket(zmq.DEALER)
         socket.close(linger=0)
         return Peer(process_id, socket, self.inbox, self._prefix)
@@ -183,7 +183,7 @@ class Messenger:
         self._inbox.close(linger=0)
         self._context.term()
         try:
-            os.unlink(f"{self._directory}/{self.process_id:016x}")
+            os.unlink(f"{self.directory}/{self.process_id:016x}")
         except FileNotFoundError:
             pass  # libzmq usually removes it itself
 

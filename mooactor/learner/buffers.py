@@ -8,6 +8,9 @@ first, and the results are copied back when the operation has succeeded.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -109,7 +112,15 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
 
 def layout_of(buffers: Iterable[Buffer]) -> int:
     """A number that differs where shapes or types do, alike in every process."""
-    return hash(tuple((b.code, b.shape) for b in buffers)) & 0xFFFFFFFFFFFFFFFF
+    return _layout_number(tuple([(b.code, b.shape) for b in buffers]))
+
+
+@functools.lru_cache(maxsize=1024)  # the same few, in each step of a training
+def _layout_number(kinds: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
+    # Not `hash`, which another version of Python may compute otherwise.
+    numbers = [n for code, shape in kinds for n in (code, len(shape), *shape)]
+    packed = struct.pack(f"<{len(numbers)}Q", *numbers)
+    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
 
 
 def _of_array(array: np.ndarray[Any, Any], written: bool, staged: Staged) -> Buffer:
@@ -184,7 +195,7 @@ def _copy_of(tensor: Any) -> Any:
     if not is_resolved(plain):
         return plain.clone().resolve_conj().resolve_neg().cpu().contiguous()
     if plain.is_cuda:
-        from mooactor.tensors import cuda
+        from mooactor.tensors.cuda import codec as cuda
 
         return cuda.to_host(plain)
     if plain.is_cpu:
@@ -195,7 +206,7 @@ def _copy_of(tensor: Any) -> Any:
 
 def _copy_back(tensor: Any, memory: Any) -> None:
     if tensor.is_cuda and is_resolved(tensor):
-        from mooactor.tensors import cuda
+        from mooactor.tensors.cuda import codec as cuda
 
         cuda.from_host(memory, tensor)
     else:

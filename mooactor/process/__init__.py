@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What one process does: the runtime in it, an actor's life, the host's agent."""
+"""One process's part in a session: its runtime, its polling, its calls out."""

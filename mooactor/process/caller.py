@@ -1,20 +1,31 @@
 # SPDX-License-Identifier: MIT
 """The caller's side of calls: sending them, and what becomes of each.
 
-Invariants, whatever a signal handler or a finalizer does in the midst of it:
+A signal handler, a finalizer or another thread may start, end or cancel calls between
+any two lines here. The following holds all the same:
 
-* A call is in ``_pending`` from before it is sent until its outcome is done, and its id
-  in ``link.calls`` until its reply is here, or will not come.
-* Starting a call raises only what is wrong with the arguments. Whatever is wrong with
-  the callee ends the outcome instead.
-* The deadline of a call is the call's: it ends then, whether anybody looks or not.
+1. **A call is pending until it has ended.** It is in ``_pending`` from before its
+   record is sent until its future is done. So a reply, a death, a deadline and the end
+   of the session each find every call that they are to end.
+2. **A call counts until its reply is settled.** Its id is in ``link.calls`` from before
+   its record is sent until its reply is here, or is known not to come. A call that was
+   cancelled, or is past its deadline, still counts: the actor may be at it.
+   ``max_pending`` bounds this count.
+3. **Starting a call raises only what is wrong with its arguments**, and then nothing
+   was sent and nothing lent. An error of the callee (dead, unreachable,
+   overloaded, restarting) ends the future instead.
+4. **A call ends once**: of a reply, a failure, a cancellation and a deadline that race,
+   the first decides. See `Future`.
+5. **A call is sent once.** With ``retries=`` it is sent again, under a new id, but only
+   when the agent has told that the process that had it is dead.
+6. **A deadline is the call's own**: the housekeeper ends the call then, whether anybody
+   waits for it or not.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
 import secrets
 from collections.abc import Callable
 from time import perf_counter
@@ -22,82 +33,103 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import codec, envelope
+from mooactor.control.interrupts import was_interrupted
+from mooactor.control.links import Link, Links
+from mooactor.control.sender import Sender
 from mooactor.process.calls import (
+    BLOCKING,
+    LATER,
     CallContext,
     CallOptions,
-    Request,
+    Form,
+    Repeatable,
     context,
-    pack_tokens,
 )
+from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.interface import MethodSpec
-from mooactor.process.interrupts import was_interrupted
-from mooactor.process.late import LateReplies
-from mooactor.process.lending import lending
-from mooactor.process.links import Link
 from mooactor.process.loops import blocks_a_loop
-from mooactor.process.objects import Stored
-from mooactor.process.outcome import Outcome, Reply
+from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.table import Stored
+from mooactor.process.objects.values import placed
+from mooactor.process.pending import PendingReplies
 from mooactor.process.started import UNKNOWN, Turns
 from mooactor.process.told import Lost, say_refused
-from mooactor.process.values import placed
 
 if TYPE_CHECKING:
-    from mooactor.process.runtime import Runtime
+    from mooactor.process.housekeeper import Housekeeper
+    from mooactor.process.objects.broadcast import Broadcaster
+    from mooactor.process.objects.payloads import Payloads
+    from mooactor.process.objects.values import Values
+    from mooactor.process.poller import Poller
 
 
 class Caller:
     """The calls of one process that are under way."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._pending: dict[int, Outcome] = {}
+    def __init__(
+        self,
+        links: Links,
+        sender: Sender,
+        poller: Poller,
+        housekeeper: Housekeeper,
+        payloads: Payloads,
+        values: Values,
+        broadcaster: Broadcaster,
+        flush: Callable[[], None],
+    ) -> None:
+        """`flush`: send all that waits, before this thread does."""
+        self._links = links
+        self._sender = sender
+        self._poller = poller
+        self._housekeeper = housekeeper
+        self._payloads = payloads
+        self._values = values
+        self._broadcaster = broadcaster
+        self._flush = flush
+        self._pending: dict[int, Future] = {}
         self._ids = itertools.count(1)
-        self._late = LateReplies(runtime, self._deliver)
+        self._replies = PendingReplies(payloads, self._deliver)
         self._next_deadline = math.inf
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def outstanding(self) -> list[Outcome]:
-        """What was sent and has not ended, in the order sent: calls and tells."""
+    def outstanding(self) -> list[Future]:
+        """Calls and tells that were sent and have not ended, in the order sent."""
         return [o for o in list(self._pending.values()) if not o.state]
 
     def start(
         self,
         link: Link,
-        outcome: Outcome,
-        spec: MethodSpec,
+        future: Future,
+        form: Form,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        flags: int,
-        options: CallOptions,
-        blocking: bool,
         prepared: Stored | None = None,
-        awaited: bool = False,
     ) -> None:
-        """Send a call whose result will be `outcome`.
+        """Send a call whose result will be `future`.
 
-        With `blocking` the caller is about to wait for it: the chain of waiting calls
-        travels along, and the message leaves at once; the chain also with `awaited`.
-        `prepared` holds arguments encoded already, for calls of a group.
+        `prepared` holds the arguments if they are encoded already, for a group's calls.
 
         Raises:
           TypeError: the arguments cannot be pickled.
           OutOfMemory: there is no room for them.
         """
+        spec, options, flags, waits = form
         caller = context.get()
         try:
             chain = b""
-            if caller is not None and (blocking or awaited):
+            if caller is not None and waits:
                 chain = self._chain(link, spec, caller)
             if link.cause is not None:
                 raise link.gone()
             if link.peer is None:
-                self._see_directory(link)
-            if len(link.calls) >= link.limit and outcome.request is None:
+                self._links.refuse_lost_directory(link)
+            if len(link.calls) >= link.limit and future.request is None:
                 self._wait_for_room(link, options)
         except errors.MooError as error:
-            self._refuse(link, outcome, error)
+            self._refuse(link, future, error)
             return
         timeout = options.timeout
         if caller is not None:
@@ -109,19 +141,17 @@ class Caller:
             payload, more = self._prepared(prepared, link)
             flags |= more
         else:
-            again = outcome.request is not None
+            again = future.request is not None
             try:
                 payload, flags = self._encode_arguments(
                     link, args, kwargs, flags, again
                 )
             except errors.ActorUnavailable as error:
-                self._refuse(link, outcome, error)
+                self._refuse(link, future, error)
                 return
         call_id = next(self._ids)
-        if options.retries and outcome.request is None:
-            outcome.request = Request(
-                spec.wire, args, kwargs, flags, options, options.retries, spec
-            )
+        if options.retries and future.request is None:
+            future.request = Repeatable(form, args, kwargs, options.retries)
         name = spec.wire
         body = name + chain + payload if chain else name + payload
         record = envelope.pack_head(
@@ -134,56 +164,45 @@ class Caller:
             timeout or 0.0,
         )
         if timeout is not None:
-            self._limit(outcome, timeout)
+            self._limit(future, timeout)
         try:
-            outcome.call_id = call_id
-            outcome.link = link
-            self._pending[call_id] = outcome
+            future.call_id = call_id
+            future.link = link
+            self._pending[call_id] = future
             link.calls.add(call_id)
-            self._send(link, outcome, call_id, record + body, blocking)
+            self._send(link, future, call_id, record + body, waits == BLOCKING)
         except BaseException:
             self._pending.pop(call_id, None)
             link.calls.discard(call_id)
             raise
 
-    def _see_directory(self, link: Link) -> None:
-        """Before the first call: ZeroMQ would look for a removed socket for ever."""
-        directory = self._runtime.directory
-        if not os.path.isdir(directory):
-            raise errors.ActorUnavailable(
-                f"{link.label} cannot be reached: {directory}, the directory of the "
-                "session's sockets, was removed by another program; moo.shutdown() "
-                "and moo.init() start another session",
-                delivered=False,
-            )
-
-    def _refuse(self, link: Link, outcome: Outcome, error: errors.MooError) -> None:
+    def _refuse(self, link: Link, future: Future, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""
-        outcome.set_error(error)
-        say_refused(outcome, link, error)
+        future.set_error(error)
+        say_refused(future, link, error)
 
     def _chain(self, link: Link, spec: MethodSpec, caller: CallContext) -> bytes:
-        self._runtime.deadlocks.refuse_cycle(link, spec, caller)
+        refuse_cycle(link, spec, caller)
         return envelope.pack_chain((*caller.chain[-63:], caller.chain_entry))
 
     def _send(
-        self, link: Link, outcome: Outcome, call_id: int, record: bytes, blocking: bool
+        self, link: Link, future: Future, call_id: int, record: bytes, blocking: bool
     ) -> None:
         peer = link.peer
         if peer is None:
             if link.cause is not None:
                 self.fail_all(link, lambda: link.gone(delivered=False))
                 return
-            peer = self._runtime.peer_of(link)
+            peer = self._links.peer_of(link)
         if blocking or len(link.calls) == 1:
             peer.send(record)
         elif peer.queue(record):
-            self._runtime.dirty.add(peer)
-            self._runtime.pump.arm()
+            self._sender.dirty.add(peer)
+            self._housekeeper.arm()
         if link.peer is not peer:
-            self._sent_too_late(link, outcome, call_id)
+            self._sent_too_late(link, future, call_id)
 
-    def _sent_too_late(self, link: Link, outcome: Outcome, call_id: int) -> None:
+    def _sent_too_late(self, link: Link, future: Future, call_id: int) -> None:
         """The actor died while we sent, and the notice may not have seen the call."""
         if link.cause is not None:
             self.fail_all(link, lambda: link.gone(delivered=None))
@@ -192,11 +211,11 @@ class Caller:
                 f"{link.label} died just now and is being restarted; call again",
                 delivered=False,
             )
-            self._refuse(link, outcome, error)
+            self._refuse(link, future, error)
             self._forget(call_id, link)
 
     def _forget(self, call_id: int, link: Link | None) -> None:
-        """Its outcome is done, and no reply is awaited. Can be done twice."""
+        """Its future is done, and no reply is awaited. Can be done twice."""
         if link is not None:
             link.calls.discard(call_id)
         self._pending.pop(call_id, None)
@@ -208,14 +227,14 @@ class Caller:
                 "bound (max_pending); wait for some of them first",
                 delivered=False,
             )
-        self._runtime.flush()
+        self._flush()
         deadline = None if options.timeout is None else perf_counter() + options.timeout
-        roomy = self._runtime.pump.wait(
+        roomy = self._poller.wait(
             lambda: len(link.calls) < link.limit or link.cause is not None, deadline
         )
         if link.cause is not None:
             raise link.gone()
-        if not roomy and self._runtime.closed:
+        if not roomy and self._sender.ended:
             raise errors.ActorUnavailable("the session has ended", delivered=False)
         if not roomy:
             raise errors.CallTimeout(
@@ -225,26 +244,26 @@ class Caller:
 
     # -- deadlines ---------------------------------------------------------
 
-    def _limit(self, outcome: Outcome, timeout: float) -> None:
-        outcome.deadline = perf_counter() + timeout
-        if outcome.deadline < self._next_deadline:
-            self._next_deadline = outcome.deadline
-            self._runtime.housekeeper.at(outcome.deadline, self._expire)
+    def _limit(self, future: Future, timeout: float) -> None:
+        future.deadline = perf_counter() + timeout
+        if future.deadline < self._next_deadline:
+            self._next_deadline = future.deadline
+            self._housekeeper.at(future.deadline, self._expire)
 
     def _expire(self) -> None:
         """End what has passed its deadline; come again for the next one."""
         self._next_deadline = math.inf
         now, following = perf_counter(), math.inf
-        for outcome in list(self._pending.values()):
-            if outcome.deadline is None or outcome.state:
+        for future in list(self._pending.values()):
+            if future.deadline is None or future.state:
                 continue
-            if outcome.deadline <= now:
-                outcome.expire()
+            if future.deadline <= now:
+                future.expire()
             else:
-                following = min(following, outcome.deadline)
+                following = min(following, future.deadline)
         if following < self._next_deadline:
             self._next_deadline = following
-            self._runtime.housekeeper.at(following, self._expire)
+            self._housekeeper.at(following, self._expire)
 
     # -- arguments ---------------------------------------------------------
 
@@ -256,14 +275,14 @@ class Caller:
         flags: int,
         again: bool,
     ) -> tuple[bytes, int]:
-        # Whatever can fail comes first: nothing is lent, and no value of a Ref sent on
+        # All that can fail comes first: nothing is lent, and no value of a Ref sent on
         # its way, for a call that is not made.
-        refs: list[tuple[int, Outcome]] = []
-        if any(isinstance(arg, Outcome) for arg in args):
+        refs: list[tuple[int, Future]] = []
+        if any(isinstance(arg, Future) for arg in args):
             args = tuple(placed(arg, refs) for arg in args)
         if kwargs:
             kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
-        with lending(self._runtime, link.process_id) as loan:
+        with Borrowing(self._payloads.borrows, link.process_id) as borrowing:
             try:
                 if kwargs:
                     data, buffers = codec.encode((args, kwargs))
@@ -279,11 +298,11 @@ class Caller:
         if buffers:
             data = self._attached(link, data, buffers, again)
             flags |= envelope.ATTACHED
-        data, flags = loan.issue(link.process_id, data, flags)
+        data, flags = borrowing.issue(link.process_id, data, flags)
         if refs:
-            send, target = self._runtime.values.send, link.process_id
+            send, target = self._values.send, link.process_id
             tokens = [(token, send(ref, target, token)) for token, ref in refs]
-            data = pack_tokens(tokens, data)
+            data = envelope.pack_tokens(tokens, data)
             flags |= envelope.REFS
         return data, flags
 
@@ -291,21 +310,21 @@ class Caller:
         self, link: Link, data: bytes, buffers: codec.Buffers, again: bool
     ) -> bytes:
         # Wait for contact where nobody but this thread's own program depends on it: not
-        # in an actor, in an event loop, or where the pump sends a call again.
+        # in an actor, in an event loop, or where the poller sends a call again.
         wait = not again and context.get() is None and not blocks_a_loop()
         try:
-            return self._runtime.attach(data, buffers, link.process_id, wait=wait)
+            return self._payloads.attach(data, buffers, link.process_id, wait=wait)
         except errors.ActorUnavailable as error:
             raise errors.ActorUnavailable(
                 f"the call to {link.label} was not made: {error}", delivered=False
             ) from None
 
     def _prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
-        spread, target = self._runtime.spread, link.process_id
-        if prepared.is_large and spread.host_of(target) is not None:
+        broadcaster, target = self._broadcaster, link.process_id
+        if prepared.is_large and broadcaster.host_of(target) is not None:
             token = secrets.randbits(63)
-            spread.send(prepared, target, token)
-            tokens = pack_tokens([(token, self._runtime.process_id)], b"")
+            broadcaster.send(prepared, target, token)
+            tokens = envelope.pack_tokens([(token, self._links.process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
         payload, flags = prepared.payload_for(target)
         return payload, flags | envelope.KWARGS
@@ -315,9 +334,9 @@ class Caller:
     ) -> Stored | None:
         """Encode the arguments of a call to several actors once; None if each call
         has to encode them for itself, because there are Refs among them."""
-        if any(isinstance(arg, Outcome) for arg in (*args, *kwargs.values())):
+        if any(isinstance(arg, Future) for arg in (*args, *kwargs.values())):
             return None
-        with lending(self._runtime) as loan:
+        with Borrowing(self._payloads.borrows) as borrowing:
             try:
                 data, buffers = codec.encode((args, kwargs))
             except errors.MooError:
@@ -326,102 +345,102 @@ class Caller:
                 if was_interrupted(error):
                     raise
                 raise _unpicklable(label, args, kwargs, error) from error
-        return self._runtime.store(data, buffers, loan)
+        return Stored(self._payloads, data, buffers, borrowing)
 
-    def cancel(self, outcome: Outcome) -> bool:
-        """Give a call up: its outcome is `Cancelled` now, the callee is told."""
+    def cancel(self, future: Future) -> bool:
+        """Give a call up: its future is `Cancelled` now, the callee is told."""
         error = errors.Cancelled("the call was cancelled by its caller")
-        if not outcome.set_error(error):
+        if not future.set_error(error):
             return False
-        self.abandon(outcome)
+        self.abandon(future)
         return True
 
     # -- replies -----------------------------------------------------------
 
-    def abandon(self, outcome: Outcome) -> None:
+    def abandon(self, future: Future) -> None:
         """Tell the callee that nobody wants a call's result any more. Its reply still
         comes, and settles the count of outstanding calls."""
-        link = outcome.link
-        if link is not None and outcome.call_id in self._pending:
-            self._late.cancel(outcome.call_id)
-            self._runtime.post(link.process_id, envelope.CANCEL, outcome.call_id)
+        link = future.link
+        if link is not None and future.call_id in self._pending:
+            self._replies.cancel(future.call_id)
+            self._sender.post(link.process_id, envelope.CANCEL, future.call_id)
 
     def on_reply(self, record: envelope.Record) -> None:
         call_id, flags = record.call_id, record.flags
         if (
-            self._runtime.arrivals is not None
+            self._payloads.inbound is not None
             and call_id in self._pending
-            and self._late.takes(record)
+            and self._replies.takes(record)
         ):
             return
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
-            self._runtime.reply_of(record)
+            self._payloads.reply_of(record)
             if channel is not None:
-                item = self._runtime.result_of(record)
+                item = self._payloads.result_of(record)
                 once = record.memo.setdefault("item", iter((item,)))
                 channel.on_item(once)  # type: ignore[attr-defined]
             return
-        outcome = self._pending.get(call_id)
-        if outcome is None:
+        future = self._pending.get(call_id)
+        if future is None:
             # Late: what is attached gives its memory back.
-            self._runtime.reply_of(record)
+            self._payloads.reply_of(record)
             return
         if flags & envelope.EMPTY:
-            outcome.set_value(None)
+            future.set_value(None)
         else:
-            outcome.set_raw(self._runtime.result_of(record))
-        self._forget(call_id, outcome.link)
+            future.set_raw(self._payloads.result_of(record))
+        self._forget(call_id, future.link)
 
     def _deliver(
         self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
     ) -> None:
-        """As `on_reply`, for what was late."""
+        """As `on_reply`, once the data of a pending reply is here."""
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
             if channel is not None:
                 channel.on_item(iter((reply,)))  # type: ignore[attr-defined]
             return
-        outcome = self._pending.get(call_id)
-        if outcome is None:
+        future = self._pending.get(call_id)
+        if future is None:
             return
         if error is not None:
-            done = outcome.set_error(error)
+            done = future.set_error(error)
         else:
-            done = outcome.set_value(None) if reply is None else outcome.set_raw(reply)
-        self._forget(call_id, outcome.link)
+            done = future.set_value(None) if reply is None else future.set_raw(reply)
+        self._forget(call_id, future.link)
         if done:
-            self._runtime.pump.wake()
+            self._poller.wake()
 
-    def _outcomes_of(self, link: Link) -> list[Outcome]:
+    def _futures_of(self, link: Link) -> list[Future]:
         lost = [o for o in list(self._pending.values()) if o.link is link]
-        return lost + self._runtime.values.expected_of(link)
+        return lost + self._values.expected_of(link)
 
     def awaits_answer(self, link: Link, turns: Turns) -> bool:
         """Whether a call that its actor may have begun is not answered here yet."""
-        outcomes = (self._pending.get(call_id) for call_id in list(link.calls))
+        futures = (self._pending.get(call_id) for call_id in list(link.calls))
         return any(
-            outcome is not None
-            and not outcome.state
-            and turns.delivered(outcome.call_id) is not False
-            for outcome in outcomes
+            future is not None
+            and not future.state
+            and turns.delivered(future.call_id) is not False
+            for future in futures
         )
 
     def fail_all(
         self, link: Link, error: Callable[[], errors.MooError], turns: Turns = UNKNOWN
     ) -> None:
         lost = None if link.cause is None else Lost(link, link.cause)
-        for outcome in self._outcomes_of(link):
-            sent = self._pending.get(outcome.call_id) is outcome
+        for future in self._futures_of(link):
+            sent = self._pending.get(future.call_id) is future
             why = error()
             if sent and why.delivered is None:
-                why.delivered = turns.delivered(outcome.call_id)
-            if self._late.drop(outcome.call_id):
+                why.delivered = turns.delivered(future.call_id)
+            if self._replies.drop(future.call_id):
                 why.delivered = True  # it was its result that did not get here
             if lost is not None:
-                lost.add(outcome, why.delivered)
-            outcome.set_error(why)
-            self._forget(outcome.call_id, link)
+                lost.add(future, why.delivered)
+            future.set_error(why)
+            self._forget(future.call_id, link)
         link.calls.clear()
         if lost is not None:
             lost.say()
@@ -430,59 +449,50 @@ class Caller:
         self, link: Link, cause: errors.Cause, turns: Turns = UNKNOWN
     ) -> None:
         lost = Lost(link, cause)
-        outcomes = self._outcomes_of(link)
+        futures = self._futures_of(link)
         link.calls.clear()
-        for outcome in outcomes:
-            sent = self._pending.get(outcome.call_id) is outcome
-            delivered = turns.delivered(outcome.call_id) if sent else None
-            if self._late.drop(outcome.call_id):
+        for future in futures:
+            sent = self._pending.get(future.call_id) is future
+            delivered = turns.delivered(future.call_id) if sent else None
+            if self._replies.drop(future.call_id):
                 delivered = True
-            request = outcome.request
-            if request is None or request.attempts_left < 1 or outcome.state:
-                lost.add(outcome, delivered)
-                outcome.set_error(link.restarted(cause, delivered))
-                self._forget(outcome.call_id, link)
+            request = future.request
+            if request is None or request.attempts_left < 1 or future.state:
+                lost.add(future, delivered)
+                future.set_error(link.restarted(cause, delivered))
+                self._forget(future.call_id, link)
                 continue
-            self._forget(outcome.call_id, link)
+            self._forget(future.call_id, link)
             left = request.attempts_left - 1
-            outcome.request = request._replace(attempts_left=left)
-            self._send_again(link, outcome)
+            future.request = request._replace(attempts_left=left)
+            self._send_again(link, future)
         lost.say()
 
-    def _send_again(self, link: Link, outcome: Outcome) -> None:
-        request = outcome.request
-        keep = envelope.STREAM | envelope.ONE_WAY
+    def _send_again(self, link: Link, future: Future) -> None:
+        request: Repeatable = future.request
+        form = request.form._replace(waits=LATER)
         try:
-            self.start(
-                link,
-                outcome,
-                request.spec,
-                request.args,
-                request.kwargs,
-                request.flags & keep,
-                request.options,
-                blocking=False,
-            )
+            self.start(link, future, form, request.args, request.kwargs)
         except BaseException as error:
-            outcome.set_error(error)
+            future.set_error(error)
 
-    def give_up(self, outcomes: list[Outcome]) -> None:
+    def give_up(self, futures: list[Future]) -> None:
         """Of these, forget the tells: it is said that they are lost."""
-        for outcome in outcomes:
-            if outcome.told:
-                outcome.set_error(errors.ActorUnavailable("the session has ended"))
-                self._forget(outcome.call_id, outcome.link)
+        for future in futures:
+            if future.told:
+                future.set_error(errors.ActorUnavailable("the session has ended"))
+                self._forget(future.call_id, future.link)
 
     def close_streams(self) -> None:
         """Nobody here takes items any more: let their producers end."""
-        for outcome in list(self._pending.values()):
-            if hasattr(outcome, "on_item"):
-                self.cancel(outcome)
+        for future in list(self._pending.values()):
+            if hasattr(future, "on_item"):
+                self.cancel(future)
 
     def close(self) -> None:
         """Nothing will come any more: what is pending fails."""
-        for outcome in list(self._pending.values()):
-            outcome.set_error(errors.ActorUnavailable("the session has ended"))
+        for future in list(self._pending.values()):
+            future.set_error(errors.ActorUnavailable("the session has ended"))
         self._pending.clear()
 
 

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""What a call is made of, before it is bytes and after."""
+"""The parts of a call, before it is bytes and after."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from mooactor.control.envelope import MalformedMessage
 from mooactor.process import checks
-
-_U16 = struct.Struct("<H")
-PAIR = struct.Struct("<QQ")
+from mooactor.process.interface import MethodSpec
 
 
 @dataclass(frozen=True)
@@ -70,47 +66,28 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 DEFAULT_OPTIONS = CallOptions()
 
 
-class Request(NamedTuple):
-    """What is needed to send a call again."""
+# Whether a caller waits for its call.
+LATER = 0  # perhaps, by its Ref
+AWAITED = 1  # it is about to await it: the chain of waiting calls travels along
+BLOCKING = 2  # its thread is about to wait: also, the message leaves at once
 
-    name: bytes
+
+class Form(NamedTuple):
+    """In which form a method is called: a plain call, `remote`, `tell`, a stream."""
+
+    spec: MethodSpec
+    options: CallOptions = DEFAULT_OPTIONS
+    flags: int = 0  # STREAM or ONE_WAY, see `envelope`
+    waits: int = LATER
+
+
+class Repeatable(NamedTuple):
+    """A call that may be sent again, so many times."""
+
+    form: Form
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    flags: int
-    options: CallOptions
     attempts_left: int
-    spec: Any
-
-
-class Placeholder:
-    """Stands in an argument list for the value of a Ref, which comes on its own."""
-
-    __slots__ = ("token",)
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Placeholder, (self.token,))
-
-
-def pack_tokens(tokens: list[tuple[int, int]], payload: bytes) -> bytes:
-    """A payload that begins with (token, producer's process id) pairs."""
-    pairs = b"".join(PAIR.pack(*pair) for pair in tokens)
-    return _U16.pack(len(tokens)) + pairs + payload
-
-
-def split_tokens(payload: memoryview) -> tuple[list[tuple[int, int]], memoryview]:
-    """The reverse of `pack_tokens`.
-
-    Raises:
-      MalformedMessage: the pairs do not fit into the payload.
-    """
-    count = _U16.unpack_from(payload)[0] if len(payload) >= 2 else 1 << 16
-    end = 2 + 16 * count
-    if end > len(payload):
-        raise MalformedMessage("the tokens of a call are cut short")
-    return [PAIR.unpack_from(payload, 2 + 16 * i) for i in range(count)], payload[end:]
 
 
 #: In a chain, set in the id of an actor whose only thread for sync methods is taken.
@@ -118,7 +95,7 @@ IN_THREAD = 1
 
 
 class CallContext:
-    """What the method that runs here may know of its call; see `moo.current()`."""
+    """All that the method that runs here may know of its call; see `moo.current()`."""
 
     cancelled = False
     in_thread = False  # it has the one thread of an async actor
@@ -145,7 +122,8 @@ class CallContext:
 
     @property
     def chain_entry(self) -> int:
-        """What stands for this call in the chain of a call that it waits for."""
+        """The number that stands for this call in the chain of a call that it waits
+        for."""
         return self.actor_id | (IN_THREAD if self.in_thread else 0)
 
 

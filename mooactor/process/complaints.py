@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is said of errors that nobody waits for: on stderr, come what may."""
+"""Messages about errors that nobody waits for: on stderr, come what may."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ The protocol, for those who start sessions and clean up after others at the same
   lie in ``/tmp/mooactor-examples``.
 * A directory belongs to whoever holds the lock (``flock``) on the file `LOCK` that is
   in it *now*: a lock on a file that is no longer there is worth nothing.
-* Whoever makes a directory goes on with it once it holds that lock, and keeps it: the
+* The maker of a directory goes on with it once it holds that lock, and keeps it: the
   agent inherits it. Before that, the directory may be taken for an abandoned one. A
   maker that finds it taken makes another, which another cleaner would have to meet in
   the same microseconds.
-* Whoever cleans up removes only what it has the lock of. Once the lock itself is
+* A cleaner removes only a directory that it has the lock of. Once the lock itself is
   removed, the directory may be its maker's again, and is removed only if it is empty: a
   maker puts nothing into it before its own lock.
 
@@ -85,7 +85,7 @@ def _lock(path: str, flags: int = 0) -> int | None:
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever had it until now may have removed the file since we opened it.
+        # The one that had it until now may have removed the file since we opened it.
         if os.path.samestat(os.fstat(lock), os.stat(file)):
             return lock
     except (BlockingIOError, FileNotFoundError):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Messages in: each record goes to the part of the runtime that it is meant for.
 
-Whichever thread leads the pump calls `Dispatch.message`, so the methods named ``on_…``
+The thread that leads the poller calls `Dispatch.message`, so the methods named ``on_…``
 run one at a time, in order. There are two exceptions, both rare: a signal handler or a
 finalizer that waits for a call while its thread dispatches, and a leader that is
 overtaken because it stays away. A handler of records may then run again, or beside
@@ -9,9 +9,9 @@ itself, for the same record. It may also be cut short at any line, by what a sig
 handler raises, and run again afterwards. So every handler can be run twice:
 
 * A call enters the mailbox by emptying an iterator that holds it once (`Job.entry`), an
-  item of a stream its channel in the same way; a reply ends an outcome, of which the
+  item of a stream its channel in the same way; a reply ends a future, of which the
   first end counts.
-* What is made of a record is kept in its ``memo``.
+* A handler keeps what it has made of a record in the record's ``memo``.
 * Credit given twice lets a producer get further ahead; a value sent or a reference
   counted twice is held longer than need be. A reference given back twice would be freed
   too early: that record is dropped before it is handled.
@@ -22,39 +22,39 @@ from __future__ import annotations
 import sys
 import traceback
 from collections import deque
+from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
 
 from mooactor import errors
 from mooactor.control import envelope
-from mooactor.process.interrupts import was_interrupted
-from mooactor.process.values import number_of, pair_of
-
-if TYPE_CHECKING:
-    from mooactor.process.calls import CallContext
-    from mooactor.process.runtime import Runtime
+from mooactor.control.interrupts import was_interrupted
+from mooactor.control.messenger import Messenger
 
 _MOST_TRIES = 3
 
 
-class Server(Protocol):
-    """The callee's side, in processes that hold an actor."""
-
-    def on_call(self, sender: int, record: envelope.Record) -> None: ...
-    def on_cancel(self, sender: int, call_id: int) -> None: ...
-    def on_credit(self, sender: int, call_id: int, items: int) -> None: ...
-    def on_stop(self, sender: int) -> None: ...
-    def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool: ...
-    def on_process_lost(self, process_id: int) -> None: ...
-    def has_ready(self) -> bool: ...
-    def holders_of(self, sender: int, call_id: int) -> list[CallContext]: ...
+Handler = Callable[[envelope.Record], None]
 
 
 class Dispatch:
-    """Hands the records of each message on."""
+    """Hands the records of each message on, by their kinds.
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    A record of a kind without a handler is dropped: it is for an actor, and this
+    process has none, or none any more.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        messenger: Messenger,
+        handlers: Mapping[int, Handler],
+        after: Callable[[], None],
+    ) -> None:
+        """`after`: called when a message was handled."""
+        self._key = key
+        self._messenger = messenger
+        self._handlers = handlers
+        self._after = after
         self._open: dict[int, deque[envelope.Record]] = {}  # by serial
         self._dropped = 0
         self._dropped_said = -1.0
@@ -64,7 +64,7 @@ class Dispatch:
         records = self._open.get(serial)
         if records is None:
             records = self._open.setdefault(serial, self._parsed(message))
-            if not self._runtime.messenger.holds(serial):
+            if not self._messenger.holds(serial):
                 # Somebody else has dispatched it while we looked at it.
                 self._open.pop(serial, None)
                 return
@@ -78,7 +78,7 @@ class Dispatch:
                 records.remove(record)
             except ValueError:
                 pass
-        self._runtime.post_what_is_due()
+        self._after()
 
     def done_with(self, serial: int) -> None:
         """The message was taken from the queue: it does not come again."""
@@ -87,7 +87,7 @@ class Dispatch:
     def _parsed(self, message: bytes) -> deque[envelope.Record]:
         records: deque[envelope.Record] = deque()
         try:
-            envelope.read_records(message, self._runtime.key, records)
+            envelope.read_records(message, self._key, records)
         except (
             envelope.MalformedMessage,
             errors.AuthError,
@@ -97,16 +97,13 @@ class Dispatch:
         return records
 
     def _try(self, record: envelope.Record, records: deque[envelope.Record]) -> None:
-        kind, runtime = record.kind, self._runtime
+        kind = record.kind
         if kind == envelope.RELEASE:
             records.remove(record)
         try:
-            if kind == envelope.REPLY:
-                runtime.caller.on_reply(record)
-            elif kind == envelope.CALL and runtime.server is not None:
-                runtime.server.on_call(record.sender, record)
-            else:
-                self._on_control(record.sender, record)
+            handler = self._handlers.get(kind)
+            if handler is not None:
+                handler(record)
         except envelope.MalformedMessage as error:
             self._report_dropped(error)
             records.clear()  # who sends nonsense is not to be believed in the rest
@@ -129,52 +126,3 @@ class Dispatch:
             count = f"{self._dropped} messages" if self._dropped > 1 else "a message"
             print(f"mooactor: dropped {count}: {error}", file=sys.stderr)
             self._dropped = 0
-
-    def _on_control(self, sender: int, record: envelope.Record) -> None:
-        runtime = self._runtime
-        kind, number, server = record.kind, record.call_id, runtime.server
-        if kind == envelope.VALUE:
-            runtime.values.on_value(sender, record)
-        elif kind == envelope.FORWARD:
-            runtime.values.on_forward(sender, record)
-        elif kind == envelope.FETCH:
-            runtime.values.on_fetch(number, *pair_of(record.payload))
-        elif kind == envelope.BORROW:
-            runtime.objects.borrowed(number, number_of(record.payload), sender)
-        elif kind == envelope.RELEASE:
-            runtime.objects.given_back(number, *pair_of(record.payload))
-        elif kind == envelope.LOST:
-            if server is not None and sender == runtime.process_id:
-                server.on_process_lost(number)
-        elif kind == envelope.WATCH:
-            runtime.watch(number)
-        elif kind >= envelope.AUDIT:
-            runtime.audit.on_record(sender, record)
-        elif kind >= envelope.REDIRECT:
-            self._on_spread(sender, record)
-        elif kind == envelope.PROBE:
-            runtime.deadlocks.on_probe(sender, number, bytes(record.payload))
-        elif server is not None:
-            if kind == envelope.CANCEL:
-                server.on_cancel(sender, number)
-            elif kind == envelope.CREDIT:
-                server.on_credit(sender, number, int(record.value))
-            elif kind == envelope.STOP:
-                server.on_stop(sender)
-
-    def _on_spread(self, sender: int, record: envelope.Record) -> None:
-        runtime = self._runtime
-        kind, number = record.kind, record.call_id
-        if kind == envelope.REDIRECT:
-            runtime.relay.on_redirect(sender, record)
-        elif kind == envelope.ASK:
-            runtime.relay.on_ask(sender, record)
-        elif kind == envelope.DROP:
-            runtime.relay.on_drop(sender, number)
-        elif kind == envelope.TAKEN:
-            runtime.spread.on_taken(number)
-        else:
-            try:
-                runtime.spread.on_retry(number)
-            except errors.MooError as error:
-                runtime.values.send_error(sender, number, error)

@@ -39,9 +39,8 @@ from typing import TYPE_CHECKING, Any
 from mooactor.process import current
 
 if TYPE_CHECKING:
-    from mooactor.process.mailbox import Job
-    from mooactor.process.outcome import Outcome
-    from mooactor.process.supervised import Supervised
+    from mooactor.process.actor.mailbox import Job
+    from mooactor.process.objects.future import Future
 
 Parts = Callable[[], Iterable[str]]
 _SIGNAL = signal.SIGUSR1
@@ -236,18 +235,10 @@ def of_session() -> Iterator[str]:
         yield from _listed("has queued", map(_name, worker.mailbox.waiting()))
 
 
-def of_agent(actors: Iterable[Supervised]) -> Iterator[str]:
-    """The actors of a session that are not over."""
-    for actor in actors:
-        where = "no process" if actor.pid is None else f"process {actor.pid}"
-        restarts = f"{actor.incarnation} restarts"
-        yield f"{actor.label}: {actor.state.value}, {where}, {restarts}"
-
-
-def _call(outcome: Outcome) -> str:
+def _call(future: Future) -> str:
     # Not its repr, which decodes what has come meanwhile.
-    label = str(getattr(outcome, "_label", "a call"))
-    return f"{outcome.link.label}.{label}, a tell" if outcome.told else label
+    label = str(getattr(future, "_label", "a call"))
+    return f"{future.link.label}.{label}, a tell" if future.told else label
 
 
 def _name(job: Job) -> str:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""What becomes of a runtime in a process that was forked from its own.
+"""The end of a runtime in a process that was forked from its own.
 
 All of it is the parent's: the sockets, the threads that the child does not have, the
 locks that they may have held. Invariant: nothing that such a child does, its end
 included, sends anything over its parent's sockets, waits for one of its parent's locks,
 or takes anything from its parent's session.
 
-* The parts of the runtime are replaced by one that raises. What was there stays in
-  memory, untouched, since its finalizers would act on what is the parent's.
+* The parts of the runtime are replaced by one that raises, and so is all that they
+  have, since other objects may have kept a part. The old ones stay in memory,
+  untouched, since their finalizers would act on what is the parent's.
 * The runtime is closed, so whatever is pending of it ends when somebody looks: see
-  `Outcome.end_with_session`.
+  `Future.end_with_session`.
 * The C parts see to themselves, also where a fork runs none of Python's hooks: the
   inbox (``cext/mail/inbox.c``) and the data plane (``cext/core/plane.c``).
 * The agent does not know of the child, and needs not: see `agent` for how it learns of
@@ -29,18 +30,23 @@ from mooactor.tensors.public import disown_current
 if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
 
-# `pump` and `plane` refuse by themselves.
+# `poller` and `plane` refuse by themselves.
 _PARTS = (
     "agent",
     "audit",
     "callbacks",
     "caller",
     "deadlocks",
+    "deaths",
     "housekeeper",
+    "links",
+    "borrows",
     "messenger",
     "objects",
+    "payloads",
     "relay",
-    "spread",
+    "sender",
+    "broadcaster",
     "values",
 )
 
@@ -56,13 +62,21 @@ def disown(runtime: Runtime) -> None:
     """In the child, right after the fork."""
     _of_the_parents.append(dict(runtime.__dict__))
     runtime.closed = runtime.forked = True
-    runtime.arrivals = None
-    runtime.pump.disown()
+    runtime.inbound = None
+    runtime.poller.disown()
     runtime.agent.disown()
     for name in _PARTS:
+        _hollow(runtime.__dict__[name])
         runtime.__dict__[name] = Disowned()
     disown_current()
     context.set(None)
+
+
+def _hollow(part: Any) -> None:
+    """Take all from a part that it has: whoever kept it must not act with it."""
+    _of_the_parents.append(dict(part.__dict__))
+    for name in part.__dict__:
+        part.__dict__[name] = Disowned()
 
 
 _of_the_parents: list[dict[str, Any]] = []

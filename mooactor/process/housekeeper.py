@@ -26,7 +26,7 @@ _IDLE_TICKS = 25
 
 
 class Household(Protocol):
-    """What the housekeeper sees to."""
+    """The runtime, as the housekeeper sees to it."""
 
     lifeline_fd: int
 

@@ -19,7 +19,8 @@ Action = Callable[[ModuleType], object]
 
 def after_import(name: str, action: Action) -> None:
     """Call `action` with the module of that name, once its code has run and before its
-    importer goes on. What `action` raises, the import raises. One action for a module.
+    importer goes on. An error of `action` is an error of the import. One action for a
+    module.
     """
     _finder.actions[name] = action
     if _finder not in sys.meta_path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What can be called on a class: its public methods, of which kind, with which
+"""The interface of a class: its public methods, of which kind, with which
 arguments. A small picklable value, so that a handle needs no class."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOOKS = frozenset(("on_start", "on_stop"))  # called by the runtime, not by call
 
 @dataclass(frozen=True)
 class ActorOptions:
-    """What ``@actor(…)`` was given; see there."""
+    """The arguments of ``@actor(…)``; see there."""
 
     max_concurrency: int | None = None
     max_pending: int = 1024
@@ -28,7 +28,7 @@ class ActorOptions:
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """What ``@method(…)`` was given; see there."""
+    """The arguments of ``@method(…)``; see there."""
 
     read_only: bool = False
     calls: Mapping[str, Any] = field(default_factory=dict)  # for `CallOptions.changed`

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What processes may send data by: `moo.init(transport=…)` and the environment.
+"""The transports that processes may use: `moo.init(transport=…)` and the environment.
 
 The driver decides for all processes of its session. An actor that was given variables
 of its own (``moo.on(…, env=…)``) has what these say, as a host of its own would.
@@ -72,7 +72,7 @@ class Network:
 
 
 def choose(transport: str | Iterable[str] | None) -> Network:
-    """What `moo.init` was given, or what the environment says if that is None.
+    """The choice given to `moo.init`, or the environment's if that is None.
 
     Raises:
       TypeError: it is neither names nor None.

@@ -10,7 +10,7 @@ anything is opened. Invariants:
   to all the others, and for `_RESERVE` files of its own.
 * A process with more files of its own than that starts fewer actors.
 
-What one actor costs was measured (a session of 20 actors, /proc/PID/fd):
+The cost of one actor was measured (a session of 20 actors, /proc/PID/fd):
 
 * 3 descriptors in the agent: lifeline, stdout, stderr. 8 while its birth waits for the
   zygote: their other ends, and a large constructor argument with its duplicate.
@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING
 from mooactor.errors import PlacementError
 
 if TYPE_CHECKING:
-    from mooactor.process.runtime import Runtime
+    from mooactor.control.links import Links
+    from mooactor.control.messenger import Messenger
+    from mooactor.process.objects.payloads import Payloads
 
 PER_ACTOR = 8
 _RESERVE = 128
@@ -87,8 +89,10 @@ def no_room(who: str, actors: int, own: int = 0) -> str:
 class Room:
     """How many actors more this process can know, by the descriptors that it has."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, messenger: Messenger, links: Links, payloads: Payloads) -> None:
+        self._messenger = messenger
+        self._links = links
+        self._payloads = payloads
         self._left = 0  # spawns before the next count
 
     def take(self, actors: int, label: str) -> None:
@@ -109,8 +113,7 @@ class Room:
 
     def _count(self) -> tuple[int, int]:
         """Descriptors that are not of ways to others, and actors."""
-        runtime = self._runtime
-        plane = runtime.plane.statistics()
-        ways = _CALLED * len(runtime.messenger.known())
+        plane = self._payloads.plane.statistics()
+        ways = _CALLED * len(self._messenger.known())
         ways += plane["peers"] + 2 * plane["owners"]
-        return len(os.listdir("/proc/self/fd")) - 1 - ways, runtime.known_alive()
+        return len(os.listdir("/proc/self/fd")) - 1 - ways, self._links.known_alive()

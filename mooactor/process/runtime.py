@@ -1,54 +1,57 @@
 # SPDX-License-Identifier: MIT
 """One process's part in a session, put together from its parts.
 
-The driver has one and every actor's process has one:
+The driver has one and every actor's process has one. `Runtime._put_together` shows
+which part needs which, and which part handles which kind of record:
 
-* `messenger` and `pump` move messages, `dispatch` hands each record on;
+* `messenger` has the sockets, `links` the actors that are known, `sender` what is to
+  be sent; `poller` reads, and `dispatch` hands each record on;
 * `caller` has the calls that this process made, `server` (in an actor's process; see
-  `worker`) those that it takes;
-* `values` and `objects` have what Refs stand for, `plane` the memory of tensors;
+  `actor.worker`) those that it takes;
+* `values` and `objects` have what Refs stand for, `borrows` tells who holds it,
+  `payloads` attaches tensors to records, and `plane` has the memory of tensors;
 * `agent` is the lifeline to the host's agent, which tells of `deaths`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from time import perf_counter
 from typing import Any
 
-from mooactor.control import codec, envelope
-from mooactor.control.keys import actor_of
-from mooactor.control.messenger import Messenger, Peer
+from mooactor.control import envelope
+from mooactor.control.keys import actor_of, every_incarnation
+from mooactor.control.lifeline import Lifeline
+from mooactor.control.links import Links
+from mooactor.control.messenger import Messenger
+from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable
 from mooactor.process import forks
-from mooactor.process.agency import Agency
-from mooactor.process.arrivals import Arrival, Arrivals
-from mooactor.process.audit import Audit
+from mooactor.process.agent_client import AgentClient
 from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
 from mooactor.process.current import forked_error
 from mooactor.process.deadlock import DeadlockDetector
-from mooactor.process.deaths import Deaths
-from mooactor.process.dispatch import Dispatch, Server
-from mooactor.process.holds import Claims
+from mooactor.process.deaths import Death, Deaths
+from mooactor.process.dispatch import Dispatch, Handler
 from mooactor.process.housekeeper import Housekeeper
-from mooactor.process.lending import lending
-from mooactor.process.lifeline import Lifeline
-from mooactor.process.links import Link
 from mooactor.process.network import Network
-from mooactor.process.objects import ObjectTable, Stored, every_incarnation
+from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.borrow import Borrows
+from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.future import Future
+from mooactor.process.objects.inbound import InboundTransfers
+from mooactor.process.objects.payloads import Payloads
+from mooactor.process.objects.relay import Relay
+from mooactor.process.objects.table import ObjectTable
+from mooactor.process.objects.values import Values
 from mooactor.process.openfiles import Room
-from mooactor.process.outcome import Outcome, Reply, taken_over
 from mooactor.process.place import Place
-from mooactor.process.pump import Pump
-from mooactor.process.relay import Relay
-from mooactor.process.spread import Spread
+from mooactor.process.poller import Poller
+from mooactor.process.server import Server
 from mooactor.process.streams import Streams
-from mooactor.process.values import Values
-from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import cuda_statistics, set_current
 
@@ -90,245 +93,162 @@ class Runtime:
         self.process_id = process_id
         self.actor_id = actor_of(process_id)
         self.lifeline_fd = lifeline.fileno()
-        self.arrivals: Arrivals | None = None  # None: all is on this host
+        self.inbound: InboundTransfers | None = None  # None: all is on this host
         watched: tuple[int, ...] = ()
         if self.network.transports not in (None, ("shm",)):
-            self.arrivals = Arrivals(self.plane, self._nothing_ready)
-            watched = (self.arrivals.readable_fd,)
+            self.inbound = InboundTransfers(self.plane, self._nothing_ready)
+            watched = (self.inbound.readable_fd,)
         self.messenger = Messenger(directory, process_id, key, watched)
-        dispatch = Dispatch(self)
-        self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
-        self.pump = Pump(self.messenger, self, self.arrivals)
-        self.callbacks = Callbacks()
-        self.agent = Agency(self, lifeline)
-        self.deaths = Deaths(self)
-        self.caller = Caller(self)
-        self.values = Values(self)
-        self.objects = ObjectTable(process_id, self)
-        self.audit: Audit = Audit(self)
-        self.spread = Spread(self)
-        self.relay = Relay(self)
-        self.deadlocks = DeadlockDetector(self)
-        self.room = Room(self)
-        set_current(self.plane)
-        self.server: Server | None = None
         self.closed = False
         self.forked = False  # this process is a child of the one that had it
-        self.dirty: set[Peer] = set()  # with records that wait for company
-        self._afterwards: deque[tuple[int, int, int, bytes]] = deque()
-        self._granted: set[tuple[int, int]] = set()  # (owner, receiver) that it knows
-        self._links: dict[int, Link] = {}
+        self.server: Server | None = None
+        self.callbacks = Callbacks()
         self.housekeeper = Housekeeper(self)
-        self.pump.arm = self.housekeeper.arm
+        self._put_together(lifeline)
+        set_current(self.plane)
 
-    # -- payloads ----------------------------------------------------------
-
-    def attach(
-        self,
-        data: bytes,
-        buffers: Sequence[Any],
-        process_id: int,
-        *,
-        wait: bool = False,
-    ) -> bytes:
-        """A payload with its large buffers exported to one process.
-
-        With `wait`, for the first contact with another host, so that its failure is
-        an error here. Never so in a thread that others depend on: the pump's, an
-        actor's, an event loop's.
-
-        Raises:
-          OutOfMemory: nothing was exported.
-          ActorUnavailable: the same; it is known that no transport leads there.
-        """
-        # If it dies before it has a plane, only the agent can tell: nobody hangs up.
-        self.watch(process_id)
-        descriptors = self.plane.export_all(buffers, process_id, wait=wait)
-        self._have_owners_watch(descriptors, process_id)
-        return envelope.pack_attached(descriptors, data)
-
-    def forget_grants(self, process_id: int) -> None:
-        """It is gone, whether it owned or received."""
-        if self._granted:
-            self._granted = {pair for pair in self._granted if process_id not in pair}
-
-    def _have_owners_watch(self, descriptors: list[bytes], process_id: int) -> None:
-        """Received memory is granted by its owner, in C: this is how it learns to
-        whom."""
-        for owner in set(map(owner_of, descriptors)) - {self.process_id, process_id}:
-            if (owner, process_id) not in self._granted:
-                self._granted.add((owner, process_id))
-                self.post(owner, envelope.WATCH, process_id)
-
-    def result_of(self, record: envelope.Record) -> Reply:
-        """The payload of a REPLY or VALUE, its attached memory taken over."""
-        reply = self.reply_of(record)
-        error = taken_over(reply)
-        if error is not None:
-            return reply.replaced_by(codec.encode_error(error, "the receiver"))
-        return reply
-
-    def reply_of(self, record: envelope.Record) -> Reply:
-        """A record's payload, ready to be decoded or dropped.
-
-        Raises:
-          MalformedMessage: its attachments do not fit.
-        """
-        kept: Reply | None = record.memo.get("reply")
-        if kept is not None:
-            return kept  # handling the record was cut short, and begins again
-        descriptors: list[bytes] = []
-        payload: Any = record.payload
-        claims = None
-        if record.flags & envelope.LOANS:
-            lender, loans, payload = envelope.split_loans(payload)
-            made = Claims(self, lender, loans)
-            claims = record.memo.setdefault("claims", made)
-            if claims is not made:
-                made.disarm()  # they are the other's
-        if record.flags & envelope.ATTACHED:
-            descriptors, payload = envelope.split_attached(payload)
-        elif record.flags & envelope.EMPTY:
-            payload = None
-        failed = record.kind in (envelope.REPLY, envelope.VALUE) and bool(
-            record.flags & envelope.ERROR
+    def _put_together(self, lifeline: Lifeline) -> None:
+        """The parts, each with those that it needs."""
+        arm = self.housekeeper.arm
+        self._handlers: dict[int, Handler] = {}
+        self.poller = poller = Poller(self.messenger, self, self.inbound)
+        self.agent = AgentClient(lifeline, self.wait, poller.wake)
+        self.links = links = Links(self.process_id, self.messenger, self._watch)
+        self.sender = sender = Sender(self.messenger, links, arm)
+        dispatch = Dispatch(
+            self.key, self.messenger, self._handlers, sender.post_what_is_due
         )
-        reply = Reply(payload, descriptors, failed, self.plane, claims)
-        first: Reply = record.memo.setdefault("reply", reply)
-        if first is not reply:
-            reply.descriptors = []  # they are the other's
-        return first
+        self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
+        self.objects = table = ObjectTable(links)
+        self.audit = Audit(links, sender, table, self.later)
+        self.borrows = Borrows(self.process_id, table, self.audit, sender, arm)
+        self.payloads = payloads = Payloads(
+            self.plane, links, sender, self.borrows, self.inbound, arm
+        )
+        self.broadcaster = Broadcaster(self.process_id, payloads, sender)
+        self.relay = Relay(links, sender, payloads)
+        self.values = Values(
+            links,
+            sender,
+            payloads,
+            table,
+            self.broadcaster,
+            self.relay,
+            self.later,
+            poller.wake,
+        )
+        self.caller = Caller(
+            links,
+            sender,
+            poller,
+            self.housekeeper,
+            payloads,
+            self.values,
+            self.broadcaster,
+            self.flush,
+        )
+        self.deadlocks = DeadlockDetector(
+            self.process_id, poller, sender, self.caller.abandon
+        )
+        self.deaths = Deaths(
+            links,
+            self.caller,
+            poller,
+            self.housekeeper,
+            self.directory,
+            self._tidy_up,
+        )
+        self.agent.on_death = self.deaths.on_notice
+        self.room = Room(self.messenger, links, payloads)
+        self._handlers |= {
+            envelope.REPLY: self.caller.on_reply,
+            envelope.FORWARD: self.values.on_forward,
+            envelope.FETCH: self.values.on_fetch,
+            envelope.BORROW: table.on_borrow,
+            envelope.RELEASE: table.on_release,
+            envelope.PROBE: self.deadlocks.on_probe,
+            envelope.VALUE: self.values.on_value,
+            envelope.REDIRECT: self.relay.on_redirect,
+            envelope.ASK: self.relay.on_ask,
+            envelope.TAKEN: self.broadcaster.on_taken,
+            envelope.RETRY: self.values.on_retry,
+            envelope.DROP: self.relay.on_drop,
+            envelope.AUDIT: self.audit.on_record,
+            envelope.HOLDS: self.audit.on_record,
+            envelope.WATCH: lambda record: links.watch(record.call_id),
+        }
 
-    def receive(
-        self, reply: Reply, then: Callable[[], None], *, argument: bool = False
-    ) -> Arrival | None:
-        """Have what is attached fetched if it is on another host, and call `then` in
-        the pump's thread when it is there; see `Arrivals.begin`.
+    def serve(self, server: Server) -> None:
+        """From here on calls are taken in, by `server`."""
 
-        None: there is nothing to wait for, and nobody will be called.
-        """
-        if self.arrivals is None or not reply.is_remote():
-            return None
-        arrival = self.arrivals.begin(reply, then, argument=argument)
-        self.pump.arm()
-        return arrival
+        def on_lost(record: envelope.Record) -> None:
+            if record.sender == self.process_id:
+                server.on_process_lost(record.call_id)
 
-    def soon(self, action: Callable[[], None]) -> None:
-        """Call `action` in a moment, when news of a death would have come."""
-        assert self.arrivals is not None
-        self.arrivals.soon(action)
-        self.pump.arm()
+        self.server = self.values.producer = self.deadlocks.server = server
+        self._handlers |= {
+            envelope.CALL: server.on_call,
+            envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
+            envelope.CREDIT: lambda r: server.on_credit(
+                r.sender, r.call_id, int(r.value)
+            ),
+            envelope.STOP: lambda r: server.on_stop(r.sender),
+            envelope.LOST: on_lost,
+        }
 
-    def cancel_arrival(self, arrival: Arrival | None) -> None:
-        """Nobody wants it any more, or it was used."""
-        if arrival is not None and self.arrivals is not None:
-            self.arrivals.cancel(arrival)
-            self.pump.arm()
+    def _watch(self, actor_id: int, incarnation: int) -> None:
+        self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
 
     def _nothing_ready(self) -> bool:
         return self.server is None or not self.server.has_ready()
 
-    def store(self, data: bytes, buffers: codec.Buffers, loan: lending) -> Stored:
-        """Keep an encoded value, its large parts in shared memory, and hold the values
-        of the Refs inside it."""
-        return Stored(self, data, buffers, loan if loan else None)
-
     def read_lifeline(self) -> None:
-        """Hear what the agent has to say; see `Agency.read`."""
+        """Hear what the agent has to say; see `AgentClient.read`."""
         self.agent.read()
 
     def shared_segment(self, name: str, size: int) -> int:
-        """See `Agency.shared_segment`."""
+        """See `AgentClient.shared_segment`."""
         return self.agent.shared_segment(name, size)
-
-    # -- ways to others ----------------------------------------------------
-
-    def link(self, actor_id: int, incarnation: int, label: str, *, watch: bool) -> Link:
-        """The link to an actor; `watch` unless this process spawned it."""
-        link = self._links.get(actor_id)
-        if link is None:
-            new = Link(actor_id, incarnation, label)
-            link = self._links.setdefault(actor_id, new)
-            if link is new and watch:
-                self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
-        return link
-
-    def watch(self, process_id: int) -> None:
-        """Be told when that process dies: then what it holds of ours is free. One that
-        is no actor's is not watched: its end is the session's."""
-        if process_id == self.process_id or actor_of(process_id) in self._links:
-            return  # whoever has a link is told
-        number = process_id & 0xFFFF
-        incarnation = 0 if process_id == every_incarnation(process_id) else number
-        label = f"process {process_id:016x}"
-        self.link(actor_of(process_id), incarnation, label, watch=True)
-
-    def known_alive(self) -> int:
-        """How many actors are known that are not known to be gone for good."""
-        return sum(link.cause is None for link in list(self._links.values()))
-
-    def is_gone(self, process_id: int) -> bool:
-        """Whether a process is known to be dead, or an actor in `every_incarnation`."""
-        link = self._links.get(actor_of(process_id))
-        if link is None:
-            return False
-        return link.cause is not None or link.incarnation > process_id & 0xFFFF
-
-    def peer_of(self, link: Link) -> Peer:
-        """The way to an actor's present process."""
-        peer = link.peer
-        if peer is None:
-            peer = link.peer = self.messenger.peer(link.process_id)
-        return peer
 
     # -- waiting and sending -----------------------------------------------
 
-    def wait(self, outcome: Outcome, timeout: float | None = None) -> bool:
-        """Block until `outcome` is done; False if `timeout` seconds passed first."""
-        if outcome.state:
+    def wait(self, future: Future, timeout: float | None = None) -> bool:
+        """Block until `future` is done; False if `timeout` seconds passed first."""
+        if future.state:
             return True
-        return self.wait_some((outcome,), 1, lambda: outcome.state, timeout)
+        return self.wait_some((future,), 1, lambda: future.state, timeout)
 
     def wait_some(
         self,
-        outcomes: Sequence[Outcome],
+        futures: Sequence[Future],
         needed: int,
         done: Callable[[], object],
         timeout: float | None = None,
     ) -> bool:
-        """Block until `done()`, which `needed` of `outcomes` make true; False if
+        """Block until `done()`, which `needed` of `futures` make true; False if
         `timeout` seconds, or the deadline of the call that runs here, passed first."""
-        if self.dirty or self._afterwards:
+        sender = self.sender
+        if sender.dirty or sender.afterwards:
             self.flush()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
         if caller is None:
-            return self.pump.wait(done, deadline, outcomes)
+            return self.poller.wait(done, deadline, futures)
         if caller.deadline is not None:
             deadline = min(deadline or caller.deadline, caller.deadline)
-        return self.deadlocks.wait(caller, outcomes, needed, done, deadline)
+        return self.deadlocks.wait(caller, futures, needed, done, deadline)
 
     def flush(self) -> None:
         """Send every record that waits for company."""
-        self.dirty.clear()  # a hint; what waits is known to the messenger
-        self.messenger.flush()
-        self.post_what_is_due()
+        self.sender.flush()
         self.objects.sweep()
 
     def flush_if_due(self) -> None:
         """As `flush`, but quick if nothing is known to be due. For whoever is about to
-        wait: what else waits for company leaves when the pump's leader sleeps."""
-        if self.dirty or self._afterwards or self.objects.dropped:
+        wait: what else waits for company leaves when the poller's leader sleeps."""
+        sender = self.sender
+        if sender.dirty or sender.afterwards or self.objects.dropped:
             self.flush()
-
-    def post_what_is_due(self) -> None:
-        """Post what finalizers have left behind."""
-        while self._afterwards:
-            try:
-                record = self._afterwards.popleft()
-            except IndexError:
-                return  # another thread was quicker
-            self.post(*record)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Call `action` in so much time, in the housekeeper's thread. It must be
@@ -337,12 +257,7 @@ class Runtime:
 
     def look(self) -> bool:
         """Dispatch what has come, if nobody else does; whether there was something."""
-        return self.pump.try_drain()
-
-    def queue_record(self, peer: Peer, record: bytes) -> None:
-        """Send a record with the next flush, or at once if enough has gathered."""
-        if peer.queue(record):
-            self.dirty.add(peer)
+        return self.poller.try_drain()
 
     def is_idle(self) -> bool:
         """Whether nothing is due that nobody waits for."""
@@ -350,32 +265,10 @@ class Runtime:
             len(self.caller)
             or len(self.values)
             or len(self.objects)
-            or self.dirty
-            or self._afterwards
-            or (self.arrivals is not None and self.arrivals.busy)
+            or self.sender.dirty
+            or self.sender.afterwards
+            or (self.inbound is not None and self.inbound.busy)
         )
-
-    def post(
-        self,
-        process_id: int,
-        kind: int,
-        number: int,
-        payload: bytes = b"",
-        flags: int = 0,
-    ) -> None:
-        """Send one control record now, behind what is queued for that process; to one
-        that is known to be dead, nothing."""
-        if self.is_gone(process_id):
-            return
-        record = envelope.pack_record(kind, number, payload, flags)
-        self.messenger.peer(process_id).send(record)
-
-    def post_later(
-        self, process_id: int, kind: int, number: int, payload: bytes = b""
-    ) -> None:
-        """Post with the next flush. For finalizers, which must take no lock."""
-        self._afterwards.append((process_id, kind, number, payload))
-        self.pump.arm()
 
     # -- the end -----------------------------------------------------------
 
@@ -388,33 +281,49 @@ class Runtime:
             delivered=False,
         )
 
+    def _tidy_up(self, death: Death) -> None:
+        """An actor's process is dead, and the calls to it have ended: forget it."""
+        old = death.process_id
+        self.messenger.forget(old)
+        self.payloads.forget_grants(old)
+        dead = every_incarnation(old) if death.following is None else old
+        self.objects.process_lost(dead)
+        self.audit.lender_lost(dead)
+        self.broadcaster.process_lost(old)
+        self.relay.process_lost(old)
+        self.plane.peer_lost(old)
+        if self.server is not None:
+            # The mailbox belongs to whoever dispatches.
+            self.messenger.put(envelope.pack_record(envelope.LOST, old))
+
     def disown(self) -> None:
         """In a process that was forked from this one: see `forks`."""
         forks.disown(self)
 
     def close(self, linger_ms: int = 500) -> None:
-        """End it: pending outcomes fail with `ActorUnavailable`."""
+        """End it: pending futures fail with `ActorUnavailable`."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self.sender.ended = self.agent.ended = True
         self.flush()
         self.caller.close()
         self.values.close()
         self.objects.close()
-        self.spread.close()
+        self.broadcaster.close()
         self.relay.close()
-        if self.arrivals is not None:
-            self.arrivals.close()
+        if self.inbound is not None:
+            self.inbound.close()
         self.housekeeper.close()
         self.callbacks.close()
-        self.pump.close()
+        self.poller.close()
         self.agent.close()
         self.messenger.close(linger_ms)
         set_current(None)
         self.plane.close()
-        # Data that was received keeps it alive; this object must not.
+        # Data that was received keeps it alive; the runtime must not.
+        self.payloads.close()
         del self.plane
-        self.arrivals = None
+        self.inbound = None
 
     def statistics(self) -> dict[str, Any]:
         """Counts that should come back to rest, and who is reached how; see
@@ -423,10 +332,10 @@ class Runtime:
         return {
             "calls_pending": len(self.caller),
             "values_pending": len(self.values),
-            "arriving": 0 if self.arrivals is None else len(self.arrivals),
+            "arriving": 0 if self.inbound is None else len(self.inbound),
             "objects": len(self.objects),
-            "relayed": len(self.spread) + len(self.relay),
-            "links": len(self._links),
+            "relayed": len(self.broadcaster) + len(self.relay),
+            "links": len(self.links),
             "transport": str(self.network),
             "memory": {} if self.closed else self.plane.statistics(),
             "cuda": cuda_statistics(),
@@ -434,7 +343,7 @@ class Runtime:
         }
 
     def _peers(self) -> list[dict[str, Any]]:
-        labels = {link.process_id: link.label for link in self._links.values()}
+        labels = self.links.labels()
         rows = []
         for process_id in self.messenger.known():
             transport, why = self.plane.route(process_id)

@@ -35,7 +35,7 @@ def _path(directory: str, process_id: int) -> str:
     return f"{directory}/{process_id:016x}.started"
 
 
-class Started:
+class StartedCalls:
     """The page of this process's actor."""
 
     def __init__(self, directory: str, process_id: int) -> None:
@@ -75,7 +75,7 @@ class Started:
 
 
 class Turns(NamedTuple):
-    """What a dead actor's page says of the calls of one caller."""
+    """The word of a dead actor's page on the calls of one caller."""
 
     known: bool
     latest: int = 0
@@ -89,7 +89,7 @@ UNKNOWN = Turns(False)
 
 
 def read_turns(directory: str, process_id: int, caller: int) -> Turns:
-    """What the page of a dead process says of the calls of `caller`."""
+    """The word of a dead process's page on the calls of `caller`."""
     try:
         with open(_path(directory, process_id), "rb") as file:
             words = memoryview(file.read(_PAGE_BYTES)).cast("Q")

@@ -64,7 +64,7 @@ class Streams:
         return cls(life["seed"], *who, life["incarnation"])
 
     def next(self) -> bytes | None:
-        """What tells the next actor without a name from all others."""
+        """A number that tells the next actor without a name from all others."""
         if self._own is None:
             return None
         return _digest(self._own, next(self._spawned))

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 from mooactor.errors import Cause
-
-LONGEST_BACKOFF_S = 60.0  # unless the first back-off is longer already
-MOST_RESTARTS = 0xFFFF  # of one actor in its life: its process ids have room for these
 
 
 @dataclass(frozen=True)
@@ -73,28 +69,6 @@ def _check_seconds(name: str, value: Any) -> None:
         raise TypeError(f"Restart({name}={value!r}): a number of seconds is needed")
     if math.isnan(value):
         raise ValueError(f"Restart({name}=nan): a number of seconds is needed")
-
-
-class RestartBudget:
-    """How many restarts a policy still allows; times are monotonic seconds."""
-
-    def __init__(self, policy: Restart | None) -> None:
-        self._policy = policy
-        self._times: deque[float] = deque()
-
-    def take(self, now: float) -> float | None:
-        """Seconds to wait before the next restart; None if there is to be none."""
-        policy = self._policy
-        if policy is None:
-            return None
-        while self._times and now - self._times[0] > policy.within:
-            self._times.popleft()
-        if len(self._times) >= policy.max:
-            return None
-        # 2 ** 1024 is no float, and nobody waits for years.
-        delay = policy.backoff * 2.0 ** min(len(self._times), 60)
-        self._times.append(now)
-        return min(delay, max(policy.backoff, LONGEST_BACKOFF_S))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What Linux offers a process and Python does not: some calls of the C library."""
+"""Services of Linux that Python lacks: some calls of the C library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def adopt_orphans() -> None:
 
 
 def name_process(title: str) -> None:
-    """What `ps` and `top` show; the kernel keeps fifteen bytes."""
+    """Set the name that `ps` and `top` show; the kernel keeps fifteen bytes."""
     libc().prctl(_PR_SET_NAME, title.encode(errors="replace")[:15] + b"\0", 0, 0, 0)
 
 

@@ -2,7 +2,7 @@
 """Tells: calls for which nobody waits.
 
 Invariant: **no tell is lost in silence.** An actor answers each one that it takes,
-without a value, and prints what the method raised. So its outcome here is pending until
+without a value, and prints what the method raised. So its future here is pending until
 it has run; one that fails here was never run, or died with the actor, and this process
 says so on stderr: those that failed for one reason together, in one sentence.
 """
@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Iterable
 
 from mooactor import errors
+from mooactor.control.links import Link
 from mooactor.process.complaints import say
-from mooactor.process.links import Link
-from mooactor.process.outcome import Outcome
+from mooactor.process.objects.future import Future
 
 _MOST_LABELS = 5
 
 
-def say_refused(outcome: Outcome, link: Link, error: errors.MooError) -> None:
+def say_refused(future: Future, link: Link, error: errors.MooError) -> None:
     """This one was not sent; nothing is said of a call that is no tell."""
-    if outcome.told:
+    if future.told:
         say(f"mooactor: a tell to {link.label} is lost: {errors.text_of(error)}")
 
 
@@ -34,15 +34,15 @@ class Lost:
         self._cause = cause
         self._surely = self._perhaps = 0
 
-    def add(self, outcome: Outcome, delivered: bool | None) -> None:
+    def add(self, future: Future, delivered: bool | None) -> None:
         """Count it, if it is a tell and had not ended. It did not run if `delivered`
         is False, or if the actor never came to serve calls."""
-        if not outcome.told or outcome.state:
+        if not future.told or future.state:
             return
         if delivered is False or self._cause.kind == "exception":
             self._surely += 1
         elif self._cause.kind != "killed":
-            # Who kills an actor in the midst of a method has meant just that.
+            # A user who kills an actor in the midst of a method has meant just that.
             self._perhaps += 1
 
     def say(self) -> None:
@@ -62,11 +62,11 @@ class Lost:
             )
 
 
-def summary(outcomes: Iterable[Outcome]) -> str:
+def summary(futures: Iterable[Future]) -> str:
     """``3 tells to Logger and 1 call to Learner``; empty of none."""
     found = Counter(
         ("tell" if one.told else "call", one.link.label if one.link else "an actor")
-        for one in outcomes
+        for one in futures
     )
     parts = [
         f"{number(count, what)} to {label}"

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""How much memory there is: of the machine, or of the container if that is less."""
+"""What this process may use: memory and processors, of the machine or of its container.
+
+All that asks for either asks here, so that the doctor says what the runtime does.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +16,19 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 def memory_in_reach() -> int:
     """Bytes that this process and its like may use together."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([machine, *_cgroup_limits()])
+    return min([memory_of_machine(), *_cgroup_limits()])
+
+
+def memory_of_machine() -> int:
+    """Bytes of main memory that there are."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def processors() -> int:
+    """How many processors this process may run on, as its children may."""
+    if sys.platform != "linux":  # where this package can be imported, and no more
+        return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def _cgroup_limits() -> Iterator[int]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from mooactor.tensors import fetches, tickets
 from mooactor.tensors import transports as transport_names
+from mooactor.tensors.descriptors import length_of, owner_of
 from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import (
     error_for,
@@ -252,7 +253,7 @@ class DataPlane:
         if err and out is not None:
             ffi.release(into)
         if err == lib.MOO_ENOMEM:
-            raise out_of_memory(self, _length_of(descriptor))
+            raise out_of_memory(self, length_of(descriptor))
         if err:
             raise error_for(err, "cannot fetch")
         if out is not None:
@@ -260,7 +261,7 @@ class DataPlane:
         view: Callable[[Any, int], Any] = self._view
         if tickets.is_ticket(descriptor):  # from here on it is held, and given back
             view = functools.partial(_just, tickets.Ticket(self, descriptor))
-        error = functools.partial(fetch_error, plane=self, owner=_owner_of(descriptor))
+        error = functools.partial(fetch_error, plane=self, owner=owner_of(descriptor))
         return Fetch(ffi.gc(fetch[0], fetches.free), tag, out, view, error)
 
     @staticmethod
@@ -446,18 +447,8 @@ if missing is None:
     _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
 
 
-def _owner_of(descriptor: bytes) -> int:
-    """The process whose memory it stands for; see cext/core/wire.h."""
-    return int.from_bytes(descriptor[8:16], "little")
-
-
 def _just(ticket: tickets.Ticket, pointer: Any, nbytes: int) -> tickets.Ticket:
     return ticket
-
-
-def _length_of(descriptor: bytes) -> int:
-    """Bytes that it stands for; see cext/core/wire.h."""
-    return int.from_bytes(descriptor[24:32], "little")
 
 
 def _check_private(directory: str) -> None:

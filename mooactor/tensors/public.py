@@ -48,7 +48,8 @@ def current() -> DataPlane | None:
 
 def cuda_statistics() -> dict[str, int | str]:
     """What went which way of this process's CUDA tensors; empty if none came by."""
-    cuda = sys.modules.get("mooactor.tensors.cuda")  # imported with the first of them
+    # Imported with the first of them.
+    cuda = sys.modules.get("mooactor.tensors.cuda.codec")
     count = getattr(cuda, "statistics", None)
     return {} if count is None else count()
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """How a torch tensor becomes one flat buffer and a few words, and comes back.
 
-How the bytes of CUDA tensors travel is a matter of its own, see `cuda`; tensors of
-other devices are copied to main memory first and arrive on a device of the same name.
+How the bytes of CUDA tensors travel is a matter of its own, see `cuda.codec`; tensors
+of other devices are copied to main memory first and arrive on a device of the same
+name.
 Sparse, nested and quantised tensors, those with names, hooks or attributes of their
 own, and subclasses are left to torch's own pickling.
 """
@@ -24,7 +25,7 @@ from mooactor.tensors.layout import (
 )
 
 if TYPE_CHECKING:
-    from mooactor.tensors.cuda import Origin
+    from mooactor.tensors.cuda.codec import Origin
 
 # Integers of the same size stand in for what numpy does not know.
 _NATIVE = (
@@ -123,7 +124,7 @@ def _packed(
     if flat.is_cpu:
         data = _buffer(flat, stand_in)
         return rebuild_tensor, (data, name, shape, strides, flags)
-    from mooactor.tensors import cuda
+    from mooactor.tensors.cuda import codec as cuda
 
     data, origin = cuda.pack(flat)
     return rebuild_on_gpu, (data, origin, name, shape, strides, flags)
@@ -166,8 +167,8 @@ def rebuild_on_gpu(
     strides: tuple[int, ...] | None,
     flags: int,
 ) -> torch.Tensor:
-    """A tensor on the sender's device, or on the current one; see `cuda`."""
-    from mooactor.tensors import cuda
+    """A tensor on the sender's device, or on the current one; see `cuda.codec`."""
+    from mooactor.tensors.cuda import codec as cuda
 
     dtype = getattr(torch, name)
     count = math.prod(shape)

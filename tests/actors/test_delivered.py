@@ -14,7 +14,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.process import started
-from mooactor.process.started import _WORDS, Started, read_turns
+from mooactor.process.started import _WORDS, StartedCalls, read_turns
 from tests.conftest import eventually
 
 WAIT_S = 20.0
@@ -118,7 +118,7 @@ def test_each_caller_learns_what_became_of_its_own_calls(
 
 
 def test_more_callers_than_slots_are_told_nothing_wrong(tmp_path: Path) -> None:
-    page = Started(str(tmp_path), 1)
+    page = StartedCalls(str(tmp_path), 1)
     callers = range(10, 10 + _WORDS)
     for caller in callers:
         page.note(caller, caller + 5)
@@ -131,7 +131,7 @@ def test_more_callers_than_slots_are_told_nothing_wrong(tmp_path: Path) -> None:
 
 
 def test_a_page_keeps_the_highest_number(tmp_path: Path) -> None:
-    page = Started(str(tmp_path), 1)
+    page = StartedCalls(str(tmp_path), 1)
     for number in (3, 9, 4):
         page.note(7, number)
     turns = read_turns(str(tmp_path), 1, 7)
@@ -143,7 +143,7 @@ def test_a_page_keeps_the_highest_number(tmp_path: Path) -> None:
 def test_pages_of_the_dead_do_not_pile_up(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(started, "_buried", deque())
     monkeypatch.setattr(started, "_ASKED_FOR_S", 1e9)
-    pages = [Started(str(tmp_path), process) for process in range(4)]
+    pages = [StartedCalls(str(tmp_path), process) for process in range(4)]
     for process in range(4):
         started.bury(str(tmp_path), process)
     assert len(list(tmp_path.iterdir())) == len(pages)

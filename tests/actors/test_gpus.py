@@ -36,7 +36,7 @@ class Sees:
     def cuda_counts(self, *, used: bool) -> dict[str, int]:
         """What `moo.stats` says of CUDA tensors, before and after the first."""
         if used:
-            import mooactor.tensors.cuda  # noqa: F401
+            import mooactor.tensors.cuda.codec  # noqa: F401
         found: dict[str, int] = moo.stats()["cuda"]
         return found
 

@@ -67,7 +67,7 @@ def running() -> Iterator[Any]:
         (agent,) = [
             child
             for child in psutil.Process().children()
-            if "mooactor.process.agent" in " ".join(child.cmdline())
+            if "mooactor.host.agent" in " ".join(child.cmdline())
         ]
         yield agent
     assert not leaked(before)

@@ -19,15 +19,15 @@ class Careless(Keeper):
     def tell_the_owner_only(self, other: Any, key: Any) -> None:
         hold = find_ref(self.kept[key]).home
         assert hold is not None
-        current_runtime().values.lend(hold, other._where()[1].process_id)
+        current_runtime().borrows.lend(hold, other._where()[1].process_id)
 
     def tell_the_receiver_only(self, other: Any, key: Any, their_key: Any) -> None:
-        values: Any = current_runtime().values
-        values.lend = lambda *args: None
+        borrows: Any = current_runtime().borrows
+        borrows.lend = lambda *args: None
         try:
             other.keep(their_key, self.kept[key])
         finally:
-            del values.lend
+            del borrows.lend
 
 
 def counts(number: int) -> dict[int, int]:
@@ -42,7 +42,7 @@ def held_by(actor: Any, count: int) -> dict[int, int]:
     return {current_runtime().process_id: 1, actor._where()[1].process_id: count}
 
 
-def test_a_loan_of_which_only_the_owner_was_told_ends_with_its_lender(
+def test_a_borrow_of_which_only_the_owner_was_told_ends_with_its_lender(
     spawn: Any,
 ) -> None:
     lender, receiver = spawn(Careless), spawn(Keeper)
@@ -62,7 +62,7 @@ def test_so_it_does_if_the_owner_itself_was_to_receive_it(spawn: Any) -> None:
     all_is_given_back(owner)
 
 
-def test_a_loan_of_which_only_the_receiver_was_told_counts(spawn: Any) -> None:
+def test_a_borrow_of_which_only_the_receiver_was_told_counts(spawn: Any) -> None:
     lender, receiver = spawn(Careless), spawn(Keeper)
     ref = moo.put(value(5))
     number = ref.home.object_id

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.process.supervision import LONGEST_BACKOFF_S, RestartBudget
+from mooactor.host.restarts import LONGEST_BACKOFF_S, RestartBudget
 from tests.actors.counter import Counter
 
 

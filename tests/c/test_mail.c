@@ -337,7 +337,7 @@ static void listen_with(struct waiter *waiter, moo_turn *turn)
     pthread_mutex_unlock(&waiter->lock);
 }
 
-/* As process/pump.py waits: handle what comes, for whomever it is. */
+/* As process/poller.py waits: handle what comes, for whomever it is. */
 static int wait_for_reply(struct waiter *waiter, int64_t timeout_us)
 {
     moo_turn turn = {0};

@@ -13,6 +13,7 @@ import pytest
 from mooactor.cli import main
 from mooactor.cli.doctor import kernel, rebuild, report, software
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
+from mooactor.tensors import limits
 
 
 def test_a_machine_that_runs_these_tests_is_healthy(
@@ -91,16 +92,26 @@ def test_a_long_temporary_directory_cannot_hold_sockets(
     assert kernel.directory().state == "broken"
 
 
-def test_the_control_groups_limit_counts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    limit, none = tmp_path / "memory.max", tmp_path / "unlimited"
-    limit.write_text(f"{1 << 30}\n")
-    none.write_text("max\n")
-    monkeypatch.setattr(kernel, "CGROUP_LIMITS", (limit, none))
+def test_the_control_groups_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_cgroup_limits", lambda: iter([1 << 30]))
     finding = kernel.memory()
     assert finding.state == "slow"
     assert finding.detail.startswith("1.0 GiB of the control group")
+
+
+def test_the_doctor_sees_the_memory_that_the_runtime_takes_half_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a control group inside another one, whose limit is the lower."""
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "outer" / "memory.max").write_text(f"{3 << 30}\n")
+    (inner / "memory.max").write_text("max\n")
+    monkeypatch.setattr(limits, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(limits, "_cgroup_paths", lambda: iter([inner]))
+    reach = limits.memory_in_reach()
+    assert reach == min(3 << 30, limits.memory_of_machine())
+    assert kernel.memory().detail.startswith(f"{reach / 2**30:.1f} GiB")
 
 
 @pytest.mark.parametrize(

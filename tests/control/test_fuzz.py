@@ -29,7 +29,7 @@ def seeds() -> list[bytes]:
             envelope.VALUE, 4, envelope.pack_attached([b"d" * 48], b"p"), 1
         ),
         envelope.pack_record(
-            envelope.REPLY, 5, envelope.pack_loans(7, [(1, 2), (3, 4)]) + b"p", 128
+            envelope.REPLY, 5, envelope.pack_borrows(7, [(1, 2), (3, 4)]) + b"p", 128
         ),
         envelope.pack_record(envelope.FORWARD, 5, bytes(16)),
         envelope.pack_record(envelope.PROBE, 0, bytes(40)),
@@ -64,9 +64,9 @@ def parse(message: bytes) -> None:
 
 def parse_payload(record: envelope.Record, message_bytes: int) -> None:
     payload = record.payload
-    if record.flags & envelope.LOANS:
-        _, loans, payload = envelope.split_loans(payload)
-        assert len(loans) <= message_bytes // 16
+    if record.flags & envelope.BORROWS:
+        _, borrows, payload = envelope.split_borrows(payload)
+        assert len(borrows) <= message_bytes // 16
     if record.flags & envelope.ATTACHED:
         envelope.split_attached(payload)
 
@@ -84,14 +84,14 @@ def asks_to_stop(message: bytes, key: bytes) -> bool:
 def test_the_parser_refuses_or_accepts_and_does_nothing_else() -> None:
     rng = random.Random(0)
     sources = seeds()
-    outcomes = {"accepted": 0, "refused": 0}
+    futures = {"accepted": 0, "refused": 0}
     for _ in range(ROUNDS):
         try:
             parse(mutate(rng, rng.choice(sources)))
-            outcomes["accepted"] += 1
+            futures["accepted"] += 1
         except REFUSALS:
-            outcomes["refused"] += 1
-    assert min(outcomes.values()) > ROUNDS // 20
+            futures["refused"] += 1
+    assert min(futures.values()) > ROUNDS // 20
 
 
 def test_a_message_without_the_key_never_reaches_a_record(

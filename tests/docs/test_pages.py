@@ -69,3 +69,13 @@ def test_figures_of_the_readme_are_those_of_the_performance_page() -> None:
     measured = rows("docs/performance.md")
     assert len(rows("README.md")) == 5
     assert [row for row in rows("README.md") if row not in measured] == []
+
+
+def test_the_words_of_the_design_are_sorted_and_name_what_exists() -> None:
+    _, _, glossary = (ROOT / "docs" / "design.md").read_text().partition("## 6. Words")
+    rows = re.findall(r"^\| (.+?) \| .+ \| (.+?) \|$", glossary, re.M)[1:]
+    words = [word.split(",")[0] for word, _ in rows]
+    assert words == sorted(words) and len(set(words)) == len(words) > 20
+    places = [place for _, where in rows for place in re.findall(r"`(.+?)`", where)]
+    roots = (ROOT, ROOT / "mooactor", ROOT / "mooactor" / "tensors")
+    assert [p for p in places if not any((root / p).exists() for root in roots)] == []

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import mooactor as moo
-from mooactor.process import threads
+from mooactor.process.actor import threads
 
 Numbers = dict[str, int]
 

@@ -18,7 +18,7 @@ import pytest
 
 import mooactor as moo
 from mooactor import actor
-from mooactor.process import breakpoints
+from mooactor.process.actor import breakpoints
 from tests.conftest import eventually, running_session
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.process.session import current_session
+from mooactor.host.session import current_session
 from tests.actors.counter import Counter
 from tests.conftest import eventually
 from tests.process import programs

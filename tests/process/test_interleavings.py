@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The pump's invariants, line by line: whatever the schedule and whoever interrupts, no
-thread waits in vain, and nothing that was received is lost."""
+"""The poller's invariants, line by line: whatever the schedule and whoever interrupts,
+no thread waits in vain, and nothing that was received is lost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from mooactor.control.envelope import KEY_BYTES
 from mooactor.control.messenger import Messenger, lib
-from mooactor.process import outcome as outcome_module
-from mooactor.process import pump as pump_module
-from mooactor.process.outcome import Outcome
-from mooactor.process.pump import Pump
+from mooactor.process import poller as poller_module
+from mooactor.process.objects import future as future_module
+from mooactor.process.objects.future import Future
+from mooactor.process.poller import Poller
 from tests.process.interleave import Interrupt, Schedule, Thread
 
 KEY = bytes(KEY_BYTES)
@@ -30,21 +30,21 @@ def messenger(tmp_path: Path) -> Iterator[Messenger]:
 
 
 class Replies:
-    """A dispatcher: message ``b"3"`` ends outcome 3."""
+    """A dispatcher: message ``b"3"`` ends future 3."""
 
-    pump: Pump
+    poller: Poller
 
-    def __init__(self, outcomes: list[Outcome]) -> None:
-        self.outcomes = outcomes
+    def __init__(self, futures: list[Future]) -> None:
+        self.futures = futures
 
     def dispatch(self, serial: int, message: bytes) -> None:
-        self.outcomes[int(message)].set_value(int(message))
+        self.futures[int(message)].set_value(int(message))
 
     def dispatched(self, serial: int) -> None: ...
 
 
 class World:
-    """Some threads that wait at one pump, and the replies that come."""
+    """Some threads that wait at one poller, and the replies that come."""
 
     def __init__(
         self,
@@ -53,44 +53,43 @@ class World:
         choose: Callable[[Any], Any],
     ) -> None:
         self.messenger = messenger
-        self.outcomes: list[Outcome] = []
-        self.replies = Replies(self.outcomes)
-        self.pump = self.replies.pump = Pump(messenger, self.replies)
-        self.pump.arm = lambda: None
+        self.futures: list[Future] = []
+        self.replies = Replies(self.futures)
+        self.poller = self.replies.poller = Poller(messenger, self.replies)
         self.schedule = Schedule(
             choose,
-            [pump_module, outcome_module],
+            [poller_module, future_module],
             lambda: bool(lib.moo_inbox_settled(messenger.inbox)),
         )
         asleep = self.schedule.asleep(lib.moo_turn_wait)
-        monkeypatch.setattr(pump_module, "_wait", asleep)
+        monkeypatch.setattr(poller_module, "_wait", asleep)
 
-    def outcome(self) -> Outcome:
-        self.outcomes.append(Outcome())
-        return self.outcomes[-1]
+    def future(self) -> Future:
+        self.futures.append(Future())
+        return self.futures[-1]
 
-    def wait(self, outcome: Outcome) -> None:
-        assert self.pump.wait(lambda: outcome.state, None, (outcome,))
-        assert self.outcomes[outcome.unwrap()] is outcome
+    def wait(self, future: Future) -> None:
+        assert self.poller.wait(lambda: future.state, None, (future,))
+        assert self.futures[future.unwrap()] is future
 
-    def poll(self, outcome: Outcome) -> None:
-        while not outcome.state:
-            self.pump.try_drain()
+    def poll(self, future: Future) -> None:
+        while not future.state:
+            self.poller.try_drain()
 
-    def waiter(self, name: str) -> tuple[Thread, Outcome]:
-        outcome = self.outcome()
-        return self.schedule.add(name, lambda: self.wait(outcome)), outcome
+    def waiter(self, name: str) -> tuple[Thread, Future]:
+        future = self.future()
+        return self.schedule.add(name, lambda: self.wait(future)), future
 
     def run(self) -> None:
-        numbers = range(len(self.outcomes))
+        numbers = range(len(self.futures))
         put = self.messenger.inbox
         letters = [
             lambda n=n: lib.moo_inbox_put(put, str(n).encode(), len(str(n)))
             for n in numbers
         ]
         self.schedule.run(letters)  # type: ignore[arg-type]
-        self.pump.try_drain()
-        assert [o.state > 0 for o in self.outcomes] == [True] * len(self.outcomes)
+        self.poller.try_drain()
+        assert [o.state > 0 for o in self.futures] == [True] * len(self.futures)
         assert not lib.moo_inbox_led(put)
 
 
@@ -149,7 +148,7 @@ def test_a_thread_that_only_looks_takes_nothing_from_those_that_wait(
     for seed in range(60):
         world = World(messenger, monkeypatch, seeded(seed))
         waiter, _ = world.waiter("waits")
-        looked_for = world.outcome()
+        looked_for = world.future()
         looker = world.schedule.add("looks", lambda o=looked_for: world.poll(o))
         world.run()
         assert waiter.error is looker.error is None, f"seed {seed}"
@@ -181,7 +180,7 @@ def test_a_handler_may_wait_for_another_call_at_any_line(
         world = World(messenger, monkeypatch, seeded(1000 + line))
         struck, _ = world.waiter("struck")
         other, _ = world.waiter("other")
-        wanted = world.outcome()
+        wanted = world.future()
         struck.interrupt_at[line] = lambda w=world, o=wanted: w.wait(o)
         world.run()
         assert struck.error is other.error is None, f"line {line}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
-from mooactor.process.mailbox import Job, Mailbox
-from mooactor.process.outcome import Outcome
+from mooactor.process.actor.mailbox import Job, Mailbox
+from mooactor.process.objects.future import Future
 
 
 def job(sender: int, call_id: int, priority: int = 0) -> Job:
@@ -34,7 +34,7 @@ def test_higher_levels_leave_first_and_keep_their_order() -> None:
 
 def test_a_job_that_waits_holds_up_its_own_caller_only() -> None:
     mailbox = Mailbox()
-    value = Outcome()
+    value = Future()
     waiting = job(1, 0)
     waiting.needs = [(9, value)]
     mailbox.put(waiting)
@@ -62,7 +62,7 @@ def test_removed_jobs_are_gone() -> None:
 def test_the_jobs_of_one_sender_are_found_wherever_they_wait() -> None:
     mailbox = Mailbox()
     held = job(1, 0)
-    held.needs = [(1, Outcome())]
+    held.needs = [(1, Future())]
     for each in (held, job(1, 1), job(2, 2), job(1, 3, 5)):
         mailbox.put(each)
     assert sorted(j.call_id for j in mailbox.of_sender(1)) == [0, 1, 3]

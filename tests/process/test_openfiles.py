@@ -89,7 +89,7 @@ SCRIPT = """
 """
 
 
-def outcome(directory: Path, *limits: int) -> Any:
+def future(directory: Path, *limits: int) -> Any:
     path = programs.write(directory / "main.py", SCRIPT)
     done = programs.run(path, *map(str, limits))
     assert done.returncode == 0, done.stderr
@@ -99,7 +99,7 @@ def outcome(directory: Path, *limits: int) -> Any:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return outcome(tmp_path_factory.mktemp("limits"), 64, 100, 0)
+    return future(tmp_path_factory.mktemp("limits"), 64, 100, 0)
 
 
 def test_the_soft_limit_becomes_the_hard_one_in_every_process(said: Any) -> None:
@@ -122,7 +122,7 @@ def test_at_the_limit_actors_are_refused_and_nobody_dies(said: Any) -> None:
 def test_files_of_the_program_itself_leave_room_for_fewer_actors(
     tmp_path: Path,
 ) -> None:
-    said = outcome(tmp_path, 400, 400, 280)
+    said = future(tmp_path, 400, 400, 280)
     assert 8 <= said["actors"] <= openfiles.capacity(400, 280) == 15
     assert "are open for other purposes" in said["error"]
     assert said["given"] == [1.0] * said["actors"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mooactor as moo
-from mooactor.process import session as session_module
+from mooactor.host import session as session_module
 from mooactor.process.streams import Streams
 
 pytestmark = pytest.mark.usefixtures("no_session")

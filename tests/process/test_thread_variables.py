@@ -8,7 +8,7 @@ import os
 import pytest
 
 import mooactor as moo
-from mooactor.process import session as session_module
+from mooactor.host import session as session_module
 from tests.process.libraries import Asks
 
 

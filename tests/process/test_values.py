@@ -10,8 +10,8 @@ import pytest
 
 import mooactor as moo
 from mooactor.control import envelope
-from mooactor.process import values as values_module
 from mooactor.process.current import current_runtime
+from mooactor.process.objects import values as values_module
 from tests.actors.keeper import holdings, value
 from tests.conftest import eventually, running_session
 
@@ -29,7 +29,7 @@ def send_to_self(token: int) -> None:
     runtime = current_runtime()
     ref = moo.put(value(token))
     runtime.values.send(ref, runtime.process_id, token)
-    assert eventually(lambda: (runtime.pump.try_drain(), token in _expected())[1])
+    assert eventually(lambda: (runtime.poller.try_drain(), token in _expected())[1])
 
 
 def _expected() -> Any:
@@ -47,7 +47,7 @@ def test_a_value_whose_call_never_comes_is_dropped_in_time(
     runtime.values.send(ref, runtime.process_id, 2)
     del ref
     nothing = dict.fromkeys(holdings(), 0)
-    assert eventually(lambda: (runtime.pump.try_drain(), holdings() == nothing)[1])
+    assert eventually(lambda: (runtime.poller.try_drain(), holdings() == nothing)[1])
 
 
 def test_a_call_that_comes_after_that_is_told(
@@ -57,10 +57,10 @@ def test_a_call_that_comes_after_that_is_told(
     runtime = current_runtime()
     runtime.values.send(moo.put(value(3)), runtime.process_id, 3)
     assert eventually(
-        lambda: (runtime.pump.try_drain(), 3 in runtime.values._given_up)[1]
+        lambda: (runtime.poller.try_drain(), 3 in runtime.values._given_up)[1]
     )
-    outcome = runtime.values.expect(3, runtime.process_id)
-    assert isinstance(outcome.failure(), moo.ActorUnavailable)
+    future = runtime.values.expect(3, runtime.process_id)
+    assert isinstance(future.failure(), moo.ActorUnavailable)
     runtime.values.forget(3)
 
 
@@ -73,7 +73,7 @@ def test_a_refused_value_is_dropped_whether_it_comes_before_or_after(
     runtime.values.refuse(5, runtime.process_id)
     runtime.values.send(moo.put(value(5)), runtime.process_id, 5)
     nothing = dict.fromkeys(holdings(), 0)
-    assert eventually(lambda: (runtime.pump.try_drain(), holdings() == nothing)[1])
+    assert eventually(lambda: (runtime.poller.try_drain(), holdings() == nothing)[1])
 
 
 def test_all_numbers_of_a_record_come_apart() -> None:

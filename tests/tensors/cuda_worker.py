@@ -20,11 +20,11 @@ class GpuRole:
 
     def __init__(self, directory: str, process_id: int) -> None:
         from mooactor.tensors import DataPlane
-        from mooactor.tensors.cuda_direct import Direct, Landings
-        from mooactor.tensors.cuda_driver import Driver
-        from mooactor.tensors.cuda_opened import Opened
-        from mooactor.tensors.cuda_pool import Pool
-        from mooactor.tensors.cuda_verdicts import Verdicts
+        from mooactor.tensors.cuda.direct import Direct, Landings
+        from mooactor.tensors.cuda.driver import Driver
+        from mooactor.tensors.cuda.opened import Opened
+        from mooactor.tensors.cuda.peer_access import PeerAccess
+        from mooactor.tensors.cuda.pool import Pool
 
         allowed = os.environ.get("TEST_TRANSPORTS")
         self.plane = DataPlane(
@@ -32,7 +32,7 @@ class GpuRole:
         )
         self.driver = Driver()
         self.pool = Pool(self.driver)
-        self.verdicts = Verdicts(self.driver, directory, process_id)
+        self.access = PeerAccess(self.driver, directory, process_id)
         self.opened = Opened(self.driver)
         self.uuid = self.driver.uuid(0)
         self.message: Any = None
@@ -78,12 +78,12 @@ class GpuRole:
         self.pool.sweep(self.plane)
         return self.pool.statistics()
 
-    def offer(self) -> Any:
-        return tuple(self.verdicts.offer(0) or ())
+    def probe(self) -> Any:
+        return tuple(self.access.probe(0) or ())
 
-    def verdict(self, peer: int) -> tuple[bool | None, list[str]]:
-        found = self.verdicts.may_open(peer, self.uuid)
-        return found, list(self.verdicts.reasons().values())
+    def answer_of(self, peer: int) -> tuple[bool | None, list[str]]:
+        found = self.access.may_open(peer, self.uuid)
+        return found, list(self.access.reasons().values())
 
     def copies(self) -> int:
         return self.plane.statistics()["exports_copied"]
@@ -94,7 +94,7 @@ class GpuRole:
         self, owner: int, pid: int, handle: bytes, descriptor: bytes, nbytes: int
     ) -> bytes:
         """Take a loan, and look at what was in it."""
-        from mooactor.tensors.cuda_opened import Lent
+        from mooactor.tensors.cuda.opened import Lent
 
         ticket = self.plane.import_(descriptor)
         to = self.driver.allocate(0, nbytes)
@@ -105,10 +105,10 @@ class GpuRole:
     def discard(self, descriptor: bytes) -> None:
         self.plane.discard(descriptor)
 
-    def judge(self, owner: int, offer: Any, device: int | None, uuid: bytes) -> None:
-        from mooactor.tensors.cuda_verdicts import Offer
+    def answer(self, owner: int, probe: Any, device: int | None, uuid: bytes) -> None:
+        from mooactor.tensors.cuda.peer_access import Probe
 
-        self.verdicts.judge(owner, uuid, device, Offer(*offer))
+        self.access.answer(owner, uuid, device, Probe(*probe))
 
     def opened_now(self) -> dict[str, int]:
         return self.opened.statistics()
@@ -119,9 +119,9 @@ class GpuRole:
     # -- over a fabric -----------------------------------------------------
 
     def lend_direct(self, value: int, nbytes: int, peer: int) -> tuple[str, Any, bytes]:
-        """What goes to `peer`: ("loan", its source, the ticket's descriptor); ("trial",
+        """What goes to `peer`: ("loan", its source, the ticket's descriptor); ("probe",
         all of it but the ticket, its descriptor); or ("staged", why, nothing)."""
-        from mooactor.tensors.cuda_direct import Trial
+        from mooactor.tensors.cuda.direct import ReadProbe
 
         source = self.driver.allocate(0, nbytes)
         assert source is not None
@@ -130,13 +130,13 @@ class GpuRole:
         if found is None:
             return "staged", self.direct.why, b""
         descriptor = self.plane.export(found.ticket, peer)
-        if isinstance(found, Trial):
-            return "trial", found._replace(ticket=None), descriptor
+        if isinstance(found, ReadProbe):
+            return "probe", found._replace(ticket=None), descriptor
         return "loan", found.source, descriptor
 
-    def judge_direct(self, owner: int, trial: Any, descriptor: bytes) -> None:
-        trial = trial._replace(ticket=self.plane.import_(descriptor))
-        self.direct.judge(owner, self.uuid, 0, trial)
+    def answer_read_probe(self, owner: int, read_probe: Any, descriptor: bytes) -> None:
+        read_probe = read_probe._replace(ticket=self.plane.import_(descriptor))
+        self.direct.answer(owner, self.uuid, 0, read_probe)
 
     def read_direct(
         self, owner: int, source: Any, descriptor: bytes, nbytes: int

@@ -94,12 +94,13 @@ def counts() -> dict[str, int]:
 def _initialised() -> None:
     """CUDA, and all that this process keeps for it from its first tensor on: or the
     first test would be said to leave it behind."""
-    from mooactor.tensors import cuda, cuda_staging
+    from mooactor.tensors.cuda import codec as cuda
+    from mooactor.tensors.cuda import staging
 
     there = torch.zeros(1 << 20, dtype=torch.uint8, device=GPU)
     here = torch.zeros(1 << 20, dtype=torch.uint8)
-    cuda_staging.to_host(there, here)
-    cuda_staging.to_device(here, there)
+    staging.to_host(there, here)
+    staging.to_device(here, there)
     cuda._uuids()
     torch.cuda.synchronize()
 
@@ -252,7 +253,8 @@ def test_many_at_once_from_several_threads(mirror):
 
 @pytest.mark.parametrize("way", ["shared"], indirect=True)
 def test_buffers_come_back_also_from_the_killed(mirror):
-    from mooactor.tensors import cuda, public
+    from mooactor.tensors import public
+    from mooactor.tensors.cuda import codec as cuda
 
     def lent() -> int:
         plane, pool = public.current(), cuda._pool

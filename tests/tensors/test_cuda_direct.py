@@ -25,7 +25,7 @@ import pytest
 import mooactor as moo
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, public, tickets
-from mooactor.tensors.cuda_direct import PATIENCE_S, SLOT, WELL
+from mooactor.tensors.cuda.direct import PATIENCE_S, SLOT, WELL
 from mooactor.tensors.tickets import Source, Ticket
 from tests.tensors.conftest import FABRIC, eventually
 from tests.tensors.cuda_worker import GpuWorker, digest, patterned
@@ -49,9 +49,9 @@ def lend(
 
 
 def try_it(lender: GpuWorker, reader: GpuWorker) -> None:
-    what, trial, descriptor = lend(lender, reader)
-    assert what == "trial"
-    reader.call("judge_direct", lender.id, trial, descriptor)
+    what, probe, descriptor = lend(lender, reader)
+    assert what == "probe"
+    reader.call("answer_read_probe", lender.id, probe, descriptor)
 
 
 def loan(
@@ -77,7 +77,7 @@ def held(lender: GpuWorker) -> int:
 
 def test_it_is_tried_first_and_then_lent(lender, reader, directory):
     for _ in range(2):  # until the receiver has said something
-        assert lend(lender, reader)[0] == "trial"
+        assert lend(lender, reader)[0] == "probe"
     try_it(lender, reader)
     assert lend(lender, reader)[0] == "loan"
     assert lender.call("route", reader.id) == "ofi"
@@ -151,12 +151,12 @@ def test_so_is_what_the_receivers_does_not_take(new_process, lender):
     assert "was not opened for memory of GPUs" in why
 
 
-def test_a_trial_that_fails_costs_nothing_else(lender, reader):
-    what, trial, descriptor = lend(lender, reader)
-    assert what == "trial"
-    wrong = trial.source._replace(key=trial.source.key ^ 0x5A5A)
-    wrong = trial._replace(source=wrong)
-    reader.call("judge_direct", lender.id, wrong, descriptor)
+def test_a_probe_that_fails_costs_nothing_else(lender, reader):
+    what, probe, descriptor = lend(lender, reader)
+    assert what == "probe"
+    wrong = probe.source._replace(key=probe.source.key ^ 0x5A5A)
+    wrong = probe._replace(source=wrong)
+    reader.call("answer_read_probe", lender.id, wrong, descriptor)
     what, why, _ = lend(lender, reader)
     assert what == "staged"
     assert why and why != WELL
@@ -165,9 +165,9 @@ def test_a_trial_that_fails_costs_nothing_else(lender, reader):
 
 @pytest.mark.slow
 def test_other_bytes_than_were_promised_are_no_proof(lender, reader):
-    _, trial, descriptor = lend(lender, reader)
-    wrong = trial._replace(pattern=bytes(16))
-    reader.call("judge_direct", lender.id, wrong, descriptor)
+    _, probe, descriptor = lend(lender, reader)
+    wrong = probe._replace(pattern=bytes(16))
+    reader.call("answer_read_probe", lender.id, wrong, descriptor)
     assert lend(lender, reader)[:2] == ("staged", "read other memory")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from mooactor import ActorDied
-from mooactor.tensors import cuda_pool
+from mooactor.tensors.cuda import pool as cuda_pool
 from tests.tensors.conftest import eventually
 from tests.tensors.cuda_worker import GpuWorker
 
@@ -165,38 +165,38 @@ def test_a_full_device_lends_nothing(new_process, reader):
 # -- who may --------------------------------------------------------------
 
 
-def verdict(lender: GpuWorker, reader: GpuWorker) -> tuple[bool | None, list[str]]:
-    found: tuple[bool | None, list[str]] = lender.call("verdict", reader.id)
+def answer_of(lender: GpuWorker, reader: GpuWorker) -> tuple[bool | None, list[str]]:
+    found: tuple[bool | None, list[str]] = lender.call("answer_of", reader.id)
     return found
 
 
 def test_it_is_unknown_until_the_receiver_has_tried(lender, reader, directory):
-    assert verdict(lender, reader) == (None, [])
-    for _ in range(3):  # several messages carry the offer
-        reader.call("judge", lender.id, lender.call("offer"), 0, b"the fake device\0")
-    assert verdict(lender, reader) == (True, ["can open it"])
-    assert verdict(lender, reader)[0] is True
+    assert answer_of(lender, reader) == (None, [])
+    for _ in range(3):  # several messages carry the probe
+        reader.call("answer", lender.id, lender.call("probe"), 0, b"the fake device\0")
+    assert answer_of(lender, reader) == (True, ["can open it"])
+    assert answer_of(lender, reader)[0] is True
     assert [name for name in os.listdir(directory) if "cuda" in name] == []
 
 
 def test_a_receiver_that_cannot_open_it_says_why(new_process, lender):
     reader = new_process(FAKE_CUDA_REFUSE="1")
-    reader.call("judge", lender.id, lender.call("offer"), 0, b"the fake device\0")
+    reader.call("answer", lender.id, lender.call("probe"), 0, b"the fake device\0")
     reason = "cuIpcOpenMemHandle_v2: CUDA_ERROR_MAP_FAILED"
-    assert verdict(lender, reader) == (False, [reason])
+    assert answer_of(lender, reader) == (False, [reason])
 
 
 def test_so_does_one_that_does_not_see_the_device(lender, reader):
-    reader.call("judge", lender.id, lender.call("offer"), None, b"the fake device\0")
-    assert verdict(lender, reader) == (False, ["does not see this GPU"])
+    reader.call("answer", lender.id, lender.call("probe"), None, b"the fake device\0")
+    assert answer_of(lender, reader) == (False, ["does not see this GPU"])
 
 
 def test_a_handle_that_means_other_memory_is_no_proof(lender, reader, new_process):
-    handle, _ = new_process().call("offer")
-    _, pattern = lender.call("offer")
-    offer = (handle, pattern)
-    reader.call("judge", lender.id, offer, 0, b"the fake device\0")
-    assert verdict(lender, reader) == (False, ["opened other memory"])
+    handle, _ = new_process().call("probe")
+    _, pattern = lender.call("probe")
+    probe = (handle, pattern)
+    reader.call("answer", lender.id, probe, 0, b"the fake device\0")
+    assert answer_of(lender, reader) == (False, ["opened other memory"])
 
 
 # -- parts ----------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_a_limit_that_is_no_number_is_refused(monkeypatch):
 
 
 def test_where_there_is_no_driver_nothing_is_lent():
-    program = "from mooactor.tensors.cuda_driver import driver; print(driver())"
+    program = "from mooactor.tensors.cuda.driver import driver; print(driver())"
     if os.path.exists("/dev/nvidiactl"):
         pytest.skip("there is a driver here")
     command = [sys.executable, "-c", program]

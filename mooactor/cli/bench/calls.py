@@ -17,10 +17,11 @@ from mooactor.cli.bench.measure import (
     turn_about,
 )
 from mooactor.cli.bench.row import Goal, Row
+from mooactor.tensors.limits import processors
 
 PEER = "raw pyzmq"
 # Half of the cores, all of them, and each one twice.
-_CORES = os.cpu_count() or 1
+_CORES = processors()
 LOOPS = sorted({max(1, _CORES // 2), _CORES, 2 * _CORES})
 # What is measured, and what it may be of the peer's.
 IDLE = {"p50": 0.6, "processor": 1.5}

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import mooactor as moo
 from mooactor.cli.bench.measure import Effort, rate, turn_about
 from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.tensors.limits import processors
 
 NAMES = ("atari.8",)
 GAME = "breakout"
@@ -49,7 +49,7 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
     if importlib.util.find_spec("ale_py") is None:
         yield Skipped("atari.8", "ale-py is not installed")
         return
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     # an actor for each core: with more of them, calls take what emulation needs
     actors = max(n for n in (1, 2, 4, ENVIRONMENTS) if n <= cores)
     with moo.init():

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from mooactor import __version__
 from mooactor.cli.bench import ray
 from mooactor.cli.bench.groups import groups_with, names
 from mooactor.cli.bench.row import Row, Skipped, short
+from mooactor.tensors.limits import processors
 
 HEADINGS = ("work", "mooactor", "beside it", "ratio", "goal", "met")
 
@@ -70,7 +70,7 @@ def machine() -> dict[str, Any]:
     """Where this was measured."""
     return {
         "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": processors(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "mooactor": __version__,

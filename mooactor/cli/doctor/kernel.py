@@ -13,12 +13,9 @@ from pathlib import Path
 
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
 from mooactor.process import openfiles
+from mooactor.tensors.limits import memory_in_reach, memory_of_machine, processors
 
 THP = Path("/sys/kernel/mm/transparent_hugepage")
-CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 UNIX_PATH_MAX = 107  # bytes of a unix socket's path, without the final zero
 OUR_NAMES = 60  # bytes that a session's directory and socket names may need
 
@@ -129,8 +126,7 @@ def locked_memory() -> Finding:
 
 def memory() -> Finding:
     """Tensors in shared memory may take half of what there is."""
-    total = os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE
-    limit = min([total, *_cgroup_limits()])
+    limit, total = memory_in_reach(), memory_of_machine()
     origin = "of the control group" if limit < total else "of this machine"
     detail = f"{limit / 2**30:.1f} GiB {origin}; shared arrays may take half of it"
     if limit >= 2 << 30:
@@ -138,14 +134,9 @@ def memory() -> Finding:
     return slow("memory", detail, "give the container more memory for larger tensors")
 
 
-def _cgroup_limits() -> list[int]:
-    found = [path.read_text().strip() for path in CGROUP_LIMITS if path.exists()]
-    return [int(text) for text in found if text.isdecimal()]
-
-
 def cores() -> Finding:
     """How many processes can run at once."""
-    count = len(os.sched_getaffinity(0))
+    count = processors()
     if count > 1:
         return ok("cores", f"{count} for this process")
     remedy = "give the container more than one core: callers and actors take turns now"

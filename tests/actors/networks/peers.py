@@ -110,7 +110,7 @@ def under_way(
 
 
 def arriving() -> int:
-    runtime().pump.try_drain()
+    runtime().poller.try_drain()
     return int(moo.stats()["arriving"])
 
 
@@ -121,7 +121,7 @@ def runtime() -> Any:
 
 
 def nothing_left() -> bool:
-    runtime().pump.try_drain()
+    runtime().poller.try_drain()
     stats = moo.stats()
     busy = stats["arriving"] or stats["calls_pending"] or stats["memory"]["fetches"]
     return not busy

@@ -79,7 +79,7 @@ def _put(peers: Peers, nbytes: int) -> list[Any]:
     return [peer.take.remote(ref) for peer in (peers.far, peers.farther, peers.near)]
 
 
-def outcome(ref: Any) -> str:
+def future(ref: Any) -> str:
     """How a call ends: "well", or in an error that is allowed. It must end."""
     try:
         value = ref.get(PATIENCE_S)
@@ -109,7 +109,7 @@ def works_again(peers: Peers) -> bool:
 
     def all_well() -> bool:
         calls = [ref for way in WAYS.values() for ref in _begin(way, peers)]
-        return bool(calls) and all(outcome(ref) == "well" for ref in calls)
+        return bool(calls) and all(future(ref) == "well" for ref in calls)
 
     return eventually(all_well, 15)
 
@@ -138,7 +138,7 @@ class _Failed:
 def test_data_crosses_the_cable(peers: Peers, cable: Cable, way: str) -> None:
     before = cable.sent("a"), cable.sent("b")
     for ref in WAYS[way](peers, 4 * SOME):
-        assert outcome(ref) == "well"
+        assert future(ref) == "well"
     sent = [cable.sent(host) - had for host, had in zip("ab", before, strict=True)]
     assert max(sent) > 4 * SOME
     assert eventually(nothing_left)
@@ -154,7 +154,7 @@ def test_small_calls_do_not_wait_for_a_slow_link(peers: Peers, cable: Cable) -> 
             took.append(time.perf_counter() - began)
         assert not ref.done()
         assert min(took) < 0.1
-        assert outcome(ref) == "well"
+        assert future(ref) == "well"
 
 
 # -- one that breaks -------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_cut_ends_the_call_with_an_error_and_the_next_ones_work(
     with under_way(cable, lambda: WAYS[way](peers, SIZE)) as calls:
         with getattr(cable, how)():
             cut = time.monotonic()
-            ends = [outcome(ref) for ref in calls]
+            ends = [future(ref) for ref in calls]
             assert time.monotonic() - cut < AT_MOST_S
     assert any(end != "well" for end in ends), ends
     assert works_again(peers)
@@ -196,7 +196,7 @@ def test_a_cut_ends_all_that_is_under_way(
 
     with under_way(cable, start) as calls, getattr(cable, how)():
         cut = time.monotonic()
-        ends = [outcome(ref) for ref in calls]
+        ends = [future(ref) for ref in calls]
         assert time.monotonic() - cut < AT_MOST_S
     assert len([end for end in ends if end != "well"]) >= len(WAYS)
     assert works_again(peers)
@@ -213,7 +213,7 @@ def test_a_link_that_is_mended_soon_goes_on(
     with under_way(cable, lambda: WAYS[way](peers, 8 * SOME)) as calls:
         with cable.pulled():
             time.sleep(BLINK_S)
-        assert [outcome(ref) for ref in calls] == ["well"] * len(calls)
+        assert [future(ref) for ref in calls] == ["well"] * len(calls)
     assert eventually(nothing_left)
 
 
@@ -224,7 +224,7 @@ def test_a_cut_while_nothing_moves_shows_with_the_next_call(
     with cable.pulled():
         for way in ("argument", "result"):
             began = time.monotonic()
-            ends = [outcome(ref) for ref in _begin(WAYS[way], peers)]
+            ends = [future(ref) for ref in _begin(WAYS[way], peers)]
             assert "well" not in ends
             assert time.monotonic() - began < AT_MOST_S
         assert peers.far.echo("calls without data") == "calls without data"
@@ -291,7 +291,7 @@ def test_one_that_is_stopped_is_left_alone_until_it_is_cut_off(
             assert eventually(lambda: far not in linked(), 20)
             assert time.monotonic() - cut < AT_MOST_S
             if is_result:
-                assert outcome(calls[0]) != "well"
+                assert future(calls[0]) != "well"
                 assert time.monotonic() - cut < AT_MOST_S
     assert works_again(peers)
     assert eventually(nothing_left, 20)
@@ -311,7 +311,7 @@ def test_a_killed_process_fails_the_call_with_its_cause(
             ref.get(PATIENCE_S)
     assert caught.value.cause is not None and caught.value.cause.signal == 9
     assert peers.near.echo(1) == peers.farther.echo(1) == 1
-    assert outcome(peers.near.hand.remote(peers.farther, SOME)) == "well"
+    assert future(peers.near.hand.remote(peers.farther, SOME)) == "well"
     assert eventually(nothing_left)
 
 
@@ -324,5 +324,5 @@ def test_who_got_a_value_from_one_that_died_gets_it_from_its_owner(
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(moo.ActorDied):
             first.get(PATIENCE_S)
-        assert [outcome(ref) for ref in others] == ["well"] * 2
+        assert [future(ref) for ref in others] == ["well"] * 2
     assert eventually(nothing_left)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: MIT
+"""A caller's side of an actor: where it runs now, and how many calls it owes us.
+
+`Links` has those of all actors that this process knows. A process that has a link to an
+actor is told of its deaths.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from mooactor.control.keys import actor_of, every_incarnation
+from mooactor.control.messenger import Messenger, Peer
+from mooactor.errors import (
+    ActorDied,
+    ActorRestarted,
+    ActorUnavailable,
+    Cause,
+    MooError,
+    PlacementError,
+)
+
+DEFAULT_MAX_PENDING = 1024
+
+
+class Link:
+    """One per (process, actor). It follows the actor from incarnation to incarnation.
+
+    ``calls`` has the ids of calls sent and not answered.
+    """
+
+    __slots__ = (
+        "actor_id",
+        "incarnation",
+        "label",
+        "limit",
+        "calls",
+        "peer",
+        "cause",
+        "concurrency",
+        "has_one_thread",
+        "overflow",
+        "foreign",
+    )
+
+    def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
+        self.actor_id = actor_id
+        self.incarnation = incarnation
+        self.label = label
+        self.limit = DEFAULT_MAX_PENDING
+        self.calls: set[int] = set()
+        self.peer: Peer | None = None
+        self.cause: Cause | None = None  # set once it is gone for good
+        self.concurrency = 1 << 30  # calls that it runs at once, once that is known
+        self.has_one_thread = False  # for its sync methods: it is an async actor
+        self.overflow = "wait"
+        self.foreign = False
+
+    @classmethod
+    def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:
+        """The link to an actor of another session: no call is ever sent over it."""
+        link = cls(actor_id, incarnation, label)
+        link.cause = Cause("unknown")
+        link.foreign = True
+        return link
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.calls)
+
+    @property
+    def process_id(self) -> int:
+        return self.actor_id + self.incarnation
+
+    def gone(self, delivered: bool | None = False) -> MooError:
+        """The error of a call to an actor that is gone for good, or never was."""
+        assert self.cause is not None
+        if self.foreign:
+            message = (
+                f"{self.label} cannot be called: it belongs to another session, an "
+                "earlier session of this program or another program's; spawn it in "
+                "this one"
+            )
+            return ActorUnavailable(message, delivered=False)
+        if self.cause.kind == "unknown":
+            message = f"{self.label} cannot be called: {self.cause}"
+            return ActorUnavailable(message, delivered=False)
+        exception = self.cause.exception
+        if isinstance(exception, PlacementError) and exception.turned_away:
+            return PlacementError(str(exception), delivered=False, turned_away=True)
+        return _died(self.label, self.cause, delivered)
+
+    def restarted(self, cause: Cause, delivered: bool | None) -> ActorRestarted:
+        """The error of a call that was under way when the actor died."""
+        message = (
+            f"{self.label} died during the call ({cause}) and was restarted; "
+            "call again, or use .options(retries=…) if running twice is harmless"
+        )
+        return ActorRestarted(message + _tail(cause), cause=cause, delivered=delivered)
+
+
+class Links:
+    """The actors that this process knows, by id. Threads: any."""
+
+    def __init__(
+        self, process_id: int, messenger: Messenger, watch: Callable[[int, int], None]
+    ) -> None:
+        """`watch`: ask to be told of an actor's deaths, by id and incarnation."""
+        self.process_id = process_id
+        self._messenger = messenger
+        self._watch = watch
+        self._links: dict[int, Link] = {}
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def link(self, actor_id: int, incarnation: int, label: str, *, watch: bool) -> Link:
+        """The link to an actor; `watch` unless this process spawned it."""
+        link = self._links.get(actor_id)
+        if link is None:
+            new = Link(actor_id, incarnation, label)
+            link = self._links.setdefault(actor_id, new)
+            if link is new and watch:
+                self._watch(actor_id, incarnation)
+        return link
+
+    def watch(self, process_id: int) -> None:
+        """Be told when that process dies: then what it holds of ours is free. One that
+        is no actor's is not watched: its end is the session's."""
+        if process_id == self.process_id or actor_of(process_id) in self._links:
+            return  # whoever has a link is told
+        number = process_id & 0xFFFF
+        incarnation = 0 if process_id == every_incarnation(process_id) else number
+        label = f"process {process_id:016x}"
+        self.link(actor_of(process_id), incarnation, label, watch=True)
+
+    def known_alive(self) -> int:
+        """How many actors are known that are not known to be gone for good."""
+        return sum(link.cause is None for link in list(self._links.values()))
+
+    def is_gone(self, process_id: int) -> bool:
+        """Whether a process is known to be dead, or an actor in `every_incarnation`."""
+        link = self._links.get(actor_of(process_id))
+        if link is None:
+            return False
+        return link.cause is not None or link.incarnation > process_id & 0xFFFF
+
+    def refuse_lost_directory(self, link: Link) -> None:
+        """Before the first call: ZeroMQ would look for a removed socket for ever.
+
+        Raises ActorUnavailable: the session's directory is gone.
+        """
+        directory = self._messenger.directory
+        if link.peer is None and not os.path.isdir(directory):
+            raise ActorUnavailable(
+                f"{link.label} cannot be reached: {directory}, the directory of the "
+                "session's sockets, was removed by another program; moo.shutdown() "
+                "and moo.init() start another session",
+                delivered=False,
+            )
+
+    def peer_of(self, link: Link) -> Peer:
+        """The way to an actor's present process."""
+        peer = link.peer
+        if peer is None:
+            peer = link.peer = self._messenger.peer(link.process_id)
+        return peer
+
+    def labels(self) -> dict[int, str]:
+        """The label of each actor, by the id of its present process."""
+        return {link.process_id: link.label for link in list(self._links.values())}
+
+
+def _died(label: str, cause: Cause, delivered: bool | None) -> ActorDied:
+    message = f"{label} is dead: {cause}"
+    error = ActorDied(message + _tail(cause), cause=cause, delivered=delivered)
+    if cause.exception is not None:
+        error.__cause__ = cause.exception
+    return error
+
+
+def _tail(cause: Cause) -> str:
+    if not cause.stderr:
+        return ""
+    return "\n  its last lines on stderr:\n    " + "\n    ".join(cause.stderr)

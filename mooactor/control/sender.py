@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""Records out: sent now, with the next flush, or when no lock can be held any more.
+
+`Sender` knows what waits for company in the outboxes of `messenger`, and what
+finalizers have left to be sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from mooactor.control import envelope
+from mooactor.control.links import Links
+from mooactor.control.messenger import Messenger, Peer
+
+
+class Sender:
+    """One per process. Threads: any."""
+
+    def __init__(
+        self, messenger: Messenger, links: Links, arm: Callable[[], None]
+    ) -> None:
+        """`arm`: have somebody call `flush` soon, though nobody may be waiting."""
+        self._messenger = messenger
+        self._links = links
+        self._arm = arm
+        self.dirty: set[Peer] = set()  # with records that wait for company
+        # Records that finalizers have left: process, kind, number and payload.
+        self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
+        self.ended = False  # the session is over here: nobody needs what is sent
+
+    def queue(self, peer: Peer, record: bytes) -> None:
+        """Send a record with the next flush, or at once if enough has gathered."""
+        if peer.queue(record):
+            self.dirty.add(peer)
+
+    def post(
+        self,
+        process_id: int,
+        kind: int,
+        number: int,
+        payload: bytes = b"",
+        flags: int = 0,
+    ) -> None:
+        """Send one control record now, behind what is queued for that process; to one
+        that is known to be dead, nothing."""
+        if self._links.is_gone(process_id):
+            return
+        record = envelope.pack_record(kind, number, payload, flags)
+        self._messenger.peer(process_id).send(record)
+
+    def post_later(
+        self, process_id: int, kind: int, number: int, payload: bytes = b""
+    ) -> None:
+        """Post with the next flush. For finalizers, which must take no lock."""
+        self.afterwards.append((process_id, kind, number, payload))
+        self._arm()
+
+    def flush(self) -> None:
+        """Send every record that waits for company."""
+        self.dirty.clear()  # a hint; what waits is known to the messenger
+        self._messenger.flush()
+        self.post_what_is_due()
+
+    def post_what_is_due(self) -> None:
+        """Post what finalizers have left behind."""
+        while self.afterwards:
+            try:
+                record = self.afterwards.popleft()
+            except IndexError:
+                return  # another thread was quicker
+            self.post(*record)

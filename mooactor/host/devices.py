@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""The GPUs of a host, and which actors have them.
+
+Nothing here asks the driver: it must not be initialised in the process that forks
+actors. A GPU is a name that ``CUDA_VISIBLE_DEVICES`` understands, and what an actor
+does not have is hidden from it by that variable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+_ROUNDING = 1e-9  # three thirds are one GPU
+
+
+class Devices:
+    """Gives out whole GPUs, and parts of one.
+
+    An actor with a whole one has it alone. Parts are a promise among actors: each sees
+    the GPU whole, and nobody limits what it uses.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._free = dict.fromkeys(names, 1.0)
+        self._held: dict[int, dict[str, float]] = {}
+
+    def take(self, holder: int, count: float) -> dict[str, str] | None:
+        """Give an actor `count` GPUs: a whole number, or a part of one.
+
+        Returns what to put into its environment, None if there are too few free. An
+        actor that asks for none sees what there is.
+        """
+        if not count:
+            return {}
+        share = min(1.0, count)
+        # The fullest that has room, so that whole ones stay whole.
+        room = [name for name, free in self._free.items() if free > share - _ROUNDING]
+        chosen = sorted(room, key=lambda name: self._free[name])[: max(1, int(count))]
+        if len(chosen) < count:
+            return None
+        for name in chosen:
+            self._free[name] -= share
+        self._held[holder] = dict.fromkeys(chosen, share)
+        return {VARIABLE: ",".join(chosen)}
+
+    def give_back(self, holder: int) -> None:
+        """An actor will not run again; nothing happens if it has none."""
+        for name, share in self._held.pop(holder, {}).items():
+            self._free[name] += share
+
+    def __str__(self) -> str:
+        whole = sum(free > 1 - _ROUNDING for free in self._free.values())
+        return f"{len(self._free)} GPUs, of which {whole} are free"
+
+
+def visible(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The GPUs that a program with this environment would see, by name."""
+    chosen = environment.get(VARIABLE)
+    if chosen is None:
+        return [str(number) for number in range(_installed())]
+    names = []
+    for name in map(str.strip, chosen.split(",")):
+        if not name or name.startswith("-"):  # nothing behind it counts
+            break
+        names.append(name)
+    return names
+
+
+def _installed() -> int:
+    try:
+        entries = os.listdir("/dev")
+    except OSError:
+        return 0
+    return sum(e.startswith("nvidia") and e[6:].isdigit() for e in entries)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""The agent's event loop: descriptors, lifelines and timers, all in one thread.
+
+Invariant: a listener is called by the loop (`serve`, `read_line`) and by who closes a
+line, never from within `post`. So whoever posts may do so between two changes that
+belong together, and what a process sent before it died is read before its end is news.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+
+_LONGEST_S = 3600.0  # epoll takes no infinite or very large timeout
+
+
+class Listener(Protocol):
+    """The receiver of a lifeline's news."""
+
+    def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+        """Act on a message. The descriptors stay the loop's, which closes them."""
+
+    def line_closed(self, line: Lifeline) -> None:
+        """The line has ended; called once."""
+
+
+class EventLoop:
+    """Waits on everything at once; never blocks on any one of them."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._listeners: dict[Lifeline, Listener] = {}
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+        self._held: set[Lifeline] | None = None  # lines with messages for `together`
+
+    def serve(self, latest: float | None = None) -> None:
+        """Wait for what comes, at most until `latest` (monotonic), and act on it."""
+        for key, _ in self._selector.select(self._timeout(latest)):
+            # One served earlier in this round may have ended this one, and the number
+            # may belong to another by now.
+            if self._selector.get_map().get(key.fd) == key:
+                key.data()
+        now = time.monotonic()
+        due = [action for when, action in self._timers if when <= now]
+        self._timers = [entry for entry in self._timers if entry[0] > now]
+        for action in due:
+            action()
+
+    def _timeout(self, latest: float | None) -> float | None:
+        due = [when for when, _ in self._timers]
+        if latest is not None:
+            due.append(latest)
+        if not due:
+            return None
+        return min(_LONGEST_S, max(0.0, min(due) - time.monotonic()))
+
+    def later(self, delay: float, action: Callable[[], None]) -> None:
+        """Call `action` after `delay` seconds; at once if there is none."""
+        if delay <= 0:
+            action()
+        else:
+            self._timers.append((time.monotonic() + delay, action))
+
+    # -- descriptors -------------------------------------------------------
+
+    def watch(self, fd: int, action: Callable[[], None]) -> None:
+        """Call `action` whenever `fd` is readable."""
+        self._selector.register(fd, selectors.EVENT_READ, action)
+
+    def watch_room(self, fd: int, action: Callable[[], None]) -> None:
+        """Call `action` whenever `fd` can be written to, or nobody will read there."""
+        self._selector.register(fd, selectors.EVENT_WRITE, action)
+
+    def unwatch(self, fd: int) -> None:
+        """No more of it. One that is not watched is left alone."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    # -- lifelines ---------------------------------------------------------
+
+    def watch_line(self, line: Lifeline, listener: Listener) -> None:
+        """Hand what comes over it to the listener, until it is closed."""
+        self._listeners[line] = listener
+        self._selector.register(
+            line, selectors.EVENT_READ, partial(self.read_line, line)
+        )
+
+    def is_open(self, line: Lifeline) -> bool:
+        return line in self._listeners
+
+    def read_line(self, line: Lifeline) -> bool:
+        """Hand on what has come over it, send what had to wait; False if that was
+        nothing."""
+        listener = self._listeners.get(line)
+        if listener is None:
+            return False
+        try:
+            received = line.receive_nowait()
+        except LifelineClosed:
+            self.close_line(line)
+            return False
+        for message, fds in received:
+            self._hand_on(listener, line, message, fds)
+        if self.is_open(line):
+            self._send_kept(line)
+        return bool(received)
+
+    def _send_kept(self, line: Lifeline) -> None:
+        try:
+            more = selectors.EVENT_WRITE if line.flush() else 0
+            self._expect(line, selectors.EVENT_READ | more)
+        except LifelineClosed:
+            line.give_up()
+
+    def _hand_on(
+        self, listener: Listener, line: Lifeline, message: Message, fds: list[int]
+    ) -> None:
+        try:
+            listener.handle(line, message, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def read_to_the_end(self, line: Lifeline) -> None:
+        """Hand on all that a process has sent before it died."""
+        while self.read_line(line):
+            pass
+
+    def close_line(self, line: Lifeline) -> None:
+        """It has ended: the listener is told, once."""
+        listener = self._listeners.pop(line, None)
+        if listener is not None:
+            self._selector.unregister(line)
+            listener.line_closed(line)
+
+    def post(self, line: Lifeline, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send without ever blocking; what does not fit goes out later.
+
+        That the other side is gone is no news here: its listener hears of that from the
+        loop, after all that came before.
+        """
+        if not self.is_open(line):
+            return
+        try:
+            if self._held is not None:
+                line.post(message, fds, hold=True)
+                self._held.add(line)
+            elif line.post(message, fds):
+                self._expect(line, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        except LifelineClosed:
+            line.give_up()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Messages posted within leave in the end, in one piece for each line: news of
+        many deaths wake each reader once."""
+        self._held = set()
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for line in filter(self.is_open, held):
+                self._send_kept(line)
+
+    def reply(self, line: Lifeline, rid: int | None, value: Any, **more: Any) -> None:
+        """Answer request `rid`; None: no answer was asked for."""
+        if rid is not None:
+            self.post(line, {"ev": "reply", "rid": rid, "value": value, **more})
+
+    def _expect(self, line: Lifeline, events: int) -> None:
+        self._selector.modify(line, events, partial(self.read_line, line))

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""Which actors end when: ends that somebody wants, and those that follow from others.
+
+Invariants:
+
+* Every actor has an owner: the actor that spawned it, or the session. The end of an
+  owner's process, whatever its reason, ends what it owns, and so what that owns: by a
+  request to stop if the owner itself was stopped, else by a kill.
+* A restarted owner starts when all that is gone, so the names that it will give again
+  are free.
+* An actor whose end is wanted is never restarted, whatever state it is in.
+* A process that waits for an end is told when neither the actor nor what it owned will
+  run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from mooactor.host.supervised import Supervised
+from mooactor.process.exits import ExitRecord, Kind, Unwanted
+from mooactor.process.system import kill_group
+
+if TYPE_CHECKING:
+    from mooactor.host.agent import Agent
+
+STOP_GRACE_S = 3.0
+
+
+class Lifetimes:
+    """Ends the agent's actors."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._given_up: set[int] = (
+            set()
+        )  # actors for which the session's end has no time
+
+    def kill(self, actor: Supervised, why: Unwanted = "killed") -> None:
+        """End it now, whatever its state; it is not restarted."""
+        if actor.over:
+            return
+        actor.unwanted = actor.unwanted or why
+        if actor.ending:
+            return  # its end is being looked after
+        if actor.pid is not None:
+            kill_group(actor.pid)
+            return
+        if actor.child is not None:
+            self._agent.nursery.disown(actor.child)
+            self._agent.let_go(actor.child)
+        self._agent.ended(actor, record_of_none(actor))
+
+    def kill_tree(self, actor: Supervised) -> None:
+        """End it and all that it owns now."""
+        owned = actor.descendants()
+        self.kill(actor)
+        for one in owned:
+            self.kill(one, "owner")
+        self.release(actor)
+
+    def end_owned(self, actor: Supervised, *, gently: bool) -> None:
+        """Its process has ended: end what it owns."""
+        loop = self._agent.loop
+        for owned in list(actor.owned):
+            if gently and owned.child is not None:
+                owned.unwanted = owned.unwanted or "owner"
+                loop.post(owned.child.lifeline, {"ev": "stop"})
+                loop.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
+            else:
+                self.kill(owned, "owner")
+
+    def release(self, actor: Supervised | None) -> None:
+        """If an actor and all that it owned are gone, its owner has one less."""
+        while actor is not None and actor.gone:
+            for line, rid in actor.end_waiters:
+                self._agent.loop.reply(line, rid, True)
+            actor.end_waiters.clear()
+            owner = actor.owner
+            if owner is not None:
+                owner.owned.discard(actor)
+                if owner.due:
+                    self._agent.start(owner)
+            actor = owner
+
+    def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
+        """Ask every actor to stop; what still runs after the grace is killed, and those
+        that are `given_up` as soon as the others have ended. Said again, it shortens
+        the grace."""
+        agent = self._agent
+        agent.ending = True
+        self._given_up.update(given_up)
+        for actor in reversed(agent.alive()):
+            actor.unwanted = actor.unwanted or "stopped"
+            assert actor.child is not None
+            agent.loop.post(actor.child.lifeline, {"ev": "stop"})
+        agent.loop.later(grace_s, self.kill_all)
+
+    def look(self) -> None:
+        """After each round: is there anybody whose end is worth waiting for?"""
+        if self._given_up and all(a.id in self._given_up for a in self._agent.alive()):
+            self.kill_all()
+
+    def kill_all(self) -> None:
+        """The session is over."""
+        for actor in self._agent.alive():
+            self.kill(actor, "stopped")
+
+
+def record_of_none(actor: Supervised) -> ExitRecord:
+    """The end of an actor that had no process then, but somebody who wanted it."""
+    assert actor.unwanted
+    owner = actor.owner_label if actor.unwanted == "owner" else None
+    return ExitRecord(cast(Kind, actor.unwanted), note=owner or "")

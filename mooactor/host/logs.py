@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""The output of actors, on its way to the driver.
+
+Each line gets the actor's name in front. It goes to the driver's own stdout or stderr
+(see `terminal`), or over the lifeline to a driver that shows lines itself, as in a
+notebook. Invariants, whether anybody reads there or not:
+
+* The agent waits for no reader: spawns and deaths go on.
+* While a terminal is full, the pipes of those who print to it are left unread, so they
+  slow down, and a slow reader misses no line.
+* No actor hangs for a reader that has stopped. Once a terminal is stalled, the pipes
+  are read now and then, in a small part of the time, and the oldest lines are dropped.
+* Lines that are dropped are counted, and the count is told where they would have been.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from functools import partial
+
+from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.output import LineReader
+from mooactor.host.terminal import Terminal, lost
+
+_MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
+_RETRY_S = 0.05
+_RELIEF_S = 0.02
+_RELIEF_SHARE = 0.05  # of the agent's time, for those who print to a stalled terminal
+_DRAIN_S = 0.5  # without any progress
+_DRAIN_MOST_S = 1.5
+
+
+class Logs:
+    """The agent's part in it."""
+
+    def __init__(self, loop: EventLoop, driver: Lifeline) -> None:
+        self._loop = loop
+        self._driver = driver
+        self._config: Message | None = None
+        self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
+        self._dropped = 0  # lines for the lifeline
+
+    def configure(self, config: Message) -> None:
+        """Whether the driver wants lines, and which way."""
+        self._config = config
+
+    def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
+        """Relay from here on what comes over `fd`, which is somebody's stdout (1) or
+        stderr (2)."""
+        reader = LineReader(fd, partial(self._emit, number, prefix))
+        self._streams[number].watch(reader)
+        return reader
+
+    def end(self, reader: LineReader) -> None:
+        """Its writer is dead: take what is left, and close."""
+        for stream in self._streams.values():
+            stream.unwatch(reader)
+        reader.finish()
+
+    def _emit(self, number: int, prefix: bytes, line: bytes) -> None:
+        assert self._config is not None
+        if not self._config["forward_logs"]:
+            return
+        if self._config["logs_by_lifeline"]:
+            self._send(number, (prefix + line).decode(errors="replace"))
+        else:
+            self._streams[number].add(prefix + line + b"\n")
+
+    # -- by the lifeline ---------------------------------------------------
+
+    def _send(self, number: int, line: str) -> None:
+        # A driver that is stopped, or holds the GIL for minutes, must not be given up
+        # for lines that it has not read.
+        if self._driver.kept > _MOST_LOGS:
+            self._dropped += 1
+            return
+        self._loop.post(self._driver, {"ev": "log", "stream": number, "line": line})
+
+    def after_round(self) -> None:
+        """Once there is room: tell how many lines the driver has missed."""
+        if self._dropped and self._driver.kept <= _MOST_LOGS:
+            count, self._dropped = self._dropped, 0
+            self._send(2, lost(count).decode().rstrip())
+
+    # -- the agent's own words ---------------------------------------------
+
+    def stderr(self) -> io.TextIOBase:
+        """A file for the agent's own messages, which must not block it either."""
+        return _Words(self._streams[2].add)
+
+    # -- the end -----------------------------------------------------------
+
+    def close(self) -> None:
+        """Write what the terminals still take; what they do not is lost."""
+        until, count = time.monotonic() + _DRAIN_MOST_S, 0
+        for stream in self._streams.values():
+            stream.terminal.drain(_DRAIN_S, until)
+            count += stream.terminal.give_up()
+        if count:
+            # The other one may be read.
+            for stream in self._streams.values():
+                stream.terminal.add(lost(count))
+
+
+class _Stream:
+    """One terminal, and those whose lines go there."""
+
+    def __init__(self, loop: EventLoop, terminal: Terminal) -> None:
+        self.terminal = terminal
+        self._loop = loop
+        self._held_up: set[LineReader] = set()  # not read, because it is full
+        self._relief_due = False
+        self._expecting = False  # to be told, or to try again, when it takes more
+
+    # -- in ----------------------------------------------------------------
+
+    def watch(self, reader: LineReader) -> None:
+        self._loop.watch(reader.fd, partial(self._read, reader))
+
+    def unwatch(self, reader: LineReader) -> None:
+        self._held_up.discard(reader)
+        self._loop.unwatch(reader.fd)
+
+    def _read(self, reader: LineReader) -> None:
+        if not self.terminal.full:
+            if not reader.read():
+                self.unwatch(reader)
+            return
+        self.unwatch(reader)
+        self._held_up.add(reader)
+        if not self._relief_due:
+            self._relief_due = True
+            self._loop.later(self.terminal.stalls_in(), self._relieve)
+
+    def _relieve(self) -> None:
+        """If the terminal is stalled, let those who print to it go on a bit."""
+        self._relief_due = False
+        if not self.terminal.full:
+            self._resume()
+        if not self._held_up:
+            return
+        delay = self.terminal.stalls_in()
+        if not delay:
+            start = time.monotonic()
+            for reader in list(self._held_up):
+                if not reader.read():
+                    self._held_up.discard(reader)
+            took = time.monotonic() - start
+            delay = max(_RELIEF_S, took / _RELIEF_SHARE)
+        self._relief_due = True
+        self._loop.later(delay, self._relieve)
+
+    def _resume(self) -> None:
+        held_up, self._held_up = self._held_up, set()
+        for reader in held_up:
+            self.watch(reader)
+
+    # -- out ---------------------------------------------------------------
+
+    def add(self, line: bytes) -> None:
+        self.terminal.add(line)
+        self._expect()
+
+    def _expect(self) -> None:
+        if self.terminal.waiting and not self._expecting:
+            self._expecting = True
+            self._loop.watch_room(self.terminal.fd, self._on_room)
+
+    def _on_room(self) -> None:
+        self._loop.unwatch(self.terminal.fd)
+        self._expecting = False
+        some = self.terminal.flush()
+        if self._held_up and not self.terminal.full:
+            self._resume()
+        if some:
+            self._expect()
+        elif self.terminal.waiting:
+            # Told that there is room, where there is none: not again at once.
+            self._expecting = True
+            self._loop.later(_RETRY_S, self._on_room)
+
+
+class _Words(io.TextIOBase):
+    """A text file of which every line goes to a function."""
+
+    def __init__(self, add: Callable[[bytes], None]) -> None:
+        self._add = add
+        self._begun = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self._add((line + "\n").encode(errors="replace"))
+        return len(text)

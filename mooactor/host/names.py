@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""The names of a session: actors by name, and shared memory by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mooactor.control.lifeline import Lifeline
+from mooactor.host.supervised import Supervised
+
+
+class _Lookup(NamedTuple):
+    deadline: float | None
+    name: str
+    line: Lifeline
+    rid: int | None
+
+
+class Names:
+    """At most one living actor has a name. A lookup waits until one has it."""
+
+    def __init__(self, reply: Callable[..., None]) -> None:
+        self._reply = reply
+        self._holders: dict[str, Supervised] = {}
+        self._given: dict[str, int] = {}  # how often each name was given
+        self._lookups: list[_Lookup] = []
+
+    def holder(self, name: str) -> Supervised | None:
+        """The actor of that name."""
+        return self._holders.get(name)
+
+    def give(self, actor: Supervised) -> int:
+        """The actor has its name from here on; nothing happens if it has none.
+
+        Returns how many actors have had the name before.
+        """
+        if actor.name is None:
+            return 0
+        self._holders[actor.name] = actor
+        self._answer(actor.name)
+        before = self._given.get(actor.name, 0)
+        self._given[actor.name] = before + 1
+        return before
+
+    def free(self, actor: Supervised) -> None:
+        """The actor is over: its name may be given again."""
+        if actor.name is not None and self._holders.get(actor.name) is actor:
+            del self._holders[actor.name]
+
+    def look_up(
+        self, line: Lifeline, rid: int | None, name: str, timeout_s: float | None
+    ) -> None:
+        """Reply with the handle of that name, or None if nobody gets it in time."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._lookups.append(_Lookup(deadline, name, line, rid))
+        self._answer(name)
+
+    def _answer(self, name: str) -> None:
+        actor = self._holders.get(name)
+        if actor is None:
+            return
+        for entry in [entry for entry in self._lookups if entry.name == name]:
+            self._lookups.remove(entry)
+            self._reply(entry.line, entry.rid, actor.handle)
+
+    def due(self) -> float | None:
+        """When the next lookup ends (monotonic)."""
+        deadlines = [e.deadline for e in self._lookups if e.deadline is not None]
+        return min(deadlines, default=None)
+
+    def expire(self) -> None:
+        """Answer the lookups whose time is up."""
+        now = time.monotonic()
+        for entry in list(self._lookups):
+            if entry.deadline is not None and entry.deadline <= now:
+                self._lookups.remove(entry)
+                self._reply(entry.line, entry.rid, None)
+
+    def forget(self, line: Lifeline) -> None:
+        """A process is gone, and what it looked for with it."""
+        self._lookups = [entry for entry in self._lookups if entry.line is not line]
+
+
+class Segments:
+    """Named pieces of shared memory: the same one for all who ask.
+
+    They are sparse: address space, and pages as they are touched.
+    """
+
+    def __init__(self) -> None:
+        self._segments: dict[str, int] = {}
+
+    def get(self, name: str, size: int) -> int:
+        """The descriptor; `size` counts for the first who asks.
+
+        Raises:
+          OSError: the system has no such memory.
+        """
+        fd = self._segments.get(name)
+        if fd is None:
+            fd = os.memfd_create("mooactor-segment", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(fd, size)
+            except BaseException:
+                os.close(fd)
+                raise
+            self._segments[name] = fd
+        return fd
+
+    def statistics(self) -> dict[str, Any]:
+        return {"segments": len(self._segments)}

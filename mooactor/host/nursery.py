@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: MIT
+"""The agent's side of the zygote: processes are asked for, born, and reaped.
+
+A process is first *unborn*: the agent has its ends of the lifeline and of the output
+pipes, and no pid. Messages may be posted already; they wait in the socket. With the
+zygote's ``born`` it has a pid and is the agent's child, or will be in a moment.
+
+Invariants:
+
+* Every process that was asked for ends up born, lost, failed or disowned. It is lost
+  if the zygote dies first; then the next one is asked, at most `_MOST_TRIES` times.
+* A disowned process is killed as soon as its pid is known.
+* No child of the agent stays a zombie. A child that is neither an actor nor the
+  zygote (an actor's orphan) is reaped without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host import zygote
+from mooactor.host.eventloop import EventLoop
+from mooactor.process.system import kill_group
+
+_MOST_TRIES = 3
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[3].split(':'); "
+    "from mooactor.host.zygote import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+
+
+@dataclass(eq=False)
+class Child:
+    """One process of an actor's, from the request for it until it is reaped."""
+
+    number: int
+    life: Message
+    parcels: list[int]  # descriptors that it is to get beside its own
+    lifeline: Lifeline
+    stdout: int
+    stderr: int
+    theirs: list[int] = field(default_factory=list)
+    pid: int | None = None
+    tries: int = 0
+
+    def close(self) -> None:
+        """Close the agent's ends."""
+        self.lifeline.close()
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+class Family(Protocol):
+    """The receiver of a nursery's news."""
+
+    def born(self, child: Child) -> None: ...
+    def lost(self, child: Child) -> None: ...
+    def failed(self, child: Child, note: str) -> None: ...
+    def dying(self, pid: int) -> None: ...
+
+
+class Nursery:
+    """Asks a zygote for processes, and starts another zygote when that dies."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self.family: Family | None = None  # set before the first request
+        self._unborn: dict[int, Child] = {}
+        self._numbers = 0
+        self._config: Message | None = None
+        self._modules: list[str] = []
+        self._deadly: set[str] = set()  # modules that ended a zygote
+        self._importing: str | None = None
+        self._line: Lifeline | None = None
+        self._pid: int | None = None
+        self._status: int | None = None  # of the zygote, once it is reaped
+        self._deaths = 0  # of zygotes, since one did something
+        self.closed = False
+
+    @property
+    def _news(self) -> Family:
+        assert self.family is not None
+        return self.family
+
+    # -- the zygote --------------------------------------------------------
+
+    def fork_zygote(self) -> None:
+        """Start the first one. Before this process has anything that a fork must not
+        share."""
+        ours, theirs = socket.socketpair()
+        agent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                zygote.main(theirs.fileno(), agent)
+            finally:
+                os._exit(0)
+        theirs.close()
+        self._watch(pid, ours)
+
+    def _exec_zygote(self) -> None:
+        # A later one is no fork: the agent is not what it was at its start.
+        ours, theirs = socket.socketpair()
+        try:
+            os.set_inheritable(theirs.fileno(), True)
+            numbers = [str(theirs.fileno()), str(os.getpid())]
+            program = [sys.executable, "-c", _PROGRAM, *numbers, ":".join(sys.path)]
+            defaults = [signal.SIGINT, signal.SIGCHLD, signal.SIGTTOU]
+            pid = os.posix_spawn(
+                sys.executable, program, os.environ, setsigdef=defaults
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._watch(pid, ours)
+
+    def _watch(self, pid: int, ours: socket.socket) -> None:
+        self._pid, self._status, self._line = pid, None, Lifeline(ours)
+        self._loop.watch_line(self._line, self)
+
+    def configure(self, path: list[str], argv: list[str], modules: list[str]) -> None:
+        """Say what the zygote's programs import, and from where."""
+        self._config = {"path": path, "argv": argv}
+        self._modules = list(modules)
+        self._tell({"op": "prepare", "modules": self._modules, **self._config})
+
+    def preload(self, modules: list[str]) -> None:
+        """Have it import these, too, before it forks what is asked for from now on."""
+        known = {*self._modules, *self._deadly}
+        more = [module for module in modules if module not in known]
+        if more:
+            self._modules += more
+            self._tell({"op": "prepare", "modules": more})
+
+    def _tell(self, message: Message, fds: list[int] | None = None) -> None:
+        if self._line is not None:
+            self._loop.post(self._line, message, fds or [])
+
+    # -- births ------------------------------------------------------------
+
+    def ask(self, life: Message, parcels: list[int], tries: int = 0) -> Child:
+        """Ask for a process. It gets duplicates of the parcels' descriptors.
+
+        Raises:
+          OSError: there is no descriptor left for it, or no zygote.
+        """
+        child = self._conceive(life, parcels)
+        child.tries = tries + 1
+        try:
+            self._request(child)
+        except BaseException:
+            child.close()
+            raise
+        finally:
+            for fd in child.theirs:
+                os.close(fd)
+            child.theirs.clear()
+        return child
+
+    def _conceive(self, life: Message, parcels: list[int]) -> Child:
+        self._numbers += 1
+        opened: list[int] = []
+        try:
+            ours, theirs = socket.socketpair()
+            opened += [ours.detach(), theirs.detach()]
+            for _ in range(2):
+                opened += os.pipe()
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
+        line, their_line, out, their_out, err, their_err = opened
+        for fd in (out, err):
+            os.set_blocking(fd, False)
+        lifeline = Lifeline(socket.socket(fileno=line))
+        ends = [their_line, their_out, their_err]
+        return Child(self._numbers, life, parcels, lifeline, out, err, ends)
+
+    def _request(self, child: Child) -> None:
+        if self._line is None:
+            self._exec_again()
+        if self._line is None:
+            raise OSError("the zygote died, and no other one can be started")
+        message = {"op": "birth", "number": child.number, "life": child.life}
+        self._tell(message, [*child.theirs, *child.parcels])
+        self._unborn[child.number] = child
+
+    def disown(self, child: Child) -> None:
+        """Nobody wants it any more, and it has no pid yet."""
+        self._unborn.pop(child.number, None)
+
+    # -- what the zygote says ----------------------------------------------
+
+    def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+        actions: dict[str, Callable[[Message], None]] = {
+            "born": self._born,
+            "unborn": self._failed,
+            "done": self._done,
+            "importing": self._imports,
+            "prepared": self._prepared,
+        }
+        action = actions.get(message.get("ev", ""))
+        if action is not None:
+            action(message)
+
+    def _born(self, message: Message) -> None:
+        self._deaths = 0
+        child = self._unborn.pop(message["number"], None)
+        if child is None:
+            kill_group(message["pid"])  # disowned; reaped when it is the agent's child
+            return
+        child.pid = message["pid"]
+        self._news.born(child)
+
+    def _failed(self, message: Message) -> None:
+        child = self._unborn.pop(message["number"], None)
+        if child is not None:
+            self._news.failed(child, message["note"])
+
+    def _done(self, message: Message) -> None:
+        for number in message["numbers"]:
+            child = self._unborn.pop(number, None)
+            if child is not None:
+                self._lost(child, "the process that was to fork it was killed")
+
+    def _lost(self, child: Child, why: str) -> None:
+        if child.tries < _MOST_TRIES:
+            self._news.lost(child)
+        else:
+            self._news.failed(child, why)
+
+    def _imports(self, message: Message) -> None:
+        self._importing = message["module"]
+
+    def _prepared(self, message: Message) -> None:
+        self._importing, self._deaths = None, 0
+
+    def line_closed(self, line: Lifeline) -> None:
+        """The zygote is dead, and so is every process in between of its making."""
+        line.close()
+        if line is not self._line:
+            return
+        self._line = None
+        if self.closed:
+            return
+        why = self._report()
+        self._deaths += 1
+        if self._deaths <= _MOST_TRIES:
+            self._exec_again()
+        waiting, self._unborn = list(self._unborn.values()), {}
+        for child in waiting:
+            self._lost(child, why)
+
+    def _exec_again(self) -> None:
+        try:
+            self._exec_zygote()
+        except OSError as error:
+            print(f"mooactor: no other zygote can be started: {error}", file=sys.stderr)
+            return  # the next request tries again
+        if self._config is not None:
+            modules = {"op": "prepare", "modules": self._modules}
+            self._tell({**modules, **self._config})
+
+    def _report(self) -> str:
+        """Say on stderr that it died, and of what."""
+        if self._pid is not None:
+            kill_group(self._pid)  # it may merely have closed its end
+            _, self._status = os.waitpid(self._pid, 0)
+            self._pid = None
+        why = "the zygote, from which actors are forked, died"
+        if self._status is not None:
+            code = os.waitstatus_to_exitcode(self._status)
+            how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+            why += f" {how}"
+        if self._importing is not None:
+            # Without it there would be no end of this.
+            self._modules = [m for m in self._modules if m != self._importing]
+            self._deadly.add(self._importing)
+            why += f" while it imported {self._importing}, which is no longer preloaded"
+            self._importing = None
+        print(f"mooactor: {why}", file=sys.stderr, flush=True)
+        return why
+
+    # -- reaping -----------------------------------------------------------
+
+    def reap(self) -> list[tuple[int, int]]:
+        """Reap all children that are dead; the pids and wait statuses of those that
+        are not the zygote's."""
+        dead = []
+        while (pid := _dead_child()) is not None:
+            if self._line is not None:
+                # `born` was sent before the kernel knew of this child.
+                self._loop.read_line(self._line)
+            if pid != self._pid:
+                self._news.dying(pid)
+            try:
+                _, status = os.waitpid(pid, 0)
+            except ChildProcessError:
+                continue  # the zygote, reaped when its line ended just now
+            if pid == self._pid:
+                self._pid, self._status = None, status
+            else:
+                dead.append((pid, status))
+        return dead
+
+    def close(self) -> None:
+        """End the zygote. Processes that are unborn then never run."""
+        self.closed = True
+        self._unborn.clear()
+        if self._pid is not None:
+            kill_group(self._pid)
+            os.waitpid(self._pid, 0)
+            self._pid = None
+        if self._line is not None:
+            self._loop.close_line(self._line)
+
+
+def _dead_child() -> int | None:
+    try:
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        found = os.waitid(os.P_ALL, 0, flags)
+    except ChildProcessError:
+        return None
+    return None if found is None else found.si_pid

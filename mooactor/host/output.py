@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""The output of actors, line by line, with the actor's name in front."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+
+_TAIL_LINES = 20
+_MAX_LINE = 1 << 16
+
+
+class LineReader:
+    """One output pipe of one actor. Whole lines go to `emit` as soon as they come."""
+
+    def __init__(self, fd: int, emit: Callable[[bytes], None]) -> None:
+        self.fd = fd
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._emit = emit
+        self._partial = b""
+
+    def read(self) -> bool:
+        """Take what is there; False at the end of the pipe."""
+        try:
+            data = os.read(self.fd, 1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        lines = (self._partial + data).split(b"\n")
+        self._partial = lines.pop()
+        if self._partial and (not data or len(self._partial) > _MAX_LINE):
+            lines.append(self._partial)
+            self._partial = b""
+        for line in lines:
+            self.tail.append(line.decode(errors="replace"))
+            self._emit(line)
+        return bool(data)
+
+    def finish(self) -> None:
+        """Take what is left without waiting, then close."""
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        for _ in range(1024):
+            if not poller.poll(0) or not self.read():
+                break
+        if self._partial:
+            self._emit(self._partial)
+            self.tail.append(self._partial.decode(errors="replace"))
+        os.close(self.fd)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: MIT
+"""The driver's side of a session: start the agent, and end everything again."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from functools import partial
+from typing import Any
+
+from mooactor import errors
+from mooactor.control.keys import new_process_id, new_session_key
+from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
+from mooactor.process import directories, dump, openfiles
+from mooactor.process.actor import breakpoints
+from mooactor.process.current import set_current_runtime
+from mooactor.process.network import Network
+from mooactor.process.place import Place
+from mooactor.process.runtime import Runtime
+from mooactor.process.streams import Streams
+
+PRELOADABLE = ("numpy", "torch")
+_AGENT = (
+    "import sys; sys.path[:] = sys.argv[2].split(':'); "
+    "from mooactor.host.agent import main; main(*map(int, sys.argv[1::2]))"
+)
+
+
+class Session:
+    """An embedded runtime: one agent, and this process as its driver."""
+
+    def __init__(
+        self,
+        *,
+        logs: bool = True,
+        memory: int | None = None,
+        preload: list[str],
+        network: Network,
+        debug: bool | None = None,
+        seed: int | None = None,
+        sigusr1: bool | None = None,
+    ) -> None:
+        _require_linux()
+        _require_gil()
+        openfiles.raise_limit()
+        directories.remove_abandoned()
+        place = Place.here()
+        self._pid = os.getpid()
+        self.preload = preload
+        self.lost = False  # ended by the death of its agent, which nobody had wanted
+        self.directory, lock = directories.make()
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as after:
+            undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            after.callback(os.close, lock)
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
+            after.callback(theirs.close)
+            self._agent = _start_agent(theirs, lock, debug, place)
+            undo.pop_all()
+        key, process_id = new_session_key(), new_process_id()
+        lifeline = Lifeline(ours)
+        config = _config(self.directory, key, logs, memory, self.modules(), network)
+        more = {"process_id": process_id, "seed": seed, "path": place.path}
+        lifeline.send({**config, **more})
+        try:
+            self.runtime = Runtime(
+                self.directory,
+                key,
+                process_id,
+                lifeline,
+                memory_limit=memory,
+                network=network,
+                streams=Streams.of_driver(seed),
+                origin=place,
+            )
+        except BaseException:
+            lifeline.close()  # which ends the agent
+            self._agent.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        self.runtime.agent.on_log = _print_log
+        self.runtime.agent.on_agent_lost = self._agent_lost
+        self.runtime.housekeeper.start()
+        set_current_runtime(self.runtime)
+        dump.install_in_driver(sigusr1)
+
+    def modules(self) -> list[str]:
+        """The modules that forked actors should find imported already."""
+        loaded = [name for name in PRELOADABLE if name in sys.modules]
+        return loaded + self.preload
+
+    def disown(self) -> None:
+        """In the child of a fork: the agent is not this process's child."""
+        self._agent.returncode = 0
+
+    def _agent_lost(self) -> None:
+        if self.runtime.closed:
+            return
+        self.lost = True
+        print("mooactor: the host's agent is gone; the session ends", file=sys.stderr)
+        end = partial(self.close, GRACE_S, Awaited.NOTHING)
+        threading.Thread(target=end, daemon=True).start()
+
+    def close(
+        self,
+        grace: float = GRACE_S,
+        awaited: Awaited = Awaited.ALL,
+        *,
+        deliver: bool = False,
+    ) -> None:
+        """Wait for what was sent, stop every actor, wait until all are gone, and free
+        everything; see `ending`.
+
+        With `deliver`, Ctrl-C meanwhile is the program's own to handle afterwards.
+        """
+        runtime = self.runtime
+        if runtime.closed:
+            return
+        if os.getpid() != self._pid:
+            return  # a forked child owns nothing of this
+        atexit.unregister(self.close_at_exit)
+        hurry = Hurry()
+        with hurry.watch(deliver and awaited is not Awaited.NOTHING):
+            Ending(runtime, self._agent, grace, awaited, hurry).run()
+            runtime.close()
+            set_current_runtime(None)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def close_at_exit(self) -> None:
+        """The program has ended, and not its session."""
+        self.close(awaited=Awaited.after(ended_by()))
+
+
+def _require_linux() -> None:
+    if not sys.platform.startswith("linux"):
+        raise errors.MooError(
+            f"mooactor starts actors on Linux only, not on {sys.platform}: it needs "
+            "memfd, pidfd and epoll; classes can still be used as ordinary objects"
+        )
+
+
+def _require_gil() -> None:
+    # Threads of one process share queues that only the GIL guards.
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise errors.MooError(
+            "mooactor needs Python's global lock, which this free-threaded Python "
+            "runs without: set PYTHON_GIL=1 in the environment"
+        )
+
+
+def _start_agent(
+    line: socket.socket, lock: int, debug: bool | None, place: Place
+) -> subprocess.Popen[bytes]:
+    """Start the agent, which keeps the session's directory locked while it runs."""
+    environment = dict(os.environ)
+    if debug is not None:
+        environment[breakpoints.VARIABLE] = str(int(debug))
+    path = ":".join(place.path)
+    driver = _pidfd()
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-c", _AGENT, str(line.fileno()), path, str(driver)],
+            pass_fds=(line.fileno(), lock, driver),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+        )
+    finally:
+        os.close(driver)
+
+
+def _pidfd() -> int:
+    """A descriptor of this very process, by which the agent knows of its death.
+
+    The end of the lifeline would not do: whoever is forked from this process has that
+    line, too. Made here, it cannot be of another process that got the pid later.
+    """
+    try:
+        return os.pidfd_open(os.getpid())
+    except OSError as error:
+        raise errors.MooError(
+            f"this system gives no pidfd ({error.strerror}), by which the end of this "
+            "program is known: use Linux 5.3 or newer; a container's seccomp profile "
+            "may forbid pidfd_open"
+        ) from error
+
+
+def _config(
+    directory: str,
+    key: bytes,
+    logs: bool,
+    memory: int | None,
+    preload: list[str],
+    network: Network,
+) -> Message:
+    return {
+        "op": "configure",
+        "directory": directory,
+        "key": key,
+        "forward_logs": logs,
+        "logs_by_lifeline": not _stdout_is_descriptor(),
+        "memory_limit": memory,
+        "network": network.plain(),
+        "preload": [str(module) for module in preload],
+        "argv": [str(word) for word in sys.argv],
+    }
+
+
+def _stdout_is_descriptor() -> bool:
+    """Whether what is written to descriptor 1 shows up where `print` does; not so in
+    a notebook."""
+    try:
+        return sys.stdout.fileno() == 1
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _print_log(message: Message) -> None:
+    stream = sys.stdout if message["stream"] == 1 else sys.stderr
+    print(message["line"], file=stream, flush=True)
+
+
+_session: Session | None = None
+_session_lock = threading.Lock()
+
+
+def start_session(**options: Any) -> Session:
+    """Start this process's session.
+
+    Raises:
+      MooError: it has one already.
+    """
+    global _session
+    with _session_lock:
+        if _session is not None and not _session.runtime.closed:
+            raise errors.MooError("a session runs already; moo.shutdown() ends it")
+        _session = Session(**options)
+        atexit.register(_session.close_at_exit)
+        return _session
+
+
+def _after_fork() -> None:
+    global _session, _session_lock
+    _session_lock = threading.Lock()
+    if _session is not None:
+        _session.disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def current_session() -> Session | None:
+    """The session that this process drives, if any."""
+    if _session is None or _session.runtime.closed:
+        return None
+    return _session
+
+
+def refuse_after_loss() -> None:
+    """Before a session starts by itself: not in the place of one that was lost, which
+    had options and actors that the program still counts on.
+
+    Raises:
+      MooError: the last session was lost.
+    """
+    if _session is not None and _session.lost:
+        raise errors.MooError(
+            "the session has ended, and its actors with it, because the host's agent "
+            "died; moo.init() starts another one"
+        )

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""The agent's record of one actor, through all its incarnations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host.nursery import Child
+from mooactor.host.output import LineReader
+from mooactor.host.restarts import RestartBudget
+from mooactor.process.exits import ExitRecord, Unwanted
+from mooactor.process.parcel import Parcel
+from mooactor.process.supervision import Restart
+
+
+class SupervisedState(Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting to restart"
+    OVER = "over"
+
+
+@dataclass(eq=False)
+class Supervised:
+    """One actor. ``incarnation`` is that of the running or the next process."""
+
+    id: int
+    name: str | None
+    label: str
+    life: Message  # what its processes are told of themselves
+    handle: bytes  # pickled, never looked into
+    owner: Supervised | None = None  # None: the session
+    detached: bool = False
+    policy: Restart | None = None
+    payload: Parcel | None = None
+    snapshot: Parcel | None = None
+    incarnation: int = 0
+    state: SupervisedState = SupervisedState.STARTING
+    child: Child | None = None
+    readers: dict[int, LineReader] = field(default_factory=dict)
+    watchers: set[Lifeline] = field(default_factory=set)
+    monitors: list[tuple[Lifeline, int]] = field(default_factory=list)
+    end_waiters: list[tuple[Lifeline, int | None]] = field(default_factory=list)
+    owned: set[Supervised] = field(default_factory=set)  # those that are not gone
+    failure: bytes | None = None
+    unwanted: Unwanted = ""
+    ending: bool = False  # its process is dead, and its last words are read
+    due: bool = False  # it is to start as soon as what it owned is over
+    last_event: Message | None = None
+    _notice: Message | None = None
+
+    def __post_init__(self) -> None:
+        self.budget = RestartBudget(self.policy)
+
+    @property
+    def process_id(self) -> int:
+        return self.id + self.incarnation
+
+    @property
+    def over(self) -> bool:
+        return self.state is SupervisedState.OVER
+
+    @property
+    def gone(self) -> bool:
+        """Whether neither it nor anything that it owned will ever run again."""
+        return self.over and not self.owned
+
+    @property
+    def pid(self) -> int | None:
+        return self.child.pid if self.child is not None else None
+
+    @property
+    def owner_label(self) -> str | None:
+        return self.owner.label if self.owner is not None else None
+
+    def begin(self, child: Child) -> None:
+        """There is, or will be, a process of it."""
+        self.child = child
+        self.failure = None
+        self.ending = self.due = False
+        self.state = SupervisedState.STARTING
+
+    def forget(self, line: Lifeline) -> None:
+        """A process is gone: tell it nothing more."""
+        self.watchers.discard(line)
+        self.monitors = [entry for entry in self.monitors if entry[0] is not line]
+        self.end_waiters = [entry for entry in self.end_waiters if entry[0] is not line]
+
+    def descendants(self) -> list[Supervised]:
+        """Those that it owns, that they own, and so on, owners first."""
+        found = list(self.owned)
+        for actor in found:  # which grows meanwhile
+            found += actor.owned
+        return found
+
+    def notice(self, record: ExitRecord, following: int | None) -> Message:
+        """The notice for its watchers of the end of a process."""
+        self._notice = death_notice(self.process_id, record, following)
+        return self._notice
+
+    def last_notice(self) -> Message:
+        assert self._notice is not None, "asked of an actor that never died"
+        return self._notice
+
+    def event(self, what: str, record: ExitRecord | None) -> Message:
+        """The event for its monitors."""
+        return {
+            "ev": "event",
+            "what": what,
+            "actor": self.label,
+            "incarnation": self.incarnation,
+            "record": None if record is None else record.plain(),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """One row of `moo.actors` and `moo.hosts`."""
+        return {
+            "id": f"{self.id:016x}",
+            "label": self.label,
+            "name": self.name,
+            "pid": self.pid,
+            "incarnation": self.incarnation,
+            "state": self.state.value,
+            "owner": self.owner_label,
+            "detached": self.detached,
+        }
+
+
+def death_notice(process_id: int, record: ExitRecord, following: int | None) -> Message:
+    """The notice of the end of a process: `following` is the incarnation that comes
+    next, None if none does."""
+    return {
+        "ev": "died",
+        "id": process_id & ~0xFFFF,
+        "incarnation": process_id & 0xFFFF,
+        "record": record.plain(),
+        "following": following,
+    }

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""The driver's stdout or stderr, to which the agent writes what actors print.
+
+The reader at the other end may stop for hours: a pager, a terminal after Ctrl-S, a
+stopped program. Invariants:
+
+* Writing never blocks. A pipe or terminal is opened once more, for a non-blocking
+  description of the agent's own: the flag on the driver's would be the driver's, too.
+* The bytes that wait to be written are bounded. Past half of the bound the terminal is
+  `full`, and whoever has lines for it should wait. One who brings some all the same
+  (the last words of an actor) does so at the cost of the oldest lines in the end.
+* Lines are written whole or dropped whole, in order. The number of those that were
+  dropped is written in their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import stat
+import time
+from collections import deque
+from collections.abc import Callable
+
+_PIPE_BUF = 4096  # what a pipe takes as a whole or not at all
+_BOUND = 1 << 21
+_PATIENCE_S = 1.0
+
+
+class Terminal:
+    """One of the two. `flush` when `fd` may be writable again."""
+
+    def __init__(self, fd: int, bound: int = _BOUND) -> None:
+        self._bound = bound
+        self.fd, self._write = _writer(fd)
+        self._lines: deque[bytes] = deque()
+        self._piece = b""  # is being written
+        self._size = 0
+        self._dropped = 0
+        self._moved = 0.0  # when it took something, or had nothing to take
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something that it has not taken."""
+        return bool(self._piece or self._lines or self._dropped)
+
+    @property
+    def full(self) -> bool:
+        return self._size > self._bound // 2
+
+    def stalls_in(self) -> float:
+        """Seconds until it counts as stalled: it is full and has taken nothing for so
+        long that nobody should wait for it. 0: it does."""
+        if not self.full:
+            return _PATIENCE_S
+        return max(0.0, self._moved + _PATIENCE_S - time.monotonic())
+
+    def add(self, line: bytes) -> None:
+        """Write a line, which ends with a newline, as soon as that is possible."""
+        if not self.waiting:
+            self._moved = time.monotonic()
+        self._lines.append(line)
+        self._size += len(line)
+        while self._size > self._bound and len(self._lines) > 1:
+            self._size -= len(self._lines.popleft())
+            self._dropped += 1
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what it takes; whether that was something."""
+        some = False
+        while self._piece or self._take_piece():
+            try:
+                written = self._write(self._piece)
+            except BlockingIOError:
+                return some
+            except OSError:
+                self._forget()  # nobody is there to read
+                return some
+            self._piece = self._piece[written:]
+            self._size -= written
+            self._moved, some = time.monotonic(), True
+        return some
+
+    def _take_piece(self) -> bool:
+        """The next whole lines, as many as leave together."""
+        piece = bytearray()
+        if self._dropped:
+            piece += lost(self._dropped)
+            self._size += len(piece)
+            self._dropped = 0
+        while self._lines and (
+            not piece or len(piece) + len(self._lines[0]) <= _PIPE_BUF
+        ):
+            piece += self._lines.popleft()
+        self._piece = bytes(piece)
+        return bool(piece)
+
+    def _forget(self) -> None:
+        self._lines.clear()
+        self._piece = b""
+        self._size = self._dropped = 0
+
+    def drain(self, patience_s: float, until: float) -> None:
+        """Write what waits, until so much time passes without any progress, and at the
+        latest until `until` (monotonic)."""
+        poller = select.poll()
+        poller.register(self.fd, select.POLLOUT)
+        while self.waiting:
+            if not self.flush():
+                left = min(patience_s, until - time.monotonic())
+                if left <= 0 or not poller.poll(left * 1000):
+                    return
+                if not self.flush():
+                    time.sleep(0.001)  # it said that it would, and does not
+
+    def give_up(self) -> int:
+        """Drop what it has not taken; the number of lines."""
+        number = self._dropped + len(self._lines) + bool(self._piece)
+        self._forget()
+        return number
+
+
+def lost(count: int) -> bytes:
+    """The line that stands for those that were dropped."""
+    lines = "1 line of actors is" if count == 1 else f"{count} lines of actors are"
+    return f"mooactor: {lines} lost, not read in time\n".encode()
+
+
+def _writer(fd: int) -> tuple[int, Callable[[bytes], int]]:
+    """How to write to what `fd` is open for, without blocking."""
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        mode = 0  # it is closed, and writing will say so
+    if stat.S_ISSOCK(mode):
+        sock = socket.socket(fileno=os.dup(fd))
+        return sock.fileno(), lambda data: sock.send(data, socket.MSG_DONTWAIT)
+    if stat.S_ISFIFO(mode) or os.isatty(fd):
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            own = os.open(f"/proc/self/fd/{fd}", flags)
+            return own, lambda data: os.write(own, data)
+    # A file takes everything. So may what belongs to another user, who has left it to
+    # this one: then all that can be done is to look first, and write little.
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+
+    def write(data: bytes) -> int:
+        if not poller.poll(0):
+            raise BlockingIOError
+        return os.write(fd, data[:_PIPE_BUF])
+
+    return fd, write

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""The zygote: a warm process with one thread, from which actors are forked.
+
+One runs in each session. It imports what actors will need, numpy and torch above all,
+so that a fork takes milliseconds and shares that memory. It forks twice: the process in
+between exits at once, whereupon the kernel makes the actor a child of the agent (its
+``PR_SET_CHILD_SUBREAPER``), which watches and reaps it.
+
+Invariants:
+
+* The agent forks nothing and imports nothing of the user's; a slow import here delays
+  new actors and nothing else.
+* Of each request the agent hears exactly one of ``born`` with the pid, ``unborn`` with
+  the reason, and ``done`` without either (the process in between was killed); or the
+  line ends.
+* ``born`` is sent before the process in between exits, so the agent knows the pid
+  before the kernel can tell it of that child's death.
+* No user code runs before the actor is the agent's child and has asked the kernel to be
+  killed with it. An actor that finds the agent gone exits instead.
+* Nothing here starts a thread; `threads` holds the libraries back that would.
+* The zygote dies with the agent. Its own death harms no actor.
+
+A request is a message with the descriptors of the new process: its lifeline, its two
+output pipes and those of its parcels. Requests that have come together are forked by
+one process in between, which saves half of the forks of a group.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.process import dump
+from mooactor.process.actor import threads
+from mooactor.process.actor.life import live
+from mooactor.process.system import die_with, libc, name_process
+
+_OURS = (0, 1, 2)
+_LINE = 3  # the number of the lifeline's descriptor in an actor; its parcels follow
+
+
+class Birth(NamedTuple):
+    """A request for one process: `life` is what it is told of itself."""
+
+    number: int
+    life: Message
+    fds: list[int]
+
+
+def main(fd: int, agent: int) -> None:
+    """The zygote's process: serve the agent, whose pid is given, at the other end."""
+    die_with(agent)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    name_process("moo-zygote")
+    dump.install("the zygote", at_once=True)  # and the actors; see `live`
+    _close_all_but({*_OURS, fd})
+    threads.hold()
+    gc.collect()
+    gc.freeze()  # a collection in a child must not touch, and so copy, shared pages
+    line = Lifeline(socket.socket(fileno=fd))
+    try:
+        _serve(line, agent)
+    except LifelineClosed:
+        pass
+
+
+def _serve(line: Lifeline, agent: int) -> None:
+    poller = select.poll()
+    poller.register(line, select.POLLIN)
+    while True:
+        poller.poll()
+        births: list[Birth] = []
+        for message, fds in line.receive_nowait():
+            if "malformed" in message:
+                os._exit(1)  # no descriptors left here: the next zygote is asked
+            if message.get("op") == "birth":
+                births.append(Birth(message["number"], message["life"], fds))
+                continue
+            _fork_all(line, agent, births)
+            births.clear()
+            _prepare(line, message)
+        _fork_all(line, agent, births)
+
+
+# -- imports ---------------------------------------------------------------
+
+
+def _prepare(line: Lifeline, message: Message) -> None:
+    """Import modules once, so that all forks share them; a bad one is reported."""
+    if "path" in message:
+        sys.path[:] = message["path"]
+        sys.argv = message["argv"]
+    for name in message["modules"]:
+        if name not in sys.modules:
+            line.send({"ev": "importing", "module": name})
+            _import(name)
+    threads.look()
+    line.send({"ev": "prepared"})
+    gc.collect()
+    gc.freeze()
+
+
+def _import(name: str) -> None:
+    import importlib
+
+    try:
+        importlib.import_module(name)
+    except BaseException as error:  # also SystemExit: the module is not our end
+        what = f"{type(error).__name__}: {error}" if str(error) else repr(error)
+        print(f"mooactor: cannot preload {name}: {what}", file=sys.stderr, flush=True)
+
+
+# -- forks -----------------------------------------------------------------
+
+
+def _fork_all(line: Lifeline, agent: int, births: list[Birth]) -> None:
+    if not births:
+        return
+    try:
+        middle = os.fork()
+    except OSError as error:
+        for birth in births:
+            _tell_unborn(line, birth, error)
+    else:
+        if middle == 0:
+            _fork_each(line, agent, births)  # does not return
+        # Not before it is gone are its children the agent's.
+        os.waitpid(middle, 0)
+        line.send({"ev": "done", "numbers": [birth.number for birth in births]})
+    for birth in births:
+        for fd in birth.fds:
+            os.close(fd)
+
+
+def _tell_unborn(line: Lifeline, birth: Birth, error: OSError) -> None:
+    line.send({"ev": "unborn", "number": birth.number, "note": f"fork: {error}"})
+
+
+def _fork_each(line: Lifeline, agent: int, births: list[Birth]) -> None:
+    """The process in between: fork each actor, say so, and be gone."""
+    middle = os.getpid()
+    try:
+        for birth in births:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                _tell_unborn(line, birth, error)
+                continue
+            if pid == 0:
+                _become(birth, agent, middle)  # does not return
+            line.send({"ev": "born", "number": birth.number, "pid": pid})
+    finally:
+        os._exit(0)
+
+
+def _become(birth: Birth, agent: int, middle: int) -> None:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        _keep_only(birth.fds)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGPIPE):  # the latter as Python has it
+            signal.signal(number, signal.SIG_IGN)
+        name_process(birth.life["label"])
+        lifeline = socket.socket(fileno=_LINE)
+        adopted: Callable[[], None] = partial(_await_adoption, agent, middle, lifeline)
+        live(birth.life, lifeline, adopted)
+        code = 0
+    except SystemExit as error:
+        code = _exit_code(error)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            # No interpreter teardown: it would run exit handlers of the zygote's.
+            os._exit(code)
+
+
+def _await_adoption(agent: int, middle: int, lifeline: socket.socket) -> None:
+    """Wait until this process is the agent's child; from then on it dies with it."""
+    # A request to be killed with the parent would be acted on when the process in
+    # between exits, so it must wait until that is gone.
+    while (parent := os.getppid()) != agent:
+        if parent != middle:
+            os._exit(1)  # the agent died, and somebody else has adopted this process
+        time.sleep(0.0002)
+    die_with(agent)
+    poller = select.poll()
+    poller.register(lifeline, 0)  # no event but its end
+    if poller.poll(0):
+        os._exit(1)  # the agent has given this process up
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _keep_only(fds: list[int]) -> None:
+    """Close every descriptor but these: the lifeline, stdout, stderr and the parcels,
+    which become 3, 1, 2 and 4 and more."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    high = [_dup_above(fd, len(fds) + _LINE) for fd in (null, *fds)]
+    targets = [0, _LINE, 1, 2, *range(_LINE + 1, _LINE + len(fds) - 2)]
+    for source, target in zip(high, targets, strict=True):
+        os.dup2(source, target, inheritable=target in _OURS)
+    _close_all_but(set(targets))
+    sys.stdin = open(0)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
+
+
+def _dup_above(fd: int, least: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+
+
+def _close_all_but(kept: set[int]) -> None:
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the one that listed them
+
+
+libc()  # loaded before the first fork, so that children share it

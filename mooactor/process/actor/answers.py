@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: MIT
+"""Answers: replies and errors to the calls that an actor has accepted.
+
+Invariant: **every job that an actor has accepted is answered exactly once**, or the
+actor's death answers it. So no caller waits for ever, whatever a method does.
+
+The rule for exceptions is the same for every kind of actor, and `Answers.fail` is the
+one place that applies it. It holds for any `BaseException` out of a method, a generator
+or an argument's unpickling:
+
+* `SystemExit` out of a method is the actor's own wish to end. The replies of calls that
+  have ended leave first; then the process exits with that code, and the call that
+  raised it ends with the actor's death. From elsewhere (unpickling, ``__snapshot__``)
+  it is an error like others, but never crosses as `SystemExit`, which would end the
+  caller.
+* Everything else goes to the caller as its own type, and the actor lives: also
+  `KeyboardInterrupt`, `GeneratorExit`, `StopIteration` and `asyncio.CancelledError`.
+* A stream cannot end with a `StopIteration`, which would end its consumer's loop as if
+  all had come: it becomes a `RuntimeError`, as Python has it in generators.
+* A result that cannot be pickled becomes a `TypeError` that names it.
+* Errors of a `tell`, for which nobody waits, are printed by the actor.
+
+A snapshot follows every call that may have changed the actor's state: also one that
+raised, and a generator that has ended. It is taken before the answer leaves. If taking
+it fails, the caller gets that error instead of the value: otherwise it would have seen
+a state that a restart takes back.
+
+A child that a method forked answers nothing: it ends where it would return.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import socket
+import sys
+from typing import Any
+
+from mooactor import errors
+from mooactor.control import codec, envelope, exceptions
+from mooactor.control.keys import every_incarnation
+from mooactor.control.lifeline import Message
+from mooactor.process import current as _process
+from mooactor.process import parcel
+from mooactor.process.actor.mailbox import Job
+from mooactor.process.complaints import complain
+from mooactor.process.interface import Interface
+from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.runtime import Runtime
+from mooactor.process.started import StartedCalls
+
+_ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
+
+
+class Answers(abc.ABC):
+    """The replies of one actor. Methods run in its own threads."""
+
+    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
+        self.runtime = runtime
+        self.interface = interface
+        self.label: str = life["label"]
+        self.instance: Any = None
+        self.running: dict[tuple[int, int], Job] = {}
+        self.started = StartedCalls(runtime.directory, runtime.process_id)
+        self._methods = {s.name.encode(): s for s in interface.methods.values()}
+        self._forwards: dict[tuple[int, int], list[bytes]] = {}
+        self._credits: dict[tuple[int, int], int] = {}
+        policy = life["policy"]
+        self._snapshot_every = policy.snapshot_every if policy else 0
+        self._calls_since_snapshot = 0
+        self._snapshot_borrowing = Borrowing(runtime.borrows)
+
+    # -- the rule ----------------------------------------------------------
+
+    def succeed(self, job: Job, value: Any) -> None:
+        """A call has returned `value`."""
+        if _process._was_forked:
+            end_if_forked()
+        if self._snapshot_every:
+            problem = self._snapshot(job)
+            if problem is not None:
+                self.reply_error(job, problem)
+                return
+        self.reply(job, value)
+
+    def fail(self, job: Job, error: BaseException) -> None:
+        """A call has ended with an exception; the rule is above."""
+        if _process._was_forked:
+            end_if_forked(error)
+        began = job.context is not None
+        if began and isinstance(error, SystemExit):
+            self.leave(job, error)
+            return
+        if began and self._snapshot_every:
+            problem = self._snapshot(job)
+            if problem is not None:
+                exceptions.add_note(error, errors.text_of(problem))
+        self.reply_error(job, error)
+
+    def close_stream(self, job: Job, error: BaseException | None = None) -> None:
+        """A generator has ended, with `error` if it raised, or is not wanted."""
+        if error is None and job.cancelled:
+            error = errors.Cancelled("the stream was closed")
+        if error is not None:
+            self.fail(job, error)
+            return
+        if self._snapshot_every:
+            problem = self._snapshot(job)
+            if problem is not None:
+                self.reply_error(job, problem)
+                return
+        self._finish(job, b"", envelope.EMPTY | envelope.LAST, None)
+
+    @abc.abstractmethod
+    def leave(self, job: Job, error: SystemExit) -> None:
+        """A method wants the process to end."""
+
+    def name_of(self, job: Job) -> str:
+        """``Class.method`` of a job, for messages."""
+        return f"{self.label}.{job.name.decode(errors='replace')}"
+
+    # -- replies out -------------------------------------------------------
+
+    def reply(self, job: Job, value: Any) -> None:
+        """Send a result; one that cannot be pickled becomes that call's error."""
+        if value is None or job.flags & envelope.ONE_WAY:
+            self._finish(job, b"", envelope.EMPTY, None)
+            return
+        alone = (job.sender, job.call_id) not in self._forwards
+        try:
+            with Borrowing(self.runtime.borrows, job.sender, alone=alone) as borrowing:
+                data, buffers = codec.encode(value)
+            payload, flags = data, 0
+            if buffers:
+                payload = self.runtime.payloads.attach(data, buffers, job.sender)
+                flags = envelope.ATTACHED
+        except errors.MooError as error:
+            error.delivered = True  # it was only the result that could not be sent
+            self.reply_error(job, error)
+            return
+        except BaseException as error:
+            self.reply_error(job, self._unpicklable(job, "result", value, error))
+            return
+        payload, flags = borrowing.issue(job.sender, payload, flags)
+        self._finish(job, payload, flags, (data, buffers, borrowing))
+
+    def _unpicklable(
+        self, job: Job, what: str, value: Any, error: BaseException
+    ) -> TypeError:
+        kind = exceptions.short_name_of(type(value))
+        refusal = TypeError(
+            f"the {what} of {self.name_of(job)} (a {kind}) cannot be pickled: "
+            f"{errors.text_of(error)}"
+        )
+        refusal.__cause__ = error
+        return refusal
+
+    def reply_error(self, job: Job, error: BaseException) -> None:
+        """Send an error; nobody waits for one of a `tell`, so that goes to stderr."""
+        if job.flags & envelope.ONE_WAY:
+            complain(f"{self.name_of(job)} (told, so nobody waits):", error)
+            self._finish(job, b"", envelope.EMPTY, None)
+            return
+        if isinstance(error, SystemExit):
+            error = _defused(error, f"{self.name_of(job)}, outside of the method")
+        elif job.flags & envelope.STREAM and isinstance(error, _ENDS_OF_LOOPS):
+            error = _defused(error, f"{self.name_of(job)}, a generator")
+        where = f"{self.label}, process {os.getpid()} on {socket.gethostname()}"
+        with Borrowing(self.runtime.borrows, job.sender) as borrowing:
+            data = codec.encode_error(error, where)
+        flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
+        payload, flags = borrowing.issue(job.sender, data, flags)
+        self._finish(job, payload, flags, (data, [], borrowing))
+
+    def _finish(self, job: Job, payload: bytes, flags: int, encoded: Any) -> None:
+        if job.answered:
+            return
+        job.answered = True
+        key = (job.sender, job.call_id)
+        self.running.pop(key, None)
+        if self._credits:
+            self._credits.pop(key, None)
+        record = envelope.pack_head(
+            envelope.REPLY, flags, 0, 0, len(payload), job.call_id, 0.0
+        )
+        self.send_reply(job.sender, record + payload)
+        if self._forwards:
+            for pair in self._forwards.pop(key, ()):
+                self._forward(pair, flags, encoded)
+
+    def _forward(self, pair: bytes, flags: int, encoded: Any) -> None:
+        """Send a result to a third process, too, with memory leases of its own."""
+        target, token = envelope.pair(pair)
+        keep = flags & (envelope.ATTACHED | envelope.ERROR)
+        if flags & envelope.EMPTY:
+            self.runtime.sender.post(
+                target, envelope.VALUE, token, codec.encode(None)[0]
+            )
+            return
+        payload, buffers, borrowing = encoded
+        try:
+            if buffers:
+                payload = self.runtime.payloads.attach(payload, buffers, target)
+        except Exception as error:
+            self.runtime.values.send_error(target, token, error)
+            return
+        payload, keep = borrowing.issue(target, payload, keep)
+        self.runtime.sender.post(target, envelope.VALUE, token, payload, keep)
+
+    def send_reply(self, process_id: int, record: bytes) -> None:
+        """Hand a reply to the messenger, now or with others."""
+        self.runtime.messenger.peer(process_id).send(record)
+
+    # -- streams -----------------------------------------------------------
+
+    def start_stream(self, job: Job, iterator: Any) -> None:
+        """From here on `job` is a stream; credit may have come before it ran."""
+        key = (job.sender, job.call_id)
+        job.iterator = iterator
+        job.credit += self._credits.pop(key, 0)
+
+    def send_item(self, job: Job, item: Any) -> None:
+        """Send one item of a stream, using up one credit.
+
+        Raises:
+          TypeError: it cannot be pickled.
+          MooError: its large parts cannot be sent.
+        """
+        job.credit -= 1
+        flags = envelope.STREAM
+        try:
+            with Borrowing(self.runtime.borrows, job.sender) as borrowing:
+                data, buffers = codec.encode(item)
+            if buffers:
+                data = self.runtime.payloads.attach(data, buffers, job.sender)
+                flags |= envelope.ATTACHED
+        except errors.MooError:
+            raise
+        except BaseException as error:
+            raise self._unpicklable(job, "item", item, error) from error
+        data, flags = borrowing.issue(job.sender, data, flags)
+        head = envelope.pack_head(
+            envelope.REPLY, flags, 0, 0, len(data), job.call_id, 0.0
+        )
+        self.send_reply(job.sender, head + data)
+
+    # -- snapshots ---------------------------------------------------------
+
+    def _snapshot(self, job: Job) -> BaseException | None:
+        """Let the agent keep the actor's state, if it is to be restored and the call
+        may have changed it. Returns what went wrong; the actor has printed that."""
+        spec = self._methods.get(job.name)
+        if spec is None or spec.options.read_only:
+            return None
+        try:
+            take = getattr(self.instance, "__snapshot__", None)
+            if take is None:
+                return None
+            self._calls_since_snapshot += 1
+            if self._calls_since_snapshot < self._snapshot_every:
+                return None
+            self._calls_since_snapshot = 0
+            self._save(take())
+        except BaseException as error:
+            what = (
+                f"{self.name_of(job)} has run, but the state after it could not be "
+                "saved: a restart would take it back"
+            )
+            exceptions.add_note(error, what)
+            complain(f"{what}:", error)
+            return error
+        return None
+
+    def _save(self, state: Any) -> None:
+        with Borrowing(self.runtime.borrows) as borrowing:
+            packed = parcel.pack(state, f"the snapshot of {self.label}")
+        # The actor holds what its latest snapshot needs, whichever process of it
+        # restores that.
+        actor = every_incarnation(self.runtime.actor_id)
+        borrowing.lend_to(actor)
+        try:
+            fds, data = packed.fds, packed.data
+            self.runtime.agent.tell(fds, op="snapshot", data=data)
+        finally:
+            packed.close()
+        self._snapshot_borrowing.recall(actor)
+        self._snapshot_borrowing = borrowing
+
+
+def _defused(error: BaseException, where: str) -> RuntimeError:
+    """In place of what would mean something else to the caller."""
+    name = type(error).__name__
+    refusal = RuntimeError(f"{where}, raised {name}({errors.text_of(error)})")
+    if not isinstance(error, SystemExit):
+        refusal.__cause__ = error
+    return refusal
+
+
+def mend_streams() -> None:
+    """Where a method deleted ``sys.stderr``: no thread can be started without."""
+    if not hasattr(sys, "stderr"):
+        sys.stderr = None
+
+
+def end_if_forked(error: BaseException | None = None) -> None:
+    """In a child that a method forked: end it where that method has ended."""
+    if not _process._was_forked:
+        return
+    code = 0
+    if isinstance(error, SystemExit):
+        code = (
+            error.code if isinstance(error.code, int) else int(error.code is not None)
+        )
+    elif error is not None:
+        complain("in a child that a method forked:", error)
+        code = 1
+    try:
+        sys.stdout.flush()
+    finally:
+        os._exit(code)

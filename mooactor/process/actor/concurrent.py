@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: MIT
+"""Actors that have several calls under way: async methods, or ``max_concurrency``.
+
+An asyncio loop in the main thread reads the inbox and runs the async methods. Sync
+methods never run on it: they run in threads of the actor's own, one at a time in an
+async actor, ``max_concurrency`` of them otherwise. Calls start in the order in which
+they were sent. A stream that waits for its consumer does not count as running, so it
+holds up no other call; when it may go on, it comes before calls that have not begun.
+
+An error of a sync method never passes through a future or a coroutine as an exception,
+because a `StopIteration` cannot: it comes back from its thread as a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from mooactor import errors
+from mooactor.control import envelope
+from mooactor.control.lifeline import Message
+from mooactor.process.actor.answers import end_if_forked, mend_streams
+from mooactor.process.actor.mailbox import Job
+from mooactor.process.actor.threads import tell_of_thread
+from mooactor.process.actor.worker import Worker
+from mooactor.process.calls import context
+from mooactor.process.interface import Interface, MethodSpec
+from mooactor.process.runtime import Runtime
+
+_END = object()
+Result = tuple[Any, BaseException | None]
+
+
+class ConcurrentWorker(Worker):
+    """Runs up to `interface.concurrency` calls at once."""
+
+    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
+        super().__init__(runtime, interface, life)
+        self._limit = interface.concurrency
+        threads = 1 if interface.is_async else self._limit
+        self._threads = ThreadPoolExecutor(
+            threads, thread_name_prefix="mooactor", initializer=tell_of_thread
+        )
+        self._runner = asyncio.Runner()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._ended: asyncio.Event | None = None
+        self._due = False
+        self._flush_due = False
+        self._leaving = False
+        self._parked: set[Job] = set()  # streams without room
+        self._returning = 0  # of these: those that have room again
+        self._turn = asyncio.Event()  # some of those may go on
+
+    def run(self) -> None:
+        # On SystemExit the process ends at once: nobody waits for other tasks then.
+        self._runner.run(self._main(), context=contextvars.copy_context())
+
+    def complete(self, hook: Awaitable[Any]) -> None:
+        async def completed() -> None:
+            await hook
+
+        self._runner.run(completed(), context=contextvars.copy_context())
+
+    def close(self) -> None:
+        """The actor has ended: so do the tasks and threads that are left."""
+        self._loop = None
+        self._runner.close()
+        self._threads.shutdown()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._ended = asyncio.Event()
+        self.runtime.poller.attach(self._loop)
+        self._start_jobs()
+        await self._ended.wait()
+        self.runtime.flush()
+
+    def wake(self) -> None:
+        super().wake()
+        loop = self._loop
+        if loop is None or self._due:
+            return
+        self._due = True
+        if threading.get_ident() == self._loop_thread:
+            loop.call_soon(self._start_jobs)
+        else:
+            loop.call_soon_threadsafe(self._start_jobs)
+
+    def on_queued(self) -> None:
+        self.wake()
+
+    def _start_jobs(self) -> None:
+        self._due = False
+        if self._loop is None or self._ended is None or self._leaving:
+            return
+        while self._has_place():
+            if self._returning:
+                self._turn.set()
+                return
+            job = self.mailbox.take()
+            if job is None:
+                break
+            self.running[(job.sender, job.call_id)] = job
+            job.task = self._loop.create_task(self._run_job(job))
+        if self.ended():
+            self._ended.set()
+
+    def _has_place(self) -> bool:
+        return len(self.running) - len(self._parked) < self._limit
+
+    # -- one call ----------------------------------------------------------
+
+    async def _run_job(self, job: Job) -> None:
+        try:
+            value, error = await self._call(job)
+        except BaseException as raised:
+            value, error = None, raised
+        if isinstance(error, asyncio.CancelledError) and job.cancelled:
+            error = errors.Cancelled("cancelled while it ran")
+        if self._leaving:
+            return  # the death of the process answers it
+        if job.iterator is not None:
+            self.close_stream(job, error)
+        elif error is not None:
+            self.fail(job, error)
+        else:
+            self.succeed(job, value)
+        self.wake()
+
+    async def _call(self, job: Job) -> Result:
+        prepared, error = _caught(self.prepare, job)
+        if error is not None:
+            return None, error
+        spec, method, args, kwargs = prepared
+        if not spec.is_async:
+            job.context.started = False
+            job.context.in_thread = self.interface.is_async
+        context.set(job.context)
+        if job.cancelled:
+            return None, errors.Cancelled("cancelled before it ran")
+        if spec.kind == "async":
+            return await method(*args, **kwargs), None
+        if not spec.streams:
+            return await self._in_thread(method, *args, **kwargs)
+        return await self._stream(job, spec, method, args, kwargs)
+
+    async def _in_thread(
+        self, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Result:
+        assert self._loop is not None
+        mend_streams()
+        here = contextvars.copy_context()
+        call = context.get()
+        return await self._loop.run_in_executor(
+            self._threads, lambda: self._run_in(call, here, function, args, kwargs)
+        )
+
+    def _run_in(
+        self,
+        call: Any,
+        here: contextvars.Context,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+    ) -> Result:
+        """In a thread of the actor's own."""
+        call.started = True
+        if call.in_thread:
+            self.current = call
+        try:
+            return here.run(_caught, function, *args, **kwargs)
+        finally:
+            if call.in_thread:
+                self.current = None
+
+    def leave(self, job: Job, error: SystemExit) -> None:
+        self._leaving = True
+        self.runtime.flush()
+        assert self._loop is not None
+        self._loop.call_soon(_raise, error)
+
+    # -- streams -----------------------------------------------------------
+
+    async def _stream(
+        self,
+        job: Job,
+        spec: MethodSpec,
+        method: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Result:
+        if not job.flags & envelope.STREAM:
+            return None, TypeError(
+                f"{self.name_of(job)} is a generator: call it by a handle, which gives "
+                "a stream; a group cannot take its items"
+            )
+        self.start_stream(job, asyncio.Event())
+        if spec.kind == "async generator":
+            items, error = _caught(lambda: aiter(method(*args, **kwargs)))
+            if error is not None:
+                return None, error
+            return await self._produce(job, lambda: _next_of(items), items)
+        items, error = await self._in_thread(lambda: iter(method(*args, **kwargs)))
+        if error is not None:
+            return None, error
+        return await self._produce(
+            job, lambda: self._in_thread(next, items, _END), items
+        )
+
+    async def _produce(
+        self, job: Job, step: Callable[[], Awaitable[Result]], items: Any
+    ) -> Result:
+        """Send items while the consumer has room; close the generator in any case."""
+        error: BaseException | None = None
+        try:
+            while await self._room(job):
+                item, error = await step()
+                if error is not None or item is _END:
+                    break
+                self.send_item(job, item)
+        except BaseException as raised:
+            error = raised
+        problem = await self._closed(items)
+        return None, problem if error is None else error
+
+    async def _room(self, job: Job) -> bool:
+        """Wait until the consumer has room; False once it is gone."""
+        if job.credit > 0 or job.cancelled:
+            return not job.cancelled
+        self._parked.add(job)
+        self.wake()
+        try:
+            while job.credit <= 0 and not job.cancelled:
+                job.iterator.clear()
+                await job.iterator.wait()
+            await self._place()
+        finally:
+            self._parked.discard(job)
+        return not job.cancelled
+
+    async def _place(self) -> None:
+        """Wait until a stream that was parked may run again."""
+        self._returning += 1
+        try:
+            while not self._has_place():
+                self._turn.clear()
+                await self._turn.wait()
+        finally:
+            self._returning -= 1
+            self.wake()
+
+    async def _closed(self, items: Any) -> BaseException | None:
+        """Close a generator where it ran; what it raised then."""
+        try:
+            if hasattr(items, "aclose"):
+                await items.aclose()
+            elif hasattr(items, "close"):
+                return (await self._in_thread(items.close))[1]
+        except BaseException as error:
+            return error
+        return None
+
+    def resume(self, job: Job) -> None:
+        if job.iterator is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(job.iterator.set)
+
+    def cancel_running(self, job: Job) -> None:
+        # A method in a thread only sees the flag: in moo.current(), or between items.
+        # So does a task that has not begun: to cancel it would skip its answer.
+        spec = self._methods.get(job.name)
+        if job.context is None or spec is None or self._loop is None:
+            return
+        if spec.kind.startswith("async"):
+            self._loop.call_soon_threadsafe(job.task.cancel)
+        else:
+            self.resume(job)
+
+    # -- replies -----------------------------------------------------------
+
+    def send_reply(self, process_id: int, record: bytes) -> None:
+        peer = self.runtime.messenger.peer(process_id)
+        if threading.get_ident() != self._loop_thread or self._loop is None:
+            peer.send(record)
+            return
+        self.runtime.sender.queue(peer, record)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self.runtime.flush()
+
+
+def _caught(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Result:
+    """The result of a function, and its exception, as values."""
+    try:
+        value, error = function(*args, **kwargs), None
+    except BaseException as raised:
+        value, error = None, raised
+    end_if_forked(error)  # nobody in a forked child hears of the end of this thread
+    return value, error
+
+
+async def _next_of(items: Any) -> Result:
+    try:
+        return await anext(items), None
+    except StopAsyncIteration:
+        return _END, None
+
+
+def _raise(error: BaseException) -> None:
+    raise error

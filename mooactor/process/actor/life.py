@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""An actor's life in its process: it is made, serves, and ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from mooactor import errors
+from mooactor.control import codec
+from mooactor.control.lifeline import Lifeline, Message
+from mooactor.process import dump, parcel
+from mooactor.process.actor import breakpoints, namespaces, threads
+from mooactor.process.actor.concurrent import ConcurrentWorker
+from mooactor.process.actor.serial import SerialWorker
+from mooactor.process.actor.worker import Worker
+from mooactor.process.calls import CallContext, context
+from mooactor.process.complaints import complain
+from mooactor.process.current import set_current_runtime
+from mooactor.process.interface import interface_of
+from mooactor.process.network import Network
+from mooactor.process.objects.future import Future
+from mooactor.process.place import Place
+from mooactor.process.runtime import Runtime
+from mooactor.process.streams import Streams
+from mooactor.process.supervision import Restart
+
+_FIRST_PARCEL = 4  # the number of the first parcel's descriptor
+#: The agent takes no larger frames, and what matters is the type and the text.
+_MAX_FAILURE_BYTES = 1 << 20
+
+
+def live(
+    life: Message, lifeline_socket: socket.socket, adopted: Callable[[], None]
+) -> None:
+    """The whole life of an actor's process; returns when it has ended well.
+
+    `adopted` waits until this process dies with the agent, which it must before it
+    runs any code of the user's.
+    """
+    lifeline = Lifeline(lifeline_socket)
+    try:
+        life["policy"] = life["policy"] and Restart(**life["policy"])
+        runtime = _make_runtime(lifeline, life)
+        adopted()
+        worker = _make_worker(runtime, life)
+    except SystemExit:
+        raise  # its own wish: the exit code is the cause
+    except BaseException as error:
+        where = f"{life['label']}, process {os.getpid()}"
+        reason = codec.encode_error(error, where, _MAX_FAILURE_BYTES)
+        lifeline.send({"op": "failed", "error": reason})
+        raise SystemExit(1) from None
+    runtime.agent.tell(op="ready")
+    try:
+        worker.run()
+        _end(worker)
+    finally:  # also on SystemExit: replies of calls that have ended leave first
+        runtime.close()
+
+
+def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
+    origin = _place_of_the_zygote()
+    _move_out(life)  # before anything has a socket or a thread
+    runtime = Runtime(
+        life["directory"],
+        life["key"],
+        life["actor_id"] + life["incarnation"],
+        lifeline,
+        memory_limit=life["memory_limit"],
+        network=Network.of_plain(life["network"]).with_environment(life["env"]),
+        streams=Streams.of_actor(life),
+        origin=origin,
+    )
+    runtime.streams.begin()
+    threads.tell_libraries()
+    set_current_runtime(runtime)
+    runtime.agent.on_agent_lost = lambda: os._exit(1)
+    dump.describe(life["label"], dump.of_session)
+    return runtime
+
+
+def _move_out(life: Message) -> None:
+    """Give this process the surroundings of its own, instead of the zygote's."""
+    threads.set_variables(life["env"], life["threads"])
+    if life.get("place") is not None:
+        Place.of_plain(life["place"]).enter()
+    namespace = os.environ.get(namespaces.VARIABLE)
+    if namespace:
+        namespaces.enter(namespace)
+
+
+def _place_of_the_zygote() -> Place | None:
+    """Where this process was forked: None if the directory there is gone."""
+    try:
+        return Place.here()
+    except errors.PlacementError:
+        return None
+
+
+def _make_worker(runtime: Runtime, life: Message) -> Worker:
+    parcels = _parcels(life)
+    cls, args, kwargs = _taken(parcels["payload"])
+    interface = interface_of(cls)
+    kind = SerialWorker if interface.serial else ConcurrentWorker
+    worker = kind(runtime, interface, life)
+    runtime.agent.on_stop_request = worker.stop_now
+    runtime.serve(worker)  # calls may come while the constructor waits for others
+    runtime.housekeeper.start()
+    worker.current = _birth_context(runtime, worker)
+    context.set(worker.current)
+    breakpoints.install(runtime.directory, worker.label)
+    args = tuple(_resolved(runtime, arg) for arg in args)
+    kwargs = {key: _resolved(runtime, arg) for key, arg in kwargs.items()}
+    worker.instance = cls(*args, **kwargs)
+    if "snapshot" in parcels:
+        worker.instance.__restore__(_taken(parcels["snapshot"]))
+    _run_hook(worker, "on_start")
+    worker.current = None
+    context.set(None)
+    return worker
+
+
+def _parcels(life: Message) -> dict[str, parcel.Parcel]:
+    """The parcels that came inside the message, and beside it as descriptors."""
+    found = {}
+    for key in ("payload", "snapshot"):
+        if life[key] is not None:
+            found[key] = parcel.Parcel(life[key])
+    for number, key in enumerate(life["carried"], _FIRST_PARCEL):
+        found[key] = parcel.Parcel(None, number)
+    return found
+
+
+def _taken(one: parcel.Parcel) -> Any:
+    try:
+        return parcel.unpack(one)
+    finally:
+        one.close()
+
+
+def _resolved(runtime: Runtime, arg: Any) -> Any:
+    """A Ref given to a constructor stands for its value, as in a call."""
+    return arg.get() if isinstance(arg, Future) else arg  # type: ignore[attr-defined]
+
+
+def _birth_context(runtime: Runtime, worker: Worker) -> CallContext:
+    return CallContext(runtime.actor_id, worker.label, 0, 0, (), None, "__init__")
+
+
+def _run_hook(worker: Worker, name: str) -> None:
+    hook = getattr(worker.instance, name, None)
+    if hook is None:
+        return
+    result = hook()
+    if hasattr(result, "__await__"):
+        worker.complete(result)
+
+
+def _end(worker: Worker) -> None:
+    """Run `on_stop`. Its error is printed and costs the exit code, no reply."""
+    context.set(_birth_context(worker.runtime, worker))
+    code = 0
+    try:
+        _run_hook(worker, "on_stop")
+        worker.close()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        complain(f"{worker.label}.on_stop:", error)
+        code = 1
+    finally:
+        worker.refuse_rest()
+    if code:
+        raise SystemExit(code)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: MIT
+"""The callee's side of calls: taking them in. `answers` sends the replies out.
+
+`Worker` has what all actors share. How calls run is up to its subclasses: one at a
+time in `serial`, several at once in `concurrent`.
+
+A stop lets what was accepted finish: calls that arrived before it, also those that wait
+for the value of a Ref, and streams while their consumers take. It travels in the same
+ordered channel as the calls of whoever asked for it, so all that this caller sent
+before was accepted. Calls that arrive later are refused with ``delivered=False``.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+from mooactor import errors
+from mooactor.control import envelope
+from mooactor.control.lifeline import Message
+from mooactor.process.actor.answers import Answers
+from mooactor.process.actor.mailbox import Job, Mailbox
+from mooactor.process.calls import CallContext
+from mooactor.process.interface import Interface, MethodSpec
+from mooactor.process.runtime import Runtime
+
+
+class Worker(Answers):
+    """Takes calls in. Subclasses run them."""
+
+    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
+        super().__init__(runtime, interface, life)
+        self.mailbox = Mailbox()
+        self.stopping = False  # calls that arrive are refused
+        self._may_refuse = interface.options.overflow == "raise"  # also before
+        self.current: CallContext | None = None  # what has the only thread for methods
+        self._stop_asked = False
+        self._callers: set[int] = set()  # processes of whose death the agent tells us
+
+    # -- calls in (the poller's thread) --------------------------------------
+
+    def on_call(self, record: envelope.Record) -> None:
+        sender = record.sender
+        if sender not in self._callers:
+            self._meet(sender)
+        # Kept with the record, in case that handling it is cut short and begins again.
+        job = record.memo.get("job")
+        if job is None:
+            made = self._job_of(sender, record)
+            job = record.memo.setdefault("job", made)
+        if self.stopping or self._may_refuse:
+            refusal = self._refusal()
+            if refusal is not None:
+                self._let_go(job)
+                self.reply_error(job, refusal)
+                return
+        self.mailbox.put(job)
+        self.on_queued()
+
+    def _job_of(self, sender: int, record: envelope.Record) -> Job:
+        flags = record.flags
+        tokens: list[tuple[int, int]] = []
+        if flags & envelope.REFS:
+            tokens, payload = envelope.split_tokens(record.payload)
+            record = record._replace(payload=payload)
+        arguments = None
+        if not flags & envelope.EMPTY:
+            # The message is let go once its last view is: keep bytes, not views.
+            arguments = self.runtime.payloads.reply_of(record)
+        deadline = perf_counter() + record.value if record.value else None
+        job = Job(
+            sender,
+            record.call_id,
+            flags,
+            record.priority,
+            record.name,
+            record.chain,
+            arguments,
+            deadline,
+        )
+        if arguments is not None and flags & envelope.ATTACHED:
+            job.transfer = self.runtime.payloads.receive(
+                arguments, self.on_value, argument=True
+            )
+        if tokens:
+            self._expect(job, tokens)
+        return job
+
+    def _expect(self, job: Job, tokens: list[tuple[int, int]]) -> None:
+        """Have the values of its Refs sent to it."""
+        expect = self.runtime.values.expect
+        job.needs = needs = []
+        for token, producer in tokens:
+            future = expect(token, producer)
+            needs.append((token, future))
+            if not future.state:
+                future.listen(self.on_value)
+
+    def _meet(self, sender: int) -> None:
+        """A new caller: hear of its death, after which nobody takes its results."""
+        self._callers.add(sender)
+        self.runtime.links.watch(sender)
+
+    def _refusal(self) -> errors.MooError | None:
+        """Why no call is taken in just now, if so."""
+        options = self.interface.options
+        if self.stopping:
+            return self._unavailable()
+        if self._may_refuse and len(self.mailbox) >= options.max_pending:
+            return self._overloaded()
+        return None
+
+    def _unavailable(self) -> errors.MooError:
+        return errors.ActorUnavailable(
+            f"{self.label} is stopping and takes no more calls", delivered=False
+        )
+
+    def _overloaded(self) -> errors.MooError:
+        return errors.Overloaded(
+            f"{self.label} has {len(self.mailbox)} calls queued, its bound; the call "
+            "was not run. Slow down, or raise max_pending",
+            delivered=False,
+        )
+
+    def on_value(self) -> None:
+        self.mailbox.settle()
+        self.wake()
+
+    def on_cancel(self, sender: int, call_id: int) -> None:
+        job = self.mailbox.remove(sender, call_id)
+        if job is not None and job.iterator is None:
+            self._let_go(job)
+            self.reply_error(job, errors.Cancelled("cancelled before it ran"))
+            return
+        if job is not None:
+            self.mailbox.put_first(job)  # a stream that may go on: let it end
+        job = job or self.running.get((sender, call_id))
+        if job is not None:
+            job.cancelled = True
+            if job.context is not None:
+                job.context.cancelled = True
+            self.cancel_running(job)
+
+    def on_credit(self, sender: int, call_id: int, items: int) -> None:
+        job = self.running.get((sender, call_id))
+        if job is None:
+            # It waits in the mailbox: its first credit comes right behind it.
+            key = (sender, call_id)
+            self._credits[key] = self._credits.get(key, 0) + items
+        else:
+            job.credit += items
+            self.resume(job)
+
+    def on_stop(self, sender: int) -> None:
+        """Somebody stops the actor: what came before this was accepted."""
+        self.runtime.agent.tell(op="stopping")
+        self._stop_asked = self.stopping = True
+        self.wake()
+
+    def stop_now(self) -> None:
+        """The session ends, says the agent, who kills what has not ended after a
+        while. Calls that have arrived by now were accepted."""
+        self._stop_asked = True
+        self.wake()
+
+    def idle(self) -> bool:
+        """Whether all that was accepted has ended."""
+        return not (self.running or len(self.mailbox))
+
+    def ended(self) -> bool:
+        """Whether to end now. In the actor's own thread, not within a wait."""
+        if not (self._stop_asked and self.idle()):
+            return False
+        if not self.stopping:
+            self.runtime.poller.try_drain()  # accept what has arrived, and no more
+            self.stopping = True
+        return self.idle()
+
+    def refuse_rest(self) -> None:
+        """The last look at the inbox: what came too late is refused, not lost."""
+        self.stopping = True
+        self.runtime.poller.try_drain()
+        self.runtime.flush()
+
+    def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
+        known = (sender, call_id) in self.running or any(
+            job.call_id == call_id for job in self.mailbox.of_sender(sender)
+        )
+        if known:
+            self._forwards.setdefault((sender, call_id), []).append(pair)
+        return known
+
+    def _let_go(self, job: Job) -> None:
+        """It will not run: what has come and is under way for it is not wanted."""
+        job.arguments = None
+        self.runtime.payloads.cancel(job.transfer)
+        for token, _ in job.needs:
+            self.runtime.values.abandon(token)
+
+    def has_ready(self) -> bool:
+        """Whether some call could be run at once."""
+        return self.mailbox.has_ready()
+
+    def on_process_lost(self, process_id: int) -> None:
+        self._callers.discard(process_id)
+        for job in self.mailbox.of_sender(process_id):
+            if job.iterator is None:
+                self.mailbox.remove(job.sender, job.call_id)
+                self._let_go(job)
+        for key, job in list(self.running.items()):
+            if key[0] == process_id:
+                job.cancelled = True
+                if job.context is not None:
+                    job.context.cancelled = True
+                self.cancel_running(job)
+
+    def holders_of(self, sender: int, call_id: int) -> list[CallContext]:
+        """The calls whose waits hold up a call that was made here: itself if it runs;
+        what has the one thread, or the whole actor, if it waits for that."""
+        job = self.running.get((sender, call_id))
+        if job is not None and job.context is not None and job.context.started:
+            return [] if job.parked else [job.context]
+        return [] if self.current is None else [self.current]
+
+    # -- for subclasses ----------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be work. Called by whichever thread leads the poller."""
+        self.runtime.poller.wake()
+
+    def on_queued(self) -> None:
+        """A call is in the mailbox. Threads that wait at the poller need no wake-up:
+        they look once its message was dispatched."""
+
+    @abc.abstractmethod
+    def cancel_running(self, job: Job) -> None:
+        """Its caller has given up; the flags on it say so already."""
+
+    @abc.abstractmethod
+    def resume(self, job: Job) -> None:
+        """A stream has got credit."""
+
+    @abc.abstractmethod
+    def run(self) -> None:
+        """Serve until the actor is to end."""
+
+    @abc.abstractmethod
+    def complete(self, hook: Awaitable[Any]) -> None:
+        """Run an async hook to its end; on the actor's loop, if it has one."""
+
+    def close(self) -> None:
+        """The actor has ended, and its `on_stop` has run."""
+
+    # -- running one call --------------------------------------------------
+
+    def prepare(
+        self, job: Job
+    ) -> tuple[MethodSpec, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """The bound method and its arguments; from here on the call counts as started.
+
+        Raises:
+          BaseException: whatever the reply shall be instead. All that came for the
+            call was let go of.
+        """
+        try:
+            spec = self._methods.get(job.name)
+            if spec is None:
+                name = job.name.decode(errors="replace")
+                raise AttributeError(f"{self.label} has no method {name!r}")
+            if job.transfer is not None:
+                self._check_transfer(job, spec)
+            if job.deadline is not None:
+                self._check_deadline(job.deadline, spec)
+            args: tuple[Any, ...] = ()
+            kwargs: dict[str, Any] = {}
+            if not job.flags & envelope.EMPTY:
+                args, kwargs = self._arguments_of(job)
+            method = getattr(self.instance, spec.name)
+        except BaseException:
+            self._let_go(job)
+            raise
+        self.started.note(job.sender, job.call_id)
+        job.context = CallContext(
+            self.runtime.actor_id,
+            self.label,
+            job.sender,
+            job.call_id,
+            job.chain,
+            job.deadline,
+            spec.name,
+        )
+        return spec, method, args, kwargs
+
+    def _check_deadline(self, deadline: float, spec: MethodSpec) -> None:
+        if perf_counter() > deadline:
+            raise errors.CallTimeout(
+                f"{self.label}.{spec.name} was still queued when its deadline passed; "
+                "it did not run",
+                delivered=False,
+            )
+
+    def _arguments_of(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if job.flags & envelope.WHOLE:
+            job.arguments = None
+            return self._whole(job)
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
+        if job.arguments is not None:
+            decoded = job.arguments.value()
+            job.arguments = None
+            args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
+        return self._fill(job, args, kwargs) if job.needs else (args, kwargs)
+
+    def _check_transfer(self, job: Job, spec: MethodSpec) -> None:
+        """Give its place to others; refuse to run if its arguments did not come."""
+        transfer, job.transfer = job.transfer, None
+        self.runtime.payloads.cancel(transfer)
+        error = transfer.error if transfer is not None else None
+        if transfer is not None and transfer.lost:
+            raise transfer.cut_off(
+                "its arguments were",
+                before=f"{self.label}.{spec.name} did not run: ",
+                after="; call again",
+                delivered=False,
+            )
+        if isinstance(error, errors.ActorUnavailable):
+            raise errors.ActorUnavailable(
+                f"{self.label}.{spec.name} did not run, for its arguments did not "
+                f"come: {error}",
+                delivered=False,
+            )
+        if isinstance(error, errors.MooError):
+            error.delivered = False
+        if error is not None:
+            raise error
+
+    def _whole(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All arguments, which came as one value."""
+        ((token, future),) = job.needs
+        self.runtime.values.forget(token)
+        args, kwargs = future.unwrap()
+        return args, kwargs
+
+    def _fill(
+        self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put the values of Refs where their placeholders stand."""
+        values = dict(job.needs)
+        for token in values:
+            self.runtime.values.forget(token)
+
+        def value(x: Any) -> Any:
+            stands_in = isinstance(x, envelope.Placeholder)
+            return values[x.token].unwrap() if stands_in else x
+
+        return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: MIT
+"""A process's side of its lifeline: requests to the host's agent, and its news.
+
+Messages carry plain values only (see `control.plain`); large ones go as parcels, whose
+descriptors are handed on. All that one read has brought is acted on, also if acting on
+one of the messages raises.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mooactor import errors
+from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Received
+from mooactor.process.objects.future import Future
+
+
+class AgentClient:
+    """Talks to the agent. ``on_…`` may be set to hear of what it sends by itself."""
+
+    def __init__(
+        self,
+        lifeline: Lifeline,
+        wait: Callable[[Future, float | None], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        """`wait` for a future, so many seconds; `wake` whoever does."""
+        self._lifeline = lifeline
+        self._wait = wait
+        self._wake = wake
+        self.ended = False  # the session is over here: its agent may end, too
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._requests: dict[int, Future] = {}
+        self._monitors: dict[int, Callable[[Message], None]] = {}
+        self.on_log: Callable[[Message], None] | None = None
+        self.on_stop_request: Callable[[], None] | None = None
+        self.on_death: Callable[[Message], None] | None = None
+        self.on_agent_lost: Callable[[], None] | None = None
+
+    def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
+        """Send a message to the host's agent, which gets duplicates of `fds`.
+
+        Raises:
+          ActorUnavailable: the session is over.
+        """
+        try:
+            self._lifeline.send(message, fds)
+        except LifelineClosed:
+            raise errors.ActorUnavailable(
+                "the session is over: its agent is gone"
+            ) from None
+
+    def ask(
+        self,
+        wait_s: float | None = 60.0,
+        /,
+        fds: Sequence[int] = (),
+        **message: Any,
+    ) -> Message:
+        """Send a request and wait `wait_s` seconds for the reply; None: for ever.
+
+        Raises:
+          CallTimeout: no answer in time.
+          ActorUnavailable: the session is over.
+          InternalError: the agent refused the request.
+        """
+        future = Future()
+        rid = next(self._ids)
+        self._requests[rid] = future
+        try:
+            self.tell(fds, rid=rid, **message)
+            if not self._wait(future, wait_s):
+                raise errors.CallTimeout(f"the agent did not answer within {wait_s} s")
+            reply: Message = future.unwrap()
+            if "failed" in reply:
+                raise errors.InternalError(
+                    f"the agent refused the request {message['op']!r}: "
+                    f"{reply['failed']}"
+                )
+            return reply
+        finally:
+            self._requests.pop(rid, None)
+
+    def shared_segment(self, name: str, size: int) -> int:
+        """A descriptor of the named shared memory, the same for all who ask.
+
+        It is sparse: `size` bytes of address space, pages as they are touched. The
+        caller owns the descriptor.
+        """
+        reply = self.ask(op="segment", name=name, size=size)
+        return int(reply["descriptor"])
+
+    def read(self) -> None:
+        """Act on what the agent sent. From any thread; one at a time."""
+        if not self._lock.acquire(False):
+            return
+        try:
+            self._act_on_all(self._lifeline.receive_nowait())
+        except LifelineClosed:
+            self._agent_lost()
+        finally:
+            self._lock.release()
+
+    def _act_on_all(self, received: list[Received]) -> None:
+        raised: BaseException | None = None
+        for message, fds in received:
+            try:
+                self._act_on(message, fds)
+            except BaseException as error:
+                raised = raised or error
+        if raised is not None:
+            raise raised
+
+    def _act_on(self, message: Message, fds: list[int]) -> None:
+        if fds:
+            message["descriptor"] = fds[0]
+        action = getattr(self, f"_ev_{message.get('ev')}", None)
+        if action is None:
+            print(f"mooactor: the agent sent {message!r:.200}", file=sys.stderr)
+        else:
+            action(message)
+
+    def _ev_reply(self, message: Message) -> None:
+        future = self._requests.pop(message["rid"], None)
+        if future is not None:
+            future.set_value(message)
+            self._wake()
+        elif "descriptor" in message:
+            os.close(message["descriptor"])
+
+    def _ev_lost_snapshot(self, message: Message) -> None:
+        print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)
+
+    def _ev_log(self, message: Message) -> None:
+        if self.on_log is not None:
+            self.on_log(message)
+
+    def _ev_stop(self, message: Message) -> None:
+        if self.on_stop_request is not None:
+            self.on_stop_request()
+            self._wake()
+
+    def _ev_event(self, message: Message) -> None:
+        sink = self._monitors.get(message["monitor"])
+        if sink is not None:
+            sink(message)
+            self._wake()
+
+    def _agent_lost(self) -> None:
+        if not self.ended and self.on_agent_lost is not None:
+            self.on_agent_lost()
+
+    def add_monitor(self, actor_id: int, sink: Callable[[Message], None]) -> int:
+        """Have events of an actor passed to `sink`; returns the monitor's number."""
+        number = next(self._ids)
+        self._monitors[number] = sink
+        reply = self.ask(op="monitor", id=actor_id, monitor=number)
+        if not reply["value"]:
+            del self._monitors[number]
+            raise errors.ActorUnavailable("there is no such actor in this session")
+        return number
+
+    def remove_monitor(self, actor_id: int, number: int) -> None:
+        if self._monitors.pop(number, None) is not None and not self.ended:
+            self.tell(op="unmonitor", id=actor_id, monitor=number)
+
+    def _ev_died(self, message: Message) -> None:
+        if self.on_death is not None:
+            self.on_death(message)
+
+    def disown(self) -> None:
+        """In the child of a fork: the line is the parent's, and so is its end."""
+        self._lifeline.close()
+
+    def close(self) -> None:
+        self._lifeline.close()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Borrows whose lender died: how many of them have arrived.
+
+A lender tells the owner of a borrow, and the receiver by its message; killed in
+between, it may have told one of them only (see `table`). So after a lender's death,
+when what it sent has been read, each receiver tells the owners how many of its borrows
+it holds (HOLDS), and each owner asks those that it counts borrows of that lender for
+(AUDIT). The number replaces the owner's count.
+
+RELEASE records that a receiver sent before its number arrive before it; those that it
+sends later are counted from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from mooactor.control import envelope
+from mooactor.control.keys import died_with
+from mooactor.control.links import Links
+from mooactor.control.sender import Sender
+
+if TYPE_CHECKING:
+    from mooactor.process.objects.holds import Hold
+    from mooactor.process.objects.table import ObjectTable
+
+#: How long what a dead process sent may lie in an inbox unread.
+INBOX_S = 0.1
+
+
+class Audit:
+    """One per process: it receives, and it owns."""
+
+    def __init__(
+        self,
+        links: Links,
+        sender: Sender,
+        table: ObjectTable,
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        """`later`: call in so many seconds."""
+        self._me = links.process_id
+        self._links = links
+        self._sender = sender
+        self._table = table
+        table.audit = self
+        self._later = later
+        self._lent_by_others: WeakSet[Hold] = WeakSet()
+
+    def note(self, hold: Hold) -> None:
+        """A borrow has arrived. Only a third process can die between its two notes."""
+        if hold.lender is None or hold.lender in (hold.owner, self._me):
+            return
+        self._lent_by_others.add(hold)
+        self._links.watch(hold.lender)
+        if self._links.is_gone(hold.lender):
+            self.lender_lost(hold.lender)
+
+    def lender_lost(self, dead: int) -> None:
+        """Tell the owners what has arrived of it, and of its incarnations before."""
+        holds = list(self._lent_by_others)
+        for lender in {hold.lender for hold in holds if hold.lender is not None}:
+            if died_with(lender, dead):
+                self._later(INBOX_S, partial(self._tell_owners, lender))
+
+    def _tell_owners(self, lender: int) -> None:
+        numbers: dict[int, set[int]] = {}
+        for owner, number in self._arrived_from(lender):
+            numbers.setdefault(owner, set()).add(number)
+        for owner in numbers:
+            self._tell(owner, lender, numbers[owner])
+
+    def _arrived_from(self, lender: int) -> Counter[tuple[int, int]]:
+        holds = [hold for hold in list(self._lent_by_others) if hold.lender == lender]
+        return Counter((hold.owner, hold.object_id) for hold in holds)
+
+    def _tell(self, owner: int, lender: int, numbers: Iterable[int]) -> None:
+        self._sender.post_what_is_due()  # what was given back before
+        self._table.sweep()
+        arrived = self._arrived_from(lender)
+        counts = [(number, arrived[owner, number]) for number in numbers]
+        if owner == self._me:
+            self._table.recount(owner, lender, counts)
+        else:
+            flat = [x for pair in counts for x in pair]
+            payload = envelope.pack_numbers(*flat)
+            self._sender.post(owner, envelope.HOLDS, lender, payload)
+
+    # -- as owner ----------------------------------------------------------
+
+    def ask(self, holder: int, lender: int, numbers: list[int]) -> None:
+        """Find out what has arrived of the borrows of a dead lender."""
+        # It has been told of the death by then, too, and has read what there was.
+        self._later(2 * INBOX_S, partial(self._ask, holder, lender, numbers))
+
+    def _ask(self, holder: int, lender: int, numbers: list[int]) -> None:
+        if holder == self._me:
+            self._tell(holder, lender, numbers)
+        else:
+            payload = envelope.pack_numbers(*numbers)
+            self._sender.post(holder, envelope.AUDIT, lender, payload)
+
+    def on_record(self, record: envelope.Record) -> None:
+        """In the poller's thread."""
+        sender, lender = record.sender, record.call_id
+        numbers = envelope.all_numbers(record.payload)
+        if record.kind == envelope.AUDIT:
+            self._later(INBOX_S, partial(self._tell, sender, lender, numbers))
+        else:
+            counts = list(zip(numbers[::2], numbers[1::2], strict=False))
+            self._table.recount(sender, lender, counts)

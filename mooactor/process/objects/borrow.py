@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Borrows: which process holds a value of which other, and the Refs in one pickle.
+
+A process that gets a Ref *borrows* its value from the owner; the process that sends the
+Ref is the *lender*. `table` has the protocol, and what a borrow means to the owner.
+`Borrows` tells the owner, wherever it is.
+
+Nothing is lent while something is pickled: that may fail, and its receiver may not be
+known yet. A pickler of ours notes the Refs that it meets with the `Borrowing` that its
+thread is within. The sender of the pickle then *issues* the borrows to the receiver, as
+the last step before the record is sent. Borrows that are never issued cost nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mooactor.control import envelope
+from mooactor.control.sender import Sender
+from mooactor.tensors import receiver
+
+if TYPE_CHECKING:
+    from mooactor.process.objects.audit import Audit
+    from mooactor.process.objects.future import Future
+    from mooactor.process.objects.holds import Hold
+    from mooactor.process.objects.table import ObjectTable
+
+
+class Borrows:
+    """Tells the owner of a value who holds it: a table here, or another process."""
+
+    def __init__(
+        self,
+        process_id: int,
+        table: ObjectTable,
+        audit: Audit,
+        sender: Sender,
+        arm: Callable[[], None],
+    ) -> None:
+        """`arm`: have somebody call `ObjectTable.sweep` soon."""
+        self.process_id = process_id
+        self._table = table
+        self._audit = audit
+        self._sender = sender
+        self._arm = arm
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session is over: then nothing is given back."""
+        return self._sender.ended
+
+    def lend(self, hold: Hold, borrower: int, future: Future | None = None) -> None:
+        """Note with the owner that `borrower` is about to hold a value, too. `future`
+        has the value if it is a result of this process."""
+        if hold.owner == self.process_id:
+            self._table.lend(hold.object_id, borrower, future)
+            self._arm()
+        else:
+            payload = envelope.pack_numbers(borrower)
+            self._sender.post(hold.owner, envelope.BORROW, hold.object_id, payload)
+
+    def arrived(self, hold: Hold) -> None:
+        """A borrow of this process has arrived."""
+        self._audit.note(hold)
+
+    def give_back(self, hold: Hold, holder: int, lender: int) -> None:
+        """Note with the owner that a borrow of `holder` has ended."""
+        if hold.owner == self.process_id:
+            self._table.given_back(hold.object_id, holder, lender)
+        else:
+            payload = envelope.pack_pair(holder, lender)
+            self._sender.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
+
+    def give_back_later(self, hold: Hold, lender: int) -> None:
+        """As `give_back`, of a borrow of this process. For finalizers: no lock."""
+        if hold.owner == self.process_id:
+            self._table.drop_local(hold.object_id, lender)
+            self._arm()
+        else:
+            payload = envelope.pack_pair(self.process_id, lender)
+            self._sender.post_later(
+                hold.owner, envelope.RELEASE, hold.object_id, payload
+            )
+
+
+class _Pickling(threading.local):
+    borrowing: Borrowing | None = None
+
+
+_here = _Pickling()
+
+
+class Borrowing:
+    """Within it, what this thread pickles is for `borrower`, None if it is not known.
+    Not `alone`: what is pickled may be sent to others as well.
+
+    Afterwards it stands for the Refs that were met, and keeps their values.
+    """
+
+    __slots__ = ("_borrows", "_borrower", "_alone", "_before", "_met")
+
+    def __init__(
+        self, borrows: Borrows, borrower: int | None = None, *, alone: bool = True
+    ) -> None:
+        self._borrows = borrows
+        self._borrower = borrower
+        self._alone = alone
+        self._met: list[tuple[Hold, Future | None]] | None = None
+
+    def __enter__(self) -> Borrowing:
+        self._before, _here.borrowing = _here.borrowing, self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _here.borrowing = self._before
+        self._before = None
+
+    def __bool__(self) -> bool:
+        """Whether there are any Refs."""
+        return bool(self._met)
+
+    def add(self, hold: Hold, future: Future | None = None) -> None:
+        """Note a Ref. `future`: itself, if it is the result of a call from here."""
+        if self._met is None:
+            self._met = []
+        self._met.append((hold, future))
+
+    def issue(self, borrower: int, payload: bytes, flags: int) -> tuple[bytes, int]:
+        """Lend to `borrower`; the payload, its borrows in front, and its flags."""
+        if self._met is None:
+            return payload, flags
+        borrows = envelope.pack_borrows(
+            self._borrows.process_id, self.lend_to(borrower)
+        )
+        return borrows + payload, flags | envelope.BORROWS
+
+    def lend_to(self, borrower: int) -> list[tuple[int, int]]:
+        """Lend to `borrower`; returns (owner, number) of each Ref."""
+        met = self._met or ()
+        for hold, future in met:
+            self._borrows.lend(hold, borrower, future)
+        return [(hold.owner, hold.object_id) for hold, _ in met]
+
+    def recall(self, borrower: int) -> None:
+        """The reverse of `lend_to`, for a borrower that never gives back itself."""
+        for hold, _ in self._met or ():
+            self._borrows.give_back(hold, borrower, self._borrows.process_id)
+
+
+def borrowing_in_progress() -> Borrowing | None:
+    """The `Borrowing` that this thread notes Refs with, if it is pickling something to
+    be sent."""
+    return _here.borrowing
+
+
+def _sole_receiver() -> int | None:
+    borrowing = _here.borrowing
+    return None if borrowing is None or not borrowing._alone else borrowing._borrower
+
+
+receiver.learn(_sole_receiver)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Broadcast trees: a value for many processes crosses the way to each other host once.
+
+The first process of a host that is to get a stored value becomes its *holder* there:
+it keeps what it received, without a copy, for as long as the value lives here. A later
+process of that host is told to take the value from the holder, over shared memory. The
+hosts form a binary tree, in the order in which they came up: this process serves the
+first two, their holders serve the next four, and so on.
+
+A process that was told to take a value from a holder reports when it has it, and asks
+here if it cannot have it there; until then the value stays. `relay` is the receiving
+side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING
+
+from mooactor.control import envelope
+from mooactor.control.sender import Sender
+from mooactor.process.objects.table import Stored
+
+if TYPE_CHECKING:
+    from mooactor.process.objects.payloads import Payloads
+
+
+class BroadcastTree:
+    """The holders of one stored value, by host. It goes with the value, and tells the
+    holders when it does."""
+
+    def __init__(self, sender: Sender, number: int) -> None:
+        self._sender = sender
+        self.number = number
+        self.holders: dict[bytes, int] = {}  # 0: it died
+        self._order: list[bytes] = []
+
+    def source(self, host: bytes, target: int) -> tuple[int, bool]:
+        """Where `target`, on `host`, is to take it from, 0 for here; and whether it is
+        the holder from now on."""
+        holder = self.holders.get(host, 0)
+        if holder and holder != target:
+            return holder, False
+        if host not in self._order:
+            self._order.append(host)
+        self.holders[host] = target
+        above = self._order.index(host) // 2
+        return (self.holders[self._order[above - 1]] if above else 0), True
+
+    def lost(self, process_id: int) -> None:
+        for host, holder in self.holders.items():
+            if holder == process_id:
+                self.holders[host] = 0
+
+    def __del__(self) -> None:
+        for holder in self.holders.values():
+            if holder and not self._sender.ended:
+                self._sender.post_later(holder, envelope.DROP, self.number)
+
+
+class Broadcaster:
+    """Sends stored values out. In the thread that sends, or the poller's."""
+
+    def __init__(self, process_id: int, payloads: Payloads, sender: Sender) -> None:
+        self._me = process_id
+        self._payloads = payloads
+        self._sender = sender
+        self._hosts: dict[int, bytes] = {}
+        self._trees: weakref.WeakSet[BroadcastTree] = weakref.WeakSet()
+        self._numbers = itertools.count(1)
+        # By token: what is to be taken from a holder, by whom, and from which.
+        self._waiting: dict[int, tuple[Stored, int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def host_of(self, target: int) -> bytes | None:
+        """Its host, if that is known and another than this one."""
+        if self._payloads.inbound is None:
+            return None
+        host = self._hosts.get(target)
+        if host is None:
+            host = self._payloads.plane.host(target)
+            if host is None:
+                return None
+            self._hosts[target] = host
+        mine = self._payloads.plane.host(self._me)
+        return None if host == mine else host
+
+    def send(self, stored: Stored, target: int, token: int) -> None:
+        """Send a value as `token`, or have it sent by who is nearer.
+
+        Raises:
+          MooError: it cannot be sent.
+        """
+        host = self.host_of(target) if stored.is_large else None
+        if host is None:
+            self._send(stored, target, token, None)
+            return
+        tree = self._tree_of(stored)
+        source, holds = tree.source(host, target)
+        if not source:
+            try:
+                self._send(stored, target, token, tree if holds else None)
+            except BaseException:
+                tree.lost(target)  # nobody is to ask it
+                raise
+            return
+        self._waiting[token] = (stored, target, source)
+        payload = envelope.pack_numbers(source, tree.number)
+        flags = envelope.KEEP if holds else 0
+        self._sender.post(target, envelope.REDIRECT, token, payload, flags)
+
+    def _tree_of(self, stored: Stored) -> BroadcastTree:
+        tree: BroadcastTree | None = stored.tree
+        if tree is None:
+            tree = stored.tree = BroadcastTree(self._sender, next(self._numbers))
+            self._trees.add(tree)
+        return tree
+
+    def _send(
+        self, stored: Stored, target: int, token: int, tree: BroadcastTree | None
+    ) -> None:
+        payload, flags = stored.payload_for(target)
+        if tree is not None:
+            payload = envelope.pack_numbers(tree.number) + payload
+            flags |= envelope.KEEP
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
+
+    def on_taken(self, record: envelope.Record) -> None:
+        """It has come from its holder."""
+        self._waiting.pop(record.call_id, None)
+
+    def retry(self, token: int) -> None:
+        """It does not come from there: whoever was to hold it, does not.
+
+        Raises:
+          MooError: it cannot be sent.
+        """
+        entry = self._waiting.pop(token, None)
+        if entry is None:
+            return
+        stored, target, source = entry
+        tree = self._tree_of(stored)
+        if source in tree.holders.values():
+            tree.lost(source)
+            self._sender.post(source, envelope.DROP, tree.number)
+        self.send(stored, target, token)
+
+    def process_lost(self, process_id: int) -> None:
+        for tree in list(self._trees):
+            tree.lost(process_id)
+        for token, entry in list(self._waiting.items()):
+            if entry[1] == process_id:
+                self._waiting.pop(token, None)
+        self._hosts.pop(process_id, None)
+
+    def close(self) -> None:
+        self._waiting.clear()

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+"""Futures: the one result that a request will have, pending, then done for good."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mooactor.control import codec
+from mooactor.control.interrupts import was_interrupted
+from mooactor.errors import ActorUnavailable
+from mooactor.process.objects.holds import Claims
+from mooactor.tensors.descriptors import length_of
+from mooactor.tensors.plane import DataPlane
+
+PENDING, RAW, VALUE, ERROR = range(4)
+
+
+class Future:
+    """Set once, from any thread; read as often as one likes.
+
+    A reply is kept as it came (RAW) and decoded by the first reader, in its thread.
+
+    Invariants. A signal handler, a finalizer or another thread may enter any method
+    while another call of it is under way, and an exception may leave it at any point:
+
+    * The first result that is appended to ``_results`` is the result. Appending is one
+      step, and all that follows from it can be done again, by whoever comes next.
+    * A listener is taken off the list after it was called. So each is called at least
+      once, perhaps twice; it must not mind.
+    * No lock is held while code of the user's runs, but that of this one future while
+      its result is decoded.
+    """
+
+    __slots__ = (
+        "state",
+        "_result",
+        "_results",
+        "_listeners",
+        "call_id",
+        "link",
+        "request",
+        "deadline",
+        "__weakref__",
+    )
+
+    parts: Sequence[Future] = ()  # the calls that it is made of, if not one
+    told = False  # True: of a `tell`, for which nobody waits; see `told`
+
+    def __init__(self) -> None:
+        self.state = PENDING
+        self._result: Any = None
+        self._results: list[tuple[int, Any]] = []
+        self._listeners: list[Callable[[], object]] | None = None
+        self.call_id = 0
+        self.link: Any = None  # the `Link` to the callee, while it is pending
+        self.request: Any = None  # the `Repeatable` of a call with `retries=`
+        self.deadline: float | None = None  # perf_counter; see `expire`
+
+    def set_raw(self, reply: Any) -> bool:
+        return self._set(RAW, reply)
+
+    def set_value(self, value: Any) -> bool:
+        return self._set(VALUE, value)
+
+    def set_error(self, error: BaseException) -> bool:
+        return self._set(ERROR, error)
+
+    def _set(self, state: int, result: Any) -> bool:
+        # Several threads may race (a reply against a death notice): the first wins.
+        mine = (state, result)
+        self._results.append(mine)
+        first = self._results[0]
+        if not self.state:
+            self._result = first[1]
+            self.state = first[0]
+        if self._listeners:
+            self._call_listeners()
+        return first is mine
+
+    def _call_listeners(self) -> None:
+        listeners = self._listeners
+        while listeners:
+            try:
+                listener = listeners[0]
+            except IndexError:
+                return  # another thread was quicker
+            listener()
+            try:
+                listeners.remove(listener)
+            except ValueError:
+                pass
+
+    def listen(self, listener: Callable[[], object]) -> None:
+        """Call `listener` once it is done: at once if it is, else in the thread
+        that completes it. It must be quick, must not raise, and must not mind being
+        called twice."""
+        if self._listeners is None:
+            self._listeners = []
+        self._listeners.append(listener)
+        if self.state:
+            self._call_listeners()
+
+    def unlisten(self, listener: Callable[[], object]) -> None:
+        try:
+            if self._listeners:
+                self._listeners.remove(listener)
+        except ValueError:
+            pass
+
+    def expire(self) -> None:
+        """Its deadline has passed. Only of those that have one."""
+
+    def end_with_session(self) -> None:
+        """End it if the session that it belongs to is over, or is not this process's:
+        then nobody else would."""
+
+    def unwrap(self) -> Any:
+        """The value, or raise the error. Only once it is done."""
+        if self.state == RAW:
+            self._decode()
+        if self.state == ERROR:
+            raise self._result
+        return self._result
+
+    def failure(self) -> BaseException | None:
+        """The error it ended with, None if it has a value. Only once it is done."""
+        if self.state == RAW:
+            self._decode()
+        return self._result if self.state == ERROR else None
+
+    def _decode(self) -> None:
+        with _decoding.setdefault(id(self), threading.RLock()):
+            if self.state != RAW:
+                return
+            try:
+                decoded = VALUE, self._result.value()
+            except BaseException as error:
+                if was_interrupted(error):
+                    raise  # it was not the result's; the next reader decodes it
+                decoded = ERROR, error
+            self._results[:] = [decoded]
+            self._result = decoded[1]
+            self.state = decoded[0]
+        _decoding.pop(id(self), None)
+
+
+class Reply:
+    """A reply as it came, not yet decoded.
+
+    Memory attached to a result is taken over on arrival, because its owner may die
+    before somebody reads it. Arguments of queued calls are taken over when they run:
+    if their sender dies first, nobody needs them. Data on another host is fetched
+    on arrival, see `inbound`, which moves it from `descriptors` to `buffers`.
+
+    It may be dropped at any time: memory and borrows (see `holds`) are given back.
+    """
+
+    __slots__ = ("payload", "failed", "descriptors", "buffers", "claims", "_plane")
+
+    def __init__(
+        self,
+        payload: Any,
+        descriptors: list[bytes],
+        failed: bool,
+        plane: DataPlane,
+        claims: Claims | None = None,
+    ) -> None:
+        self.payload = payload
+        self.failed = failed
+        self.descriptors = descriptors
+        self.buffers: list[memoryview] = []
+        self.claims = claims
+        self._plane = plane
+
+    def is_remote(self) -> bool:
+        """Whether taking it over would wait for a network."""
+        return any(map(self._plane.is_remote, self.descriptors))
+
+    def size(self) -> int:
+        """Bytes of memory attached and not yet taken over."""
+        return sum(map(length_of, self.descriptors))
+
+    def take_over(self) -> None:
+        """Map the attached memory; from here on it lives by reference.
+
+        Raises:
+          ActorDied: its owner died before it handed the memory over.
+        """
+        while self.descriptors:
+            self.buffers.append(self._plane.import_(self.descriptors[0]))
+            del self.descriptors[0]
+
+    def replaced_by(self, error: bytes) -> Reply:
+        """One that fails, in place of this; `error` is as `encode_error` has it."""
+        self.claims = None
+        return Reply(error, [], True, self._plane)
+
+    def value(self) -> Any:
+        """Decode it, once.
+
+        Raises:
+          BaseException: the remote exception, or what went wrong in decoding.
+        """
+        claims, self.claims = self.claims, None
+        if claims is None:
+            return self._decoded()
+        with claims:
+            return self._decoded()
+
+    def _decoded(self) -> Any:
+        if self.failed:
+            raise codec.decode_error(self.payload)
+        self.take_over()
+        if not self.buffers:
+            return None if self.payload is None else codec.decode(self.payload)
+        value = codec.decode(self.payload, buffers=self.buffers)
+        self.buffers = []
+        return value
+
+    def __del__(self) -> None:
+        for descriptor in self.descriptors:
+            try:
+                self._plane.discard(descriptor)
+            except (ValueError, RuntimeError, ActorUnavailable):
+                # Nonsense from a broken peer: it holds no memory. Or this process was
+                # forked, and the memory is its parent's.
+                pass
+
+
+def taken_over(reply: Reply) -> Exception | None:
+    """Map what is attached to a reply; the error if that failed."""
+    try:
+        reply.take_over()
+    except Exception as error:
+        return error
+    return None
+
+
+# By the id of a future that is being decoded. The locks that a forked child finds
+# here may be held by threads that it does not have.
+_decoding: dict[int, threading.RLock] = {}
+os.register_at_fork(after_in_child=_decoding.clear)

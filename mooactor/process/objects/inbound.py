@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: MIT
+"""Inbound transfers: data of records that came from other hosts, still under way.
+
+A record is a few bytes and comes at once; what is attached to it may be a gigabyte.
+So it is fetched while other records go on, and whoever handles the record is called
+when all of it is there.
+
+How much is fetched at a time is bounded, in bytes; what exceeds that waits at its
+sender. There are four *lanes*, each with a bound of its own: small data does not wait
+behind large, and what the method that runs here waits for does not wait behind the
+arguments of calls that come after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+
+from mooactor import errors
+from mooactor.process.objects.future import Reply
+from mooactor.tensors.fetches import Fetch
+from mooactor.tensors.plane import DataPlane
+
+#: Up to so many bytes data counts as small.
+SMALL = 1 << 20
+#: Bytes in a lane, at most: of large data, and of small.
+LARGE_BYTES = 256 << 20
+SMALL_BYTES = 64 << 20
+_PART_OF_MEMORY = 8
+#: How long after a lost connection the news of a death may come, which has its cause.
+NEWS_S = 0.25
+#: How long data waits for room in memory that others may give back.
+ROOM_S = 2.0
+
+
+class Lane:
+    """Transfers that share a bound.
+
+    `until_release`: they count until then, because what has come is of no use before
+    its turn; otherwise until all of them is there.
+    """
+
+    __slots__ = ("bound", "until_release", "taken", "flying", "waiting")
+
+    def __init__(self, bound: int, until_release: bool) -> None:
+        self.bound = bound
+        self.until_release = until_release
+        self.taken = 0  # bytes
+        self.flying = 0  # transfers
+        self.waiting: deque[Transfer] = deque()
+
+
+class Transfer:
+    """The data of one record. `error` says what it failed with, once it is `done`."""
+
+    __slots__ = (
+        "reply",
+        "then",
+        "lane",
+        "cost",
+        "begun",
+        "fetches",
+        "left",
+        "until",
+        "done",
+        "error",
+    )
+
+    def __init__(self, reply: Reply, then: Callable[[], None], lane: Lane) -> None:
+        self.reply = reply
+        self.then = then
+        self.lane = lane
+        # Whatever its size, one more fits beside it.
+        self.cost = min(reply.size(), lane.bound // 2)
+        self.begun = False  # it is counted
+        self.fetches: list[Fetch] = []  # all that were begun
+        self.left = 0  # of these, under way
+        self.until = 0.0  # when it has waited too long for memory
+        self.done = False
+        self.error: BaseException | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether its sender died or was cut off, so that its data cannot come. Which
+        of the two it was, only news of a death can say."""
+        return isinstance(self.error, errors.ActorDied)
+
+    def cut_off(
+        self,
+        what: str,
+        *,
+        before: str = "",
+        after: str = "",
+        delivered: bool | None = None,
+    ) -> errors.ActorUnavailable:
+        """The error of one that is lost, when no death was told of. `what` was under
+        way; `before` and `after` that, what it means for the call."""
+        broke = f"the connection broke while {what} under way ({self.error})"
+        return errors.ActorUnavailable(before + broke + after, delivered=delivered)
+
+
+class InboundTransfers:
+    """All that this process is receiving from other hosts.
+
+    Threads: `begin` and `look` in the one that leads the poller, which also calls the
+    `then` of each transfer, once; all else in any.
+    """
+
+    def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
+        """`stuck`: whether no call is ready to run. Then one more is let in even if
+        those here take all the room: they may be waiting for it."""
+        self._plane = plane
+        self._stuck = stuck
+        self._lock = threading.RLock()  # a signal handler may come here again
+        large = min(LARGE_BYTES, plane.memory_limit // _PART_OF_MEMORY)
+        small = min(SMALL_BYTES, large // 4)
+        self._results = (Lane(small, False), Lane(large, False))
+        self._arguments = (Lane(small, True), Lane(large, True))
+        self._lanes = (*self._results, *self._arguments)
+        self._flying: dict[int, Transfer] = {}  # by tag
+        self._tags = itertools.count(1)
+        self._ended: deque[Transfer] = deque()
+        self._later: deque[tuple[float, Callable[[], None]]] = deque()
+
+    def __len__(self) -> int:
+        return sum(lane.flying + len(lane.waiting) for lane in self._lanes)
+
+    @property
+    def readable_fd(self) -> int:
+        """Readable when `look` has something to do; not for what is `restless`."""
+        return self._plane.finished_fd
+
+    @property
+    def busy(self) -> bool:
+        """Whether `look` may have something to do, now or soon."""
+        return bool(self._flying) or self.restless
+
+    @property
+    def restless(self) -> bool:
+        """Whether `look` is to be called every few milliseconds, whatever happens."""
+        if self._ended or self._later:
+            return True
+        return any(lane.waiting for lane in self._lanes)
+
+    def begin(
+        self, reply: Reply, then: Callable[[], None], *, argument: bool = False
+    ) -> Transfer:
+        """Have all that is attached to `reply` fetched; then `then` is called, also if
+        that failed. Call `release` when an `argument` was used, or dropped."""
+        lanes = self._arguments if argument else self._results
+        transfer = Transfer(reply, then, lanes[reply.size() > SMALL])
+        with self._lock:
+            transfer.lane.waiting.append(transfer)
+            self._start_some()
+        return transfer
+
+    def look(self) -> bool:
+        """Act on what has happened; whether anything had."""
+        tags = self._plane.finished() if self._flying else []
+        with self._lock:
+            for tag in tags:
+                self._landed(tag)
+            self._start_some()
+        return self._call_back() or bool(tags)
+
+    def cancel(self, transfer: Transfer) -> None:
+        """End it with the error `Cancelled`, unless it is done; see `release`, too."""
+        with self._lock:
+            if not transfer.done:
+                self._fail(transfer, errors.Cancelled("nobody wants it any more"))
+            self._give_back(transfer)
+
+    def release(self, transfer: Transfer) -> None:
+        """Its data was used, or dropped: others may come."""
+        with self._lock:
+            self._give_back(transfer)
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Call `action` in `NEWS_S`, in the poller's thread."""
+        self._later.append((perf_counter() + NEWS_S, action))
+
+    def close(self) -> None:
+        """End everything; nobody is called."""
+        with self._lock:
+            waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
+            for transfer in {*self._flying.values(), *waiting}:
+                self._fail(transfer, errors.ActorUnavailable("the session has ended"))
+            self._ended.clear()
+            self._later.clear()
+
+    # -- the lock is held --------------------------------------------------
+
+    def _start_some(self) -> None:
+        for lane in self._lanes:
+            while lane.waiting and self._may_start(lane, lane.waiting[0]):
+                if not self._start(lane.waiting[0]):
+                    break
+
+    def _may_start(self, lane: Lane, transfer: Transfer) -> bool:
+        if transfer.begun or lane.taken + transfer.cost <= lane.bound:
+            return True
+        return lane.until_release and not lane.flying and self._stuck()
+
+    def _start(self, transfer: Transfer) -> bool:
+        """False if there is no room in memory until something else has gone."""
+        if not transfer.begun:
+            transfer.begun = True
+            transfer.lane.taken += transfer.cost
+            transfer.lane.flying += 1
+        waiting = transfer.reply.descriptors
+        while waiting:
+            tag = next(self._tags)
+            try:
+                fetch = self._plane.begin(waiting[0], tag)
+            except errors.OutOfMemory as error:
+                if self._may_get_room(transfer):
+                    return False
+                self._fail(transfer, error)
+                return True
+            except Exception as error:
+                self._fail(transfer, error)
+                return True
+            del waiting[0]
+            transfer.fetches.append(fetch)
+            transfer.left += 1
+            self._flying[tag] = transfer
+        transfer.lane.waiting.popleft()
+        return True
+
+    def _may_get_room(self, transfer: Transfer) -> bool:
+        now = perf_counter()
+        transfer.until = transfer.until or now + ROOM_S
+        others = sum(lane.taken for lane in self._lanes) > transfer.cost
+        return (others or bool(self._flying)) and now < transfer.until
+
+    def _landed(self, tag: int) -> None:
+        transfer = self._flying.pop(tag, None)
+        if transfer is None:
+            return
+        transfer.left -= 1
+        if transfer.left or transfer.reply.descriptors:
+            return
+        try:
+            transfer.reply.buffers = [fetch.result(0) for fetch in transfer.fetches]
+        except errors.InternalError:
+            # Fetched or revoked before. It is fetched here only, so its owner took it
+            # back: the connection broke before we could ask for it.
+            self._fail(transfer, errors.ActorDied("its sender was cut off before"))
+        except Exception as error:
+            self._fail(transfer, error)
+        else:
+            self._end(transfer, None)
+
+    def _fail(self, transfer: Transfer, error: BaseException) -> None:
+        for fetch in transfer.fetches:
+            self._flying.pop(fetch.tag, None)
+            fetch.cancel()
+        self._end(transfer, error)
+
+    def _end(self, transfer: Transfer, error: BaseException | None) -> None:
+        lane = transfer.lane
+        if transfer in lane.waiting:
+            lane.waiting.remove(transfer)
+        lane.flying -= transfer.begun
+        if not transfer.begun:
+            transfer.cost = 0
+        elif error is not None or not lane.until_release:
+            self._give_back(transfer)
+        transfer.fetches.clear()
+        transfer.done, transfer.error = True, error
+        self._ended.append(transfer)
+
+    def _give_back(self, transfer: Transfer) -> None:
+        transfer.lane.taken -= transfer.cost
+        transfer.cost = 0
+
+    # -- it is not ---------------------------------------------------------
+
+    def _call_back(self) -> bool:
+        some = False
+        while self._ended:
+            transfer = self._ended[0]
+            transfer.then()  # if that is cut short, it comes again
+            if transfer in self._ended:
+                self._ended.remove(transfer)
+            some = True
+        now = perf_counter()
+        while self._later and self._later[0][0] <= now:
+            entry = self._later[0]
+            entry[1]()
+            if entry in self._later:
+                self._later.remove(entry)
+            some = True
+        return some

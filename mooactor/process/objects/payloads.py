@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Payloads of records: what is attached to those that leave and to those that come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mooactor.control import codec, envelope
+from mooactor.control.links import Links
+from mooactor.control.sender import Sender
+from mooactor.process.objects.borrow import Borrows
+from mooactor.process.objects.future import Reply, taken_over
+from mooactor.process.objects.holds import Claims
+from mooactor.process.objects.inbound import InboundTransfers, Transfer
+from mooactor.tensors.descriptors import owner_of
+from mooactor.tensors.plane import DataPlane
+
+
+class Payloads:
+    """Between the records of one process and its data plane. Threads: any."""
+
+    def __init__(
+        self,
+        plane: DataPlane,
+        links: Links,
+        sender: Sender,
+        borrows: Borrows,
+        inbound: InboundTransfers | None,
+        arm: Callable[[], None],
+    ) -> None:
+        """`inbound`: None if all is on this host. `arm`: have somebody look at it
+        soon."""
+        self.plane = plane
+        self.borrows = borrows
+        self.inbound = inbound
+        self._links = links
+        self._sender = sender
+        self._arm = arm
+        self._granted: set[tuple[int, int]] = set()  # (owner, receiver) that it knows
+
+    # -- out ---------------------------------------------------------------
+
+    def attach(
+        self,
+        data: bytes,
+        buffers: Sequence[Any],
+        process_id: int,
+        *,
+        wait: bool = False,
+    ) -> bytes:
+        """A payload with its large buffers exported to one process.
+
+        With `wait`, for the first contact with another host, so that its failure is
+        an error here. Never so in a thread that others depend on: the poller's, an
+        actor's, an event loop's.
+
+        Raises:
+          OutOfMemory: nothing was exported.
+          ActorUnavailable: the same; it is known that no transport leads there.
+        """
+        # If it dies before it has a plane, only the agent can tell: nobody hangs up.
+        self._links.watch(process_id)
+        descriptors = self.plane.export_all(buffers, process_id, wait=wait)
+        self._have_owners_watch(descriptors, process_id)
+        return envelope.pack_attached(descriptors, data)
+
+    def forget_grants(self, process_id: int) -> None:
+        """It is gone, whether it owned or received."""
+        if self._granted:
+            self._granted = {pair for pair in self._granted if process_id not in pair}
+
+    def _have_owners_watch(self, descriptors: list[bytes], process_id: int) -> None:
+        """Received memory is granted by its owner, in C: this is how it learns to
+        whom."""
+        here = {self._links.process_id, process_id}
+        for owner in set(map(owner_of, descriptors)) - here:
+            if (owner, process_id) not in self._granted:
+                self._granted.add((owner, process_id))
+                self._sender.post(owner, envelope.WATCH, process_id)
+
+    # -- in ----------------------------------------------------------------
+
+    def result_of(self, record: envelope.Record) -> Reply:
+        """The payload of a REPLY or VALUE, its attached memory taken over."""
+        reply = self.reply_of(record)
+        error = taken_over(reply)
+        if error is not None:
+            return reply.replaced_by(codec.encode_error(error, "the receiver"))
+        return reply
+
+    def reply_of(self, record: envelope.Record) -> Reply:
+        """A record's payload, ready to be decoded or dropped.
+
+        Raises:
+          MalformedMessage: its attachments do not fit.
+        """
+        kept: Reply | None = record.memo.get("reply")
+        if kept is not None:
+            return kept  # handling the record was cut short, and begins again
+        descriptors: list[bytes] = []
+        payload: Any = record.payload
+        claims = None
+        if record.flags & envelope.BORROWS:
+            lender, borrows, payload = envelope.split_borrows(payload)
+            made = Claims(self.borrows, lender, borrows)
+            claims = record.memo.setdefault("claims", made)
+            if claims is not made:
+                made.disarm()  # they are the other's
+        if record.flags & envelope.ATTACHED:
+            descriptors, payload = envelope.split_attached(payload)
+        elif record.flags & envelope.EMPTY:
+            payload = None
+        failed = record.kind in (envelope.REPLY, envelope.VALUE) and bool(
+            record.flags & envelope.ERROR
+        )
+        reply = Reply(payload, descriptors, failed, self.plane, claims)
+        first: Reply = record.memo.setdefault("reply", reply)
+        if first is not reply:
+            reply.descriptors = []  # they are the other's
+        return first
+
+    def receive(
+        self, reply: Reply, then: Callable[[], None], *, argument: bool = False
+    ) -> Transfer | None:
+        """Have what is attached fetched if it is on another host, and call `then` in
+        the poller's thread when it is there; see `InboundTransfers.begin`.
+
+        None: there is nothing to wait for, and nobody will be called.
+        """
+        if self.inbound is None or not reply.is_remote():
+            return None
+        transfer = self.inbound.begin(reply, then, argument=argument)
+        self._arm()
+        return transfer
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Call `action` in a moment, when news of a death would have come."""
+        assert self.inbound is not None
+        self.inbound.soon(action)
+        self._arm()
+
+    def cancel(self, transfer: Transfer | None) -> None:
+        """Nobody wants it any more, or it was used."""
+        if transfer is not None and self.inbound is not None:
+            self.inbound.cancel(transfer)
+            self._arm()
+
+    def close(self) -> None:
+        """Let go of the plane."""
+        self.inbound = None
+        del self.plane

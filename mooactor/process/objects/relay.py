@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""The receiving side of a broadcast: values taken from a holder, and held for
+others."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from typing import NamedTuple
+
+from mooactor import errors
+from mooactor.control import codec, envelope
+from mooactor.control.keys import actor_of
+from mooactor.control.links import Links
+from mooactor.control.sender import Sender
+from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.future import Reply
+from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.payloads import Payloads
+from mooactor.process.objects.table import Stored
+
+_DROPPED_KEPT = 1024
+
+
+class Key(NamedTuple):
+    """A value: its owner, and its number there."""
+
+    owner: int
+    number: int
+
+
+class Asked(NamedTuple):
+    """Whom a value was asked of, and whose it is."""
+
+    holder: int
+    owner: int
+
+
+class Kept:
+    """A value that others may ask for: None until it is here."""
+
+    def __init__(self) -> None:
+        self.stored: Stored | None = None
+        self.asks: list[tuple[int, int]] = []  # (process, token) that wait for it
+
+
+class Relay:
+    """Methods run in the poller's thread."""
+
+    def __init__(self, links: Links, sender: Sender, payloads: Payloads) -> None:
+        self._links = links
+        self._sender = sender
+        self._payloads = payloads
+        self._asked: dict[int, Asked] = {}  # by token
+        self._keys: dict[int, Key] = {}  # by token: to be kept once it is here
+        self._kept: dict[Key, Kept] = {}
+        self._dropped: OrderedDict[Key, None] = OrderedDict()  # lately
+
+    def __len__(self) -> int:
+        return len(self._asked) + len(self._kept)
+
+    # -- values for this process -------------------------------------------
+
+    def on_redirect(self, record: envelope.Record) -> None:
+        """Take a value from a holder."""
+        holder, number = envelope.numbers(record.payload, 2)
+        token, owner = record.call_id, record.sender
+        key = Key(owner, number)
+        if record.flags & envelope.KEEP:
+            self.expect(token, key)
+        link = self._links.link(
+            actor_of(holder), holder & 0xFFFF, "who was to hand on a value", watch=True
+        )
+        if link.cause is not None or link.process_id != holder:
+            self._sender.post(owner, envelope.RETRY, token)
+            return
+        self._asked[token] = Asked(holder, owner)
+        payload = envelope.pack_numbers(*key)
+        self._sender.post(holder, envelope.ASK, token, payload)
+
+    def expect(self, token: int, key: Key) -> None:
+        """The value that comes as `token` is to be kept."""
+        self._keys[token] = key
+        self._dropped.pop(key, None)
+        self._kept.setdefault(key, Kept())
+
+    def arrived(self, token: int, reply: Reply) -> None:
+        """It is here, and was not used yet."""
+        asked = self._asked.pop(token, None)
+        if asked is not None:
+            self._sender.post(asked.owner, envelope.TAKEN, token)
+        key = self._keys.pop(token, None)
+        kept = None if key is None else self._kept.get(key)
+        if kept is None:
+            return
+        borrowing = self._own_borrowing(reply)
+        kept.stored = Stored(
+            self._payloads, bytes(reply.payload), reply.buffers, borrowing
+        )
+        self._answer(kept, kept.stored)
+
+    def _own_borrowing(self, reply: Reply) -> Borrowing | None:
+        """A kept value holds the values of the Refs in it for itself: whoever decodes
+        the reply gives its borrows back."""
+        if reply.claims is None:
+            return None
+        borrows = self._payloads.borrows
+        me, borrowing = borrows.process_id, Borrowing(borrows)
+        for owner, number in reply.claims.borrows():
+            hold = Hold(borrows, owner, number, me)
+            borrows.lend(hold, me)
+            borrowing.add(hold)
+        return borrowing
+
+    def knows(self, token: int) -> bool:
+        """Whether it comes from a holder, or is to be kept for others."""
+        return token in self._asked or token in self._keys
+
+    def retry(self, token: int, error: BaseException | None) -> bool:
+        """It was lost. True if its owner was asked to send it; else that was it, and
+        those who wait for it here ask the owner, unless `error` says that nothing
+        comes from there."""
+        if self.ask_owner(token):
+            return True
+        key = self._keys.pop(token, None)
+        if key is not None:
+            self._forget(key, error)
+        return False
+
+    def ask_owner(self, token: int) -> bool:
+        """A holder did not give it. False if it was to come from its owner."""
+        asked = self._asked.pop(token, None)
+        if asked is not None:
+            self._sender.post(asked.owner, envelope.RETRY, token)
+        return asked is not None
+
+    def give_up(self, token: int, error: BaseException) -> None:
+        """It cannot be had: its owner need not wait, and others must not."""
+        asked = self._asked.pop(token, None)
+        if asked is not None:
+            self._sender.post(asked.owner, envelope.TAKEN, token)
+        key = self._keys.pop(token, None)
+        if key is not None:
+            self._forget(key, error)
+
+    # -- values for others -------------------------------------------------
+
+    def on_ask(self, record: envelope.Record) -> None:
+        """Another process was told to take a value from here."""
+        target = record.sender
+        key = Key(*envelope.numbers(record.payload, 2))
+        if key in self._dropped:
+            self._refuse(target, record.call_id)
+            return
+        # The owner's word that we are to keep it may come after this.
+        kept = self._kept.setdefault(key, Kept())
+        kept.asks.append((target, record.call_id))
+        if kept.stored is not None:
+            self._answer(kept, kept.stored)
+
+    def _answer(self, kept: Kept, stored: Stored) -> None:
+        while kept.asks:
+            ask = kept.asks[0]
+            self._hand_on(stored, *ask)
+            if ask in kept.asks:
+                kept.asks.remove(ask)
+
+    def _hand_on(self, stored: Stored, target: int, token: int) -> None:
+        try:
+            payload, flags = stored.payload_for(target)
+        except errors.MooError:
+            self._refuse(target, token)  # its owner will see
+            return
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
+
+    def _refuse(
+        self, target: int, token: int, error: BaseException | None = None
+    ) -> None:
+        """With an error: its owner cannot be reached, so that it is not asked for what
+        would take the same way again."""
+        if error is None:
+            self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)
+            return
+        payload = codec.encode_error(error, f"process {os.getpid()}")
+        flags = envelope.GONE | envelope.ERROR
+        self._sender.post(target, envelope.VALUE, token, payload, flags)
+
+    def on_drop(self, record: envelope.Record) -> None:
+        """Nobody will ask for it any more."""
+        self._forget(Key(record.sender, record.call_id))
+
+    def _forget(self, key: Key, error: BaseException | None = None) -> None:
+        self._dropped[key] = None
+        if len(self._dropped) > _DROPPED_KEPT:
+            self._dropped.popitem(last=False)
+        kept = self._kept.pop(key, None)
+        cut_off = isinstance(error, errors.ActorUnavailable)
+        for target, token in kept.asks if kept is not None else ():
+            self._refuse(target, token, error if cut_off else None)
+
+    def process_lost(self, process_id: int) -> None:
+        for token, asked in list(self._asked.items()):
+            if asked.holder == process_id:
+                self.ask_owner(token)
+        for key in [key for key in self._kept if key.owner == process_id]:
+            self._forget(key)
+
+    def close(self) -> None:
+        """Let go of what is kept."""
+        for kept in self._kept.values():
+            if kept.stored is not None:
+                kept.stored.close()
+        self._kept.clear()
+        self._asked.clear()
+        self._keys.clear()

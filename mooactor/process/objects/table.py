@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: MIT
+"""Values that outlive a call: what `moo.put` stored, and results that were lent.
+
+The process that made a value *owns* it. A value may be asked for as long as its owner
+lives and somebody holds it. These hold one:
+
+* a local Ref, in the owner's process: to a result by having it, to a stored value by a
+  count of its own process;
+* a process to which a Ref was *lent*: from the moment before the message with the Ref
+  is sent until the last object that was made of that borrow is gone there, or the
+  message was dropped undecoded. So a value that is in flight is held by its receiver;
+* an actor in all its incarnations (`every_incarnation`): Refs among its constructor's
+  arguments and in its snapshots, until it has ended for good;
+* nobody in particular (`PINNED`): Refs pickled by hand, until the session ends.
+
+Invariants:
+
+1. Counts are kept by (holder, lender). A borrow is counted once: by its lender, at the
+   owner directly or by a BORROW record posted before the message that carries the Ref.
+   It is given back once: by its holder, with a RELEASE record that names the lender.
+2. A count may be negative for a while: a holder's RELEASE may overtake the BORROW of a
+   third process. Where no BORROW can come any more, because the lender is dead or is
+   this process, a RELEASE without a count is ignored.
+3. An entry goes when all its counts are zero. The entry of a result exists only while
+   it is lent: the local Ref has the value, and is entered again when it is lent again.
+4. The borrows of a dead process are forgotten. The owner watches every process that
+   holds something of it, and counts nothing for one that it knows to be dead.
+
+5. A third process that lends may be killed between its BORROW and its message, so that
+   only one of them arrives. Borrows of a dead lender are audited (see `audit`): what
+   the holder says that it has replaces the count. Only if nobody else holds the value
+   in the meantime, some tenths of a second, can it be gone for such a holder, which
+   then hears `ActorUnavailable`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mooactor import errors
+from mooactor.control import codec, envelope
+from mooactor.control.keys import died_with, every_incarnation
+from mooactor.control.links import Links
+from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.future import Future
+from mooactor.process.objects.holds import Claims
+from mooactor.tensors.plane import DataPlane
+
+if TYPE_CHECKING:
+    from mooactor.process.objects.audit import Audit
+    from mooactor.process.objects.payloads import Payloads
+
+LARGE = 1 << 18  # bytes
+PINNED = 0  # the holder of a Ref that was pickled for nobody in particular
+
+
+def _is_process(holder: int) -> bool:
+    return holder != PINNED and holder != every_incarnation(holder)
+
+
+class Stored:
+    """A value encoded once; each receiver gets the same memory, not a copy.
+
+    Its large parts are in shared memory. It holds the values of the Refs inside it, and
+    lends them to each receiver.
+    """
+
+    def __init__(
+        self,
+        payloads: Payloads,
+        data: bytes,
+        buffers: Sequence[Any],
+        borrowing: Borrowing | None = None,
+    ) -> None:
+        self._data = data
+        self._payloads = payloads
+        self._plane: DataPlane | None = payloads.plane
+        self._buffers = [payloads.plane.share(buffer) for buffer in buffers]
+        self._borrowing = borrowing or None
+        self.tree: Any = None  # by which it is broadcast, see `broadcast`
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a second crossing of a network costs more than being told of it."""
+        return sum(map(len, self._buffers)) >= LARGE
+
+    def payload_for(self, process_id: int) -> tuple[bytes, int]:
+        """(payload, flags) for one receiver, to be sent. Waits for no contact."""
+        self._open_plane()
+        payload, flags = self._data, 0
+        if self._buffers:
+            payload = self._payloads.attach(payload, self._buffers, process_id)
+            flags = envelope.ATTACHED
+        if self._borrowing is not None:
+            return self._borrowing.issue(process_id, payload, flags)
+        return payload, flags
+
+    def _open_plane(self) -> DataPlane:
+        if self._plane is None:
+            raise errors.ActorUnavailable("the session of this value has ended")
+        return self._plane
+
+    def close(self) -> None:
+        """Let go of the memory; the value cannot be had any more."""
+        self._buffers.clear()
+        self._plane = None
+        self._borrowing = None
+
+    def value(self) -> Any:
+        """Decode it here: a view of the same memory, private on write."""
+        plane = self._open_plane()
+        buffers = [
+            plane.import_(plane.export(buffer, plane.process_id))
+            for buffer in self._buffers
+        ]
+        if self._borrowing is None:
+            return codec.decode(self._data, buffers=buffers)
+        me = plane.process_id
+        with Claims(self._payloads.borrows, me, self._borrowing.lend_to(me)):
+            return codec.decode(self._data, buffers=buffers)
+
+
+class OwnedValue:
+    """One value: a stored one, or the result of a call that is lent."""
+
+    __slots__ = ("future", "stored", "counts")
+
+    def __init__(self, future: Future | None, stored: Stored | None) -> None:
+        self.future = future
+        self.stored = stored
+        self.counts: dict[tuple[int, int], int] = {}  # by (holder, lender)
+
+    def add(self, key: tuple[int, int], count: int) -> None:
+        total = self.counts.get(key, 0) + count
+        if total:
+            self.counts[key] = total
+        else:
+            self.counts.pop(key, None)
+
+
+class ObjectTable:
+    """The values that this process owns and others may ask for. Threads: any.
+
+    Values are freed without the lock: finalizers of users' objects may come here.
+    """
+
+    audit: Audit  # sets itself
+
+    def __init__(self, links: Links) -> None:
+        self._me = links.process_id
+        self._links = links
+        self._entries: dict[int, OwnedValue] = {}
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        self.dropped: deque[tuple[int, int]] = deque()  # (object id, lender)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def new_id(self) -> int:
+        """A number for a value of this process."""
+        return next(self._ids)
+
+    def add_stored(self, stored: Stored) -> int:
+        """Own a stored value, held by one local Ref until `drop_local`."""
+        self.sweep()
+        object_id = self.new_id()
+        entry = OwnedValue(None, stored)
+        entry.add((self._me, self._me), 1)
+        self._entries[object_id] = entry
+        return object_id
+
+    def lend(self, object_id: int, holder: int, future: Future | None = None) -> None:
+        """This process lends a value of its own; a result that is not lent yet is
+        entered with its `future`."""
+        with self._lock:
+            entry = self._entries.get(object_id)
+            if entry is None and future is not None:
+                entry = self._entries[object_id] = OwnedValue(future, None)
+            if entry is not None:
+                entry.add((holder, self._me), 1)
+        self._look_after(holder)
+
+    def on_borrow(self, record: envelope.Record) -> None:
+        """Another process has lent a value of ours."""
+        (holder,) = envelope.numbers(record.payload, 1)
+        object_id, lender = record.call_id, record.sender
+        self._count(object_id, holder, lender, 1)
+        self._look_after(holder)
+        if self._links.is_gone(lender):
+            self.audit.ask(holder, lender, [object_id])
+
+    def on_release(self, record: envelope.Record) -> None:
+        """A borrow has ended elsewhere."""
+        self.given_back(record.call_id, *envelope.pair(record.payload))
+
+    def given_back(self, object_id: int, holder: int, lender: int) -> None:
+        """A borrow has ended."""
+        self._count(object_id, holder, lender, -1)
+
+    def recount(
+        self, holder: int, lender: int, counts: Iterable[tuple[int, int]]
+    ) -> None:
+        """Borrows of a dead lender that have arrived, and were not given back: (object
+        id, count) of each value that is in question."""
+        freed = []
+        with self._lock:
+            for object_id, count in counts:
+                entry = self._entries.get(object_id)
+                if entry is not None:
+                    entry.counts.pop((holder, lender), None)
+                    entry.add((holder, lender), count)
+                    freed.append(self._collected(object_id, entry))
+        del freed
+
+    def _look_after(self, holder: int) -> None:
+        self.sweep()
+        if holder in (PINNED, self._me):
+            return
+        self._links.watch(holder)
+        # Looked at after it was counted: who dies from here on is told of later.
+        if self._links.is_gone(holder):
+            self.process_lost(holder)
+
+    def _count(self, object_id: int, holder: int, lender: int, count: int) -> None:
+        freed = None  # dies after the lock is given back
+        with self._lock:
+            entry = self._entries.get(object_id)
+            if entry is None:
+                return
+            key = (holder, lender)
+            if count < 0 and key not in entry.counts and not self._may_count(lender):
+                return
+            entry.add(key, count)
+            freed = self._collected(object_id, entry)
+        del freed
+
+    def _may_count(self, lender: int) -> bool:
+        return lender != self._me and not self._links.is_gone(lender)
+
+    def drop_local(self, object_id: int, lender: int) -> None:
+        """A local hold is gone. Called by the garbage collector, which may strike
+        while a lock is held: so only a note is made, and `sweep` acts on it."""
+        self.dropped.append((object_id, lender))
+
+    def sweep(self) -> None:
+        """Free what the garbage collector reported."""
+        while self.dropped:
+            try:
+                object_id, lender = self.dropped.popleft()
+            except IndexError:
+                return  # another thread took the last one
+            self._count(object_id, self._me, lender, -1)
+
+    def process_lost(self, process_id: int) -> None:
+        """Forget what a dead process, or the same actor's before it, held, and what
+        they can no longer have lent."""
+        freed = []
+        doubtful: dict[tuple[int, int], list[int]] = {}
+        with self._lock:
+            for object_id, entry in list(self._entries.items()):
+                for (holder, lender), count in list(entry.counts.items()):
+                    lender_died = died_with(lender, process_id)
+                    if died_with(holder, process_id) or (lender_died and count < 0):
+                        del entry.counts[holder, lender]
+                    elif lender_died and _is_process(holder):
+                        doubtful.setdefault((holder, lender), []).append(object_id)
+                freed.append(self._collected(object_id, entry))
+        del freed
+        for (holder, lender), object_ids in doubtful.items():
+            self.audit.ask(holder, lender, object_ids)
+
+    def _collected(self, object_id: int, entry: OwnedValue) -> OwnedValue | None:
+        """Take an entry out if nobody holds it. The lock is held."""
+        return None if entry.counts else self._entries.pop(object_id, None)
+
+    def close(self) -> None:
+        """The session ends: let go of everything."""
+        for entry in list(self._entries.values()):
+            if entry.stored is not None:
+                entry.stored.close()
+        self._entries.clear()
+
+    def entry(self, object_id: int) -> OwnedValue | None:
+        return self._entries.get(object_id)
+
+    def stored(self, object_id: int) -> Stored | None:
+        entry = self._entries.get(object_id)
+        return entry.stored if entry else None
+
+    def future(self, object_id: int) -> Future | None:
+        entry = self._entries.get(object_id)
+        return entry.future if entry else None

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Pending replies: those to this process's calls whose data is still under way.
+
+The records of one call are delivered in the order in which they came: an item of a
+stream waits for the data of those before it. Other calls do not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from mooactor import errors
+from mooactor.control import codec, envelope
+from mooactor.process.objects.future import Reply, taken_over
+
+if TYPE_CHECKING:
+    from mooactor.process.objects.inbound import Transfer
+    from mooactor.process.objects.payloads import Payloads
+
+
+class Deliver(Protocol):
+    """Hands a reply on once it is whole, or has failed."""
+
+    def __call__(
+        self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
+    ) -> None: ...
+
+
+class _PendingReply:
+    """One record. `asked`: its data was lost, and it waits for news of a death."""
+
+    __slots__ = ("flags", "reply", "transfer", "asked", "settled")
+
+    def __init__(self, flags: int, reply: Reply | None) -> None:
+        self.flags = flags
+        self.reply = reply
+        self.transfer: Transfer | None = None
+        self.asked = False
+        self.settled = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether its sender died or was cut off, so that its data cannot come."""
+        return self.transfer is not None and self.transfer.lost
+
+
+class PendingReplies:
+    """By call, in order. Methods run in the poller's thread; `cancel` in any."""
+
+    def __init__(self, payloads: Payloads, deliver: Deliver) -> None:
+        self._payloads = payloads
+        self._deliver = deliver
+        self._calls: dict[int, deque[_PendingReply]] = {}
+
+    def __contains__(self, call_id: int) -> bool:
+        return call_id in self._calls
+
+    def takes(self, record: envelope.Record) -> bool:
+        """Whether this record is seen to here: its data, or that of one before it,
+        is under way."""
+        call_id, flags = record.call_id, record.flags
+        queue = self._calls.get(call_id)
+        if queue is None and not flags & envelope.ATTACHED:
+            return False
+        if "pending" in record.memo:
+            return True  # it was seen to before; handling the record was cut short
+        reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
+        pending = record.memo["pending"] = _PendingReply(flags, reply)
+        if reply is not None:
+            then = partial(self._settle, call_id)
+            pending.transfer = self._payloads.receive(reply, then)
+        if queue is None:
+            if pending.transfer is None:
+                self._hand_on(call_id, pending)
+                return True
+            queue = self._calls[call_id] = deque()
+        queue.append(pending)
+        return True
+
+    def cancel(self, call_id: int) -> None:
+        """Nobody wants them; what has come is still delivered, without its data."""
+        for pending in list(self._calls.get(call_id, ())):
+            self._payloads.cancel(pending.transfer)
+
+    def drop(self, call_id: int) -> bool:
+        """Forget them: the call has ended otherwise. Whether there were any."""
+        queue = self._calls.pop(call_id, None)
+        for pending in queue or ():
+            self._payloads.cancel(pending.transfer)
+        return queue is not None
+
+    def _settle(self, call_id: int) -> None:
+        queue = self._calls.get(call_id)
+        for pending in queue or ():  # at the same time for all, wherever they stand
+            if pending.lost and not pending.asked:
+                pending.asked = True
+                self._payloads.soon(partial(self._conclude, call_id, pending))
+        while queue:
+            pending = queue[0]
+            if pending.transfer is not None and not pending.transfer.done:
+                return
+            if pending.lost and not pending.settled:
+                return
+            if pending is not queue[0]:
+                continue
+            queue.popleft()
+            if not queue:
+                self._calls.pop(call_id, None)
+            self._hand_on(call_id, pending)
+
+    def _conclude(self, call_id: int, pending: _PendingReply) -> None:
+        """No death was told of: it was the connection."""
+        pending.settled = True
+        self._settle(call_id)
+
+    def _hand_on(self, call_id: int, pending: _PendingReply) -> None:
+        reply, transfer = pending.reply, pending.transfer
+        error = None if transfer is None else transfer.error
+        if transfer is not None and transfer.lost:
+            error = transfer.cut_off(
+                "its result was", before="the call has run, but ", delivered=True
+            )
+        elif isinstance(error, errors.ActorUnavailable):
+            error = errors.ActorUnavailable(
+                f"the call has run, but its result did not come: {error}",
+                delivered=True,
+            )
+        if reply is not None and error is None:
+            error = taken_over(reply)
+        if pending.flags & envelope.STREAM:
+            if isinstance(error, errors.Cancelled):
+                return
+            if error is not None and reply is not None:
+                reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
+                error = None
+        self._deliver(call_id, pending.flags, reply, error)

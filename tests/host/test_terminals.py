@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: MIT
+"""A driver's stdout that nobody reads for a while: lines wait or are counted, and
+nothing else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mooactor.host.terminal import Terminal
+from tests.conftest import eventually
+from tests.process import programs
+from tests.processes import Process
+
+pytestmark = pytest.mark.usefixtures("no_session")
+
+LINES = 4000  # of a thousand bytes: more than the agent keeps
+
+# What the test says comes over stdin, the answers to a descriptor of their own.
+SCRIPT = """
+    import os, signal, sys
+    import mooactor as moo
+
+    @moo.actor
+    class Talks:
+        def talk(self, lines, path):
+            for number in range(lines):
+                print(number, "x" * 990)
+            open(path, "w").close()
+
+    @moo.actor
+    class Dies:
+        def ping(self): return os.getpid()
+
+    def answer(text):
+        os.write(int(sys.argv[1]), text.encode() + b"\\n")
+
+    with moo.init():
+        talks = moo.spawn(Talks)
+        talks.talk.tell({lines}, "done")
+        answer("ready")
+        for line in sys.stdin:
+            dies = moo.spawn(Dies)
+            ref = dies.ping.remote()
+            os.kill(ref.get(), signal.SIGKILL)
+            while not dies.ping.remote().exception():
+                pass
+            answer("died")
+"""
+
+
+class Program:
+    """One that prints to `out`, whose other end is `read`."""
+
+    def __init__(self, folder: Path, out: int, lines: int = LINES) -> None:
+        path = programs.write(folder / "main.py", SCRIPT.format(lines=lines))
+        self.done = folder / "done"
+        answers, theirs = os.pipe()
+        self.answers = open(answers)
+        self.process = subprocess.Popen(
+            [sys.executable, str(path), str(theirs)],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            pass_fds=(theirs,),
+            cwd=folder,
+            text=True,
+        )
+        os.close(theirs)
+        os.close(out)
+        assert self.answers.readline() == "ready\n"
+        self.agent = Process.of(self.process.pid).descendants()[0]
+
+    def spawns_and_hears_of_deaths(self) -> bool:
+        assert self.process.stdin is not None
+        self.process.stdin.write("again\n")
+        self.process.stdin.flush()
+        return self.answers.readline() == "died\n"
+
+    def end(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+        self.process.wait(40)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.end()
+        self.answers.close()
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The reading and the writing end; who writes closes its own."""
+    read, write = os.pipe()
+    yield read, write
+    with contextlib.suppress(OSError):
+        os.close(read)
+
+
+def numbers(text: str) -> list[int]:
+    """Of the lines that came whole."""
+    return [int(n) for n in re.findall(r"\) (\d+) x{990}$", text, re.MULTILINE)]
+
+
+def count_of_lost(text: str) -> int:
+    return sum(
+        map(
+            int,
+            re.findall(
+                r"^mooactor: (\d+) lines? of actors (?:is|are) lost", text, re.M
+            ),
+        )
+    )
+
+
+def test_an_unread_pipe_costs_the_agent_nothing_and_lines_are_counted(
+    tmp_path: Path, pipe: tuple[int, int]
+) -> None:
+    read, write = pipe
+    program = Program(tmp_path, write)
+    try:
+        assert program.spawns_and_hears_of_deaths()
+        began, used = time.monotonic(), program.agent.used_s()
+        # No actor hangs for it.
+        assert eventually(program.done.exists, 40.0)
+        time.sleep(max(0.0, began + 1.5 - time.monotonic()))
+        took = time.monotonic() - began
+        assert program.agent.used_s() - used < 0.25 * took
+        assert program.spawns_and_hears_of_deaths()
+        reading = open(read, closefd=False)
+        first = reading.readline()
+        assert program.spawns_and_hears_of_deaths()
+        ending = threading.Thread(target=program.end)
+        ending.start()
+        text = first + reading.read()
+        ending.join(40)
+    finally:
+        program.close()
+    found = numbers(text)
+    assert found == sorted(found)
+    assert found[-1] == LINES - 1
+    assert len(found) + count_of_lost(text) == LINES
+    assert count_of_lost(text) > 0
+
+
+def test_a_slow_reader_misses_no_line(tmp_path: Path, pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    program = Program(tmp_path, write)
+    found = bytearray()
+
+    def reading() -> None:
+        while data := os.read(read, 8192):
+            found.extend(data)
+            time.sleep(0.0005)
+
+    reader = threading.Thread(target=reading)
+    reader.start()
+    try:
+        assert eventually(program.done.exists, 40.0)
+        assert program.spawns_and_hears_of_deaths()
+        program.end()
+    finally:
+        program.close()
+        reader.join(40)
+    assert numbers(found.decode()) == list(range(LINES))
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_terminal_that_shows_nothing_holds_nobody_up(
+    tmp_path: Path, paused: bool
+) -> None:
+    master, slave = pty.openpty()
+    if paused:
+        termios.tcflow(slave, termios.TCOOFF)  # as Ctrl-S does
+    kept = os.dup(slave)
+    program = Program(tmp_path, slave, lines=300)
+    try:
+        assert eventually(program.done.exists, 40.0)
+        assert program.spawns_and_hears_of_deaths()
+        termios.tcflow(kept, termios.TCOON)
+        text = ""
+        while not re.search(r"\) 299 x{990}\r$", text, re.MULTILINE):
+            text += os.read(master, 1 << 16).decode()
+        assert numbers(text.replace("\r", "")) == list(range(300))
+        program.end()
+    finally:
+        program.close()
+        os.close(kept)
+        os.close(master)
+
+
+def test_a_program_whose_output_nobody_reads_ends(
+    tmp_path: Path, pipe: tuple[int, int]
+) -> None:
+    program = Program(tmp_path, pipe[1])
+    try:
+        assert eventually(program.done.exists, 40.0)
+        program.end()
+        assert program.process.returncode == 0
+    finally:
+        program.close()
+
+
+def test_what_a_terminal_keeps_is_bounded_and_the_oldest_lines_go(
+    pipe: tuple[int, int],
+) -> None:
+    read, write = pipe
+    os.set_blocking(read, False)
+    terminal = Terminal(write, bound=10_000)
+    try:
+        lines = [b"%06d\n" % number for number in range(20_000)]
+        for line in lines:
+            terminal.add(line)
+        assert terminal.full
+        text = b""
+        while terminal.waiting:
+            text += os.read(read, 1 << 20)
+            terminal.flush()
+        text += os.read(read, 1 << 20)
+        first, said, last = re.split(rb"(mooactor: .*\n)", text)
+        missing = count_of_lost(said.decode())
+        assert first.splitlines(True) == lines[: first.count(b"\n")]
+        assert last.splitlines(True) == lines[-last.count(b"\n") :]
+        assert first.count(b"\n") + missing + last.count(b"\n") == len(lines)
+        assert len(last) <= 10_000
+    finally:
+        os.close(terminal.fd)
+        os.close(write)

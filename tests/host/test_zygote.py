@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: MIT
+"""The zygote: what it imports holds nobody up, and its death harms nobody."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from tests.actors.counter import Counter
+from tests.conftest import eventually, leaked, resources
+from tests.process import programs
+from tests.processes import Process
+
+psutil = pytest.importorskip("psutil")
+
+SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
+
+pytestmark = pytest.mark.usefixtures("no_session")
+
+
+@contextmanager
+def session(**options: Any) -> Iterator[None]:
+    """A session that is left as it was found."""
+    before = resources()
+    with moo.init(logs=False, **options):
+        yield
+    assert not leaked(before)
+
+
+def agent_of(pid: int) -> Any:
+    # There may be others: the guardian of the test run.
+    return next(
+        child
+        for child in psutil.Process(pid).children()
+        if "mooactor.host.agent" in " ".join(child.cmdline())
+    )
+
+
+def zygotes(pid: int | None = None) -> list[Any]:
+    """The zygote of a driver's session, if there is one just now."""
+    found = []
+    for child in agent_of(pid or os.getpid()).children():
+        try:
+            name, state = child.name(), child.status()
+        except psutil.NoSuchProcess:
+            continue
+        if name == "moo-zygote" and state != psutil.STATUS_ZOMBIE:
+            found.append(child)
+    return found
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory from which the session's processes import."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return tmp_path
+
+
+def test_actors_are_children_of_the_agent_and_die_with_it() -> None:
+    with session():
+        counters = moo.on(Counter).group(4)
+        pids = counters.call(Counter.pid).get()
+        agent = agent_of(os.getpid())
+        assert {p.pid for p in agent.children()} >= set(pids)
+        agent.kill()
+        assert eventually(lambda: not any(map(psutil.pid_exists, pids)))
+
+
+def test_a_death_is_known_while_a_module_is_imported(modules: Path) -> None:
+    programs.write(modules / "slow_one.py", "import time; time.sleep(8)")
+    with session():
+        first = moo.spawn(Counter)
+        pid, ref = first.pid(), first.sleep.remote(60)
+        from mooactor.host.session import current_session
+
+        running = current_session()
+        assert running is not None
+        running.preload.append("slow_one")
+        started = time.monotonic()
+        second = moo.spawn(Counter)  # its zygote imports that first
+        os.kill(pid, signal.SIGKILL)
+        assert isinstance(ref.exception(timeout=30), moo.ActorDied)
+        assert time.monotonic() - started < 4.0  # half of the import
+        assert [info.pid for info in moo.actors()] == [None]
+        moo.kill(second)  # before it has a process
+        assert time.monotonic() - started < 6.0
+        with pytest.raises(moo.ActorDied, match=r"moo\.kill"):
+            second.pid()
+
+
+def test_the_agent_imports_nothing_of_the_users(modules: Path) -> None:
+    programs.write(
+        modules / "of_the_user.py", "import numpy\nBIG = bytearray(50 << 20)"
+    )
+    with session(preload=["of_the_user"]):
+
+        @moo.actor
+        class Uses:
+            def size(self) -> int:
+                return len(sys.modules["of_the_user"].BIG)
+
+        assert moo.spawn(Uses).size() == 50 << 20
+        agent = agent_of(os.getpid())
+        assert not any("numpy" in entry.path for entry in agent.memory_maps())
+        assert agent.memory_info().rss < zygotes()[0].memory_info().rss - (40 << 20)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise SystemExit(3)", "cannot preload bad_one: SystemExit: 3"),
+        ("raise KeyboardInterrupt", "cannot preload bad_one: KeyboardInterrupt()"),
+        ("raise BaseException('odd')", "cannot preload bad_one: BaseException: odd"),
+        ("1 / 0", "cannot preload bad_one: ZeroDivisionError: division by zero"),
+        ("import os; os._exit(4)", "exit code 4 while it imported bad_one"),
+        ("import os; os.kill(os.getpid(), 11)", "signal 11 while it imported bad_one"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_reported_once(
+    tmp_path: Path, body: str, said: str
+) -> None:
+    programs.write(tmp_path / "bad_one.py", body)
+    script = """
+        import mooactor as moo
+        class Greets:
+            def greet(self): return "hello"
+        with moo.init(preload=["bad_one"]):
+            print([moo.spawn(Greets).greet() for _ in range(3)])
+    """
+    done = programs.run(programs.write(tmp_path / "main.py", script))
+    assert done.stdout == "['hello', 'hello', 'hello']\n", done.stderr
+    assert done.stderr.count("bad_one") == done.stderr.count(said) == 1
+
+
+def test_the_death_of_the_zygote_harms_no_actor_and_another_one_starts() -> None:
+    with session():
+        counter = moo.spawn(Counter)
+        counter.add(5)
+        for _ in range(3):
+            (zygote,) = zygotes()
+            zygote.kill()
+            assert moo.spawn(Counter).add(2) == 2
+            assert eventually(lambda z=zygote: zygotes() not in ([z], []))  # type: ignore[misc]
+        assert counter.add(1) == 6
+
+
+def test_a_zygote_that_dies_just_before_it_is_asked_loses_no_actor() -> None:
+    with session():
+        moo.spawn(Counter).add(1)
+        agent, (zygote,) = agent_of(os.getpid()), zygotes()
+        # The agent finds the request first, and the death when it passes that on.
+        stop(agent.pid)
+        counter = moo.spawn(Counter)
+        zygote.kill()
+        assert eventually(lambda: zygote.status() == psutil.STATUS_ZOMBIE)
+        agent.send_signal(signal.SIGCONT)
+        assert counter.add.options(timeout=15).remote(2).get() == 2
+
+
+def test_zygotes_killed_at_random_moments_lose_no_actor() -> None:
+    rng = random.Random(SEED)
+    with session():
+        counters: list[Any] = []
+        for _ in range(8):
+            counters += moo.on(Counter).group(3, len(counters))
+            time.sleep(rng.random() * 0.02)
+            for zygote in zygotes():
+                zygote.kill()
+        got = [c.add.options(timeout=40).remote(1) for c in counters]
+        assert moo.get(got) == [i // 3 * 3 + 1 for i in range(24)], f"seed {SEED}"
+
+
+def test_actors_killed_at_random_moments_of_their_start_are_gone() -> None:
+    rng = random.Random(SEED)
+    with session():
+        for _ in range(25):
+            counter = moo.on(Counter, restart=moo.Restart(max=2)).spawn()
+            time.sleep(rng.random() * 0.03)
+            moo.kill(counter)
+            with pytest.raises(moo.ActorDied, match=r"moo\.kill"):
+                counter.add()
+        assert moo.actors() == []
+        # One that was killed before it had a pid is killed when it has one.
+        agent = agent_of(os.getpid())
+        assert eventually(lambda: len(agent.children(recursive=True)) == 1)
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "driver",
+        "agent",
+        "zygote and driver",
+    ],
+)
+def test_kills_while_actors_start_leave_nothing(tmp_path: Path, victim: str) -> None:
+    script = """
+        import sys, time
+        import mooactor as moo
+        class Idles:
+            def __init__(self): time.sleep(0.01)
+            def idle(self): pass
+        moo.init(logs=False)
+        moo.spawn(Idles).idle()
+        print("ready", flush=True)
+        while True:
+            moo.on(Idles).group(3)
+            time.sleep(0.01)
+    """
+    rng = random.Random(SEED)
+    path = programs.write(tmp_path / "driver.py", script)
+    for _ in range(2):
+        process = programs.start(path)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(rng.random() * 0.15)
+        agent = Process.of(agent_of(process.pid).pid)
+        started = agent.family()
+        if victim == "agent":
+            # The driver would see its session end, and start a new one. It cannot reap
+            # the agent either, of which a zombie is left.
+            stop(process.pid)
+            agent.kill()
+        else:
+            if victim != "driver":
+                for zygote in zygotes(process.pid):
+                    zygote.kill()
+            process.kill()
+        # Those that were born since the list was made have the same last words.
+        assert eventually(lambda s=started: programs.gone(s), 3.0)  # type: ignore[misc]
+        assert eventually(lambda: not strays(path), 3.0), strays(path)
+        process.kill()
+        process.communicate()
+    with session():  # which removes the directories that nobody could remove
+        pass
+
+
+def stop(pid: int) -> None:
+    """Stop a process and wait until every thread of it has: the signal by itself is
+    only a request."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = [psutil.Process(t.id) for t in psutil.Process(pid).threads()]
+    assert eventually(lambda: all(t.status() == psutil.STATUS_STOPPED for t in threads))
+
+
+def strays(path: Path) -> list[Any]:
+    """Living processes of sessions whose driver is this program."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(path.parent) and process.name() != "python":
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_many_deaths_at_once_are_known_at_once() -> None:
+    count = 24
+    with session():
+        counters = moo.on(Counter).group(count)
+        pids = counters.call(Counter.pid).get()
+        events = [moo.monitor(counter) for counter in counters]
+        assert all(isinstance(next(event), moo.Started) for event in events)
+        started = time.perf_counter()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for event in events:
+            assert isinstance(next(event), moo.Died)
+        # A quiet machine takes 0.05 s, and most of that is the kernel's.
+        assert time.perf_counter() - started < 2.0

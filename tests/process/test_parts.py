@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: MIT
+"""Parts of a runtime, each put together from what it needs: no runtime, no session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mooactor.control import envelope
+from mooactor.control.keys import every_incarnation
+from mooactor.control.links import Link, Links
+from mooactor.control.messenger import Messenger
+from mooactor.control.sender import Sender
+from mooactor.errors import Cause, DeadlockError
+from mooactor.process.calls import CallContext
+from mooactor.process.deadlock import refuse_cycle
+from mooactor.process.dispatch import Dispatch
+from mooactor.process.interface import interface_of
+from mooactor.process.objects.audit import Audit
+from mooactor.process.objects.borrow import Borrows
+from mooactor.process.objects.broadcast import BroadcastTree
+from mooactor.process.objects.future import Future
+from mooactor.process.objects.holds import Hold
+from mooactor.process.objects.table import ObjectTable
+from mooactor.process.poller import Poller
+from tests.conftest import eventually
+
+KEY = bytes(envelope.KEY_BYTES)
+OWNER, BORROWER, THIRD = 1 << 16, 2 << 16, 3 << 16
+
+
+class Process:
+    """The parts of one process that keep count of its values, and how they meet."""
+
+    def __init__(self, directory: Path, process_id: int) -> None:
+        self.watched: list[int] = []
+        self.armed = 0
+        self.due: list[Callable[[], None]] = []
+        self.messenger = Messenger(str(directory), process_id, KEY)
+        self.links = Links(process_id, self.messenger, self._watch)
+        self.sender = Sender(self.messenger, self.links, self._arm)
+        self.table = ObjectTable(self.links)
+        self.audit = Audit(self.links, self.sender, self.table, self._later)
+        self.borrows = Borrows(
+            process_id, self.table, self.audit, self.sender, self._arm
+        )
+        handlers = {
+            envelope.BORROW: self.table.on_borrow,
+            envelope.RELEASE: self.table.on_release,
+        }
+        dispatch = Dispatch(KEY, self.messenger, handlers, self.sender.post_what_is_due)
+        self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
+        self.poller = Poller(self.messenger, self)
+
+    def _watch(self, actor_id: int, incarnation: int) -> None:
+        self.watched.append(actor_id + incarnation)
+
+    def _arm(self) -> None:
+        self.armed += 1
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.due.append(action)
+
+    def counts(self, number: int) -> dict[tuple[int, int], int]:
+        self.poller.try_drain()
+        entry = self.table.entry(number)
+        return {} if entry is None else dict(entry.counts)
+
+    def close(self) -> None:
+        self.poller.close()
+        self.messenger.close(0)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Callable[[int], Process]]:
+    made: list[Process] = []
+
+    def make(process_id: int) -> Process:
+        made.append(Process(tmp_path, process_id))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_borrow_of_a_third_process_is_counted_until_its_borrower_gives_it_back(
+    process: Callable[[int], Process],
+) -> None:
+    owner, lender, borrower = map(process, (OWNER, THIRD, BORROWER))
+    result = Future()
+    result.set_value("kept")
+    number = owner.table.new_id()
+    owner.table.lend(number, THIRD, result)
+    assert owner.counts(number) == {(THIRD, OWNER): 1}
+    assert owner.watched == [THIRD]
+
+    lender.borrows.lend(Hold(lender.borrows, OWNER, number, None), BORROWER)
+    lent = {(THIRD, OWNER): 1, (BORROWER, THIRD): 1}
+    assert eventually(lambda: owner.counts(number) == lent)
+
+    hold = Hold(borrower.borrows, OWNER, number, THIRD)
+    borrower.borrows.arrived(hold)
+    del hold  # a finalizer: nothing is sent before the next flush
+    assert borrower.armed == 1
+    borrower.sender.flush()
+    assert eventually(lambda: owner.counts(number) == {(THIRD, OWNER): 1})
+
+
+def test_after_the_end_of_a_session_finalizers_send_nothing(
+    process: Callable[[int], Process],
+) -> None:
+    borrower = process(BORROWER)
+    hold = Hold(borrower.borrows, OWNER, 7, OWNER)
+    borrower.sender.ended = True
+    del hold
+    assert not borrower.sender.afterwards
+
+
+def test_nothing_is_sent_to_a_process_that_is_known_to_be_dead(
+    process: Callable[[int], Process],
+) -> None:
+    sender = process(OWNER)
+    link = sender.links.link(BORROWER, 1, "an actor", watch=True)
+    assert sender.watched == [BORROWER + 1]
+    assert [sender.links.is_gone(BORROWER + n) for n in (0, 1, 2)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not sender.links.is_gone(every_incarnation(BORROWER))
+    link.cause = Cause("stopped")
+    assert sender.links.is_gone(every_incarnation(BORROWER))
+    sender.sender.post(BORROWER + 1, envelope.RELEASE, 1)
+    assert sender.messenger.known() == []
+
+
+def test_a_record_of_a_kind_without_a_handler_is_dropped(
+    process: Callable[[int], Process], capfd: pytest.CaptureFixture[str]
+) -> None:
+    one, other = process(OWNER), process(BORROWER)
+    number = one.table.new_id()
+    one.table.lend(number, BORROWER, Future())
+    other.sender.post(OWNER, envelope.CREDIT, 1)
+    payload = envelope.pack_pair(BORROWER, OWNER)
+    other.sender.post(OWNER, envelope.RELEASE, number, payload)
+    assert eventually(lambda: one.counts(number) == {})
+    assert capfd.readouterr().err == ""
+
+
+def test_the_hosts_of_a_broadcast_tree_have_two_others_below_them(
+    process: Callable[[int], Process],
+) -> None:
+    owner = process(OWNER)
+    tree = BroadcastTree(owner.sender, 7)
+    hosts = [bytes((n,)) for n in range(14)]
+    holders = [(10 + n) << 16 for n in range(14)]
+    found = [tree.source(host, holder) for host, holder in zip(hosts, holders)]
+    above = [0, 0, *(holders[n // 2] for n in range(12))]
+    assert found == [(source, True) for source in above]
+
+    later = 99 << 16  # of a host that has a holder: taken from there, and not kept
+    assert tree.source(hosts[5], later) == (holders[5], False)
+    tree.lost(holders[5])
+    assert tree.source(hosts[5], later) == (above[5], True)
+
+    tree.holders.clear()  # so that its finalizer has nobody to tell
+
+
+def test_a_chain_of_waiting_calls_that_fills_the_callee_is_refused() -> None:
+    class Callee:
+        def work(self) -> None: ...
+
+    spec = interface_of(Callee).methods["work"]
+    link = Link(BORROWER, 0, "Callee")
+    waiting = CallContext(OWNER, "Caller", BORROWER, 1, (BORROWER,), None, "ask")
+    link.concurrency = 2
+    refuse_cycle(link, spec, waiting)  # there is room for one more
+    link.concurrency = 1
+    with pytest.raises(DeadlockError, match="Caller calls Callee") as refused:
+        refuse_cycle(link, spec, waiting)
+    assert refused.value.delivered is False
+    itself = CallContext(BORROWER, "Callee", OWNER, 1, (), None, "ask")
+    with pytest.raises(DeadlockError, match="calls itself"):
+        refuse_cycle(link, spec, itself)

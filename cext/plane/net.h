@@ -128,10 +128,10 @@ void mooi_source_cancel(struct moo_fetch *fetch);
 void mooi_source_ended(struct mooi_pull *pull, moo_err result);
 
 /* Start all that waits, now that it is known how. The source is pinned. */
-void mooi_remote_start(struct mooi_source *source);
+void mooi_source_start(struct mooi_source *source);
 
 /* Nothing will come of a fetch that is in a list of its source. */
-void mooi_remote_fail(struct moo_fetch *fetch, moo_err why);
+void mooi_source_fail(struct moo_fetch *fetch, moo_err why);
 
 /* ---- source.c: as importer ---- */
 

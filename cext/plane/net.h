@@ -2,7 +2,7 @@
 /*
  * net.h: processes on other hosts.
  *
- * A plane that may use networks has one `net` (serve.c): the TCP engine, by
+ * A plane that may use networks has one `net` (net.c): the TCP engine, by
  * which contact is made and leases are given back, perhaps a fabric, and the
  * endpoint that tells others where we are. As owner it chooses, for each peer,
  * how that peer gets its bytes and calls it (route.c), and serves its leases
@@ -13,8 +13,8 @@
  * under that lock, and call back without locks of their own, so the order is:
  * the plane's lock, then an engine's.
  */
-#ifndef MOOI_REMOTE_H
-#define MOOI_REMOTE_H
+#ifndef MOOI_NET_H
+#define MOOI_NET_H
 
 #include "plane/endpoint.h"
 #include "plane/fetch.h"

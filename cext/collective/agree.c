@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/progress.h"
 
 static const char *const kind_names[MOO_GROUP_KINDS] = {
     "barrier", "allreduce", "broadcast", "all_gather", "reduce_scatter"};

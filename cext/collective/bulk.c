@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "collective/bulk.h"
+#include "collective/group.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/progress.h"
 #include "collective/rendezvous.h"
+#include "core/clock.h"
 
 static void take_over(struct mooi_pipe *pipes, uint32_t number,
                       struct mooi_proof *proof)

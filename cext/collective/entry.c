@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
 #include "transport/tcp/handshake.h"
 
 /* Lock held. */

@@ -15,6 +15,7 @@
  * each of the first 1 << i hosts, counted from the one that has the bytes,
  * sends them to the host that is 1 << i further on.
  */
+#include "collective/progress.h"
 #include "collective/ring.h"
 
 struct range {

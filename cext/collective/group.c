@@ -9,8 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collective/internal.h"
+#include "collective/process.h"
 #include "collective/ring.h"
+#include "collective/view.h"
+#include "core/clock.h"
 
 uint64_t moo_group_segment_bytes(void)
 {

@@ -4,7 +4,8 @@
  */
 #include <string.h>
 
-#include "collective/internal.h"
+#include "collective/hosts.h"
+#include "collective/segment.h"
 
 void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES])
 {

@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <poll.h>
 
+#include "collective/progress.h"
 #include "collective/ring.h"
+#include "core/clock.h"
 
 #define SILENCE_S 0.25 /* how often to look for it */
 

@@ -30,7 +30,21 @@
  */
 #include <sched.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/process.h"
+
+void mooi_notify(struct mooi_cell *cell)
+{
+    atomic_fetch_add(&cell->bell, 1);
+    mooi_futex_wake(&cell->bell);
+}
+
+void mooi_notify_all(struct mooi_segment *segment)
+{
+    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
+        if (atomic_load(&segment->members[slot].state) == MEMBER_TAKEN)
+            mooi_notify(&segment->cells[slot]);
+}
 
 static uint64_t owner_word(const moo_group *group)
 {

@@ -15,8 +15,10 @@
  */
 #include <stdio.h>
 
-#include "collective/internal.h"
+#include "collective/progress.h"
 #include "collective/ring.h"
+#include "collective/view.h"
+#include "core/clock.h"
 
 static moo_err acknowledge(moo_group *group, moo_work *work)
 {

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "collective/internal.h"
+#include "collective/process.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434 /* the same on every architecture */
@@ -30,19 +30,6 @@ bool mooi_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds)
 void mooi_futex_wake(_Atomic uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
-void mooi_notify(struct mooi_cell *cell)
-{
-    atomic_fetch_add(&cell->bell, 1);
-    mooi_futex_wake(&cell->bell);
-}
-
-void mooi_notify_all(struct mooi_segment *segment)
-{
-    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
-        if (atomic_load(&segment->members[slot].state) == MEMBER_TAKEN)
-            mooi_notify(&segment->cells[slot]);
 }
 
 uint32_t mooi_start_time(int32_t pid)

@@ -14,7 +14,11 @@
  */
 #include <sched.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/process.h"
+#include "collective/progress.h"
+#include "collective/view.h"
+#include "core/clock.h"
 
 #define LOST_S 0.5 /* for a death to show after the hang-up */
 

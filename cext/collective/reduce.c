@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "collective/internal.h"
+#include "collective/reduce.h"
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && \
     !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \

@@ -12,7 +12,9 @@
 #include <poll.h>
 #include <stdlib.h>
 
+#include "collective/progress.h"
 #include "collective/rendezvous.h"
+#include "core/clock.h"
 
 #define CONNECT_S 2.2 /* for all connections, once everybody listens */
 

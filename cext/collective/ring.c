@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/progress.h"
 #include "collective/ring.h"
 
 #define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together */

@@ -30,8 +30,8 @@
 #ifndef MOOI_RING_H
 #define MOOI_RING_H
 
-#include "collective/internal.h"
 #include "collective/bulk.h"
+#include "collective/group.h"
 #include "collective/pipe.h"
 
 /* ---- rendezvous.c, links.c ---- */

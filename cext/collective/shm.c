@@ -28,7 +28,8 @@
  */
 #include <string.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/progress.h"
 
 #define STAGES MOOI_STAGES
 #define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together */

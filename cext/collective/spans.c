@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective/internal.h"
+#include "collective/spans.h"
 
 moo_err mooi_spans_init(struct mooi_spans *spans, const moo_request *request)
 {

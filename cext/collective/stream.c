@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/progress.h"
 #include "collective/ring.h"
+#include "core/clock.h"
 
 #define BOUNCE_BYTES ((size_t)256 << 10)
 #define SEND_BYTES ((size_t)512 << 10) /* at once; receiving has its turn, too */

@@ -7,7 +7,11 @@
  * away. The current view may be a later one already: then the next operation
  * has been aborted, and nothing ever runs in the view that is taken over.
  */
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/process.h"
+#include "collective/progress.h"
+#include "collective/view.h"
+#include "core/clock.h"
 
 moo_err mooi_adopt(moo_group *group)
 {

@@ -2,7 +2,9 @@
 /* watch.c: a member's watch over the processes of the others. */
 #include <unistd.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/process.h"
+#include "collective/view.h"
 
 static void watch_close(struct mooi_watch *watch)
 {

@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/view.h"
+#include "core/clock.h"
 #include "core/threads.h"
 
 #define THREAD_SLICE_S 3600.0

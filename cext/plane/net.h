@@ -2,7 +2,7 @@
 /*
  * net.h: processes on other hosts.
  *
- * A plane that may use networks has one `net` (serve.c): the TCP engine, by
+ * A plane that may use networks has one `net` (net.c): the TCP engine, by
  * which contact is made and leases are given back, perhaps a fabric, and the
  * endpoint that tells others where we are. As owner it chooses, for each peer,
  * how that peer gets its bytes and calls it (route.c), and serves its leases
@@ -13,8 +13,8 @@
  * under that lock, and call back without locks of their own, so the order is:
  * the plane's lock, then an engine's.
  */
-#ifndef MOOI_REMOTE_H
-#define MOOI_REMOTE_H
+#ifndef MOOI_NET_H
+#define MOOI_NET_H
 
 #include "plane/endpoint.h"
 #include "plane/fetch.h"
@@ -128,10 +128,10 @@ void mooi_source_cancel(struct moo_fetch *fetch);
 void mooi_source_ended(struct mooi_pull *pull, moo_err result);
 
 /* Start all that waits, now that it is known how. The source is pinned. */
-void mooi_remote_start(struct mooi_source *source);
+void mooi_source_start(struct mooi_source *source);
 
 /* Nothing will come of a fetch that is in a list of its source. */
-void mooi_remote_fail(struct moo_fetch *fetch, moo_err why);
+void mooi_source_fail(struct moo_fetch *fetch, moo_err why);
 
 /* ---- source.c: as importer ---- */
 

@@ -47,7 +47,7 @@ void mooi_source_tidy(moo_plane *plane, struct mooi_source *source)
 static void end_all(struct moo_fetch **list, moo_err why)
 {
     while (*list)
-        mooi_remote_fail(*list, why);
+        mooi_source_fail(*list, why);
 }
 
 /* ---- events ---- */
@@ -118,7 +118,7 @@ void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
     }
     source->pins++;
     if (source->in.by)
-        mooi_remote_start(source);
+        mooi_source_start(source);
     source->pins--;
     mooi_source_tidy(plane, source);
 }
@@ -161,7 +161,7 @@ static uint64_t expire(struct mooi_source *source, uint64_t now)
             return UINT64_MAX;
         }
         if (fetch->due_ns <= now)
-            mooi_remote_fail(fetch, MOO_EPEER);
+            mooi_source_fail(fetch, MOO_EPEER);
         else if (fetch->due_ns < soonest)
             soonest = fetch->due_ns;
     }

@@ -114,7 +114,7 @@ void mooi_source_ended(struct mooi_pull *pull, moo_err result)
     mooi_source_tidy(plane, source);
 }
 
-void mooi_remote_fail(struct moo_fetch *fetch, moo_err why)
+void mooi_source_fail(struct moo_fetch *fetch, moo_err why)
 {
     take_out(fetch);
     finish(fetch, why);
@@ -160,7 +160,7 @@ static void start(struct moo_fetch *fetch)
     }
 }
 
-void mooi_remote_start(struct mooi_source *source)
+void mooi_source_start(struct mooi_source *source)
 {
     struct moo_fetch *fetch = source->waiting, *next;
 

@@ -12,7 +12,7 @@ or takes anything from its parent's session.
 * The runtime is closed, so whatever is pending of it ends when somebody looks: see
   `Future.end_with_session`.
 * The C parts see to themselves, also where a fork runs none of Python's hooks: the
-  inbox (``cext/mail/inbox.c``) and the data plane (``cext/core/plane.c``).
+  inbox (``cext/mail/inbox.c``) and the data plane (``cext/plane/plane.c``).
 * The agent does not know of the child, and needs not: see `agent` for how it learns of
   the parent's end.
 

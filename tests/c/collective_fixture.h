@@ -16,7 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "collective/internal.h"
+#include "collective/group.h"
+#include "collective/process.h"
+#include "collective/view.h"
+#include "core/clock.h"
 
 #define CHECK(what) \
     do { \

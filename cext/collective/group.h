@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* group.h: a member's own part of a group, and its operations. */
+#ifndef MOOI_GROUP_H
+#define MOOI_GROUP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "collective/hosts.h"
+#include "collective/reduce.h"
+#include "collective/segment.h"
+#include "collective/spans.h"
+
+#define MOOI_STAGES 4u
+#define MOOI_CHUNK_LEAST ((uint64_t)16 << 10)
+#define POLL_S 0.05 /* how often a sleeper looks for deaths */
+
+/* The slice of time is over; never seen by the user. */
+#define MOOI_PENDING ((moo_err)-100)
+
+struct moo_work {
+    moo_work *next;
+    moo_group *group; /* a hold of its memory, if no more */
+    moo_group_kind kind;
+    struct mooi_spans spans;
+    unsigned char *output; /* of the kinds whose output differs in length */
+    mooi_reducer *reduce, *partial;
+    size_t element;
+    struct mooi_signature signature; /* part: of the call, from 0 */
+    /* where the operation stands; touched by the group's runner only */
+    uint64_t seq; /* 0: not begun */
+    bool entered; /* the algorithm has been called */
+    bool told; /* somebody left: all are to agree, and end as `lost` says */
+    moo_outcome lost;
+    int stage;    /* of the iteration */
+    uint64_t iteration, segments, chunk;
+    double deadline;
+    /* under the group's mutex */
+    bool done, orphan;
+    moo_outcome outcome;
+};
+
+struct mooi_watch {
+    uint64_t join_no; /* whom pidfd watches; 0: nobody */
+    int pidfd;        /* -1: already dead when we looked */
+};
+
+struct moo_group {
+    struct mooi_segment *segment;
+    bool mapped; /* by moo_group_join, to be unmapped in the end */
+    const struct mooi_collective *algorithms;
+    uint32_t slot, min_size, spins, yields, chunk;
+    int32_t pid;
+    uint32_t start;
+    uint64_t id;
+    double timeout;
+    uint32_t transports, stripes;
+    bool checks;
+    uint8_t host[MOOI_HOST_BYTES];
+    char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
+    /* the runner's: one thread at a time, see work.c */
+    struct mooi_view view;
+    struct mooi_hosts hosts;
+    struct mooi_ring *ring; /* NULL until members are on several hosts */
+    uint32_t rank, acked; /* acked: the epoch that all have acknowledged */
+    uint64_t seq; /* of the last operation that ended */
+    bool formed;  /* has been in a view of enough members */
+    double slice_end, looked, waited; /* looked: for deaths, last time */
+    struct mooi_watch watch[MOO_GROUP_MAX];
+    /* guarded by mutex */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    moo_work *head, *tail;
+    uint32_t holds; /* the user's, and one per work */
+    bool running, threaded;
+    _Atomic bool closing; /* written under the mutex; ends every slice */
+    pthread_t thread;
+    moo_group_info info;
+};
+
+/*
+ * The algorithms of one medium: shared memory, or a ring between hosts.
+ * work.c is the only caller, from one thread at a time. Each function moves
+ * `work` on until it is done, and keeps its place in `work->stage` and
+ * `work->iteration`:
+ *
+ *   MOO_OK        done; the results are in the output spans.
+ *   MOOI_PENDING  the slice of time is over; call again.
+ *   any error     as was decided on the operation, the same on every rank.
+ *
+ * Before the first call every rank has posted the signature of `work`, and
+ * none of the functions may succeed before it has seen all of them agree.
+ */
+struct mooi_collective {
+    const char *scheme;
+    moo_err (*run[MOO_GROUP_KINDS])(moo_group *group, moo_work *work);
+};
+
+extern const struct mooi_collective mooi_shm_collective;
+extern const struct mooi_collective mooi_ring_collective;
+
+/* ---- what both media use ---- */
+
+static inline uint64_t mooi_lesser(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t mooi_align(uint64_t bytes)
+{
+    return (bytes + 63) & ~(uint64_t)63;
+}
+
+/* What a member's counters say when it begins `work`. */
+static inline uint64_t mooi_base_of(const moo_work *work)
+{
+    return work->seq << STEP_BITS;
+}
+
+/* The bytes of a member, BULK_BYTES of them. */
+static inline unsigned char *mooi_bulk_buffer(moo_group *group, uint32_t rank)
+{
+    return (unsigned char *)group->segment + HEADER_BYTES +
+           (size_t)group->view.slots[rank] * REGION_BYTES + 2 * SMALL_BYTES;
+}
+
+/* SMALL_BYTES of a member, which the next operation but one uses again. */
+static inline unsigned char *mooi_small_buffer(moo_group *group,
+                                               const moo_work *work,
+                                               uint32_t rank)
+{
+    return mooi_bulk_buffer(group, rank) - 2 * SMALL_BYTES +
+           (work->seq & 1) * SMALL_BYTES;
+}
+
+/* ---- links.c ---- */
+
+/* What this member's host sends large tensors by, a MOO_TRANSPORT_… bit; 0: it
+ * is not connected in this epoch. Mutex held. */
+uint32_t mooi_carrier(const moo_group *group);
+
+/* ---- shm.c ---- */
+
+/* Whether what all agree on can be done in a group of this size. */
+bool mooi_possible(moo_group *group, moo_work *work);
+/* Show the others of the host all that this member brings, SMALL_BYTES at
+ * most. */
+void mooi_put_small(moo_group *group, moo_work *work);
+
+/* ---- group.c ---- */
+
+/* moo_group_join with a segment that the caller has mapped, and keeps so. */
+moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
+                     uint32_t min_size, double timeout_s,
+                     const moo_group_options *options, moo_group **group);
+
+/* ---- work.c; the group's mutex held ---- */
+
+/* Lets go of the mutex, and of the group if this was its last hold. */
+void mooi_group_rele(moo_group *group);
+/* Return when no thread is inside an operation, nor will be: the group's own
+ * has ended. */
+void mooi_group_stop(moo_group *group);
+/* All that is queued ends as MOO_ECLOSED. */
+void mooi_group_fail_queued(moo_group *group);
+
+/* ---- entry.c ---- */
+
+/* Take a slot. Fails without a trace. */
+moo_err mooi_enter(moo_group *group);
+/* Give the slot back. `midway`: in the middle of an operation. */
+void mooi_exit(moo_group *group, bool midway);
+
+/* ---- operation.c ---- */
+
+/* Move `work`, the first in the queue, on until it is done (MOO_OK, with
+ * work->outcome set) or the slice is over (MOOI_PENDING). */
+moo_err mooi_operation_run(moo_group *group, moo_work *work);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* hosts.h: which members share a host. */
+#ifndef MOOI_HOSTS_H
+#define MOOI_HOSTS_H
+
+#include "collective/segment.h"
+
+/* Which members share a host: a function of the view, so the same everywhere.
+ * Hosts are numbered by their lowest rank, which is their *leader*; the
+ * members of a host are a *team*. */
+struct mooi_hosts {
+    uint32_t count, mine;
+    uint32_t transports;              /* that all members allow */
+    bool apart; /* some have other names: it is not one machine by force */
+    bool checks; /* some want checksums, so all make them */
+    uint32_t stripes; /* of the ring: the most that any wants */
+    uint8_t of[MOO_GROUP_MAX];        /* by rank */
+    uint8_t order[MOO_GROUP_MAX];     /* ranks, by host, then rank */
+    uint8_t start[MOO_GROUP_MAX + 1]; /* by host: its first place in order */
+};
+
+/* The identity of the host that `name` stands for. */
+void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES]);
+/* `members` by slot, as of `view`. */
+void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,
+                     uint32_t rank, const struct mooi_member *members);
+static inline uint32_t mooi_leader(const struct mooi_hosts *hosts,
+                                   uint32_t host)
+{
+    return hosts->order[hosts->start[host]];
+}
+static inline uint32_t mooi_team(const struct mooi_hosts *hosts, uint32_t host)
+{
+    return (uint32_t)(hosts->start[host + 1] - hosts->start[host]);
+}
+
+#endif

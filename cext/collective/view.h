@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* view.h: the view that a member works in, and its watch over the others. */
+#ifndef MOOI_VIEW_H
+#define MOOI_VIEW_H
+
+#include "collective/segment.h"
+
+/* ---- view.c ---- */
+
+/* Take over the view of the next operation, if it is another than the group's.
+ * MOOI_PENDING: this member is in none. */
+moo_err mooi_adopt(moo_group *group);
+/* Wait, within the slice, until this member is in a view of enough members.
+ * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here; as it
+ * is at `deadline`, if there are too few members then. */
+moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline);
+
+/* ---- watch.c ---- */
+
+/* Watch all others of the view from now on, and nobody else. `members` by slot,
+ * as of the view. */
+void mooi_watch_members(moo_group *group,
+                        const struct mooi_member members[MOO_GROUP_MAX]);
+/* The rank of a member whose process is dead, or -1. */
+int mooi_find_dead(moo_group *group);
+/* Let go of what mooi_watch_members opened. */
+void mooi_unwatch(moo_group *group);
+
+#endif

@@ -34,12 +34,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor.process import current
 
 if TYPE_CHECKING:
-    from mooactor.process.actor.mailbox import Job
     from mooactor.process.objects.future import Future
 
 Parts = Callable[[], Iterable[str]]
@@ -241,7 +240,15 @@ def _call(future: Future) -> str:
     return f"{future.link.label}.{label}, a tell" if future.told else label
 
 
-def _name(job: Job) -> str:
+class _Job(Protocol):
+    """A call that an actor has."""
+
+    name: bytes
+    cancelled: bool
+    parked: bool
+
+
+def _name(job: _Job) -> str:
     more = ", cancelled" if job.cancelled else ", waits for its consumer" * job.parked
     return job.name.decode(errors="replace") + more
 

@@ -8,6 +8,7 @@ from mooactor.rl.backends import GymEnvironments as GymEnvironments
 from mooactor.rl.backends import make_environments as make_environments
 from mooactor.rl.camera import Camera as Camera
 from mooactor.rl.ceiling import Ceiling as Ceiling
+from mooactor.rl.ceiling import StepCost as StepCost
 from mooactor.rl.ceiling import measure_ceiling as measure_ceiling
 from mooactor.rl.checkpoints import State as State
 from mooactor.rl.checkpoints import load_checkpoint as load_checkpoint
@@ -17,7 +18,7 @@ from mooactor.rl.env_ids import atari_game as atari_game
 from mooactor.rl.environment_settings import EnvironmentSettings as EnvironmentSettings
 from mooactor.rl.environment_settings import Spaces as Spaces
 from mooactor.rl.environments import Environments as Environments
-from mooactor.rl.environments import Outcome as Outcome
+from mooactor.rl.environments import StepResult as StepResult
 from mooactor.rl.episodes import Episode as Episode
 from mooactor.rl.episodes import EpisodeCounter as EpisodeCounter
 from mooactor.rl.evaluation import EvaluationSettings as EvaluationSettings

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from mooactor.rl.checkpoints import State
-from mooactor.rl.environments import Environments, Outcome
+from mooactor.rl.environments import Environments, StepResult
 from mooactor.rl.episodes import EpisodeCounter
 from mooactor.rl.parameters import Allocate
 from mooactor.rl.play import Player
@@ -90,7 +90,7 @@ class Half:
         if self._actions is not None:
             self._actions.append(actions.copy())
 
-    def _receive(self) -> Outcome:
+    def _receive(self) -> StepResult:
         outcome = self.environments.recv()
         self.observations = outcome.observations
         self.first = self._ended  # under next-step autoreset a game begins only now

@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from mooactor.rl.env_ids import atari_game, find_spec
-from mooactor.rl.environments import Environments, Outcome
+from mooactor.rl.environments import Environments, StepResult
 from mooactor.rl.guard import Guard, Record, unusable
 
 
@@ -150,7 +150,7 @@ class GymEnvironments(Environments):
         self._record.failed.clear()
         return self.vector.step(self._actions)
 
-    def _checked(self, outcome: Outcome) -> Outcome:
+    def _checked(self, outcome: StepResult) -> StepResult:
         """Note a NaN or an infinity as a failure, and fill the rows that failed."""
         failed = self._record.failed
         for what, values in (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mooactor.rl.guard import Record
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """One step of a batch of B environments.
 
     ``observations`` ``[B, …]`` (uint8 images with channels first, or float32) are new
@@ -112,7 +112,7 @@ class Environments(ABC):
         self._send(actions)
         self._sent = True
 
-    def recv(self) -> Outcome:
+    def recv(self) -> StepResult:
         """Wait for the step that `send` started.
 
         Raises:
@@ -123,7 +123,7 @@ class Environments(ABC):
         self._sent = self._ready = False
         observations, rewards, terminated, truncated, infos = self._recv()
         with np.errstate(over="ignore"):  # what becomes infinite is refused below
-            outcome = Outcome(
+            outcome = StepResult(
                 self._convert(observations),
                 np.asarray(rewards, np.float32),
                 np.asarray(terminated, np.bool_),
@@ -147,7 +147,7 @@ class Environments(ABC):
     @abstractmethod
     def _convert(self, observations: NDArray[Any]) -> NDArray[Any]: ...
 
-    def _checked(self, outcome: Outcome) -> Outcome:
+    def _checked(self, outcome: StepResult) -> StepResult:
         """Refuse what cannot be learned from, or replace it."""
         return outcome
 

@@ -81,8 +81,8 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
     if (why == DECISION_CUT)
         snprintf(work->outcome.text, sizeof work->outcome.text,
                  decision->witness == work->outcome.rank
-                     ? "rank %u lacked memory or sockets, or cannot listen "
-                       "where it was told to"
+                     ? "rank %u has no memory or sockets left, or cannot "
+                       "listen on the address of MOOACTOR_BIND"
                      : "the connection between rank %u and rank %u failed",
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
     if (why == DECISION_FEW)
@@ -91,7 +91,7 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
                  (unsigned)decision->witness, (unsigned)group->min_size);
     if (why == DECISION_NO_WAY)
         snprintf(work->outcome.text, sizeof work->outcome.text,
-                 "no transport that is allowed leads from rank %u to rank %u",
+                 "no allowed transport leads from rank %u to rank %u",
                  (unsigned)decision->witness, (unsigned)work->outcome.rank);
 }
 

@@ -103,9 +103,8 @@ static moo_err wait_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
     else if (!peer->reach->sought_ns)
         peer->reach->sought_ns = now;
     else if (now - peer->reach->sought_ns > ENDPOINT_NS) {
-        mooi_route_say(peer->reach, "it allows no transport but shared "
-                                    "memory, which this process does not "
-                                    "allow");
+        mooi_route_say(peer->reach, "it allows only shared memory, and this "
+                                    "process does not allow that");
         return mooi_route_fail(plane, peer, MOO_EUNREACHABLE);
     }
     return mooi_peer_tried(plane, peer, MOO_ETIMEOUT);

@@ -71,7 +71,7 @@ static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
         *plane->serve_why ? ")" : "", theirs, *endpoint->provider ? " by " : "",
         endpoint->provider,
         memcmp(endpoint->host, own->host, MOOI_HOST_BYTES) ? "another" : "this",
-        endpoint->addresses ? "" : ", and says no address");
+        endpoint->addresses ? "" : ", and gives no address");
     return mooi_route_fail(plane, peer, MOO_EUNREACHABLE);
 }
 
@@ -146,7 +146,7 @@ static moo_err called(moo_plane *plane, struct mooi_peer *peer)
     reach->paused_ns = until;
     reach->guessed = 1;
     reach->err = MOO_EUNREACHABLE;
-    mooi_route_say(reach, "%s: its machine did not answer others a moment ago",
+    mooi_route_say(reach, "%s: its host did not answer other calls just now",
                    peer->network->scheme);
     return MOO_EUNREACHABLE;
 }
@@ -224,7 +224,8 @@ static void explain(const struct mooi_net *net, struct mooi_peer *peer)
     else
         mooi_route_say(reach, "tcp: it is on %s host and %s", host,
                        reach->fabric_failed ? "its fabric failed"
-                                            : "no fabric is common, or allowed");
+                                            : "there is no common fabric "
+                                              "that is allowed");
 }
 
 void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)

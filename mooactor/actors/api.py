@@ -145,7 +145,10 @@ def _as_completed(rest: list[Ref[R]], timeout: float | None) -> Iterator[Ref[R]]
     while rest:
         done, rest = wait(rest, timeout=_left(deadline))
         if not done:
-            raise errors.CallTimeout(f"{len(rest)} calls not done within {timeout} s")
+            raise errors.CallTimeout(
+                f"{len(rest)} calls were not done within {timeout} s; they go on: "
+                "wait again, or cancel them"
+            )
         yield from done
 
 
@@ -167,7 +170,7 @@ def put(value: R) -> Ref[R]:
     except errors.MooError:
         raise
     except Exception as error:
-        raise TypeError(f"cannot pickle what was put: {error}") from error
+        raise TypeError(f"moo.put cannot pickle the value: {error}") from error
     stored = Stored(runtime.payloads, data, buffers, borrowing)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")
     me = runtime.process_id

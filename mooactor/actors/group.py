@@ -114,7 +114,8 @@ class Group(Generic[T]):
         _check_tuples(arguments)
         if len(arguments) != len(self._handles):
             raise ValueError(
-                f"{len(arguments)} argument tuples for {len(self._handles)} members"
+                f"arguments has {len(arguments)} tuples for {len(self._handles)} "
+                "members: give one tuple for each member"
             )
         name = _name(function)
         calls = zip(self._methods(name), arguments, strict=True)
@@ -206,7 +207,7 @@ class Group(Generic[T]):
         check_options(ordered, in_flight, retries, items)
         methods = self._methods(name)
         if not methods:
-            raise ValueError("a group without members cannot map")
+            raise ValueError("this group has no members: map needs at least one")
         if methods[0]._spec.streams:
             raise TypeError(f"{methods[0]} is a generator; map is for plain methods")
         if timeout is not None:

@@ -91,11 +91,14 @@ class Handle:
     def _explain(self, name: str, interface: Interface) -> str:
         if name in interface.attributes:
             return (
-                f"{self._label}.{name} is no method: state lives in the actor; "
+                f"{self._label}.{name} is not a method: state lives in the actor; "
                 "add a method that returns it"
             )
         if name.startswith("_"):
-            return f"{self._label}.{name}: private methods cannot be called remotely"
+            return (
+                f"{self._label}.{name}: private methods cannot be called remotely; "
+                "remove the underscore from the name"
+            )
         known = ", ".join(sorted(interface.methods)) or "none"
         return f"{self._label} has no method {name!r}; its methods: {known}"
 
@@ -232,7 +235,10 @@ class RemoteMethod:
         if options.num_returns is None:
             return RemoteMethod(self._handle, self._spec, options)
         if self._spec.streams:
-            raise TypeError(f"{self._label} is a generator: num_returns is for others")
+            raise TypeError(
+                f"{self._label} is a generator, which takes no num_returns: iterate "
+                "over the stream that a plain call gives"
+            )
         from mooactor.actors.several import SplitMethod
 
         return SplitMethod(self._handle, self._spec, options)
@@ -243,9 +249,9 @@ class RemoteMethod:
     def _refuse_retries(self, options: CallOptions) -> None:
         if options.retries and self._spec.streams:
             raise ValueError(
-                f"retries={options.retries} of {self._label}: a stream cannot be sent "
-                "again, because its first items were taken already; catch "
-                "ActorRestarted and call the generator anew"
+                f"retries={options.retries} of {self._label}: a stream cannot be "
+                "sent again, because its first items were taken already; catch "
+                "ActorRestarted and call the generator again"
             )
 
     @property

@@ -39,7 +39,9 @@ class ActorInfo:
         """
         found = ensure_runtime().agent.ask(op="handle", id=self.id)["value"]
         if not found:
-            raise errors.ActorUnavailable(f"{self.label} is over; it has no handle now")
+            raise errors.ActorUnavailable(
+                f"{self.label} has ended and has no handle any more; spawn it again"
+            )
         return pickle.loads(found)
 
 

@@ -115,10 +115,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         if timeout is None:
             return errors.CallTimeout(
                 f"{self._label} was not done within the deadline of the call that "
-                "waits for it"
+                "waits for it; give that call a longer timeout"
             )
         return errors.CallTimeout(
-            f"{self._label} was not done within {timeout} s; it goes on"
+            f"{self._label} was not done within {timeout} s; it goes on: wait again, "
+            "or cancel it"
         )
 
     def expire(self) -> None:
@@ -319,7 +320,9 @@ def _by_hand(mark: bytes, owner: int, object_id: int, label: str) -> Ref[Any]:
         return _known_as(Hold(runtime.borrows, owner, object_id, None), label)
     ref: Ref[Any] = Ref(runtime, label)
     ref.set_error(
-        errors.ActorUnavailable(f"the session that {label} belongs to has ended")
+        errors.ActorUnavailable(
+            f"{label} belongs to a session that has ended; call again in this one"
+        )
     )
     return ref
 
@@ -330,7 +333,12 @@ def _known_as(hold: Hold, label: str) -> Ref[Any]:
     if hold.owner == runtime.process_id:
         entry = runtime.objects.entry(hold.object_id)
         if entry is None:
-            ref.set_error(errors.ActorUnavailable(f"the value of {label} is gone"))
+            ref.set_error(
+                errors.ActorUnavailable(
+                    f"the value of {label} has been freed, because no Ref to it was "
+                    "left; compute it again"
+                )
+            )
             return ref
         if isinstance(entry.future, Ref):
             return entry.future

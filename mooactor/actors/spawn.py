@@ -120,7 +120,10 @@ class Spec(Generic[P, T]):
         self._num_cpus = checks.amount("num_cpus", num_cpus)
         self._num_gpus = checks.amount("num_gpus", num_gpus)
         if self._num_gpus > 1 and self._num_gpus % 1:
-            raise ValueError(f"num_gpus={num_gpus}: a whole number, or a part of one")
+            raise ValueError(
+                f"num_gpus={num_gpus} must be a whole number, or a share below 1 "
+                "such as 0.5"
+            )
         self._name = None if name is None else checks.name("name", name)
         if restart is not None and not isinstance(restart, Restart):
             said = checks.shown("restart", restart)
@@ -196,8 +199,8 @@ class Spec(Generic[P, T]):
         cpus = processors()
         if self._num_cpus > cpus:
             raise errors.PlacementError(
-                f"{self._cls.__qualname__} asks for {self._num_cpus:g} CPUs; this host "
-                f"has {cpus}"
+                f"{self._cls.__qualname__} asks for {self._num_cpus:g} CPUs; this "
+                f"host has {cpus}: ask for at most that many"
             )
 
     def _start(
@@ -235,12 +238,15 @@ class Spec(Generic[P, T]):
         if reply.get("error") == "no GPU":
             raise errors.PlacementError(
                 f"{label} asks for num_gpus={self._num_gpus:g}; this host has "
-                f"{reply['free']}"
+                f"{reply['free']}: ask for fewer, or stop an actor that has some"
             )
         if reply.get("error") == "no room":
             raise errors.PlacementError(reply["note"], delivered=False)
         if reply.get("error"):
-            raise ValueError(f"the name {name!r} is taken by {reply['label']}")
+            raise ValueError(
+                f"the name {name!r} is taken by {reply['label']}: choose another "
+                "one, or stop that actor"
+            )
         borrowing.lend_to(every_incarnation(actor_id))
         return handle
 

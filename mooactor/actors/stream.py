@@ -121,7 +121,8 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         if self._runtime.closed:
             raise self._runtime.over(self._label)
         raise errors.CallTimeout(
-            f"{self._label} gave no item within the deadline of the call that waits"
+            f"{self._label} gave no item within the deadline of the call that waits "
+            "for it; give that call a longer timeout"
         )
 
     def __aiter__(self) -> Stream[T_co]:

@@ -256,8 +256,8 @@ def _made(node: Node, made: dict[int, BaseException]) -> BaseException:
         except BaseException as error:
             pass_ctrl_c(error)
             node.lost.append(f"the object ({text_of(error)})")
-    why = "; ".join(node.lost) or "it has no class here"
-    message = f"{node.name}: {node.text} (not as its own type: lost {why})"
+    why = "; ".join(node.lost) or "this process has no such class"
+    message = f"{node.name}: {node.text} (its own type could not be restored: {why})"
     return RemoteError(message, type_name=node.name, reason=why)
 
 

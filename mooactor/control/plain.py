@@ -65,7 +65,7 @@ def unpack(data: bytes | bytearray) -> Any:
     reader = _Reader(bytes(data))
     value = reader.value(MAX_DEPTH)
     if reader.left():
-        raise Malformed(f"{reader.left()} bytes behind the value")
+        raise Malformed(f"{reader.left()} bytes after the value")
     return value
 
 

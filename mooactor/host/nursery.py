@@ -230,7 +230,7 @@ class Nursery:
         for number in message["numbers"]:
             child = self._unborn.pop(number, None)
             if child is not None:
-                self._lost(child, "the process that was to fork it was killed")
+                self._lost(child, "the process that should have forked it was killed")
 
     def _lost(self, child: Child, why: str) -> None:
         if child.tries < _MOST_TRIES:

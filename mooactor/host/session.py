@@ -150,8 +150,8 @@ def _require_gil() -> None:
     # Threads of one process share queues that only the GIL guards.
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise errors.MooError(
-            "mooactor needs Python's global lock, which this free-threaded Python "
-            "runs without: set PYTHON_GIL=1 in the environment"
+            "mooactor needs Python's global interpreter lock (GIL), which is off in "
+            "this free-threaded Python: set PYTHON_GIL=1 in the environment"
         )
 
 
@@ -186,9 +186,9 @@ def _pidfd() -> int:
         return os.pidfd_open(os.getpid())
     except OSError as error:
         raise errors.MooError(
-            f"this system gives no pidfd ({error.strerror}), by which the end of this "
-            "program is known: use Linux 5.3 or newer; a container's seccomp profile "
-            "may forbid pidfd_open"
+            f"this system has no pidfd ({error.strerror}), and mooactor needs it to "
+            "detect the end of this program: use Linux 5.3 or newer; a container's "
+            "seccomp profile may forbid pidfd_open"
         ) from error
 
 

@@ -126,7 +126,7 @@ class Terminal:
 def lost(count: int) -> bytes:
     """The line that stands for those that were dropped."""
     lines = "1 line of actors is" if count == 1 else f"{count} lines of actors are"
-    return f"mooactor: {lines} lost, not read in time\n".encode()
+    return f"mooactor: {lines} lost, because nobody read them in time\n".encode()
 
 
 def _writer(fd: int) -> tuple[int, Callable[[bytes], int]]:

@@ -106,7 +106,10 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
     if is_torch(tensor):
         return _of_torch(tensor, written, staged)
     if tensor is None:
-        raise TypeError("None among the tensors: a parameter without a gradient?")
+        raise TypeError(
+            "one of the tensors is None, as the gradient of an unused parameter is: "
+            "leave it out, or pass zeros"
+        )
     raise TypeError(f"{type(tensor).__name__} is neither an array nor a tensor")
 
 
@@ -180,8 +183,8 @@ def _refuse_repeats(place: Place, written: bool) -> None:
     # Before anything is copied: it may be a view of a trillion elements.
     if written and place.repeats():
         raise ValueError(
-            "its elements share memory, as those of an expanded view do, so a result "
-            "has no place there: pass a copy, or out="
+            "its elements share memory, like those of an expanded view, so it "
+            "cannot hold a result: pass a copy, or out="
         )
 
 

@@ -129,14 +129,18 @@ class LearnerGroup:
         info = shared.describe()
         if info.size:
             return (
-                f"learner group {self.name!r} did not form: "
-                f"{info.size} of {info.min_size} members"
+                f"learner group {self.name!r} did not form: {info.size} of "
+                f"{info.min_size} members have joined; start the others, or lower "
+                "min_size"
             )
         obstacle = shared.obstacle()
-        why = "they do so at a barrier: call it in the loop of each member"
+        why = (
+            "newcomers enter at a barrier, so call group.barrier() in the loop of "
+            "each member"
+        )
         if obstacle is not None:
             last = failure(f"barrier of learner group {self.name!r}", obstacle)
-            why = f"they do so at a barrier, and the last one failed: {last}"
+            why = f"newcomers enter at a barrier, and the last barrier failed: {last}"
         return (
             f"the members of learner group {self.name!r} did not let this process in: "
             f"{why}"
@@ -206,7 +210,10 @@ class LearnerGroup:
             pairs = self._pairs(tensors, out)
             for source, _ in pairs:
                 if not collective.can_reduce(source.dtype, op):
-                    raise TypeError(f"there is no {op!r} of {source.dtype}")
+                    raise TypeError(
+                        f"{op!r} is not defined for {source.dtype}: convert the "
+                        "tensor to another type first"
+                    )
             work = self._submit("allreduce", pairs, op=op)
             result = tensors if out is None else out
             return self._work(f"allreduce({op})", work, result, pairs)
@@ -244,7 +251,10 @@ class LearnerGroup:
         with self._preparing():
             source = self._source(tensor)
             if not collective.can_reduce(source.dtype, op):
-                raise TypeError(f"there is no {op!r} of {source.dtype}")
+                raise TypeError(
+                    f"{op!r} is not defined for {source.dtype}: convert the tensor "
+                    "to another type first"
+                )
             if not source.shape or source.shape[0] != self.size:
                 raise ValueError(
                     f"the first dimension must be the group's size, {self.size}; "
@@ -303,14 +313,18 @@ class LearnerGroup:
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a LearnerGroup is one process's membership; join by name elsewhere"
+            "a LearnerGroup belongs to one process and cannot be sent: join by its "
+            "name in the other process"
         )
 
     # -- inside ------------------------------------------------------------
 
     def _member(self) -> SharedGroup:
         if self._shared is None:
-            raise RuntimeError(f"this process has left learner group {self.name!r}")
+            raise RuntimeError(
+                f"this process has left learner group {self.name!r}; join it again "
+                "with moo.LearnerGroup"
+            )
         return self._shared
 
     def _info(self) -> Info:
@@ -391,7 +405,8 @@ def _join(
         )
     except ValueError:
         raise ValueError(
-            f"learner group {name!r} exists with another min_size than {min_size}"
+            f"learner group {name!r} has another min_size than {min_size}: pass the "
+            "same to all members"
         ) from None
     except OSError as error:
         raise InternalError(f"cannot map learner group {name!r}: {error}") from error

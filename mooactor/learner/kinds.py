@@ -36,7 +36,9 @@ def check_array(array: np.ndarray[Any, Any]) -> None:
       TypeError: they are not.
     """
     if array.dtype.hasobject:
-        raise TypeError("an array of Python objects cannot be shared")
+        raise TypeError(
+            "an array of Python objects cannot be shared: pass an array of numbers"
+        )
     if type(array) is not sys.modules["numpy"].ndarray and hasattr(array, "mask"):
         raise TypeError(
             "a masked array has a mask beside its data: pass array.filled(…), or data "
@@ -57,22 +59,26 @@ def check_torch(tensor: Any) -> None:
         raise TypeError("a nested tensor has several parts: pass tensor.unbind()")
     if tensor.layout is not torch.strided:
         raise TypeError(
-            f"a tensor of layout {tensor.layout} has no one memory: pass "
-            "tensor.to_dense(), or its parts"
+            f"a tensor of layout {tensor.layout} does not lie in one piece of "
+            "memory: pass tensor.to_dense(), or its parts"
         )
     if tensor.is_quantized:
         raise TypeError(
             "a quantized tensor has a scale beside its data: pass tensor.dequantize()"
         )
     if tensor.is_meta:
-        raise TypeError("a tensor on the meta device has no data")
+        raise TypeError(
+            "a tensor on the meta device has no data: pass one on a real device"
+        )
     if tensor._is_zerotensor():
         raise TypeError("a zero tensor of autograd has no memory: pass tensor.clone()")
     if (
         cls not in (torch.Tensor, torch.nn.Parameter)
         and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     ):
-        raise TypeError(f"a {cls.__name__} keeps its data in other tensors: pass those")
+        raise TypeError(
+            f"a {cls.__name__} keeps its data in other tensors: pass those tensors"
+        )
 
 
 def is_plain(tensor: Any) -> bool:

@@ -64,9 +64,9 @@ class Queued:
             for entry in self._entries:
                 if any(_hides(target, buffer) for target in entry.targets):
                     raise ValueError(
-                        "a tensor shares memory with a result of an operation that is "
-                        f"still queued, {entry.label}, and one of the two is a view "
-                        "that has to be copied: wait for that operation first"
+                        f"a tensor shares memory with a result of {entry.label}, "
+                        "which is still queued, and one of the two has to be "
+                        f"copied: wait for {entry.label} first"
                     )
 
     def add(self, work: SharedWork, targets: Sequence[Buffer], label: str) -> Entry:

@@ -128,7 +128,9 @@ class Work(Generic[T]):
             if outcome is not None:
                 return outcome
             if until is not None and time.monotonic() >= until:
-                raise CallTimeout(f"{self._label} is not done yet")
+                raise CallTimeout(
+                    f"{self._label} was not done in time; it goes on: wait again"
+                )
         return None
 
     def _what(self) -> str:
@@ -150,14 +152,17 @@ def failure(what: str, outcome: Outcome) -> Exception:
     if status == collective.EMISMATCH:
         return ValueError(f"the members disagree in {what}: {outcome.text}")
     if status == collective.EUNREACHABLE:
-        why = outcome.text or "no transport between hosts is allowed to all"
+        why = outcome.text or "no transport is allowed by all members"
         return ActorUnavailable(
             f"{what}, whose members are on several hosts: {why}; see "
             "`mooactor doctor` and MOOACTOR_TRANSPORT"
         )
     if status == collective.ECLOSED:
         return RuntimeError(f"this process left during {what}")
-    return ValueError(f"{what} does not fit the group: has its size changed?")
+    return ValueError(
+        f"{what} does not fit the group, whose size may have changed: read "
+        "group.size again"
+    )
 
 
 def _lost(what: str, outcome: Outcome) -> PeerLost:

@@ -53,7 +53,8 @@ class AgentClient:
             self._lifeline.send(message, fds)
         except LifelineClosed:
             raise errors.ActorUnavailable(
-                "the session is over: its agent is gone"
+                "the session has ended, because its agent is gone; moo.init() "
+                "starts another one"
             ) from None
 
     def ask(
@@ -76,7 +77,10 @@ class AgentClient:
         try:
             self.tell(fds, rid=rid, **message)
             if not self._wait(future, wait_s):
-                raise errors.CallTimeout(f"the agent did not answer within {wait_s} s")
+                raise errors.CallTimeout(
+                    f"the agent did not answer within {wait_s} s; this host is "
+                    "overloaded, or the agent is stopped"
+                )
             reply: Message = future.unwrap()
             if "failed" in reply:
                 raise errors.InternalError(
@@ -163,7 +167,10 @@ class AgentClient:
         reply = self.ask(op="monitor", id=actor_id, monitor=number)
         if not reply["value"]:
             del self._monitors[number]
-            raise errors.ActorUnavailable("there is no such actor in this session")
+            raise errors.ActorUnavailable(
+                "this session has no such actor; it has ended, or its handle is of "
+                "another session"
+            )
         return number
 
     def remove_monitor(self, actor_id: int, number: int) -> None:

@@ -238,7 +238,8 @@ class Caller:
             raise errors.ActorUnavailable("the session has ended", delivered=False)
         if not roomy:
             raise errors.CallTimeout(
-                f"no room in the mailbox of {link.label} within {options.timeout} s",
+                f"the mailbox of {link.label} stayed full for {options.timeout} s: "
+                "send fewer calls at a time, or raise max_pending",
                 delivered=False,
             )
 

@@ -90,8 +90,8 @@ def name(name: str, value: Any) -> str:
     plain = str.__str__(value)
     if not plain or len(plain) > MOST_OF_A_NAME or "\0" in plain:
         raise ValueError(
-            f"{shown(name, value)} must be a name of 1 to {MOST_OF_A_NAME} characters, "
-            "and NUL is none of them"
+            f"{shown(name, value)} must be a name of 1 to {MOST_OF_A_NAME} "
+            "characters without NUL"
         )
     return plain
 
@@ -158,7 +158,9 @@ def _variable(key: Any) -> str:
     if name is None:
         raise TypeError(f"env has the key {key!r:.60}; the name of a variable is a str")
     if not name or "=" in name or "\0" in name or not _encodes(name):
-        raise ValueError(f"env has the key {name!r:.60}, which is no variable's name")
+        raise ValueError(
+            f"env has the key {name!r:.60}, which is not a valid name of a variable"
+        )
     return name
 
 
@@ -170,7 +172,10 @@ def _setting(key: Any, value: Any) -> str:
             "of a variable is a string"
         )
     if "\0" in text or not _encodes(text):
-        raise ValueError(f"env[{key!r}]={text!r:.60} cannot be a variable's value")
+        raise ValueError(
+            f"env[{key!r}]={text!r:.60} is not a valid value of a variable: it must "
+            "be UTF-8 text without NUL"
+        )
     return text
 
 

@@ -29,7 +29,9 @@ def current_runtime() -> Runtime:
     if _forked:
         raise forked_error()
     if _current is None:
-        raise errors.ActorUnavailable("no session runs in this process: moo.init()")
+        raise errors.ActorUnavailable(
+            "no session runs in this process: call moo.init() first"
+        )
     return _current
 
 
@@ -62,8 +64,8 @@ def refuse_in_actor(what: str) -> None:
     if _current is not None and _current.server is not None:
         raise errors.MooError(
             f"{what} is for the driver: this is an actor's process, which is in a "
-            "session already. All other functions work here as they are; an actor that "
-            "wants to end raises SystemExit"
+            "session already. All other functions work here; to end the actor, "
+            "raise SystemExit"
         )
 
 

@@ -42,8 +42,8 @@ class Network:
         """Raises ValueError: GPUDirect is demanded, but no transport can have it."""
         if self.gpu_direct and "ofi" not in (self.transports or ()):
             raise ValueError(
-                f"{GPU_DIRECT}=1 takes RDMA: allow it, by {VARIABLE}=shm,ofi,tcp or "
-                f"moo.init(transport=…); now it is {self}"
+                f"{GPU_DIRECT}=1 needs RDMA: allow it with {VARIABLE}=shm,ofi,tcp or "
+                f"moo.init(transport=…); the allowed transports are {self}"
             )
 
     def __str__(self) -> str:
@@ -100,13 +100,13 @@ def _said(variables: Mapping[str, str]) -> dict[str, Any]:
 
 def _names(said: str | Iterable[str], where: str) -> tuple[str, ...] | None:
     if not isinstance(said, Iterable):
-        raise TypeError(f"{where}={said!r}: a name, or a list of names, please")
+        raise TypeError(f"{where}={said!r} must be a name or a list of names")
     names = said.replace(",", " ").split() if isinstance(said, str) else list(said)
     if names == ["auto"]:
         return None
     wrong = [name for name in names if name not in NAMES]
     if wrong or not names:
-        what = f"no transport {wrong[0]!r}" if wrong else "no transport is named"
+        what = f"{wrong[0]!r} is not a transport" if wrong else "no transport is named"
         raise ValueError(
             f'{where}={said!r}: {what}; use "auto", or some of {", ".join(NAMES)}'
         )
@@ -116,8 +116,8 @@ def _names(said: str | Iterable[str], where: str) -> tuple[str, ...] | None:
 def _address(text: str) -> str | None:
     if text and text != "*" and not _is_numeric(text):
         raise ValueError(
-            f"{BIND}={text!r}: give a numeric address of this host, such as 10.0.0.5, "
-            "or * for all that it has"
+            f"{BIND}={text!r}: give a numeric address of this host, such as "
+            "10.0.0.5, or * for all addresses"
         )
     return text or None
 
@@ -146,8 +146,8 @@ def _number(text: str, where: str, most: int) -> int | None:
 def _choice(text: str) -> bool | None:
     if text not in ("", "0", "1"):
         raise ValueError(
-            f"{GPU_DIRECT}={text!r}: give 1 to refuse to start without it, 0 for "
-            "never, or unset it for where it is offered"
+            f"{GPU_DIRECT}={text!r}: give 1 to require it, 0 to forbid it, or unset "
+            "it to use it if it is offered"
         )
     return None if not text else text == "1"
 

@@ -124,7 +124,7 @@ class PendingReplies:
             )
         elif isinstance(error, errors.ActorUnavailable):
             error = errors.ActorUnavailable(
-                f"the call has run, but its result did not come: {error}",
+                f"the call has run, but its result did not arrive: {error}",
                 delivered=True,
             )
         if reply is not None and error is None:

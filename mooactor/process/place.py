@@ -33,8 +33,9 @@ class Place(NamedTuple):
             cwd = os.getcwd()
         except OSError as error:
             raise errors.PlacementError(
-                "the working directory of this process, in which actors would start, "
-                f"cannot be had ({error.strerror}): os.chdir to one that exists"
+                "the working directory of this process, in which actors would "
+                f"start, cannot be read ({error.strerror}): call os.chdir with a "
+                "directory that exists"
             ) from None
         return cls(cwd, [str(entry) or cwd for entry in sys.path])
 
@@ -67,8 +68,8 @@ class Place(NamedTuple):
         except OSError as error:
             raise errors.PlacementError(
                 f"the actor's working directory {self.cwd!r}, in which its spawner "
-                f"was, cannot be entered ({error.strerror}): spawn it from one that "
-                "stays"
+                f"was, cannot be entered ({error.strerror}): spawn it from a "
+                "directory that is not removed"
             ) from None
         sys.path[:] = self.path
         _forget_relative()

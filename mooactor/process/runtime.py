@@ -277,7 +277,7 @@ class Runtime:
         if self.forked:
             return forked_error(what)
         return ActorUnavailable(
-            f"{what}: its session has ended; make it anew in this one",
+            f"{what}: its session has ended; create it again in this one",
             delivered=False,
         )
 

@@ -40,11 +40,13 @@ class Restart:
         for name in ("within", "backoff"):
             _check_seconds(name, getattr(self, name))
         if self.max < 0 or self.within <= 0 or self.backoff < 0:
-            raise ValueError(f"{self} makes no sense: numbers must not be negative")
+            raise ValueError(f"{self} has a negative number: use 0 or more")
         if math.isinf(self.backoff):
             raise ValueError("Restart(backoff=inf) never restarts; use restart=None")
         if self.snapshot_every < 1:
-            raise ValueError("snapshot_every counts calls and is at least 1")
+            raise ValueError(
+                "snapshot_every is a number of calls and must be at least 1"
+            )
 
     def plain(self) -> dict[str, Any]:
         """For a frame; `Restart(**plain)` is its inverse. Of a subclass, the fields of

@@ -34,7 +34,9 @@ def die_with(parent: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of all descendants whose own parent dies."""
     if libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError("this kernel lets no process adopt orphans (Linux 3.4 does)")
+        raise OSError(
+            "this kernel does not let a process adopt orphans: use Linux 3.4 or newer"
+        )
 
 
 def name_process(title: str) -> None:

@@ -57,7 +57,7 @@ class Lost:
             what = ", and ".join(parts)
             known = self._cause.kind != "unknown"
             say(
-                f"mooactor: {what}: {label} {'died' if known else 'is not there'} "
+                f"mooactor: {what}: {label} {'died' if known else 'cannot be found'} "
                 f"({self._cause})"
             )
 

@@ -46,5 +46,7 @@ class Camera:
             return np.ascontiguousarray(np.moveaxis(observations[0], 0, -1))
         rendered = self._environments.vector.render()
         if rendered is None:
-            raise RuntimeError("the environment gave no picture to film")
+            raise RuntimeError(
+                "the environment gave no picture: use one that renders as rgb_array"
+            )
         return np.asarray(rendered[0], np.uint8)

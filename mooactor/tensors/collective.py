@@ -309,10 +309,14 @@ def _error(err: int) -> Exception:
     if err == lib.MOO_ESYS:
         return OSError(ffi.errno, os.strerror(ffi.errno))
     if err == lib.MOO_EVERSION:
-        return VersionMismatch("another version of mooactor made this learner group")
+        return VersionMismatch(
+            "another version of mooactor made this learner group: install the same "
+            "version for all members"
+        )
     text = {
-        EINVAL: "an argument that the group does not take",
-        ENOMEM: f"the group has its {lib.MOO_GROUP_MAX} members already",
+        EINVAL: "one of the arguments is not valid for a learner group",
+        ENOMEM: f"the group is full: it has {lib.MOO_GROUP_MAX} members, and no group "
+        "can have more",
         EFORK: "a forked child is no member of its parent's learner group",
         ECLOSED: "this process has left the learner group",
     }.get(err, ffi.string(lib.moo_strerror(err)).decode())

@@ -40,14 +40,13 @@ def serve_error(
     code = ffi.errno
     if err == lib.MOO_EUNREACHABLE and gpu_direct:
         return ActorUnavailable(
-            "MOOACTOR_GPUDIRECT=1 cannot be had here: "
+            "MOOACTOR_GPUDIRECT=1 does not work here: "
             f"{plane.route(plane.process_id)[1]}; unset it, or see `mooactor doctor`"
         )
     if err == lib.MOO_EUNREACHABLE:
         return ActorUnavailable(
-            "no allowed transport can be had here: "
-            f"{plane.route(plane.process_id)[1]}; allow tcp as well, or see "
-            "`mooactor doctor`"
+            f"no allowed transport works here: {plane.route(plane.process_id)[1]}; "
+            "allow tcp as well, or see `mooactor doctor`"
         )
     if err == lib.MOO_ESYS and code in _NO_SUCH_ADDRESS:
         return OSError(
@@ -68,10 +67,13 @@ def export_error(err: int, plane: DataPlane, nbytes: int, peer: int) -> Exceptio
     if err == lib.MOO_EUNREACHABLE:
         transport, why = plane.route(peer)
         if transport is not None:
-            why = f"it was out of reach a moment ago, and is reached again ({why})"
-        return ActorUnavailable(f"no data can be sent to process {peer:016x}: {why}")
+            why = f"it was unreachable, but is reachable now ({why}); call again"
+        return ActorUnavailable(f"no data could be sent to process {peer:016x}: {why}")
     if err == lib.MOO_ESTALE:
-        return ValueError("this memory was moved to another process before")
+        return ValueError(
+            "this memory was moved to another process by moo.move: use a copy made "
+            "before the move"
+        )
     return error_for(err, f"cannot export {nbytes} bytes")
 
 
@@ -93,8 +95,9 @@ def out_of_memory(plane: DataPlane, nbytes: int) -> OutOfMemory:
     )
     return OutOfMemory(
         f"no room for {size_text(nbytes)} of shared memory: {used} of "
-        f"{size_text(plane.memory_limit)} are in use ({holders or 'by nobody'}){kept}. "
-        "Drop received data sooner, or raise the memory limit"
+        f"{size_text(plane.memory_limit)} are in use "
+        f"({holders or 'by nobody'}){kept}. Drop received data sooner, or raise the "
+        "limit with moo.init(memory=…)"
     )
 
 
@@ -113,7 +116,8 @@ def fetch_error(err: int, plane: DataPlane, owner: int) -> Exception:
         return no_contact(plane, owner)
     if err in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
         return ActorDied(
-            "the process that sent this data died or was cut off before all of it came"
+            "the process that sent this data died or was cut off before all of it "
+            "arrived"
         )
     if err == lib.MOO_ESTALE:
         return InternalError("this descriptor was fetched or revoked before")

@@ -36,10 +36,12 @@ def mask_of(names: Iterable[str]) -> int:
     mask = 0
     for name in names:
         if name not in _BITS:
-            raise ValueError(f"no transport {name!r}: there are {', '.join(NAMES)}")
+            raise ValueError(
+                f"{name!r} is not a transport: use some of {', '.join(NAMES)}"
+            )
         mask |= _BITS[name]
     if not mask:
-        raise ValueError(f"no transport is allowed: name some of {', '.join(NAMES)}")
+        raise ValueError(f"no transport is allowed: give some of {', '.join(NAMES)}")
     return mask
 
 

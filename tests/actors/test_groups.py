@@ -40,7 +40,7 @@ def test_a_failing_member_fails_the_call_with_its_own_error(group: Any) -> None:
 
 
 def test_arguments_of_another_number_than_members_are_refused(group: Any) -> None:
-    with pytest.raises(ValueError, match="3 argument tuples for 2 members"):
+    with pytest.raises(ValueError, match="3 tuples for 2 members"):
         group(Counter, 2).call_each(Counter.echo, [(1,), (2,), (3,)])
 
 

@@ -176,7 +176,7 @@ def test_the_actors_of_a_session_are_listed(running: None) -> None:
     assert tuple(info.pid for info in infos) == pids
     assert [info.handle for info in infos] == [first, second]
     moo.kill(first)
-    with pytest.raises(moo.ActorUnavailable, match="Owner:first is over"):
+    with pytest.raises(moo.ActorUnavailable, match="Owner:first has ended"):
         _ = infos[0].handle
 
 

@@ -376,5 +376,5 @@ def test_what_map_cannot_do_is_refused(group: Any, session: Any) -> None:
         members.map(Mapper.square, [], timeout=0)
     with pytest.raises(TypeError, match="generator"):
         members.map(Mapper.up_to, [1])
-    with pytest.raises(ValueError, match="without members"):
+    with pytest.raises(ValueError, match="no members"):
         moo.on(Mapper).group(0).map(Mapper.square, [1])

@@ -39,7 +39,7 @@ def test_elsewhere_than_on_linux_nothing_is_measured(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert main(["bench"]) == 1
-    assert capsys.readouterr().err == "mooactor bench: it measures on Linux only\n"
+    assert capsys.readouterr().err == "mooactor bench runs on Linux only\n"
 
 
 def test_the_table_shows_values_ratios_and_goals() -> None:

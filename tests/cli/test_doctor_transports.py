@@ -54,7 +54,7 @@ def test_a_fabric_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "ok", "auto: shared memory"),
         ("tcp", "ok", "MOOACTOR_TRANSPORT=tcp: on one host tcp"),
         ("tcp,shm", "ok", "on one host shm"),
-        ("tcp ib", "broken", "no transport 'ib'"),
+        ("tcp ib", "broken", "'ib' is not a transport"),
     ],
 )
 def test_what_would_be_chosen_is_said(

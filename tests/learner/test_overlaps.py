@@ -178,7 +178,7 @@ def test_an_overlap_with_a_queued_result_is_refused(alone: Any) -> None:
     matrix = np.ones((4, 6))
     for first, second in ((matrix.T, matrix), (matrix, matrix[:, ::2])):
         work = alone.allreduce(first, op="sum")
-        with pytest.raises(ValueError, match="wait for that operation first"):
+        with pytest.raises(ValueError, match=r"wait for allreduce\(sum\) first"):
             alone.allreduce(second, op="sum")
         work.wait()
         alone.allreduce(second, op="sum").wait()

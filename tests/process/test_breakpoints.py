@@ -308,7 +308,7 @@ def test_without_debug_a_breakpoint_is_passed_over_with_a_sentence(
     out, err = program.communicate(timeout=50)
     assert out.strip() == "3" and program.returncode == 0
     (line,) = [line for line in err.splitlines() if "breakpoint()" in line]  # once
-    assert "was passed over" in line and "moo.init(debug=True)" in line
+    assert "was skipped" in line and "moo.init(debug=True)" in line
     assert "BdbQuit" not in err
 
 

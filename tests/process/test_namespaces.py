@@ -143,7 +143,7 @@ def test_a_namespace_that_is_not_there_is_the_cause(spawn: Callable[..., Any]) -
 
 def test_what_is_no_namespace_is_the_cause(spawn: Callable[..., Any]) -> None:
     found = cause_of(spawn(on(MOOACTOR_NETNS=sys.executable)))
-    assert "takes root" in found or "no network namespace" in found
+    assert "needs root" in found or "not a network namespace" in found
 
 
 def test_an_actor_has_what_its_own_variables_say(spawn: Callable[..., Any]) -> None:
@@ -167,7 +167,7 @@ def test_an_actor_has_what_its_own_variables_say(spawn: Callable[..., Any]) -> N
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("MOOACTOR_TRANSPORT", "tpc", "no transport 'tpc'; use"),
+        ("MOOACTOR_TRANSPORT", "tpc", "'tpc' is not a transport; use"),
         ("MOOACTOR_STRIPES", "0", "from 1 to 16"),
         ("MOOACTOR_BIND", "eth0", "numeric address"),
         ("MOOACTOR_BIND", "192.0.2.7", "address of this host"),

@@ -74,7 +74,7 @@ def test_gpudirect_cannot_be_demanded_without_rdma(
 ) -> None:
     monkeypatch.setenv("MOOACTOR_GPUDIRECT", "1")
     for transport in (None, "tcp", ["shm", "tcp"]):
-        with pytest.raises(ValueError, match="MOOACTOR_GPUDIRECT=1 takes RDMA"):
+        with pytest.raises(ValueError, match="MOOACTOR_GPUDIRECT=1 needs RDMA"):
             choose(transport)
 
 
@@ -104,13 +104,13 @@ def test_so_many_stripes_and_threads_there_may_be(
         ("TCP_THREADS", "0", "give a whole number from 1 to 16, or unset it"),
         ("TCP_THREADS", "17", "from 1 to 16"),
         ("CHECKSUM", "yes", "give 1 for checksums, 0 for none"),
-        ("GPUDIRECT", "maybe", "give 1 to refuse to start without it, 0 for never"),
+        ("GPUDIRECT", "maybe", "give 1 to require it, 0 to forbid it"),
         ("BIND", "eth0", "give a numeric address of this host, such as 10.0.0.5, or *"),
         ("BIND", "10.0.0.5:4000", "numeric address"),
         (
             "TRANSPORT",
             "tpc",
-            "no transport 'tpc'; use \"auto\", or some of shm, ofi, tcp",
+            "'tpc' is not a transport; use \"auto\", or some of shm, ofi, tcp",
         ),
     ],
 )
@@ -128,7 +128,9 @@ def test_a_variable_that_makes_no_sense_is_refused_before_anything_is_started(
 
 
 def test_something_else_than_names_is_refused(no_session: None) -> None:
-    with pytest.raises(TypeError, match="transport=5: a name, or a list of names"):
+    with pytest.raises(
+        TypeError, match="transport=5 must be a name or a list of names"
+    ):
         moo.init(transport=5)  # type: ignore[arg-type]
 
 
@@ -152,7 +154,7 @@ def test_a_fabric_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
             print(error)
         """
     said = programs.run(programs.write(tmp_path / "program.py", program)).stdout
-    assert said.startswith("no allowed transport can be had here: ofi: ")
+    assert said.startswith("no allowed transport works here: ofi: ")
     assert "install libfabric" in said
     assert said.endswith("allow tcp as well, or see `mooactor doctor`\n")
 

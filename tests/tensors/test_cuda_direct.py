@@ -371,6 +371,6 @@ def test_where_it_is_demanded_and_not_offered_nothing_starts(fabric, monkeypatch
     if os.path.exists("/dev/nvidiactl"):
         pytest.skip("it may be had here")
     monkeypatch.setenv("MOOACTOR_GPUDIRECT", "1")
-    words = "MOOACTOR_GPUDIRECT=1 cannot be had here: .* offers no memory of GPUs"
+    words = "MOOACTOR_GPUDIRECT=1 does not work here: .* offers no memory of GPUs"
     with pytest.raises(ActorUnavailable, match=words):
         moo.init(transport=["ofi", "tcp"])

@@ -71,7 +71,7 @@ def test_moved_memory_is_freed_once_it_was_fetched(plane, worker):
     memory = plane.empty_buffer(MB)
     memory[0] = 7
     descriptor = plane.export(memory, worker.id, moved=True)
-    with pytest.raises(ValueError, match="moved to another process before"):
+    with pytest.raises(ValueError, match="moved to another process by"):
         plane.export(memory, worker.id)
     del memory
     gc.collect()

@@ -114,7 +114,7 @@ def test_a_moved_array_is_shared_with_nobody_else(here, new_plane):
     received[0, 0] = 5
     assert alias[0, 0] == 5  # one memory: nothing was copied
     assert here.statistics()["bytes_copied"] == 0
-    with pytest.raises(ValueError, match="moved to another process before"):
+    with pytest.raises(ValueError, match="moved to another process by"):
         send(moved, here, other)
 
 

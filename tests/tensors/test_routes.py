@@ -129,7 +129,7 @@ def test_a_fabric_that_is_not_to_be_had_is_done_without(elsewhere):
 
 
 def test_if_nothing_else_is_allowed_that_is_an_error(elsewhere):
-    with pytest.raises(ActorUnavailable, match="no allowed transport can be had here"):
+    with pytest.raises(ActorUnavailable, match="no allowed transport works here"):
         elsewhere(["ofi"], provider="none")
 
 
@@ -166,7 +166,7 @@ def test_neither_is_a_process_without_a_network_waited_for_forever(new_plane):
     descriptor = here.export(bytes(MB), there.process_id)
     assert here.is_remote(descriptor)
     assert eventually(lambda: here.statistics()["used"] == 0)
-    with pytest.raises(ActorUnavailable, match="no transport but shared memory"):
+    with pytest.raises(ActorUnavailable, match="only shared memory"):
         here.export(bytes(MB), there.process_id)
 
 
@@ -265,7 +265,7 @@ def test_after_a_failure_all_are_told_at_once_while_the_next_attempt_goes_on(
             here.export(bytes(MB), there.process_id)
         here.introduce(there.process_id, there.endpoint())
         began = time.monotonic()
-        with pytest.raises(ActorUnavailable, match="did not answer|reached again"):
+        with pytest.raises(ActorUnavailable, match="did not answer|reachable now"):
             here.export(bytes(MB), there.process_id)
         assert time.monotonic() - began < 2.5  # an attempt takes 3
     assert eventually(lambda: here.route(there.process_id)[0] == "tcp")

@@ -253,8 +253,8 @@ moo_err mooi_fabric_choose(const struct mooi_libfabric *library,
 
     if (name && !options->keyless &&
         (!strcmp(name, "shm") || !strcmp(name, "sockets"))) {
-        snprintf(why, room, "libfabric's %s does not check keys and is not "
-                            "used", name);
+        snprintf(why, room, "libfabric's %s is not used, because it does "
+                            "not check keys: choose another provider", name);
         return MOO_EUNREACHABLE;
     }
     err = list(library, name, 0, &all);

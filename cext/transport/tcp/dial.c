@@ -140,7 +140,7 @@ static const char *how(const struct mooi_dial *dial, size_t i)
         return dial->reason[i] == ECONNREFUSED   ? "refused the connection"
                : dial->reason[i] == EHOSTUNREACH ? "is an unreachable host"
                : dial->reason[i] == ENETUNREACH ? "is in an unreachable network"
-               : dial->reason[i] == EAFNOSUPPORT ? "is of a family not had here"
+               : dial->reason[i] == EAFNOSUPPORT ? "is of an unsupported family"
                                                  : "hung up";
     default:
         return moo_strerror(dial->result[i]);

@@ -209,7 +209,7 @@ static void end_older(struct mooi_tcp_link *link)
     for (struct mooi_tcp_link *old = engine->links; old; old = old->next)
         if (old != link && old->incoming && old->peer == link->peer &&
             old->state == MOOI_TCP_UP)
-            mooi_tcp_break(old, MOO_EPEER, "the other side connected anew");
+            mooi_tcp_break(old, MOO_EPEER, "the other side connected again");
     mooi_tcp_unlock(engine);
     mooi_tcp_end_broken(engine);
 }
@@ -338,7 +338,7 @@ static enum haste watch_coming(struct mooi_tcp_link *link, uint64_t now)
         mooi_tcp_break(link, MOO_ETIMEOUT, text);
     } else {
         mooi_tcp_break(link, MOO_ETIMEOUT,
-                       "not all its connections were made in time");
+                       "some of its connections were not made in time");
     }
     return BUSY;
 }

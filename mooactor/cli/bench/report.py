@@ -28,7 +28,7 @@ def run(
         print("\n".join(names()))
         return 0
     if not sys.platform.startswith("linux"):
-        print("mooactor bench: it measures on Linux only", file=sys.stderr)
+        print("mooactor bench runs on Linux only", file=sys.stderr)
         return 1
     try:
         groups = groups_with(only)

@@ -74,7 +74,7 @@ def directory() -> Finding:
     if not os.access(path, os.W_OK | os.X_OK):
         return broken("directory", f"{path} is read-only", "set TMPDIR elsewhere")
     if len(os.fsencode(path)) + OUR_NAMES > UNIX_PATH_MAX:
-        remedy = "set TMPDIR=/tmp: the path of a unix socket ends at 107 bytes"
+        remedy = "set TMPDIR=/tmp: the path of a unix socket has at most 107 bytes"
         return broken("directory", f"{path} is too long a path", remedy)
     return ok("directory", f"sockets lie under {path}")
 

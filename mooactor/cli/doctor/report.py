@@ -13,9 +13,9 @@ from mooactor.cli.doctor.finding import Finding
 CHECKS = kernel.CHECKS + software.CHECKS + transports.CHECKS + trial.CHECKS
 VERDICTS = {
     "ok": "Everything works here.",
-    "note": "Everything works here; what is absent is optional.",
+    "note": "Everything works here; the absent parts are optional.",
     "slow": "Everything works here; the remedies above make it faster or larger.",
-    "broken": "mooactor cannot run here until what is broken is mended.",
+    "broken": "mooactor cannot run here: repair the broken parts above.",
 }
 
 

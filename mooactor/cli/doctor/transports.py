@@ -17,8 +17,10 @@ from mooactor.tensors.plane import DataPlane
 
 INFINIBAND = Path("/sys/class/infiniband")
 _BYTES = 4 << 20
-_INSTALL_HEADERS = "apt-get install libfabric-dev, or your system's like"
-_INSTALL = "apt-get install libfabric1 libfabric-bin rdma-core, or your system's like"
+_INSTALL_HEADERS = "apt-get install libfabric-dev, or your system's equivalent"
+_INSTALL = (
+    "apt-get install libfabric1 libfabric-bin rdma-core, or your system's equivalent"
+)
 
 
 def shared_memory() -> Finding:
@@ -107,7 +109,7 @@ def _route(transports: tuple[str, ...]) -> str | None:
             sent = os.urandom(_BYTES)
             received = there.import_(here.export(sent, there.process_id))
             if received != sent:
-                raise RuntimeError("other bytes arrived than were sent")
+                raise RuntimeError("the received bytes differ from the sent bytes")
             return here.route(there.process_id)[0]
         finally:
             for plane in planes:

@@ -33,7 +33,11 @@ def actor() -> Finding:
         agreed = _round_trip()
     except Exception as error:  # whatever it is, it is the finding
         detail = f"{type(error).__name__}: {error}"
-        return broken("an actor", detail, "mend what is broken above; then report it")
+        return broken(
+            "an actor",
+            detail,
+            "repair the broken parts above; if this still fails, report it",
+        )
     if not agreed:
         remedy = "please report it with this report's --json"
         return broken("an actor", "an array came back with other values", remedy)

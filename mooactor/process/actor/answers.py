@@ -158,7 +158,9 @@ class Answers(abc.ABC):
     def reply_error(self, job: Job, error: BaseException) -> None:
         """Send an error; nobody waits for one of a `tell`, so that goes to stderr."""
         if job.flags & envelope.ONE_WAY:
-            complain(f"{self.name_of(job)} (told, so nobody waits):", error)
+            complain(
+                f"{self.name_of(job)} failed in a tell, for which nobody waits:", error
+            )
             self._finish(job, b"", envelope.EMPTY, None)
             return
         if isinstance(error, SystemExit):
@@ -263,8 +265,8 @@ class Answers(abc.ABC):
             self._save(take())
         except BaseException as error:
             what = (
-                f"{self.name_of(job)} has run, but the state after it could not be "
-                "saved: a restart would take it back"
+                f"{self.name_of(job)} has run, but its new state could not be saved: "
+                "a restart would undo it"
             )
             exceptions.add_note(error, what)
             complain(f"{what}:", error)

@@ -54,7 +54,7 @@ def install(directory: str, label: str) -> None:
         elif (place := _place(frame)) not in passed:
             passed.add(place)
             _say(
-                f"breakpoint() at {_shown(place)} was passed over: {name} has no "
+                f"breakpoint() at {_shown(place)} was skipped: {name} has no "
                 f"terminal; moo.init(debug=True) or {VARIABLE}=1 gives it one"
             )
 

@@ -31,8 +31,8 @@ def enter(namespace: str) -> None:
         fd = os.open(os.path.join(_NAMED, namespace), os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise errors.PlacementError(
-            f"{VARIABLE}={namespace!r}: {error.strerror}; `ip netns list` names those "
-            "that there are"
+            f"{VARIABLE}={namespace!r}: {error.strerror}; `ip netns list` shows the "
+            "existing ones"
         ) from None
     try:
         # As os.setns, which comes with Python 3.12.
@@ -43,7 +43,9 @@ def enter(namespace: str) -> None:
 
 
 def _refusal(namespace: str, code: int) -> str:
-    what = "it takes root, or CAP_SYS_ADMIN, to enter a network namespace"
+    what = "entering a network namespace needs root or CAP_SYS_ADMIN"
     if code == errno.EINVAL:
-        what = "that is no network namespace; `ip netns list` names those there are"
+        what = (
+            "this is not a network namespace; `ip netns list` shows the existing ones"
+        )
     return f"{VARIABLE}={namespace!r}: {os.strerror(code)}; {what}"

@@ -327,8 +327,8 @@ class Worker(Answers):
             )
         if isinstance(error, errors.ActorUnavailable):
             raise errors.ActorUnavailable(
-                f"{self.label}.{spec.name} did not run, for its arguments did not "
-                f"come: {error}",
+                f"{self.label}.{spec.name} did not run, because its arguments did "
+                f"not arrive: {error}; call again",
                 delivered=False,
             )
         if isinstance(error, errors.MooError):

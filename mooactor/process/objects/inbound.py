@@ -170,7 +170,12 @@ class InboundTransfers:
         """End it with the error `Cancelled`, unless it is done; see `release`, too."""
         with self._lock:
             if not transfer.done:
-                self._fail(transfer, errors.Cancelled("nobody wants it any more"))
+                self._fail(
+                    transfer,
+                    errors.Cancelled(
+                        "the fetch was cancelled, because nobody waits for it"
+                    ),
+                )
             self._give_back(transfer)
 
     def release(self, transfer: Transfer) -> None:
@@ -248,7 +253,12 @@ class InboundTransfers:
         except errors.InternalError:
             # Fetched or revoked before. It is fetched here only, so its owner took it
             # back: the connection broke before we could ask for it.
-            self._fail(transfer, errors.ActorDied("its sender was cut off before"))
+            self._fail(
+                transfer,
+                errors.ActorDied(
+                    "the connection to its sender was lost before the fetch"
+                ),
+            )
         except Exception as error:
             self._fail(transfer, error)
         else:

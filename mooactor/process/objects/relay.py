@@ -69,7 +69,7 @@ class Relay:
         if record.flags & envelope.KEEP:
             self.expect(token, key)
         link = self._links.link(
-            actor_of(holder), holder & 0xFFFF, "who was to hand on a value", watch=True
+            actor_of(holder), holder & 0xFFFF, "the holder of a value", watch=True
         )
         if link.cause is not None or link.process_id != holder:
             self._sender.post(owner, envelope.RETRY, token)

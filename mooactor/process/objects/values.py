@@ -177,7 +177,7 @@ class Values:
         future = self._expected.get(token)
         if future is None or token in self._arriving:
             return
-        gone = "the process that was to send this value is dead"
+        gone = "the process that should have sent this value is dead"
         future.set_error(errors.ActorUnavailable(gone))
         self._wake()
 
@@ -314,7 +314,9 @@ class Values:
             found = future
             found.listen(lambda: self._send_result(found, target, token))
         else:
-            gone = errors.ActorUnavailable("the value of this Ref is gone")
+            gone = errors.ActorUnavailable(
+                "the value of this Ref has been freed; compute it again"
+            )
             self.send_error(target, token, gone)
 
     def on_retry(self, record: envelope.Record) -> None:
@@ -347,7 +349,7 @@ def placed(arg: Any, refs: list[tuple[int, Future]]) -> Any:
 
 def _late(token: int) -> errors.MooError:
     return errors.ActorUnavailable(
-        f"a value came {_UNCLAIMED_S:.0f} s before the call that it is for, and was "
-        "dropped; call again",
+        f"an argument arrived {_UNCLAIMED_S:.0f} s before its call and was dropped; "
+        "call again",
         delivered=False,
     )

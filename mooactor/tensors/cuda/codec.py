@@ -189,8 +189,8 @@ def unpack(data: Any, origin: Origin, nbytes: int) -> torch.Tensor:
     """
     if not torch.cuda.is_available():
         raise RuntimeError(
-            "a CUDA tensor came to a process that sees no GPU: send `tensor.cpu()`, or "
-            "spawn the receiver where there is one"
+            "a CUDA tensor came to a process that sees no GPU: send `tensor.cpu()`, "
+            "or spawn the receiver with num_gpus=1"
         )
     current = torch.cuda.current_device()  # CUDA is initialised from here on
     seen = _index_of(origin)
@@ -243,7 +243,10 @@ def _this_session() -> _Session:
     plane = public.current()
     session = None if plane is None else _session_of(plane)
     if session is None:
-        raise ActorDied("this CUDA tensor was not read before its session ended")
+        raise ActorDied(
+            "this CUDA tensor was not read before its session ended: call get() "
+            "before moo.shutdown()"
+        )
     return session
 
 

@@ -40,7 +40,7 @@ SLOT = 16 << 20
 #: nobody else ends a read.
 PATIENCE_S = 10.0
 WELL = "can read it"
-AGAIN = "was cut off, and is to try again"
+AGAIN = "was cut off, and will try again"
 
 
 class ReadProbe(NamedTuple):
@@ -65,7 +65,7 @@ class Landing:
     def __init__(self, driver: Driver, device: int) -> None:
         address = driver.allocate(device, 2 * SLOT)
         if address is None:
-            raise CudaError("no room on the device for what is read by RDMA")
+            raise CudaError("the device has no room for the buffers of RDMA reads")
         self.address = address
         self.lock = threading.Lock()
         self._driver = driver
@@ -231,7 +231,7 @@ class Direct:
 
     def _run_probe(self, device: int, probe: ReadProbe) -> str:
         if not isinstance(probe.ticket, Ticket):
-            return "it came another way than over the fabric"
+            return "it did not come over the fabric"
         try:
             with closing(probe.ticket), self._landing(device) as landing:
                 found = landing.look(probe.source, probe.ticket, PATTERN_BYTES)
@@ -260,22 +260,24 @@ class Direct:
         """
         try:
             if not isinstance(ticket, Ticket):
-                raise ValueError("its ticket came another way")
+                raise ValueError("its ticket did not come over the fabric")
             with closing(ticket), self._landing(device) as landing:
                 landing.read(source, ticket, to, nbytes, stream)
         except (ActorDied, TimeoutError):
             self._results.reopen(owner, uuid, AGAIN)
             raise ActorDied(
                 "the process that sent this CUDA tensor died, was cut off or froze "
-                "before it was read; send `tensor.cpu()` where that must not be lost"
+                "before the tensor was read; send `tensor.cpu()` if the tensor must "
+                "outlive its sender"
             ) from None
         except (ActorUnavailable, OSError, RuntimeError, ValueError) as error:
             self._results.tell(owner, uuid, f"a read failed: {error}")
             if isinstance(error, CudaError):
                 raise
             raise ActorUnavailable(
-                f"a CUDA tensor could not be read over the fabric ({error}); the next "
-                "ones go through main memory, as all do with MOOACTOR_GPUDIRECT=0"
+                f"a CUDA tensor could not be read over the fabric ({error}); call "
+                "again: the next tensors go through main memory, as with "
+                "MOOACTOR_GPUDIRECT=0"
             ) from error
 
     @contextmanager

@@ -178,6 +178,7 @@ class Opened:
 
 def _gone() -> ActorDied:
     return ActorDied(
-        "the process that sent this CUDA tensor died before it was read here, and the "
-        "memory with it; send `tensor.cpu()` where that must not be lost"
+        "the process that sent this CUDA tensor died before the tensor was read "
+        "here, so its memory is gone; send `tensor.cpu()` if the tensor must "
+        "outlive its sender"
     )

@@ -13,7 +13,7 @@ from mooactor.host import session as _session
 from mooactor.host.ending import GRACE_S, Awaited
 from mooactor.process import checks
 from mooactor.process.current import refuse_in_actor
-from mooactor.process.network import choose
+from mooactor.tensors.network import choose
 
 _MOST_OF_A_SEED = (1 << 64) - 1
 

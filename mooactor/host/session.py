@@ -21,10 +21,10 @@ from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
-from mooactor.process.network import Network
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
+from mooactor.tensors.network import Network
 
 PRELOADABLE = ("numpy", "torch")
 _AGENT = (

@@ -397,11 +397,8 @@ def _join(
             process_id,
             min_size,
             timeout,
+            network=network,
             host=host,
-            transports=collective.transport_mask(str(network)),
-            bind=network.bind,
-            checksum=network.checksum,
-            stripes=network.stripes,
         )
     except ValueError:
         raise ValueError(

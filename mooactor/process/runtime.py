@@ -37,7 +37,6 @@ from mooactor.process.deadlock import DeadlockDetector
 from mooactor.process.deaths import Death, Deaths
 from mooactor.process.dispatch import Dispatch, Handler
 from mooactor.process.housekeeper import Housekeeper
-from mooactor.process.network import Network
 from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import Broadcaster
@@ -52,6 +51,7 @@ from mooactor.process.place import Place
 from mooactor.process.poller import Poller
 from mooactor.process.server import Server
 from mooactor.process.streams import Streams
+from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import cuda_statistics, set_current
 
@@ -78,13 +78,8 @@ class Runtime:
             directory,
             process_id,
             key,
+            self.network,
             memory_limit=memory_limit,
-            transports=self.network.transports,
-            bind=self.network.bind,
-            stripes=self.network.stripes,
-            threads=self.network.threads,
-            checksum=self.network.checksum,
-            gpu_direct=self.network.gpu_direct,
         )
         self.directory = directory
         self.key = key

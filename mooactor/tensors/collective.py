@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mooactor.errors import VersionMismatch
-from mooactor.tensors.transports import mask_of
+from mooactor.tensors.network import Network, group_options
 
 try:
     from mooactor.tensors._cext import ffi, lib
@@ -179,23 +179,17 @@ class SharedGroup:
         min_size: int,
         timeout_s: float,
         *,
+        network: Network | None = None,
         host: str = "",
-        transports: int = 0,
-        bind: str | None = None,
-        checksum: bool = False,
-        stripes: int | None = None,
     ) -> None:
         """Join, without waiting for others. `fd` stays the caller's.
 
         Args:
+          network: transports that may be used, by default all; the address to listen on
+            when members are on several hosts, by default all addresses, but only this
+            machine's own if all members are on one host that may not use shared memory;
+            the connections from each host to the next, the most that a member wants.
           host: members whose `host` is the same share memory.
-          transports: what may be used, see `transport_mask`; 0 is all.
-          bind: a numeric address to listen on when members are on several hosts,
-            "*" for all; by default all, but only this machine's own if all
-            members are on one host that may not use shared memory.
-          checksum: see that what hosts send each other arrives as it was sent.
-          stripes: TCP connections from each host to the next, at most 16; the most
-            that a member wants.
 
         Raises:
           ValueError: the group has another `min_size`, `bind` is no address, or
@@ -206,15 +200,8 @@ class SharedGroup:
         """
         if _missing is not None:
             raise RuntimeError("learner groups need Linux") from _missing
-        out, options = ffi.new("moo_group **"), ffi.new("moo_group_options *")
-        kept = (
-            ffi.new("char[]", host.encode()),
-            ffi.new("char[]", (bind or "").encode()),
-        )
-        options.host, options.bind = kept
-        options.transports = transports
-        options.checksum = checksum
-        options.stripes = stripes or 0
+        out = ffi.new("moo_group **")
+        options, _kept = group_options(network or Network(), host)
         err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, out)
         if err:
             raise _error(err)
@@ -286,15 +273,6 @@ class SharedGroup:
 def can_reduce(dtype: str, op: str) -> bool:
     """Whether there is arithmetic for elements of this type."""
     return dtype in DTYPES and (op != "mean" or "float" in dtype)
-
-
-def transport_mask(names: str) -> int:
-    """The bits of "auto" (0, which is all), or of a list such as "tcp" or "shm,tcp".
-
-    Raises:
-      ValueError: there is no such transport.
-    """
-    return 0 if names == "auto" else mask_of(names.replace(",", " ").split())
 
 
 def segment_bytes() -> int:

@@ -16,7 +16,6 @@ from pickle import PickleBuffer
 from typing import Any
 
 from mooactor.tensors import fetches, tickets
-from mooactor.tensors import transports as transport_names
 from mooactor.tensors.descriptors import length_of, owner_of
 from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import (
@@ -30,6 +29,8 @@ from mooactor.tensors.failures import (
 )
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.limits import memory_in_reach
+from mooactor.tensors.network import Network, serve
+from mooactor.tensors.transports import name_of
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 
@@ -74,34 +75,18 @@ class DataPlane:
         directory: str,
         process_id: int,
         key: bytes,
+        network: Network | None = None,
         *,
         memory_limit: int | None = None,
-        transports: Iterable[str] | None = None,
-        bind: str | None = None,
-        stripes: int | None = None,
-        threads: int | None = None,
-        checksum: bool = False,
-        provider: str | None = None,
-        gpu_direct: bool | None = None,
     ) -> None:
         """Listen in `directory`, which only this user may enter.
 
         Args:
           process_id: 64 bits, used by no other process of the session before.
           key: the session key; planes with other keys are not talked to.
+          network: how to reach others; by default through shared memory alone.
           memory_limit: most bytes of shared memory that this process provides;
             by default half of what the machine or the container has.
-          transports: what may be used of "shm", "ofi" and "tcp"; the best that
-            both sides may use is chosen. By default shared memory alone, which
-            needs no listeners.
-          bind: numeric address to listen on for other hosts, "*" for all; by
-            default only processes of this machine can connect.
-          stripes: TCP connections for each pair of processes.
-          threads: that move bulk over them.
-          checksum: send a CRC32C with each piece over TCP.
-          provider: of libfabric; by default the best there is.
-          gpu_direct: open the fabric for memory of GPUs as well; by default if
-            there is one, and the provider offers it.
 
         Raises:
           RuntimeError: the data plane does not exist on this platform.
@@ -128,19 +113,10 @@ class DataPlane:
         self._plane = ffi.gc(out[0], lib.moo_plane_rele)
         self._drop = functools.partial(lib.moo_drop, out[0])
         _drops.append(self._drop)
-        if transports is not None:
-            err = transport_names.serve(
-                self._plane,
-                transports,
-                bind=bind,
-                stripes=stripes,
-                threads=threads,
-                checksum=checksum,
-                provider=provider,
-                gpu_direct=gpu_direct,
-            )
+        if network is not None and network.transports is not None:
+            err = serve(self._plane, network)
             if err:
-                raise serve_error(err, self, bind, gpu_direct)
+                raise serve_error(err, self, network.bind, network.gpu_direct)
 
     @property
     def pointer(self) -> Any:
@@ -323,7 +299,7 @@ class DataPlane:
         if err:
             raise error_for(err, "no route")
         return (
-            transport_names.name_of(transport[0]),
+            name_of(transport[0]),
             ffi.string(why).decode(errors="replace"),
         )
 

@@ -15,13 +15,14 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from mooactor.process.network import choose
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Outcome, SharedGroup, SharedWork
+from mooactor.tensors.network import choose
 
 
 class Ranks:
@@ -195,17 +196,14 @@ def main(
     host: str, bind: str, segment: int, rank: int, size: int, timeout: float
 ) -> None:
     """Join, and do as the lines on the standard input say."""
-    network = choose(None)
+    network = replace(choose(None), bind=bind or None)
     group = SharedGroup(
         segment,
         rank,
         1,
         timeout,
+        network=network,
         host=host,
-        transports=collective.transport_mask(str(network)),
-        bind=bind,
-        checksum=network.checksum,
-        stripes=network.stripes,
     )
     print(json.dumps("joined"), flush=True)
     meet(group, size, time.monotonic() + timeout)

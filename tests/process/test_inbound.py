@@ -13,6 +13,7 @@ from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
 from mooactor.process.objects.future import Reply
 from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors import DataPlane
+from mooactor.tensors.network import Network
 from tests.conftest import eventually
 
 MB = 1 << 20
@@ -25,9 +26,9 @@ class Desk:
     """A process that sends, one that receives, and what has come so far."""
 
     def __init__(self, directory: str) -> None:
-        self.sender = DataPlane(directory, 1 << 16, KEY, transports=["tcp"])
+        self.sender = DataPlane(directory, 1 << 16, KEY, Network(("tcp",)))
         self.receiver = DataPlane(
-            directory, 2 << 16, KEY, transports=["tcp"], memory_limit=LIMIT
+            directory, 2 << 16, KEY, Network(("tcp",)), memory_limit=LIMIT
         )
         self.stuck = False
         self.inbound = InboundTransfers(self.receiver, lambda: self.stuck)

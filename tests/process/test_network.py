@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.process.network import Network, choose
 from mooactor.tensors import DataPlane
+from mooactor.tensors.network import Network, choose
 from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS
 from tests.process import programs
 
@@ -91,7 +91,7 @@ def test_so_many_stripes_and_threads_there_may_be(
 ) -> None:
     tmp_path.chmod(0o700)
     sizes = {"stripes": stripes, "threads": threads}
-    DataPlane(str(tmp_path), 1 << 16, b"key", transports=["tcp"], **sizes).close()
+    DataPlane(str(tmp_path), 1 << 16, b"key", Network(("tcp",), **sizes)).close()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import pytest
 
 from mooactor import ActorUnavailable
 from mooactor.tensors import DataPlane
+from mooactor.tensors.network import Network
 from tests.tensors.cuda_worker import GpuWorker
 from tests.tensors.worker import KEY, Worker
 
@@ -87,8 +88,8 @@ def why_no_fabric() -> str:
     """Empty where libfabric and that provider work."""
     with tempfile.TemporaryDirectory(prefix="moo-plane-") as path:
         try:
-            options = {"transports": ["ofi"], "provider": FABRIC}
-            DataPlane(path, 1 << 60, KEY, **options).close()
+            network = Network(("ofi",), provider=FABRIC)
+            DataPlane(path, 1 << 60, KEY, network).close()
         except ActorUnavailable as error:
             return str(error)
     return ""
@@ -117,9 +118,10 @@ def new_plane(
     def make(
         memory_limit: int | None = None, key: bytes = KEY, **options: Any
     ) -> DataPlane:
-        options.setdefault("transports", transport.split(","))
+        names = options.pop("transports", transport.split(","))
+        network = None if names is None else Network(tuple(names), **options)
         planes.append(
-            DataPlane(directory, new_id(), key, memory_limit=memory_limit, **options)
+            DataPlane(directory, new_id(), key, network, memory_limit=memory_limit)
         )
         return planes[-1]
 

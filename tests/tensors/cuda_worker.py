@@ -25,10 +25,14 @@ class GpuRole:
         from mooactor.tensors.cuda.opened import Opened
         from mooactor.tensors.cuda.peer_access import PeerAccess
         from mooactor.tensors.cuda.pool import Pool
+        from mooactor.tensors.network import Network
 
         allowed = os.environ.get("TEST_TRANSPORTS")
         self.plane = DataPlane(
-            directory, process_id, KEY, transports=allowed and allowed.split(",")
+            directory,
+            process_id,
+            KEY,
+            Network(tuple(allowed.split(","))) if allowed else None,
         )
         self.driver = Driver()
         self.pool = Pool(self.driver)

@@ -14,6 +14,7 @@ import pytest
 
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, fabrics
+from mooactor.tensors.network import Network
 from tests.tensors.conftest import break_connections, eventually, silence
 from tests.tensors.endpoints import OFI, SHM, Endpoint
 from tests.tensors.worker import KEY, Worker
@@ -44,8 +45,7 @@ def elsewhere(new_id: Callable[[], int]) -> Iterator[Planes]:
                 directories[-1].name,
                 new_id(),
                 KEY,
-                transports=transports,
-                **options,  # type: ignore[arg-type]
+                Network(tuple(transports), **options),  # type: ignore[arg-type]
             )
         )
         return planes[-1]
@@ -173,7 +173,7 @@ def test_neither_is_a_process_without_a_network_waited_for_forever(new_plane):
 def test_a_process_that_is_yet_to_come_is_waited_for(directory, new_plane, new_id):
     here, later = new_plane(transports=["tcp"]), new_id()
     descriptor = here.export(b"first", later)
-    there = DataPlane(directory, later, KEY, transports=["tcp"])
+    there = DataPlane(directory, later, KEY, Network(("tcp",)))
     assert bytes(there.import_(descriptor)) == b"first"
     there.close()
 
@@ -328,7 +328,7 @@ def test_an_ipv6_address_alone_is_enough(elsewhere):
 def test_another_key_is_not_let_in(elsewhere, new_id):
     there = elsewhere()
     with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
-        stranger = DataPlane(directory, new_id(), b"another key", transports=ALL)
+        stranger = DataPlane(directory, new_id(), b"another key", Network(tuple(ALL)))
         stranger.introduce(there.process_id, there.endpoint())
         with pytest.raises(ActorUnavailable, match="key"):
             stranger.export(bytes(MB), there.process_id)
@@ -339,12 +339,12 @@ def test_another_key_is_not_let_in(elsewhere, new_id):
 @pytest.mark.parametrize("names", [[], ["ib"], ["tcp", "ib"]])
 def test_unknown_transports_are_refused(directory, new_id, names):
     with pytest.raises(ValueError, match="shm, ofi, tcp"):
-        DataPlane(directory, new_id(), KEY, transports=names)
+        DataPlane(directory, new_id(), KEY, Network(tuple(names)))
 
 
 def test_what_is_no_address_is_refused(directory, new_id):
     with pytest.raises(ValueError, match="cannot listen for other hosts on host.name"):
-        DataPlane(directory, new_id(), KEY, transports=ALL, bind="host.name")
+        DataPlane(directory, new_id(), KEY, Network(tuple(ALL), bind="host.name"))
 
 
 @pytest.mark.parametrize("endpoint", [b"", b"MCRD", bytes(60), bytes(2000)])
@@ -361,7 +361,7 @@ def test_nor_is_the_endpoint_of_another(new_plane):
 
 
 def test_a_closed_plane_leaves_no_endpoint_behind(directory, new_id):
-    plane = DataPlane(directory, new_id(), KEY, transports=ALL)
+    plane = DataPlane(directory, new_id(), KEY, Network(tuple(ALL)))
     assert list(Path(directory).glob("*.endpoint"))
     plane.close()
     assert not list(Path(directory).glob("*.endpoint"))

@@ -27,9 +27,10 @@ class Role:
 
     def __init__(self, directory: str, process_id: int) -> None:
         from mooactor.tensors import DataPlane
+        from mooactor.tensors.network import Network
 
         allowed = os.environ.get("TEST_TRANSPORTS", "shm").split(",")
-        self.plane = DataPlane(directory, process_id, KEY, transports=allowed)
+        self.plane = DataPlane(directory, process_id, KEY, Network(tuple(allowed)))
         self.kept: list[memoryview] = []
 
     def keep(self, descriptor: bytes) -> bytes:

@@ -19,6 +19,7 @@ import pytest
 
 from mooactor import ActorUnavailable
 from mooactor.tensors import DataPlane
+from mooactor.tensors.network import Network
 from tests.conftest import eventually
 from tests.networks import Cable, why_not
 from tests.transports.worker import Process, Worker
@@ -36,7 +37,7 @@ def why_no_fabric() -> str:
     """Empty where libfabric and that provider work."""
     with tempfile.TemporaryDirectory(prefix="moo-matrix-") as path:
         try:
-            DataPlane(path, 1, b"key", transports=["ofi"], provider=FABRIC).close()
+            DataPlane(path, 1, b"key", Network(("ofi",), provider=FABRIC)).close()
         except ActorUnavailable as error:
             return str(error)
     return ""

@@ -35,8 +35,13 @@ class Role:
 
     def __init__(self, directory: str, process_id: int, **options: Any) -> None:
         from mooactor.tensors import DataPlane
+        from mooactor.tensors.network import Network
 
-        self.plane = DataPlane(directory, process_id, base.KEY, **options)
+        memory_limit = options.pop("memory_limit", None)
+        network = Network(tuple(options.pop("transports")), **options)
+        self.plane = DataPlane(
+            directory, process_id, base.KEY, network, memory_limit=memory_limit
+        )
         self.sent: list[Any] = []
         self.received: list[Any] = []
         self.count = 0

@@ -21,6 +21,7 @@ from mooactor.cli.bench.network import IMPORTER, KEY, OWNER, Side, running
 from mooactor.cli.bench.row import Goal, Row, Skipped
 from mooactor.errors import ActorUnavailable
 from mooactor.tensors.fabrics import BareEndpoint
+from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
 
 NAMES = ("net.fabric",)
@@ -76,7 +77,7 @@ def _side(role: str, provider: str, folder: str) -> AbstractContextManager[Side]
 def answer(role: str, provider: str, folder: str) -> None:
     """Be one of them: a line for a line, until killed."""
     id = OWNER if role == "own" else IMPORTER
-    plane = DataPlane(folder, id, KEY, transports=["ofi"], provider=provider)
+    plane = DataPlane(folder, id, KEY, Network(("ofi",), provider=provider))
     memory = np.ones(BYTES, np.uint8)
     shared = plane.share(memory) if role == "own" else None
     bare = BareEndpoint(provider, BYTES)

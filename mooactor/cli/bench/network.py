@@ -23,6 +23,7 @@ import mooactor as moo
 from mooactor.cli.bench.measure import Effort, turn_about
 from mooactor.cli.bench.namespaces import Host, obstacle, two_namespaces
 from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
 
 NAMES = ("net.tcp", "net.small")
@@ -125,9 +126,7 @@ def _side(host: Host, role: str, folder: str) -> AbstractContextManager[Side]:
 def serve(role: str, folder: str, address: str) -> None:
     """Be one of the two processes, until killed."""
     id = OWNER if role == "own" else IMPORTER
-    plane = DataPlane(
-        folder, id, KEY, transports=["tcp"], bind=address, stripes=STREAMS
-    )
+    plane = DataPlane(folder, id, KEY, Network(("tcp",), bind=address, stripes=STREAMS))
     memory = np.ones(GIB, np.uint8)
     shared = plane.share(memory) if role == "own" else None
     for line in sys.stdin:

@@ -11,8 +11,8 @@ from pathlib import Path
 from mooactor.cli.doctor import rebuild
 from mooactor.cli.doctor.finding import Finding, broken, note, ok
 from mooactor.errors import MooError
-from mooactor.process.network import VARIABLE, choose
 from mooactor.tensors import fabrics
+from mooactor.tensors.network import VARIABLE, Network, choose
 from mooactor.tensors.plane import DataPlane
 
 INFINIBAND = Path("/sys/class/infiniband")
@@ -101,7 +101,7 @@ def _route(transports: tuple[str, ...]) -> str | None:
     with tempfile.TemporaryDirectory(prefix="moo-doctor-") as directory:
         key = os.urandom(16)
         planes = [
-            DataPlane(directory, number << 16, key, transports=transports)
+            DataPlane(directory, number << 16, key, Network(transports))
             for number in (1, 2)
         ]
         here, there = planes

@@ -20,12 +20,12 @@ from mooactor.process.calls import CallContext, context
 from mooactor.process.complaints import complain
 from mooactor.process.current import set_current_runtime
 from mooactor.process.interface import interface_of
-from mooactor.process.network import Network
 from mooactor.process.objects.future import Future
 from mooactor.process.place import Place
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.process.supervision import Restart
+from mooactor.tensors.network import Network
 
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
 #: The agent takes no larger frames, and what matters is the type and the text.

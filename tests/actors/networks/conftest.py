@@ -13,6 +13,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.tensors import DataPlane
+from mooactor.tensors.network import Network
 from tests.actors.counter import Counter
 from tests.conftest import running_session
 
@@ -31,7 +32,7 @@ def obstacle(transport: str) -> str | None:
     """Why a transport cannot be tested here."""
     with tempfile.TemporaryDirectory(prefix="moo-plane-") as directory:
         try:
-            DataPlane(directory, 1 << 16, b"key", transports=[transport]).close()
+            DataPlane(directory, 1 << 16, b"key", Network((transport,))).close()
         except moo.ActorUnavailable as error:
             return str(error)
     return None

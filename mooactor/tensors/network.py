@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The transports that processes may use: `moo.init(transport=…)` and the environment.
+"""`Network`: how a process may reach others, by `moo.init(transport=…)` and the
+environment.
 
 The driver decides for all processes of its session. An actor that was given variables
 of its own (``moo.on(…, env=…)``) has what these say, as a host of its own would.
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS, NAMES
+from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS, NAMES, mask_of
 
 VARIABLE = "MOOACTOR_TRANSPORT"
 BIND = "MOOACTOR_BIND"
@@ -25,18 +27,25 @@ GPU_DIRECT = "MOOACTOR_GPUDIRECT"
 
 @dataclass(frozen=True)
 class Network:
-    """One choice for a process.
-
-    ``transports`` are those allowed. None leaves the choice to mooactor: a session on
-    one host needs nothing but shared memory, and listens nowhere.
-    """
+    """One choice for a process."""
 
     transports: tuple[str, ...] | None = None
+    """Those allowed of "shm", "ofi" and "tcp"; the best that both sides allow is
+    chosen. None: shared memory alone, which needs no listener."""
     bind: str | None = None
+    """Numeric address to listen on for other hosts, "*" for all; None: only processes
+    of this machine can connect."""
     stripes: int | None = None
+    """TCP connections for each pair of processes; None: one."""
     threads: int | None = None
+    """Threads that move bulk over TCP; None: as many as suit the processors."""
     checksum: bool = False
-    gpu_direct: bool | None = None  # None: where it is offered
+    """Send a CRC32C with each piece over TCP."""
+    gpu_direct: bool | None = None
+    """Open the fabric for memory of GPUs; None: if there is a GPU and the provider
+    offers it."""
+    provider: str | None = None
+    """Of libfabric; None: the best there is."""
 
     def __post_init__(self) -> None:
         """Raises ValueError: GPUDirect is demanded, but no transport can have it."""
@@ -156,3 +165,50 @@ def _switch(text: str) -> bool:
     if text not in ("", "0", "1"):
         raise ValueError(f"{CHECKSUM}={text!r}: give 1 for checksums, 0 for none")
     return text == "1"
+
+
+# -- for C -----------------------------------------------------------------
+
+_DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
+
+
+def serve(plane: object, network: Network) -> int:
+    """`moo_plane_serve` with these choices; returns its `moo_err`.
+
+    Raises:
+      ValueError: there is no such transport.
+    """
+    options = ffi.new("moo_serve_options *")
+    kept = (_text(network.bind), _text(network.provider))
+    options.bind, options.provider = kept
+    options.transports = mask_of(network.transports or ())
+    options.stripes = network.stripes or 0
+    options.threads = network.threads or 0
+    options.checksum = network.checksum
+    options.devices = _devices(network.gpu_direct)
+    err: int = lib.moo_plane_serve(plane, options)
+    return err
+
+
+def group_options(network: Network, host: str) -> tuple[Any, object]:
+    """`moo_group_options`, and what must live as long."""
+    options = ffi.new("moo_group_options *")
+    kept = (_text(host), _text(network.bind or ""))
+    options.host, options.bind = kept
+    chosen = network.transports
+    options.transports = 0 if chosen is None else mask_of(chosen)
+    options.checksum = network.checksum
+    options.stripes = network.stripes or 0
+    return options, kept
+
+
+def _text(text: str | None) -> Any:
+    return ffi.NULL if text is None else ffi.new("char[]", text.encode())
+
+
+def _devices(gpu_direct: bool | None) -> int:
+    # Without a GPU the fabric is not asked, which takes a tenth of a second.
+    if gpu_direct is False or (gpu_direct is None and not os.path.exists(_DRIVER)):
+        return int(lib.MOO_DEVICES_NO)
+    required = gpu_direct is True
+    return int(lib.MOO_DEVICES_REQUIRED if required else lib.MOO_DEVICES_IF_OFFERED)

@@ -50,6 +50,8 @@ LOST     process -> itself    process id   nothing
 AUDIT    owner -> holder      lender       object, any number of times
 HOLDS    holder -> owner      lender       (object, count), any number of times
 WATCH    receiver -> owner    process id   nothing
+PROBED   receiver -> owner    0            what a probe of GPU memory found, for
+                                           `tensors.cuda.peer_access`
 ======== ==================== ============ ============================================
 
 **Payload.** Of CALL, REPLY and VALUE, by flags, in this order:
@@ -103,7 +105,8 @@ LOST = 17  # a process to itself: another one is gone
 AUDIT = 18  # owner -> holder: how many of them have you got?
 HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
-_KINDS = frozenset(range(CALL, WATCH + 1))
+PROBED = 21  # to the owner of GPU memory: whether this process can open or read it
+_KINDS = frozenset(range(CALL, PROBED + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors

@@ -171,7 +171,13 @@ class Runtime:
             envelope.AUDIT: self.audit.on_record,
             envelope.HOLDS: self.audit.on_record,
             envelope.WATCH: lambda record: links.watch(record.call_id),
+            envelope.PROBED: lambda r: self.plane.hear(r.sender, bytes(r.payload)),
         }
+        self.plane.tell = self._tell_plane
+
+    def _tell_plane(self, peer: int, message: bytes) -> None:
+        if not self.closed:
+            self.sender.post(peer, envelope.PROBED, 0, message)
 
     def serve(self, server: Server) -> None:
         """From here on calls are taken in, by `server`."""

@@ -68,7 +68,15 @@ class DataPlane:
     collector takes the whole apart crashes CPython.
     """
 
-    __slots__ = ("_plane", "_drop", "directory", "process_id", "memory_limit")
+    __slots__ = (
+        "_plane",
+        "_drop",
+        "directory",
+        "process_id",
+        "memory_limit",
+        "tell",
+        "hearers",
+    )
 
     def __init__(
         self,
@@ -100,6 +108,10 @@ class DataPlane:
         _check_private(directory)
         self.directory = directory
         self.process_id = process_id
+        #: Sends a few bytes to the plane of another process, whose `hear` gets them;
+        #: whoever has a way to the process sets this. Without it they are dropped.
+        self.tell: Callable[[int, bytes], None] = lambda peer, message: None
+        self.hearers: dict[int, Callable[[int, bytes], None]] = {}  # by first byte
         self.memory_limit = memory_limit or memory_in_reach() // 2
         digest = hashlib.blake2b(key, digest_size=lib.MOO_KEY_BYTES).digest()
         out = ffi.new("moo_plane **")
@@ -117,6 +129,13 @@ class DataPlane:
             err = serve(self._plane, network)
             if err:
                 raise serve_error(err, self, network.bind, network.gpu_direct)
+
+    def hear(self, peer: int, message: bytes) -> None:
+        """Take in what `peer` told this plane; a message that nobody expects is
+        dropped."""
+        hearer = self.hearers.get(message[0]) if message else None
+        if hearer is not None:
+            hearer(peer, message[1:])
 
     @property
     def pointer(self) -> Any:

@@ -83,7 +83,7 @@ def test_as_completed_yields_in_the_order_of_completion(
 
 def test_done_turns_true_without_a_wait(spawn: Any) -> None:
     ref = spawn(Counter).echo.remote(1)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not ref.done():
         assert time.monotonic() < deadline
     assert ref.get() == 1

@@ -118,7 +118,7 @@ def test_what_a_signal_handler_raises_costs_no_reply(
     refs = [actor.echo.remote(n) for n in range(400)]
     raised = 0
     with alarms(ring, every_s):
-        end = time.monotonic() + 2.0
+        end = time.monotonic() + 30.0
         while time.monotonic() < end and (raised < 20 or not refs[-1].state):
             try:
                 armed.append(True)
@@ -181,11 +181,11 @@ def test_a_done_callback_may_call(spawn: Any) -> None:
 def test_a_callback_that_waits_holds_up_nobody(spawn: Any) -> None:
     slow, quick = spawn(Counter), spawn(Counter)
     ref = quick.sleep.remote(0.01)
-    ref.add_done_callback(lambda done: slow.sleep(1.5))
+    ref.add_done_callback(lambda done: slow.sleep(6.0))
     start = time.monotonic()
     ref.get(REPLY_S)
     assert quick.add() == 1
-    assert time.monotonic() - start < 1.4
+    assert time.monotonic() - start < 5.5
 
 
 def test_calls_that_are_sent_again_need_no_room(spawn: Any) -> None:

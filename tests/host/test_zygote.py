@@ -237,8 +237,8 @@ def test_kills_while_actors_start_leave_nothing(tmp_path: Path, victim: str) -> 
                     zygote.kill()
             process.kill()
         # Those that were born since the list was made have the same last words.
-        assert eventually(lambda s=started: programs.gone(s), 3.0)  # type: ignore[misc]
-        assert eventually(lambda: not strays(path), 3.0), strays(path)
+        assert eventually(lambda s=started: programs.gone(s), 10.0)  # type: ignore[misc]
+        assert eventually(lambda: not strays(path), 10.0), strays(path)
         process.kill()
         process.communicate()
     with session():  # which removes the directories that nobody could remove

@@ -117,7 +117,7 @@ def _wait_until_busy(pids: list[int]) -> None:
     """Until each has used some more processor time than now."""
     processes = [Process.of(pid) for pid in pids]
     before = [p.used_s() for p in processes]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     while any(p.used_s() <= b for p, b in zip(processes, before)):
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -145,7 +145,7 @@ class Schedule:
 
     def _settle(self, pause: float = 0.0) -> None:
         """Wait until whoever was woken has said so."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         quiet = 0
         time.sleep(pause)
         while quiet < 2:

@@ -97,7 +97,7 @@ def test_the_end_of_the_driver_is_known_although_its_child_lives(
     try:
         process.send_signal(signal.SIGKILL)
         start = time.monotonic()
-        assert eventually(lambda: programs.gone(session), 2.0)
+        assert eventually(lambda: programs.gone(session), 10.0)
         left = 2.0 - (time.monotonic() - start)
         assert eventually(lambda: programs.sessions() == [], left)
         assert heir.is_running()  # it is the user's, not ours
@@ -118,12 +118,12 @@ def test_the_end_of_an_actor_is_known_although_its_child_lives(
     try:
         assert process.stdout.readline() == "forked\n"
         os.kill(parent, signal.SIGKILL)
-        assert eventually(lambda: programs.gone(actors), 2.0)
+        assert eventually(lambda: programs.gone(actors), 10.0)
     finally:
         process.kill()
         heir.kill()  # it has the driver's output
         process.communicate()
-    assert eventually(lambda: programs.sessions() == [], 2.0)
+    assert eventually(lambda: programs.sessions() == [], 10.0)
 
 
 # -- what a child asks of its parent's session -----------------------------------

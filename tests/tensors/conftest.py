@@ -186,8 +186,8 @@ def reader(new_process: Callable[..., GpuWorker]) -> GpuWorker:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true within five seconds; looked at again and again."""
-    deadline = time.monotonic() + 5
+    """Whether it comes true within 40 seconds; looked at again and again."""
+    deadline = time.monotonic() + 40
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -10,9 +10,33 @@ import hashlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from tests.tensors.worker import KEY, Worker, serve
+
+
+class Words:
+    """What planes tell each other where no runtime carries it: files, in the order in
+    which they were written."""
+
+    def __init__(self, plane: Any) -> None:
+        self._plane, self._number = plane, 0
+        plane.tell = self._tell
+
+    def _tell(self, peer: int, message: bytes) -> None:
+        self._number += 1
+        me = self._plane.process_id
+        path = Path(self._plane.directory, f"{me:016x}-{self._number:08}-to-{peer:x}")
+        path.with_suffix(".new").write_bytes(message)
+        path.with_suffix(".new").rename(path)
+
+    def collect(self) -> None:
+        """Hear what has come."""
+        me = self._plane.process_id
+        for path in sorted(Path(self._plane.directory).glob(f"*-to-{me:x}")):
+            self._plane.hear(int(path.name[:16], 16), path.read_bytes())
+            path.unlink()
 
 
 class GpuRole:
@@ -36,7 +60,8 @@ class GpuRole:
         )
         self.driver = Driver()
         self.pool = Pool(self.driver)
-        self.access = PeerAccess(self.driver, directory, process_id)
+        self.words = Words(self.plane)
+        self.access = PeerAccess(self.driver, self.plane)
         self.opened = Opened(self.driver)
         self.uuid = self.driver.uuid(0)
         self.message: Any = None
@@ -86,6 +111,7 @@ class GpuRole:
         return tuple(self.access.probe(0) or ())
 
     def answer_of(self, peer: int) -> tuple[bool | None, list[str]]:
+        self.words.collect()
         found = self.access.may_open(peer, self.uuid)
         return found, list(self.access.reasons().values())
 
@@ -130,6 +156,7 @@ class GpuRole:
         source = self.driver.allocate(0, nbytes)
         assert source is not None
         self.driver.write(0, source, patterned(value, nbytes))
+        self.words.collect()
         found = self.direct.lend(peer, self.uuid, 0, source, nbytes, 0)
         if found is None:
             return "staged", self.direct.why, b""

@@ -59,7 +59,7 @@ class _Session:
     def __init__(self, plane: DataPlane, the_driver: Driver) -> None:
         self.plane = plane
         self.driver = the_driver
-        self.access = PeerAccess(the_driver, plane.directory, plane.process_id)
+        self.access = PeerAccess(the_driver, plane)
         self.opened = Opened(the_driver)
         pool, landings = _the_pool(the_driver), _the_landings(the_driver)
         self.direct = Direct(plane, the_driver, pool, landings)

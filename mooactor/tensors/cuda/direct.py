@@ -158,7 +158,7 @@ class Direct:
         self._pool = pool
         self._landings = landings
         self._on_host = on_host
-        self._results = ProbeResults("direct", plane.directory, plane.process_id)
+        self._results = ProbeResults(b"d", plane)
         self._probes: dict[int, ReadProbe | str] = {}  # by device; why there is none
         self._lock = threading.Lock()
         #: The last word on a way that could be taken: `WELL`, or what is wrong.
@@ -174,7 +174,7 @@ class Direct:
         A `ReadProbe`: it is not known yet whether `peer` can read it; that should be
         sent with the next bytes that are staged. None: it has to be staged, see `why`.
         """
-        told = self._results.latest(peer, uuid)
+        told = self._results.of(peer, uuid)
         if told is None or told == AGAIN:
             return self._probe(device)
         self.why = told

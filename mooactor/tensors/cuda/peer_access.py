@@ -4,13 +4,12 @@
 A container may forbid it, devices may be hidden from a process, two processes may run
 on two hosts. So the first tensors between two processes go through host memory and
 carry a *probe*: the handle of a small buffer, and what is in it. The receiver opens
-that, looks, and leaves its answer as a file in the session's directory, where the
-owner finds it. Reads by RDMA are probed in the same way, see `direct`.
+that, looks, and tells the owner by a message. Reads by RDMA are probed in the same way,
+see `direct`.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 from mooactor.tensors.cuda.driver import CudaError, Driver
 from mooactor.tensors.cuda.pool import GRANULE
+from mooactor.tensors.plane import DataPlane
 
 PATTERN_BYTES = 16
 WELL = "can open it"
@@ -57,32 +57,21 @@ def run_probe(driver: Driver, device: int, probe: Probe) -> str:
 
 
 class ProbeResults:
-    """Answers of receivers about owners' memory, by the owner's device; as files."""
+    """Answers of receivers about owners' memory, by the owner's device; as messages
+    from plane to plane. All methods may be called from any thread."""
 
-    def __init__(self, kind: str, directory: str, process_id: int) -> None:
+    def __init__(self, kind: bytes, plane: DataPlane) -> None:
+        """`kind`: one byte, the same at owner and receiver."""
         self._kind = kind
-        self._directory = directory
-        self._process_id = process_id
+        self._plane = plane
         self._heard: dict[tuple[int, bytes], str] = {}
         self._answered: set[tuple[int, bytes]] = set()
         self._lock = threading.Lock()
+        plane.hearers[kind[0]] = self._hear
 
-    def first(self, peer: int, uuid: bytes) -> str | None:
-        """The answer of `peer` for that device; None: there is none yet."""
-        text = self._heard.get((peer, uuid))
-        return self.latest(peer, uuid) if text is None else text
-
-    def latest(self, peer: int, uuid: bytes) -> str | None:
-        """The same where it may have changed its mind."""
-        path = self._path(self._process_id, peer, uuid)
-        try:
-            with open(path) as file:
-                text = file.read()
-            os.unlink(path)
-        except FileNotFoundError:  # nothing new; or another thread was quicker
-            return self._heard.get((peer, uuid))
-        self._heard[(peer, uuid)] = text
-        return text
+    def of(self, peer: int, uuid: bytes) -> str | None:
+        """The last answer of `peer` for that device; None: there is none yet."""
+        return self._heard.get((peer, uuid))
 
     def reasons(self) -> dict[tuple[int, bytes], str]:
         """The answer of each process for each device, in its words."""
@@ -97,38 +86,34 @@ class ProbeResults:
         self.tell(owner, uuid, run())
 
     def reopen(self, owner: int, uuid: bytes, text: str) -> None:
-        """Tell `owner` something for now: `judge` will try again."""
+        """Tell `owner` something for now: `answer` will try again."""
         with self._lock:
             self._answered.discard((owner, uuid))
         self.tell(owner, uuid, text)
 
     def tell(self, owner: int, uuid: bytes, text: str) -> None:
-        """Leave word for `owner`; nothing happens if the session has ended."""
-        path = self._path(owner, self._process_id, uuid)
-        try:
-            with open(f"{path}.new", "w") as file:
-                file.write(text)
-            os.rename(f"{path}.new", path)
-        except FileNotFoundError:
-            pass
+        """Tell `owner` something that holds until it is told something else."""
+        head = self._kind + bytes([len(uuid)])
+        self._plane.tell(owner, head + uuid + text.encode())
 
-    def _path(self, owner: int, peer: int, uuid: bytes) -> str:
-        name = f"{self._kind}-{owner:016x}-{peer:016x}-{uuid.hex()}"
-        return os.path.join(self._directory, name)
+    def _hear(self, peer: int, message: bytes) -> None:
+        end = 1 + message[0] if message else 0
+        uuid, text = message[1:end], message[end:]
+        self._heard[(peer, uuid)] = text.decode(errors="replace")
 
 
 class PeerAccess:
     """One process's view: its probes, and its answers to those of others."""
 
-    def __init__(self, driver: Driver, directory: str, process_id: int) -> None:
+    def __init__(self, driver: Driver, plane: DataPlane) -> None:
         self._driver = driver
-        self._results = ProbeResults("cuda", directory, process_id)
+        self._results = ProbeResults(b"c", plane)
         self._probes: dict[int, Probe | None] = {}
         self._lock = threading.Lock()
 
     def may_open(self, peer: int, uuid: bytes) -> bool | None:
         """Whether `peer` can open memory of that device; None: it has not said yet."""
-        text = self._results.first(peer, uuid)
+        text = self._results.of(peer, uuid)
         return None if text is None else text == WELL
 
     def reasons(self) -> dict[tuple[int, bytes], str]:

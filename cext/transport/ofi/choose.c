@@ -104,7 +104,7 @@ static int is_loopback(const char *ip)
     return !strncmp(ip, "127.", 4) || !strcmp(ip, "::1");
 }
 
-/* The rank of an entry: 0 is the requested one; UNWANTED cannot be used. */
+/* The distance of an entry from the request; UNWANTED cannot be used. */
 static unsigned distance(const struct fi_info *info,
                          const struct mooi_fabric_options *options)
 {

@@ -256,7 +256,7 @@ void mooi_socket_abandon(int fd)
 
 /* ---- silence ---- */
 
-/* The patience, in round trips, if they are slow. */
+/* The least patience, in round-trip times. */
 #define TRIPS 6
 
 /* Whether its window has room, which older kernels do not tell. */

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 from mooactor.tensors.extension import ffi, lib, missing
 
-#: In the order in which they are chosen where several are possible.
+#: In the order in which they are chosen if several are possible.
 NAMES = ("shm", "ofi", "tcp")
 #: TCP connections for each pair and direction, and threads that move bulk over them.
 MOST_STRIPES = 0 if missing is not None else lib.MOO_STRIPES_MAX
 MOST_THREADS = 0 if missing is not None else lib.MOO_THREADS_MAX
 
-_DRIVER = "/dev/nvidiactl"  # there where NVIDIA's driver is
+_DRIVER = "/dev/nvidiactl"  # exists with NVIDIA's driver
 
 _BITS = (
     {}
@@ -28,7 +28,7 @@ _BITS = (
 
 
 def mask_of(names: Iterable[str]) -> int:
-    """Their bits, as C wants them.
+    """Their bits, for C.
 
     Raises:
       ValueError: one is unknown, or there are none.
@@ -51,7 +51,7 @@ def name_of(bit: int) -> str | None:
 
 
 def _devices(gpu_direct: bool | None) -> int:
-    # Who has no GPU does not even ask the fabric, which takes a tenth of a second.
+    # Without a GPU the fabric is not even asked, which takes a tenth of a second.
     if gpu_direct is False or (gpu_direct is None and not os.path.exists(_DRIVER)):
         return int(lib.MOO_DEVICES_NO)
     required = gpu_direct is True

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Peer access: who can open whose GPU memory, probed once for each pair.
+"""Peer access: which process can open another's GPU memory, probed once for each pair.
 
 A container may forbid it, devices may be hidden from a process, two processes may run
 on two hosts. So the first tensors between two processes go through host memory and
-carry a *probe*: the handle of a small buffer, and what is in it. The receiver opens
-that, looks, and leaves its answer as a file in the session's directory, where the
-owner finds it. Reads by RDMA are probed in the same way, see `direct`.
+carry a *probe*: the handle of a small buffer, and its contents. The receiver opens it,
+compares, and leaves its answer as a file in the session's directory, where the owner
+finds it. Reads by RDMA are probed in the same way, see `direct`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WELL = "can open it"
 
 
 class Probe(NamedTuple):
-    """Memory to try: what opens it, and what its first bytes are."""
+    """Memory to try: its handle, and its first bytes."""
 
     handle: bytes
     pattern: bytes
 
 
 def new_probe(driver: Driver, device: int) -> Probe | None:
-    """Memory for others to try; None if this device has none that could be opened."""
+    """Memory for others to try; None if this device has none that others could open."""
     pattern = secrets.token_bytes(PATTERN_BYTES)
     try:
         address = driver.allocate(device, GRANULE)
@@ -44,7 +44,7 @@ def new_probe(driver: Driver, device: int) -> Probe | None:
 
 
 def run_probe(driver: Driver, device: int, probe: Probe) -> str:
-    """Open another process's probe, and look: `WELL`, or what is wrong."""
+    """Open another process's probe, and compare: `WELL`, or the failure."""
     try:
         address = driver.open(device, probe.handle)
         try:
@@ -73,7 +73,7 @@ class ProbeResults:
         return self.latest(peer, uuid) if text is None else text
 
     def latest(self, peer: int, uuid: bytes) -> str | None:
-        """The same where it may have changed its mind."""
+        """The same, read anew: the answer may have changed."""
         path = self._path(self._process_id, peer, uuid)
         try:
             with open(path) as file:
@@ -89,7 +89,7 @@ class ProbeResults:
         return dict(self._heard)
 
     def answer(self, owner: int, uuid: bytes, run: Callable[[], str]) -> None:
-        """Tell `owner` what `run` finds; once for each of its devices."""
+        """Tell `owner` the result of `run`; once for each of its devices."""
         with self._lock:
             if (owner, uuid) in self._answered:
                 return
@@ -97,13 +97,13 @@ class ProbeResults:
         self.tell(owner, uuid, run())
 
     def reopen(self, owner: int, uuid: bytes, text: str) -> None:
-        """Tell `owner` something for now: `judge` will try again."""
+        """Tell `owner` a preliminary result: `judge` will try again."""
         with self._lock:
             self._answered.discard((owner, uuid))
         self.tell(owner, uuid, text)
 
     def tell(self, owner: int, uuid: bytes, text: str) -> None:
-        """Leave word for `owner`; nothing happens if the session has ended."""
+        """Leave an answer for `owner`; does nothing if the session has ended."""
         path = self._path(owner, self._process_id, uuid)
         try:
             with open(f"{path}.new", "w") as file:
@@ -136,7 +136,7 @@ class PeerAccess:
         return self._results.reasons()
 
     def probe(self, device: int) -> Probe | None:
-        """The probe that a receiver is to run; None if this device cannot be shared at
+        """The probe for a receiver to run; None if this device cannot be shared at
         all."""
         with self._lock:
             if device not in self._probes:

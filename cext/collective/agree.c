@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * agree.c: whether all members mean the same operation, and its end as a
- * success. The algorithms call it: each publishes PUT >= base, which says that
- * what the member means to do was posted, and mooi_agree compares.
+ * agree.c: the check that all members make the same call, and the commit. The
+ * algorithms call it: each publishes PUT >= base, which shows that the
+ * member's call was posted, and mooi_agree compares.
  */
 #include <inttypes.h>
 #include <stdio.h>

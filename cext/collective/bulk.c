@@ -17,7 +17,7 @@
 #define READ_BYTES ((uint64_t)256 << 10) /* of one read, at most */
 #define READS 4u
 #define TELL_BYTES (BUFFER_BYTES / 8) /* read so far, if not all */
-#define PATIENCE_MS 10000 /* silence on the connection shows sooner */
+#define PATIENCE_MS 10000 /* a silent connection is found sooner */
 #define COUNT_BYTES 8
 
 /* A read, or none. The fabric's thread writes `state`, then to `event`. */
@@ -36,7 +36,7 @@ struct mooi_bulk {
     uint64_t filled; /* sender: copied in; receiver: told by the sender */
     uint64_t read;   /* sender: told by the receiver; receiver: arrived */
     uint64_t asked, taken; /* receiver: reads begun; copied out */
-    uint64_t told;         /* what our last count said */
+    uint64_t told;         /* our last count */
     uint8_t own_count[COUNT_BYTES], heard[COUNT_BYTES];
     size_t count_left, heard_bytes;
     /* receiver */
@@ -105,7 +105,7 @@ void mooi_bounce_close(struct mooi_bounce *bounce)
     if (bounce->fabric)
         mooi_ofi->close(bounce->fabric);
     if (bounce->event >= 0)
-        close(bounce->event); /* nobody writes to it any more */
+        close(bounce->event); /* no read writes to it any more */
     if (bounce->in)
         munmap(bounce->in, BUFFER_BYTES);
     if (bounce->out)
@@ -172,8 +172,8 @@ moo_err mooi_bulk_receive_open(struct mooi_bounce *bounce,
 
 void mooi_bulk_close(struct mooi_bulk *bulk)
 {
-    /* Whatever is under way must not come when the next epoch uses the
-     * buffer, or when these have been freed. */
+    /* No read under way may arrive when the next epoch uses the buffer, or
+     * when these have been freed. */
     for (uint32_t i = 0; i < READS; i++) {
         struct reading *reading = &bulk->readings[i];
         if (atomic_load(&reading->state) == UNDER_WAY &&
@@ -188,7 +188,8 @@ void mooi_bulk_close(struct mooi_bulk *bulk)
 
 /* ---- counts ---- */
 
-/* Tell `count`, after what is being told; send what goes at once. */
+/* Send `count`, after the count under way, as far as possible without
+ * blocking. */
 static moo_err tell(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
                     uint64_t count)
 {
@@ -208,8 +209,8 @@ static moo_err tell(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     return err;
 }
 
-/* Take the counts that have come; *count: the last one. Each says more than the
- * one before, and none more than `most`, so there is an end to them. */
+/* Take the counts that have arrived; *count: the last one. Each is larger than
+ * the one before, and none larger than `most`, so the loop ends. */
 static moo_err hear(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
                     uint64_t *count, uint64_t most)
 {
@@ -233,7 +234,7 @@ static moo_err hear(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
 
 /* ---- copying ---- */
 
-/* Between the parts and the buffer from byte `at`, `bytes` in all. */
+/* Copy `bytes` between the parts and the buffer, from byte `at` of it. */
 static void copy_parts(unsigned char *buffer, uint64_t at, uint64_t bytes,
                        const struct iovec *parts, bool out)
 {
@@ -351,7 +352,7 @@ moo_err mooi_bulk_receive(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
     moo_err err;
     *moved = 0;
     if (read(bulk->bounce->event, &rings, sizeof rings) < 0 && errno != EAGAIN)
-        return MOO_ESYS; /* emptied before we look */
+        return MOO_ESYS; /* emptied before the look */
     err = hear(bulk, pipe, &bulk->filled, bulk->read + BUFFER_BYTES);
     if (!err)
         err = end_reads(bulk);

@@ -2,14 +2,14 @@
 /*
  * bulk.h: the bytes of a pipe, through a fabric.
  *
- * The sender copies into a registered buffer and tells, over the connection of
- * the pipe, how far it has filled it. The receiver reads that from there into
- * a registered buffer of its own, and tells how far it has read. So nobody may
+ * The sender copies into a registered buffer and sends, over the connection of
+ * the pipe, how far it has filled it. The receiver reads the bytes into a
+ * registered buffer of its own, and sends how far it has read. So nobody may
  * write to another's memory, and the connection still shows deaths and cuts.
- * Both tell by 8 bytes, little-endian: the count since the beginning.
+ * Each message is 8 bytes, little-endian: the count since the beginning.
  *
- * The *bounce buffers* are what one member has registered, in whatever epoch.
- * One thread at a time, as of a pipe.
+ * The *bounce buffers* are the registered memory of one member, for all
+ * epochs. One thread at a time, as for a pipe.
  */
 #ifndef MOOI_BULK_H
 #define MOOI_BULK_H
@@ -37,12 +37,12 @@ moo_err mooi_bounce_open(const char *bind, struct mooi_bounce **out, char *why,
 void mooi_bounce_close(struct mooi_bounce *bounce);
 void mooi_bounce_describe(const struct mooi_bounce *bounce,
                           struct mooi_post *post);
-/* Whether those who posted this can be reached through them. */
+/* Whether the owner of `posted` can be reached through them. */
 bool mooi_bounce_reaches(const struct mooi_bounce *bounce,
                          const struct mooi_post *post);
 
-/* Begin anew, to send or to receive from who posted `from`, next to an open
- * pipe of one stripe, which stays the caller's and carries nothing else
+/* Begin anew, to send, or to receive from the owner of `from`. The open pipe
+ * of one stripe beside it stays the caller's, and carries nothing else
  * meanwhile. */
 moo_err mooi_bulk_send_open(struct mooi_bounce *bounce, struct mooi_bulk **out);
 moo_err mooi_bulk_receive_open(struct mooi_bounce *bounce,
@@ -62,7 +62,7 @@ moo_err mooi_bulk_receive(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
 bool mooi_bulk_flushed(struct mooi_bulk *bulk, struct mooi_pipe *pipe,
                        moo_err *err);
 
-/* What to poll for when one of these moved nothing: at most 2 entries. */
+/* The entries to poll, at most 2, when one of these moved nothing. */
 nfds_t mooi_bulk_watch(const struct mooi_bulk *bulk,
                        const struct mooi_pipe *pipe, struct pollfd *entries);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * connect.c: one connection of a leader, from its call to its proof, or to the
- * end of all attempts.
+ * connect.c: one connection of a leader, until it is authenticated or all
+ * attempts have failed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +68,7 @@ moo_err mooi_call_step(moo_group *group, uint32_t number)
     if (!err) {
         take_over(links->to, number, &call->proof);
         mooi_dial_end(&call->dial);
-    } else if (err != MOO_ETIMEOUT) { /* somebody else answered there */
+    } else if (err != MOO_ETIMEOUT) { /* another process answered there */
         mooi_dial_blame(&call->dial, call->which, err);
         mooi_proof_drop(&call->proof);
         err = MOO_ETIMEOUT;
@@ -97,14 +97,14 @@ static void take_strangers(moo_group *group)
     }
 }
 
-/* Who should be at the other end of such a connection. */
+/* The member expected at the other end of a connection. */
 static uint64_t slot_at(const moo_group *group, const struct mooi_hello *hello)
 {
     uint32_t link = mooi_link_of(group->ring->links.from, hello->index);
     return mooi_link_slot(group, mooi_link_origin(group, link));
 }
 
-/* Whoever proved the key is a member; is it one that we expect? */
+/* The other end proved the key, so it is a member; is it the expected one? */
 static void welcome(moo_group *group, struct mooi_proof *proof)
 {
     struct mooi_links *links = &group->ring->links;

@@ -30,7 +30,7 @@ static moo_err check_segment(moo_group *group)
     return MOO_OK;
 }
 
-/* Lock held. A slot that nobody holds, or whose newcomer has died. */
+/* Lock held. A free slot, or one of a newcomer that has died. */
 static int find_slot(struct mooi_segment *segment)
 {
     struct mooi_view *view = mooi_current_view(segment);
@@ -81,8 +81,8 @@ moo_err mooi_enter(moo_group *group)
     return err;
 }
 
-/* Lock held. Others may still be inside the operation that this member is
- * in the middle of, and may even be able to finish it. */
+/* Lock held. This member is in the middle of an operation. Others may still be
+ * inside it, and may even be able to finish it. */
 static void exit_running(moo_group *group, uint32_t rank, bool midway)
 {
     struct mooi_segment *segment = group->segment;

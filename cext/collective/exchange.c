@@ -48,7 +48,7 @@ static struct range hosts_up_to(uint32_t host, uint32_t count, uint32_t hosts)
     return (struct range){(host + hosts + 1 - count) % hosts, count};
 }
 
-/* Move what goes at once; *left: whether there is more. */
+/* Move bytes without blocking; *left: whether there is more. */
 static moo_err move(moo_group *group, struct range range, bool sends,
                     uint32_t link, bool *moved, bool *left)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fold.c: the arithmetic of one hop of the ring: what arrived, and what is
- * here, to what goes on, or to the result.
+ * fold.c: the arithmetic of one hop of the ring: it reduces received and own
+ * elements to partial results for the next hop, or to the result.
  *
- * Partial results are of the type that is added up in: float for half
- * precision, which is therefore rounded once, at the last hop.
+ * Partial results are of the type of the sums: float for half precision, which
+ * is therefore rounded once, at the last hop.
  */
 #include "collective/ring.h"
 

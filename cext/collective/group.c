@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * group.c: joining a group, looking at it, leaving it. What it does in between
- * is in work.c.
+ * group.c: joining a group, looking at it, leaving it. The operations are in
+ * work.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +157,7 @@ void moo_group_leave(moo_group *group)
         mooi_unwatch(group);
         if (group->mapped)
             unmap_segment(group->segment);
-        return; /* the rest is a copy of what another process uses */
+        return; /* the rest is a copy of objects that another process uses */
     }
     pthread_mutex_lock(&group->mutex);
     mooi_group_stop(group);
@@ -166,7 +166,7 @@ void moo_group_leave(moo_group *group)
     mooi_group_fail_queued(group);
     pthread_mutex_unlock(&group->mutex);
     mooi_exit(group, midway);
-    mooi_ring_free(group); /* after the decision: others will ask for it */
+    mooi_ring_free(group); /* after the decision, which others will read */
     mooi_unwatch(group);
     if (group->mapped)
         unmap_segment(group->segment);

@@ -14,14 +14,14 @@
 
 #define MOOI_STAGES 4u
 #define MOOI_CHUNK_LEAST ((uint64_t)16 << 10)
-#define POLL_S 0.05 /* how often a sleeper looks for deaths */
+#define POLL_S 0.05 /* between a sleeper's looks for deaths */
 
-/* The slice of time is over; never seen by the user. */
+/* The slice of time is over; no user sees it. */
 #define MOOI_PENDING ((moo_err)-100)
 
 struct moo_work {
     moo_work *next;
-    moo_group *group; /* a hold of its memory, if no more */
+    moo_group *group; /* or only a hold of its memory */
     moo_group_kind kind;
     struct mooi_spans spans;
     unsigned char *output; /* of the kinds whose output differs in length */
@@ -31,7 +31,7 @@ struct moo_work {
     /* where the operation stands; touched by the group's runner only */
     uint64_t seq; /* 0: not begun */
     bool entered; /* the algorithm has been called */
-    bool told; /* somebody left: all are to agree, and end as `lost` says */
+    bool told; /* somebody left: all must agree to end as in `lost` */
     moo_outcome lost;
     int stage;    /* of the iteration */
     uint64_t iteration, segments, chunk;
@@ -42,13 +42,13 @@ struct moo_work {
 };
 
 struct mooi_watch {
-    uint64_t join_no; /* whom pidfd watches; 0: nobody */
+    uint64_t join_no; /* the process that pidfd watches; 0: none */
     int pidfd;        /* -1: already dead when we looked */
 };
 
 struct moo_group {
     struct mooi_segment *segment;
-    bool mapped; /* by moo_group_join, to be unmapped in the end */
+    bool mapped; /* by moo_group_join; unmap it in the end */
     const struct mooi_collective *algorithms;
     uint32_t slot, min_size, spins, yields, chunk;
     int32_t pid;
@@ -87,10 +87,10 @@ struct moo_group {
  *
  *   MOO_OK        done; the results are in the output spans.
  *   MOOI_PENDING  the slice of time is over; call again.
- *   any error     as was decided on the operation, the same on every rank.
+ *   any error the decision on the operation, the same on every rank.
  *
  * Before the first call every rank has posted the signature of `work`, and
- * none of the functions may succeed before it has seen all of them agree.
+ * no function may succeed before it has seen that all agree.
  */
 struct mooi_collective {
     const char *scheme;
@@ -112,7 +112,7 @@ static inline uint64_t mooi_align(uint64_t bytes)
     return (bytes + 63) & ~(uint64_t)63;
 }
 
-/* What a member's counters say when it begins `work`. */
+/* A member's counters when it begins `work`. */
 static inline uint64_t mooi_base_of(const moo_work *work)
 {
     return work->seq << STEP_BITS;
@@ -125,7 +125,7 @@ static inline unsigned char *mooi_bulk_buffer(moo_group *group, uint32_t rank)
            (size_t)group->view.slots[rank] * REGION_BYTES + 2 * SMALL_BYTES;
 }
 
-/* SMALL_BYTES of a member, which the next operation but one uses again. */
+/* SMALL_BYTES of a member; the next operation but one reuses them. */
 static inline unsigned char *mooi_small_buffer(moo_group *group,
                                                const moo_work *work,
                                                uint32_t rank)
@@ -136,21 +136,21 @@ static inline unsigned char *mooi_small_buffer(moo_group *group,
 
 /* ---- links.c ---- */
 
-/* What this member's host sends large tensors by, a MOO_TRANSPORT_… bit; 0: it
- * is not connected in this epoch. Mutex held. */
+/* The transport of large tensors from this member's host, a MOO_TRANSPORT_…
+ * bit; 0: it is not connected in this epoch. Mutex held. */
 uint32_t mooi_carrier(const moo_group *group);
 
 /* ---- shm.c ---- */
 
-/* Whether what all agree on can be done in a group of this size. */
+/* Whether the agreed operation is possible in a group of this size. */
 bool mooi_possible(moo_group *group, moo_work *work);
-/* Show the others of the host all that this member brings, SMALL_BYTES at
+/* Show the others of the host this member's whole input, SMALL_BYTES at
  * most. */
 void mooi_put_small(moo_group *group, moo_work *work);
 
 /* ---- group.c ---- */
 
-/* moo_group_join with a segment that the caller has mapped, and keeps so. */
+/* moo_group_join with a segment that the caller keeps mapped. */
 moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
                      uint32_t min_size, double timeout_s,
                      const moo_group_options *options, moo_group **group);
@@ -159,15 +159,15 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
 
 /* Lets go of the mutex, and of the group if this was its last hold. */
 void mooi_group_rele(moo_group *group);
-/* Return when no thread is inside an operation, nor will be: the group's own
- * has ended. */
+/* Wait until the group's own thread has ended and no thread is inside an
+ * operation. */
 void mooi_group_stop(moo_group *group);
-/* All that is queued ends as MOO_ECLOSED. */
+/* All queued work ends as MOO_ECLOSED. */
 void mooi_group_fail_queued(moo_group *group);
 
 /* ---- entry.c ---- */
 
-/* Take a slot. Fails without a trace. */
+/* Take a slot. An error changes nothing. */
 moo_err mooi_enter(moo_group *group);
 /* Give the slot back. `midway`: in the middle of an operation. */
 void mooi_exit(moo_group *group, bool midway);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hosts.c: which members of a group share a host.
+ * hosts.c: the members of each host of a group.
  */
 #include <string.h>
 

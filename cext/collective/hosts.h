@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* hosts.h: which members share a host. */
+/* hosts.h: the members of each host. */
 #ifndef MOOI_HOSTS_H
 #define MOOI_HOSTS_H
 
@@ -11,15 +11,15 @@
 struct mooi_hosts {
     uint32_t count, mine;
     uint32_t transports;              /* that all members allow */
-    bool apart; /* some have other names: it is not one machine by force */
-    bool checks; /* some want checksums, so all make them */
+    bool apart; /* the names differ: it may be more than one machine */
+    bool checks; /* some members want checksums, so all make them */
     uint32_t stripes; /* of the ring: the most that any wants */
     uint8_t of[MOO_GROUP_MAX];        /* by rank */
     uint8_t order[MOO_GROUP_MAX];     /* ranks, by host, then rank */
     uint8_t start[MOO_GROUP_MAX + 1]; /* by host: its first place in order */
 };
 
-/* The identity of the host that `name` stands for. */
+/* The identity of the host of that name. */
 void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES]);
 /* `members` by slot, as of `view`. */
 void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * links.c: the connections of one epoch, once they stand.
+ * links.c: the connections of one epoch, once they are made.
  *
- * Whoever waits for bytes looks for trouble first: for deaths and decisions, as
- * everybody, and for what was sent and not acknowledged by the other end's
- * machine, as happens when a cable is cut.
+ * A thread that waits for bytes checks for failures first: for deaths and
+ * decisions, as in every wait, and for sent bytes that the other machine does
+ * not acknowledge, as after a cut cable.
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "collective/ring.h"
 #include "core/clock.h"
 
-#define SILENCE_S 0.25 /* how often to look for it */
+#define SILENCE_S 0.25 /* between two checks for it */
 
 uint32_t mooi_link_target(const moo_group *group, uint32_t i)
 {
@@ -28,7 +28,7 @@ uint32_t mooi_link_origin(const moo_group *group, uint32_t i)
     return mooi_leader(hosts, before % hosts->count);
 }
 
-/* ---- what carries the bytes, for those who ask ---- */
+/* ---- the transport in use, for users ---- */
 
 /* The epoch, and one MOO_TRANSPORT_… bit. */
 #define CARRIER_BITS 8
@@ -92,8 +92,8 @@ static moo_err cut(moo_group *group, moo_work *work, uint32_t rank)
     return MOO_EPEER;
 }
 
-/* Bytes that were sent, and that nobody has acknowledged for too long. By what
- * this host receives from, too: a fabric's counts, or the end of a
+/* Check for sent bytes without acknowledgement for too long; also on the
+ * receiving connections, which send a fabric's counts or the end of a
  * handshake. */
 static moo_err look_for_silence(moo_group *group, moo_work *work, double now)
 {
@@ -131,7 +131,7 @@ moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
 
 /* ---- checksums ---- */
 
-/* They go through the segment, like the decision that depends on them. */
+/* The sums go through the segment, like the decision that depends on them. */
 moo_err mooi_links_check(moo_group *group, moo_work *work)
 {
     struct mooi_cell *cells = group->segment->cells;

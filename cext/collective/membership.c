@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * membership.c: who belongs to a group, and how each operation ended.
+ * membership.c: the members of a group, and the decisions on operations.
  *
  * Everything here but mooi_commit and the reading of a decision happens under
  * the segment's lock. A process can be killed while it holds that lock. The
- * next one that wants it takes it over and repairs: a transition fills the view
- * that is not current and then switches to it with one store, so it happened or
- * it did not; and an abort that did not get as far as its transition is found
- * by its decision. Neither needs a log.
+ * next process that wants it takes it over and repairs: a transition fills the
+ * view that is not current and then switches to it with one store, so it
+ * happened or it did not; and an abort without its transition is found by its
+ * decision. Neither needs a log.
  *
  * When does the membership change?
  *   - a member dies: the operation that waits for it is aborted, and the
@@ -20,13 +20,13 @@
  *   - the group has fewer than min_size members, so that nothing can run:
  *     at once.
  *
- * What are the others told? Of a leave: the new epoch, which all see after the
- * same call, and PeerLost if that call names a rank. Of a death: an error.
- * Invariant: between two calls of a member that succeed, nobody is lost to a
- * death in silence. A view loses its dead by an abort that every member is
- * told, or while there are too few members, which is after such an abort and
- * before the next success. A barrier that lets newcomers in, and a leave,
- * keep the dead: the next operation finds them, and says so.
+ * What are the others told? After a leave: the new epoch, which all see after
+ * the same call, and PeerLost if that call names a rank. After a death: an
+ * error. Invariant: between two successful calls of a member, no other member
+ * dies without an error. A view loses its dead by an abort that every member
+ * is told, or while there are too few members, which is after such an abort
+ * and before the next success. A barrier that admits newcomers, and a leave,
+ * keep the dead: the next operation finds and reports them.
  */
 #include <sched.h>
 
@@ -137,7 +137,7 @@ static int next_newcomer(struct mooi_segment *segment, uint64_t after)
     return next;
 }
 
-/* Who has left goes, and if `drop_dead` who has died. */
+/* Remove members that have left and, if `drop_dead`, the dead. */
 static void append(struct mooi_segment *segment, struct mooi_view *view,
                    uint32_t slot, bool drop_dead)
 {
@@ -174,12 +174,12 @@ void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
             waiting++;
     }
     if (admit)
-        atomic_store(&segment->blocked, 0); /* nobody is kept out any more */
+        atomic_store(&segment->blocked, 0); /* no newcomer waits any more */
     atomic_store(&segment->joining, waiting);
     atomic_store(&segment->epoch, epoch);
 }
 
-/* Lock held: `seq` was aborted. All are told why, but of a leave. */
+/* Lock held: `seq` was aborted. All are told why, except after a leave. */
 static void transition_after(struct mooi_segment *segment, uint64_t seq,
                              enum mooi_reason why)
 {
@@ -280,7 +280,7 @@ void mooi_admit(moo_group *group, uint64_t seq)
 }
 
 /* All members end a barrier alike, and none begins the next before all have
- * ended this one, so what they write here is in order. */
+ * ended this one, so their writes here are in order. */
 void mooi_note_barrier(moo_group *group, const moo_outcome *outcome)
 {
     struct mooi_segment *segment = group->segment;

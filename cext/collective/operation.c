@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * operation.c: the frame around every algorithm: how it begins and ends.
+ * operation.c: the beginning and the end of every operation, around its
+ * algorithm.
  *
  * To begin, a member takes the next sequence number, adopts the current
  * epoch and, at the first operation of it, waits for everybody to have done
- * so. It then posts what it means to do, on which all have to agree (agree.c).
+ * so. It then posts its call, on which all have to agree (agree.c).
  *
- * If a member left before it began this operation, nobody can have got
- * anything out of it, so all begin again without it. Allreduce and barrier
- * simply do so. For the others a rank means something to the caller, who has
- * to be told: they begin again in order to agree, and end as lost. (Ending
- * them at once would put a member that had called one of these one number
- * behind a member that had called an allreduce.)
+ * If a member left before it began this operation, no member can have a result
+ * of it, so all begin again without that member. Allreduce and barrier simply
+ * do so. In the others a rank has a meaning for the caller, so the caller must
+ * be told: they begin again in order to agree, and end as lost. (Ending them
+ * at once would put a member that had called one of these one number behind a
+ * member that had called an allreduce.)
  */
 #include <stdio.h>
 
@@ -105,7 +106,8 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         mooi_settle(group);
         mooi_decided(group, work->seq, &word);
         blame(group, work, word);
-        mooi_ring_hang_up(group); /* which wakes those who wait for bytes */
+        mooi_ring_hang_up(group); /* which wakes the threads that wait for
+                                   * bytes */
     }
     if (work->entered && err != MOO_EPEER) /* reads no shared bytes any more */
         mooi_publish(group, COPIED, mooi_base_of(work) + STEP_LAST);
@@ -130,7 +132,8 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
     return true;
 }
 
-/* All have been told that somebody left. See that they made the same call. */
+/* All have been told that somebody left. Check that they made the same
+ * call. */
 static moo_err agree_only(moo_group *group, moo_work *work)
 {
     mooi_publish(group, PUT, mooi_base_of(work));

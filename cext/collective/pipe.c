@@ -2,9 +2,9 @@
 /*
  * pipe.c: TCP connections that take turns.
  *
- * A cut cable is noticed at both ends. Who sends looks for bytes that nobody
- * acknowledges; who receives lets the kernel ask, when nothing comes, whether
- * the other kernel is there. The process there may be as slow as it likes.
+ * A cut cable is noticed at both ends. The sender looks for unacknowledged
+ * bytes. The receiver's kernel sends keepalive probes while nothing arrives.
+ * The other kernel answers, however slow its process is.
  */
 #include "collective/pipe.h"
 
@@ -15,7 +15,8 @@
 
 #include "core/crc32c.h"
 
-/* In seconds: nothing came, ask; ask so often; give up after so many. */
+/* Keepalive: seconds of silence before the first probe, seconds between
+ * probes, and the number of probes. */
 #define IDLE_S 1
 #define ASK_S 1
 #define ASK_TIMES 2 /* one may get lost */
@@ -65,7 +66,7 @@ static uint32_t turn_of(const struct mooi_pipe *pipe)
     return (uint32_t)(pipe->at / MOOI_STRIPE_BYTES % pipe->count);
 }
 
-/* Bytes until it is another stripe's turn. */
+/* The rest of the present stripe's turn, in bytes. */
 static uint64_t turn_left(const struct mooi_pipe *pipe)
 {
     return pipe->count == 1 ? UINT64_MAX
@@ -84,8 +85,8 @@ void mooi_pipe_restart(struct mooi_pipe *pipe)
 
 /* ---- bytes ---- */
 
-/* What of `parts` follows byte `skip`, but no more than `most` bytes: its parts
- * in `out`, and in *bytes how much it is. */
+/* The part of `parts` behind byte `skip`, at most `most` bytes: its parts in
+ * `out`, its length in *bytes. */
 static int cut_parts(const struct iovec *parts, int count, size_t skip,
                      uint64_t most, struct iovec *out, size_t *bytes)
 {
@@ -153,7 +154,7 @@ void mooi_pipe_sum(struct mooi_pipe *pipe, const struct iovec *parts,
     }
 }
 
-/* ---- what is known about them ---- */
+/* ---- the state of the connections ---- */
 
 void mooi_pipe_prepare(struct mooi_pipe *pipe)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pipe.h: bytes in one direction between two members, in order, all of them,
- * until the end. One thread at a time.
+ * pipe.h: an ordered, reliable stream of bytes between two members. One thread
+ * at a time.
  *
  * A pipe consists of TCP connections, its stripes, to which the bytes are dealt
  * out in turn, MOOI_STRIPE_BYTES to each. Both ends know whose turn it is, so
@@ -23,7 +23,7 @@
 struct mooi_stripe {
     int fd; /* -1: none */
     bool short_queue;
-    int expected; /* bytes that make it ready to receive */
+    int expected; /* SO_RCVLOWAT of the stripe */
     struct mooi_silence silence;
 };
 
@@ -32,7 +32,7 @@ struct mooi_pipe {
     uint32_t count; /* of them */
     uint64_t at;    /* bytes moved since mooi_pipe_restart */
     bool checks;    /* keep `sum`, a CRC32C */
-    uint32_t sum;   /* of all tensor bytes that it has moved so far */
+    uint32_t sum;   /* CRC32C of all tensor bytes moved so far */
 };
 
 /* Begin with `count` stripes, of which none is connected. */
@@ -41,39 +41,39 @@ void mooi_pipe_init(struct mooi_pipe *pipe, uint32_t count, bool checks);
 void mooi_pipe_join(struct mooi_pipe *pipe, uint32_t stripe, int fd);
 /* Whether all its stripes are connected. */
 bool mooi_pipe_stands(const struct mooi_pipe *pipe);
-/* Close those that are connected. Harmless if none is. */
+/* Close the connected ones. Harmless if none is. */
 void mooi_pipe_close(struct mooi_pipe *pipe);
 
-/* Send, or receive, what goes at once; *moved bytes. MOO_OK also if that is
- * none. Any error: a connection is gone, and with it the pipe; *moved bytes
- * went before. */
+/* Send, or receive, *moved bytes without blocking. MOO_OK also if *moved is 0.
+ * Any error: a connection is gone, and the pipe with it; *moved bytes went
+ * before. */
 moo_err mooi_pipe_send(struct mooi_pipe *pipe, const struct iovec *parts,
                        int count, size_t *moved);
 moo_err mooi_pipe_receive(struct mooi_pipe *pipe, const struct iovec *parts,
                           int count, size_t *moved);
 
-/* What to poll when nothing moved: the socket whose turn it is. */
+/* The socket whose turn it is: poll it when nothing moved. */
 int mooi_pipe_turn(const struct mooi_pipe *pipe);
 
 /* All that was sent has been received: begin again with the first stripe, so
- * that what is small stays on it. Both ends do, at the same byte. */
+ * that small messages stay on it. Both ends do so, at the same byte. */
 void mooi_pipe_restart(struct mooi_pipe *pipe);
 
-/* The first `moved` bytes of `parts` were tensors': count them in the sum. */
+/* Add the first `moved` bytes of `parts`, which are tensors', to the sum. */
 void mooi_pipe_sum(struct mooi_pipe *pipe, const struct iovec *parts,
                    size_t moved);
 
 /* Many bytes are about to be sent. */
 void mooi_pipe_prepare(struct mooi_pipe *pipe);
 
-/* From now on it counts as ready to receive only with `bytes`, or with those
- * of them that are left of the present turn. They must be on their way
- * whatever this end does; a poll then wakes less often. */
+/* From now on it is ready to receive only with `bytes`, or with the rest of
+ * the present turn if that is less. A poll then wakes less often. The bytes
+ * must arrive without any action of this end. */
 void mooi_pipe_expect(struct mooi_pipe *pipe, uint64_t bytes);
 
-/* Whether the other end's machine has not acknowledged for too long what was
- * sent by any stripe. To be looked at a few times a second; where nothing was
- * sent, an error of its own tells. */
+/* Whether the other end's machine has left bytes of some stripe unacknowledged
+ * for too long. To be called a few times a second. If nothing was sent, the
+ * socket's own error shows a loss. */
 bool mooi_pipe_silent(struct mooi_pipe *pipe);
 
 #endif

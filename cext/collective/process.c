@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * process.c: futexes, and whether a process is still the one it was.
+ * process.c: futexes, and processes that a reused pid cannot stand for.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -42,7 +42,7 @@ uint32_t mooi_start_time(int32_t pid)
     size_t length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = 0;
-    /* Field 22; the name, field 2, may hold spaces and brackets itself. */
+    /* Field 22; the name, field 2, may hold spaces and brackets. */
     char *next = strrchr(text, ')');
     for (int field = 2; next && field < 22; field++)
         next = strchr(next + 1, ' ');
@@ -54,7 +54,7 @@ int mooi_watch_open(int32_t pid, uint32_t start)
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0)
         return errno == ESRCH ? -1 : -2;
-    /* Looked at after the open: the pid cannot have been reused between. */
+    /* Checked after the open: the pid cannot have been reused in between. */
     if (mooi_start_time(pid) == start && !mooi_watch_dead(pidfd))
         return pidfd;
     close(pidfd);

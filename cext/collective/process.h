@@ -12,11 +12,11 @@ bool mooi_futex_wait(_Atomic uint32_t *word, uint32_t value, double seconds);
 void mooi_futex_wake(_Atomic uint32_t *word);
 /* When process `pid` was started, in clock ticks since boot; 0: no such. */
 uint32_t mooi_start_time(int32_t pid);
-/* A pidfd for that very process. -1: it is dead. -2: errno says why not. */
+/* A pidfd for that very process. -1: it is dead. -2: see errno. */
 int mooi_watch_open(int32_t pid, uint32_t start);
 bool mooi_process_dead(int32_t pid, uint32_t start);
 bool mooi_watch_dead(int pidfd);
-/* Wait at most `timeout_ms` for its death, and say whether it came. */
+/* Wait at most `timeout_ms` for its death. Whether it is dead. */
 bool mooi_watch_wait(int pidfd, int timeout_ms);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * progress.c: how members see each other's progress, and sleep until it.
+ * progress.c: members' counters, and the waits for them.
  *
- * A member writes only its own counters, which only grow. Whoever waits for
- * one looks a few times, gives its core away a few times, and then sleeps on
- * its own bell, after leaving word of what it waits for. The counters and
- * that word are sequentially consistent: either the sleeper sees the new
- * value on its last look, or the writer sees the word and rings.
+ * A member writes only its own counters, which only grow. A thread that waits
+ * for one looks a few times, yields its core a few times, and then sleeps on
+ * its own bell, a futex, after it has written the awaited value beside it. The
+ * counters and that note are sequentially consistent: either the sleeper sees
+ * the new value on its last look, or the writer sees the note and rings.
  *
  * A sleeper wakes twenty times a second by itself to look for deaths, so a
  * killed member is noticed without its help and without its bell. A member
@@ -20,7 +20,7 @@
 #include "collective/view.h"
 #include "core/clock.h"
 
-#define LOST_S 0.5 /* for a death to show after the hang-up */
+#define LOST_S 0.5 /* for a death to be seen after the hang-up */
 
 /* Tell the core that this is a spin. */
 static inline void relax(void)
@@ -39,8 +39,8 @@ static struct mooi_cell *cell_of(moo_group *group, uint32_t rank)
     return &group->segment->cells[group->view.slots[rank]];
 }
 
-/* One member's buffers and those of the members that share its core must stay
- * in a second-level cache, with as much again of private memory. */
+/* One member's buffers, and those of the members that share its core, must fit
+ * into a second-level cache, with as much again of private memory. */
 #define CACHED_BYTES ((uint32_t)512 << 10)
 
 void mooi_tune(moo_group *group)
@@ -100,8 +100,8 @@ moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank)
     const struct mooi_watch *watch = &group->watch[group->view.slots[rank]];
     uint64_t word;
     double end = mooi_now() + (rank == group->rank ? 0 : LOST_S);
-    /* A process hangs up a moment before it is dead, and a member that aborts
-     * hangs up after it did; so the others' word and a death come first. */
+    /* A process hangs up a moment before it is dead, and a member hangs up
+     * after it has aborted. So look for an abort or a death first. */
     while (mooi_now() < end) {
         if (mooi_decided(group, work->seq, &word))
             return MOO_EPEER;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* progress.h: how far the members have come, and whether they agree. */
+/* progress.h: the members' counters, and their agreement. */
 #ifndef MOOI_PROGRESS_H
 #define MOOI_PROGRESS_H
 
@@ -7,7 +7,7 @@
 
 /* ---- progress.c ---- */
 
-/* Store the counter and wake whoever sleeps for it. */
+/* Store the counter and wake all that sleep for it. */
 void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value);
 uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
                          enum mooi_counter which);
@@ -17,24 +17,24 @@ moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,
                    uint64_t target);
 moo_err mooi_await_rank(moo_group *group, moo_work *work, uint32_t rank,
                         enum mooi_counter which, uint64_t target);
-/* Look for deaths, now and then; for the deadline, blaming `rank`; and for the
- * decision on `work`. MOO_EPEER: it was aborted. */
+/* Check for deaths (now and then), for the deadline, which blames `rank`, and
+ * for the decision on `work`. MOO_EPEER: it was aborted. */
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now);
-/* The connection with `rank` failed. Abort `work` for whatever is behind it,
- * which may take half a second to find out. With this member's own rank: it
- * cannot go on by itself. Always MOO_EPEER. */
+/* The connection with `rank` failed. Find the cause, which may take half a
+ * second, and abort `work` for it. With this member's own rank: it cannot go
+ * on by itself. Always MOO_EPEER. */
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank);
-/* How patiently to spin and how large the buffers should be, given the
- * members and the cores. */
+/* How long to spin and how large the buffers are, given the members and the
+ * cores. */
 void mooi_tune(moo_group *group);
 
 /* ---- agree.c ---- */
 
-/* Wait until all ranks have begun `work`, and see that they mean the same.
- * MOO_EMISMATCH: they do not, and the outcome's text says so. */
+/* Wait until all ranks have begun `work`, and compare their calls.
+ * MOO_EMISMATCH: they differ, and the outcome's text says how. */
 moo_err mooi_agree(moo_group *group, moo_work *work);
-/* Decide that `work` succeeds, once all that it needs is in shared memory.
+/* Commit `work`, once all the bytes that it needs are in shared memory.
  * MOO_EPEER: it was aborted before. */
 moo_err mooi_conclude(moo_group *group, moo_work *work);
 

@@ -3,13 +3,13 @@
  * reduce.c: the arithmetic, one kernel per (element type, reduction).
  *
  * A kernel reduces all sources in rank order, block by block, so that the
- * running result stays in the first-level cache. The order of the additions
- * is the same whoever runs it: results are bit-identical on every rank.
- * Half-precision numbers are added up in float and rounded once.
+ * running result stays in the first-level cache. The order of the additions is
+ * the same on all ranks, so results are bit-identical. Half-precision numbers
+ * are added up in float and rounded once.
  *
- * Left to the compiler's vectoriser. Where it can, it makes one clone per
- * instruction set and the dynamic linker picks; sanitizers run before the
- * linker's choice is made, so they get the plain one.
+ * The compiler vectorises. If it can, it makes one clone per instruction set
+ * and the dynamic linker picks; sanitizers run before the linker's choice is
+ * made, so they get the plain one.
  */
 #include <string.h>
 
@@ -33,9 +33,9 @@
 #define GREATER(a, b) ((b) > (a) ? (b) : (a))
 
 /* minimum and maximum of IEEE 754-2019: a NaN on any rank is a NaN in the
- * result, and -0 is less than +0. So the order of the operands, which is
- * another between hosts, makes no difference. Equal numbers have equal bits
- * but for the sign of zero, which is what `or` and `and` decide. */
+ * result, and -0 is less than +0. So the order of the operands, which differs
+ * between hosts, makes no difference. Equal numbers have equal bits but for
+ * the sign of zero, which `or` and `and` decide. */
 #define DEFINE_EXTREMA(N, T, BITS) \
     static inline T N##_with_bits(T a, T b, int either) \
     { \
@@ -60,7 +60,7 @@
 DEFINE_EXTREMA(f32, float, uint32_t)
 DEFINE_EXTREMA(f64, double, uint64_t)
 
-/* Two sources at a time where there are two, then one after the other. */
+/* Two sources at a time while there are two, then one at a time. */
 #define DEFINE(NAME, T, OP, FINISH) \
     VECTOR static void NAME(void *out, const void *const *src, uint32_t n, \
                             size_t elements) \

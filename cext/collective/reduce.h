@@ -15,8 +15,8 @@ typedef void mooi_reducer(void *dst, const void *const *src,
 
 /* NULL: there is no such reduction (a mean of integers). */
 mooi_reducer *mooi_reducer_for(moo_dtype dtype, moo_reduction op);
-/* The same, but to partial results, which are floats for half precision, and
- * of a mean the sum. */
+/* The same, but to partial results: floats for half precision, and the sum for
+ * a mean. */
 mooi_reducer *mooi_partial_reducer(moo_dtype dtype, moo_reduction op);
 /* Half precision to float and back, rounded once. No overlap. */
 void mooi_widen(moo_dtype dtype, float *to, const void *from, size_t elements);

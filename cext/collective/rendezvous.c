@@ -3,10 +3,10 @@
  * rendezvous.c: how the leaders of one epoch make their connections.
  *
  * A leader listens while an epoch's connections are made, on a port of that
- * epoch, and posts the addresses in its cell. Whoever sends connects, so each
+ * epoch, and posts the addresses in its cell. The sender connects, so each
  * connection has one direction. Both ends prove the key that lies in the
- * segment, and name their slots and the epoch. What belongs to an epoch that
- * is over finds nobody listening. How one connection is made: connect.c.
+ * segment, and name their slots and the epoch. A late caller of an earlier
+ * epoch finds nobody listening. connect.c makes one connection.
  */
 #include <errno.h>
 #include <poll.h>
@@ -40,8 +40,8 @@ static struct mooi_contact *new_contact(void)
     return contact;
 }
 
-/* Whatever fabric there is, if all may use one. Where there is none, TCP will
- * do, and it is not looked for again; where nothing else is allowed, it is. */
+/* Open a fabric, if all may use one. If there is none and TCP is allowed, it
+ * is not looked for again. */
 static void look_for_fabric(moo_group *group)
 {
     struct mooi_ring *ring = group->ring;
@@ -55,7 +55,7 @@ static void look_for_fabric(moo_group *group)
         ring->bounce = NULL;
 }
 
-/* Listen, and say where. */
+/* Listen, and post the addresses. */
 static moo_err begin(moo_group *group, struct mooi_links *links)
 {
     struct mooi_post *post = &group->segment->cells[group->slot].post;
@@ -84,10 +84,10 @@ static moo_err begin(moo_group *group, struct mooi_links *links)
     return MOO_OK;
 }
 
-/* ---- how many there will be ---- */
+/* ---- the number of connections ---- */
 
-/* Whether bytes between here and there go through a fabric: both ends say the
- * same. If they do not, TCP must be allowed. */
+/* Whether bytes between the two hosts go through a fabric; both ends decide
+ * alike. If they do not, TCP must be allowed. */
 static moo_err choose(moo_group *group, moo_work *work, uint32_t rank,
                       bool *fabric)
 {
@@ -101,7 +101,7 @@ static moo_err choose(moo_group *group, moo_work *work, uint32_t rank,
     return MOO_EPEER;
 }
 
-/* Everybody listens. What goes through a fabric needs one connection. */
+/* Everybody listens. A fabric needs one connection beside it. */
 static moo_err plan(moo_group *group, moo_work *work)
 {
     struct mooi_links *links = &group->ring->links;
@@ -125,7 +125,7 @@ static moo_err plan(moo_group *group, moo_work *work)
     return MOO_OK;
 }
 
-/* ---- both, until all stand ---- */
+/* ---- both ends, until all are connected ---- */
 
 static void watch_for(struct pollfd *entries, nfds_t *count, int fd,
                       short events)
@@ -133,7 +133,7 @@ static void watch_for(struct pollfd *entries, nfds_t *count, int fd,
     entries[(*count)++] = (struct pollfd){.fd = fd, .events = events};
 }
 
-/* Sleep until something happens to a contact, or for a moment. */
+/* Sleep until a contact has an event, or for a moment. */
 static moo_err wait_for_contact(moo_group *group)
 {
     const struct mooi_links *links = &group->ring->links;
@@ -193,7 +193,7 @@ static moo_err step_all(moo_group *group, moo_work *work, uint32_t *rank)
     return missing;
 }
 
-/* Wait until everybody listens, and call. */
+/* Wait until everybody listens, and connect. */
 static moo_err call_all(moo_group *group, moo_work *work)
 {
     struct mooi_links *links = &group->ring->links;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rendezvous.h: what rendezvous.c and connect.c share.
+ * rendezvous.h: shared by rendezvous.c and connect.c.
  *
  * A leader connects by every stripe of the ring, and by one connection for
  * each other link. Numbers: the stripes first, then the links from 1 on.
@@ -14,9 +14,9 @@
 #include "transport/tcp/dial.h"
 #include "transport/tcp/handshake.h"
 
-#define MOOI_STRANGERS 16 /* accepted, and have proved nothing yet */
+#define MOOI_STRANGERS 16 /* accepted, and not authenticated yet */
 
-/* A connection that is being made. */
+/* A connection under construction. */
 struct mooi_proof {
     int fd; /* -1: none */
     struct mooi_handshake handshake;
@@ -50,7 +50,7 @@ static inline const struct mooi_post *mooi_post_of(const moo_group *group,
     return &group->segment->cells[mooi_link_slot(group, rank)].post;
 }
 
-/* How many connections there are in one direction, and what each is for. */
+/* The number of connections in one direction, and the purpose of each. */
 static inline uint32_t mooi_connections(const struct mooi_links *links,
                                         const struct mooi_pipe *pipes)
 {
@@ -84,13 +84,13 @@ static inline void mooi_proof_drop(struct mooi_proof *proof)
 
 /* ---- connect.c; none blocks ---- */
 
-/* Begin the call of that number, whose other end has posted where it listens.
+/* Begin the call of that number; its other end has posted its address.
  * MOO_EPEER: it cannot begin, and `work` was aborted. */
 moo_err mooi_call_begin(moo_group *group, moo_work *work, uint32_t number);
-/* Go on with it. MOO_OK: it is made. MOO_ETIMEOUT: not yet. Any other error: it
- * cannot be made in any way. */
+/* Go on with it. MOO_OK: it is made. MOO_ETIMEOUT: not yet. Any other error:
+ * it failed for good. */
 moo_err mooi_call_step(moo_group *group, uint32_t number);
-/* Take in who calls, and hear those that have not proved themselves yet. */
+/* Accept callers, and read from those that are not authenticated yet. */
 void mooi_answer(moo_group *group);
 
 #endif

@@ -13,7 +13,7 @@
  *   get     every member copies the result to its output.
  *
  * The ring runs in the leader's thread, which enables a round, goes on until
- * the round before has come, and is back for the next put. An operation is
+ * the round before has arrived, and returns for the next put. An operation is
  * committed when every leader has all of its bytes.
  */
 #include <stdlib.h>
@@ -23,9 +23,9 @@
 #include "collective/ring.h"
 
 #define SMALL_LIMIT ((uint64_t)64 << 10) /* of all ranks together */
-#define GATHERED (SMALL_BYTES / 2)       /* where the small buffer has them */
+#define GATHERED (SMALL_BYTES / 2)       /* their offset in the small buffer */
 
-/* Where an operation stands, in work->stage. */
+/* The progress of an operation, in work->stage. */
 enum { ENTER, AGREE, CONNECT, PUT_STEP, REDUCE_STEP, RING_STEP, GET_STEP, END };
 
 /* ---- waiting for some ---- */
@@ -48,7 +48,8 @@ static moo_err await_leader(moo_group *group, moo_work *work, uint64_t target)
     return mooi_await_rank(group, work, leader, RINGED, target);
 }
 
-/* Every leader has everything, so nobody depends on a connection any more. */
+/* Every leader has all its bytes, so nobody depends on a connection any
+ * more. */
 static moo_err conclude(moo_group *group, moo_work *work)
 {
     const struct mooi_hosts *hosts = &group->hosts;
@@ -92,7 +93,7 @@ static moo_err connect_leader(moo_group *group, moo_work *work)
     return mooi_leads(group) ? mooi_links_make(group, work) : MOO_OK;
 }
 
-/* Publish what is there, agree, connect: common to all. */
+/* Publish the input, agree, connect: common to all. */
 static moo_err enter(moo_group *group, moo_work *work)
 {
     moo_err err = MOO_OK;
@@ -116,7 +117,7 @@ static unsigned char *gathered(moo_group *group, moo_work *work)
     return mooi_small_buffer(group, work, leader) + GATHERED;
 }
 
-/* Leader: begin with what the team has put; or, of a broadcast, its root. */
+/* Leader: begin with the team's input, or in a broadcast with the root's. */
 static void start_exchange(moo_group *group, moo_work *work, uint32_t each)
 {
     const struct mooi_hosts *hosts = &group->hosts;
@@ -231,7 +232,7 @@ static moo_err run_alone(moo_group *group, moo_work *work)
     return err;
 }
 
-/* The four steps, of the rounds that have come to them. */
+/* The four steps, each of the round that has reached it. */
 static moo_err put_step(moo_group *group, moo_work *work, uint64_t round)
 {
     uint64_t base = mooi_base_of(work), stages = MOOI_ROUND_STAGES;
@@ -258,7 +259,7 @@ static moo_err reduce_step(moo_group *group, moo_work *work, uint64_t round)
     return MOO_OK;
 }
 
-/* Leader. The last round is waited for, and so is the one before any other. */
+/* Leader. Wait for the last round, or for the one before any other. */
 static moo_err ring_step(moo_group *group, moo_work *work, uint64_t round)
 {
     struct mooi_stream *stream = &group->ring->stream;
@@ -285,7 +286,7 @@ static moo_err get_step(moo_group *group, moo_work *work, uint64_t round)
     return MOO_OK;
 }
 
-/* One step of the present iteration, if it has come to that round. */
+/* One step of the present iteration, if it has reached that round. */
 static moo_err one_step(moo_group *group, moo_work *work, int stage)
 {
     uint64_t round = work->iteration - (uint64_t)(stage - PUT_STEP);

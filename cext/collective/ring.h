@@ -7,7 +7,7 @@
  *   stream.c    reduce-scatter and all-gather, as one stream of bytes
  *   exchange.c  everybody's few bytes to everybody, in log2(hosts) steps
  *   fold.c      the arithmetic of one hop
- *   rendezvous.c  how the connections of one epoch are made, and
+ *   rendezvous.c  how the connections of one epoch are made,
  *   connect.c   each one of them
  *   links.c     and watched
  *   pipe.c      bytes from one host's leader to another's, over TCP
@@ -37,27 +37,27 @@
 /* ---- rendezvous.c, links.c ---- */
 
 struct mooi_links {
-    uint32_t epoch; /* which these belong to; 0: none */
+    uint32_t epoch; /* of these connections; 0: none */
     uint32_t count; /* of each direction */
     struct mooi_pipe to[MOOI_LINKS];   /* host mine + (1 << i) */
     struct mooi_pipe from[MOOI_LINKS]; /* host mine - (1 << i) */
     struct mooi_bulk *bulk_to, *bulk_from; /* of the first; NULL: by TCP */
-    double looked; /* for silence, last time */
+    double looked; /* last check for silence */
     struct mooi_contact *contact; /* while connecting */
 };
 
 /* Make the connections of the present epoch, within the slice, unless they
- * stand. Called by leaders only, in an operation that all have agreed on.
+ * exist. Called by leaders only, in an operation that all have agreed on.
  * MOOI_PENDING: call again. MOO_EPEER: one cannot be made, and `work` was
- * aborted. MOO_EUNREACHABLE: no transport is allowed to all; every rank comes
- * to the same conclusion. */
+ * aborted. MOO_EUNREACHABLE: no transport is allowed to all; every rank finds
+ * the same. */
 moo_err mooi_links_make(moo_group *group, moo_work *work);
 
-/* The connections of this epoch stand: let the members of this host know what
- * its large tensors go by. */
+/* The connections of this epoch exist: tell the members of this host which
+ * transport carries its large tensors. */
 void mooi_carrier_tell(moo_group *group);
 
-/* Give up what is being connected. Harmless if nothing is. */
+/* Give up unfinished connections. Harmless if there are none. */
 void mooi_contact_end(struct mooi_links *links);
 
 /* The leader at the other end of to[i], or of from[i]. */
@@ -67,20 +67,20 @@ uint32_t mooi_link_origin(const moo_group *group, uint32_t i);
 /* An operation begins to send and receive. */
 void mooi_links_restart(struct mooi_links *links);
 
-/* As mooi_pipe_send and mooi_pipe_receive, by the ring. `rest`: how much of
- * what is asked for must be on its way, whatever this host does. */
+/* As mooi_pipe_send and mooi_pipe_receive, by the ring. `rest`: so many of the
+ * wanted bytes arrive without any action of this host. */
 moo_err mooi_links_send(struct mooi_links *links, const struct iovec *parts,
                         int count, size_t *moved);
 moo_err mooi_links_receive(struct mooi_links *links,
                            const struct iovec *parts, int count,
                            uint64_t rest, size_t *moved);
 
-/* Whether all that was sent has left, as far as it is up to us. *err: not
- * MOO_OK if the connection is gone. */
+/* Whether all sent bytes have left, as far as it is up to us. *err: not MOO_OK
+ * if the connection is gone. */
 bool mooi_links_flushed(struct mooi_links *links, moo_err *err);
 
-/* Leader, whose bytes have all been sent and received: if anybody wants
- * checksums, wait for those of the others, and see that they are ours.
+/* For a leader whose bytes have all been sent and received: if anybody wants
+ * checksums, wait for those of the others, and compare them with ours.
  * MOO_EPEER: one is not, and `work` was aborted. As mooi_links_await. */
 moo_err mooi_links_check(moo_group *group, moo_work *work);
 
@@ -90,7 +90,7 @@ moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
 
 /* Sleep until one of to[out] and from[in] is ready, an index of -1 meaning
  * neither is waited for; or for a moment. `bulk`: they are the ring's, which
- * may be a fabric. Look for trouble before.
+ * may be a fabric. Check for failures before.
  * MOOI_PENDING: the slice is over, or a signal came. MOO_EPEER: `work` was
  * aborted. */
 moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,

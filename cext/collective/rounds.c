@@ -10,15 +10,15 @@
  *
  * On a host of one member this buffer does not exist: its bytes are those of
  * the tensors themselves. On others it is in the segment, MOOI_ROUND_STAGES of
- * them: what each member puts in, in its own region; their partial results and
- * the results that came from the ring, in the leader's.
+ * them: each member's input in its own region; their partial results, and the
+ * results from the ring, in the leader's.
  */
 #include <string.h>
 
 #include "collective/ring.h"
 
 #define CHUNK_BYTES ((uint64_t)512 << 10)
-#define ROUND_BYTES ((uint64_t)384 << 10) /* where hosts are shared */
+#define ROUND_BYTES ((uint64_t)384 << 10) /* if hosts are shared */
 #define STAGE_BYTES (4 * ROUND_BYTES)
 
 _Static_assert(MOOI_ROUND_STAGES * STAGE_BYTES <= BULK_BYTES,
@@ -63,7 +63,7 @@ void mooi_cut_find(moo_group *group, moo_work *work, struct mooi_cut *cut)
     cut->rounds = (cut->elements + each - 1) / each;
 }
 
-/* Of an allreduce's round: where it begins, how long it is, and each chunk. */
+/* Of an allreduce's round: its start, its length, and its chunks. */
 struct run {
     uint64_t begin, length, each;
 };
@@ -79,7 +79,7 @@ static struct run run_of(const moo_group *group, uint64_t round)
     return run;
 }
 
-/* Of each rank's row, or of a broadcast: as long as this is a round's piece. */
+/* The length of a round's piece, of each rank's row or of a broadcast. */
 static uint64_t piece_of(const moo_group *group, uint64_t round)
 {
     const struct mooi_cut *cut = cut_of(group);
@@ -99,7 +99,7 @@ static uint64_t count_of(moo_group *group, moo_work *work, uint64_t round,
     return piece_of(group, round);
 }
 
-/* Where a chunk begins in the round's buffer. */
+/* The start of a chunk in the round's buffer. */
 static uint64_t start_of(moo_group *group, moo_work *work, uint64_t round,
                          uint32_t chunk)
 {
@@ -122,7 +122,7 @@ static uint64_t total_of(moo_group *group, moo_work *work, uint64_t round)
 
 /* ---- a host of one member: straight from and into the tensors ---- */
 
-/* Byte `at` of a chunk by rows: of which rank's row, and the byte there. */
+/* Byte `at` of a chunk by rows: the rank of the row, and the byte in it. */
 static uint64_t in_row(moo_group *group, uint64_t round, uint32_t chunk,
                        uint64_t at, uint64_t *run, uint32_t *rank)
 {
@@ -134,8 +134,8 @@ static uint64_t in_row(moo_group *group, uint64_t round, uint32_t chunk,
     return round * cut->unit * cut->element + at % piece;
 }
 
-/* Where byte `at` of a round's chunk lies: in the tensor, or in the row of
- * *rank, which is 0 where there are no rows. */
+/* The place of byte `at` of a round's chunk: in the tensor, or in the row of
+ * *rank, which is 0 if there are no rows. */
 static uint64_t in_tensor(moo_group *group, moo_work *work, uint64_t round,
                           uint32_t chunk, uint64_t at, uint64_t *run,
                           uint32_t *rank)
@@ -182,14 +182,14 @@ static unsigned char *stage_of(moo_group *group, uint32_t rank, uint64_t round)
            round % MOOI_ROUND_STAGES * STAGE_BYTES;
 }
 
-/* What `rank` put in. */
+/* The input of `rank`. */
 static unsigned char *put_buffer(moo_group *group, uint32_t rank,
                                  uint64_t round)
 {
     return stage_of(group, rank, round);
 }
 
-/* What the leader's region holds: partial results, then results. */
+/* The leader's region: partial results, then results. */
 static unsigned char *partial_buffer(moo_group *group, uint64_t round)
 {
     uint32_t leader = mooi_leader(&group->hosts, group->hosts.mine);

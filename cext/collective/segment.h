@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * segment.h: what the members of a group share.
+ * segment.h: the shared segment of a group.
  *
  * A group lives in one shared segment, which every member maps. All zero
  * bytes are a valid, empty group, so nobody has to initialise it.
@@ -51,8 +51,8 @@
 
 #define SEGMENT_MAGIC 0x6d6f6f2d67727031ull /* "moo-grp1" */
 #define SEGMENT_VERSION 6u
-#define DECISIONS 256 /* more than members: an abort removes one, or was late */
-#define VIEWS 64  /* how far back who is slow finds the view of its next call */
+#define DECISIONS 256 /* more than members: an abort removes one or was late */
+#define VIEWS 64  /* a slow member finds the view of its call so far back */
 #define MOOI_LINKS 6 /* of a leader: 1 << 6 == MOO_GROUP_MAX */
 #define STEP_BITS 24
 #define STEP_LAST ((1ull << STEP_BITS) - 1)
@@ -68,12 +68,12 @@ enum mooi_reason {
     DECISION_LATE,
     DECISION_CUT,  /* a connection broke, or could not be made; nobody died */
     DECISION_NO_WAY, /* two members have no transport in common */
-    DECISION_FEW /* fewer than min_size members, for too long */
+    DECISION_FEW /* fewer than min_size members for too long */
 };
 
 /* The counters of a member. Each holds seq << STEP_BITS | step, or (ACKED,
- * POSTED) an epoch, so it only ever grows, and no operation has to reset it.
- * RINGED is the leader's of a host: how far the ring has come. */
+ * POSTED) an epoch, so it only grows, and no operation has to reset it. RINGED
+ * is used by a host's leader: its progress in the ring. */
 enum mooi_counter { PUT, REDUCED, COPIED, ACKED, RINGED, POSTED, COUNTERS };
 
 struct mooi_view {
@@ -106,7 +106,7 @@ struct mooi_member {
     uint8_t host[MOOI_HOST_BYTES]; /* equal: shared memory, if both allow */
 };
 
-/* Where a leader listens in one epoch, which its counter POSTED names. */
+/* The address of a leader in one epoch, which its counter POSTED names. */
 #define MOOI_POST_ADDRESSES 8
 struct mooi_post {
     uint32_t count;
@@ -118,7 +118,7 @@ struct mooi_post {
     uint64_t key, base;
 };
 
-/* What a member says it is about to do; all must say the same. */
+/* A member's call; all members' must be equal. */
 struct mooi_signature {
     uint32_t kind, dtype, op, root, spans, part, parts;
     uint64_t bytes, output_bytes, layout;
@@ -144,7 +144,7 @@ struct mooi_segment {
     _Atomic uint32_t epoch; /* views[epoch % VIEWS] is current */
     _Atomic uint32_t joining; /* members outside the current view */
     _Atomic uint32_t blocked; /* the last barrier failed: see `obstacle` */
-    uint8_t key[MOOI_KEY_BYTES]; /* what connections between members prove */
+    uint8_t key[MOOI_KEY_BYTES]; /* connections between members prove it */
     uint64_t joins;
     moo_outcome obstacle; /* under the lock */
     struct mooi_view views[VIEWS];
@@ -158,8 +158,8 @@ struct mooi_segment {
 
 /* ---- membership.c ---- */
 
-/* Wake whoever sleeps for progress, in all cells or in one: the membership or a
- * decision has changed. */
+/* Wake all that sleep for progress, in all cells or in one: the membership or
+ * a decision has changed. */
 void mooi_notify_all(struct mooi_segment *segment);
 void mooi_notify(struct mooi_cell *cell);
 /* The lock of the segment; taken over, and the segment repaired, if its holder
@@ -175,13 +175,14 @@ bool mooi_slot_alive(struct mooi_segment *segment, uint32_t slot);
  * NULL: more than VIEWS views have followed it. */
 const struct mooi_view *mooi_view_at(struct mooi_segment *segment,
                                      uint64_t seq);
-/* Segment locked. The next epoch: who is left, in the old order, then newcomers
- * if they are to be let in or nothing can run without them. `drop_dead`:
- * without the dead; for when members are told, see membership.c. */
+/* Segment locked. The next epoch: the remaining members in the old order, then
+ * newcomers if they are to be admitted or nothing can run without them.
+ * `drop_dead`: without the dead; membership.c says when members learn of
+ * it. */
 void mooi_transition(struct mooi_segment *segment, uint64_t first_seq,
                      bool admit, bool drop_dead);
-/* A barrier ended so. Newcomers enter at barriers: if none succeeds, this is
- * what keeps them out, and moo_group_obstacle tells them. */
+/* A barrier ended so. Newcomers enter at barriers: if none succeeds, this
+ * outcome is the reason that moo_group_obstacle tells them. */
 void mooi_note_barrier(moo_group *group, const moo_outcome *outcome);
 /* After a barrier that lets newcomers in. */
 void mooi_admit(moo_group *group, uint64_t seq);
@@ -194,7 +195,7 @@ bool mooi_abort_locked(struct mooi_segment *segment, uint64_t seq,
 void mooi_abort(moo_group *group, uint64_t seq, enum mooi_reason why,
                 uint32_t rank);
 /* `seq`, which has not begun here, is late: abort it if there are too few
- * members, which else it need not wait for any more. */
+ * members. Otherwise it need not wait for more members. */
 void mooi_give_up(moo_group *group, uint64_t seq);
 /* An abort can be seen before the epoch that follows from it; after this
  * call that epoch can be seen, too. */

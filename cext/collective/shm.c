@@ -39,7 +39,7 @@ _Static_assert(SMALL_LIMIT <= SMALL_BYTES, "a small operation must fit");
 _Static_assert(STAGES * MOO_GROUP_MAX * MOOI_CHUNK_LEAST <= BULK_BYTES,
                "the bulk buffers must fit");
 
-/* Where an operation stands, in work->stage. */
+/* The progress of an operation, in work->stage. */
 enum { ENTER, AGREE, FIRST, SECOND, THIRD };
 
 struct chunk {
@@ -56,8 +56,8 @@ static unsigned char *place(moo_group *group, moo_work *work, uint32_t rank,
 
 /* ---- the pipeline ---- */
 
-/* The steps of one segment, each after its own waits. The last one that a
- * kind has must call mooi_conclude before it finishes the last segment. */
+/* The steps of one segment, each after its own waits. The last step of a kind
+ * must call mooi_conclude before it finishes the last segment. */
 typedef moo_err step(moo_group *group, moo_work *work, uint64_t segment);
 
 static moo_err one_step(step *run, moo_group *group, moo_work *work,
@@ -77,8 +77,8 @@ static void enter_pipeline(moo_group *group, moo_work *work)
     work->stage = AGREE;
 }
 
-/* Cut `bytes` into segments of one chunk for each of `ranks`. Everybody must
- * do so alike, so the largest chunk is what rank 0 thinks best. */
+/* Cut `bytes` into segments of one chunk for each of `ranks`. All members must
+ * cut alike, so rank 0 chooses the largest chunk. */
 static void cut(moo_group *group, moo_work *work)
 {
     bool scatters = work->kind == MOO_GROUP_REDUCE_SCATTER;
@@ -146,8 +146,8 @@ static moo_err pipeline(moo_group *group, moo_work *work, step *first,
     return MOO_OK;
 }
 
-/* Until nobody reads the buffer that this rank is to fill. At the first
- * operation of an epoch, acknowledgements have said so already. */
+/* Wait until nobody reads the buffer that this rank fills next. At the first
+ * operation of an epoch the acknowledgements have shown that already. */
 static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t segment)
 {
     if (segment >= STAGES)
@@ -158,15 +158,15 @@ static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t segment)
     return mooi_await(group, work, COPIED, mooi_base_of(work) - 1);
 }
 
-/* Before the last segment is handed out, which all have put by then, the work
- * is decided: what is still missing will arrive. */
+/* The work is decided before the last segment is handed out: all have put it
+ * by then, so the missing bytes will arrive. */
 static moo_err conclude_last(moo_group *group, moo_work *work,
                              uint64_t segment)
 {
     return segment + 1 == work->segments ? mooi_conclude(group, work) : MOO_OK;
 }
 
-/* This rank needs nobody's buffers of that segment any more. */
+/* This rank needs no member's buffers of that segment any more. */
 static moo_err copied(moo_group *group, moo_work *work, uint64_t segment)
 {
     mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);

@@ -25,8 +25,8 @@ void mooi_spans_read(const struct mooi_spans *spans, uint64_t offset,
                      void *to, size_t bytes);
 void mooi_spans_write(const struct mooi_spans *spans, uint64_t offset,
                       const void *from, size_t bytes);
-/* Where byte `offset` of the inputs, or outputs, lies. *run: how many bytes
- * are asked for; reduced to how many follow there without a gap. */
+/* Where byte `offset` of the inputs, or outputs, lies. *run: the bytes asked
+ * for; reduced to those that follow without a gap. */
 unsigned char *mooi_spans_at(const struct mooi_spans *spans, bool output,
                              uint64_t offset, uint64_t *run);
 /* The span that holds byte `offset`, which lies inside. */

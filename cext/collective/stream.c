@@ -2,11 +2,11 @@
 /*
  * stream.c: the ring itself, as two cursors on one stream of bytes.
  *
- * Everything is sent from where it lies: what a host puts in, from its source;
- * partial results, from the slot that they were reduced to; results, from the
- * sink. What is received goes to the sink at once if it is a result; else to
- * the bounce buffer, which stays in the caches, and is reduced from there as
- * soon as whole elements have come.
+ * Bytes are sent in place: a host's input from its source, partial results
+ * from the slot that they were reduced to, results from the sink. Received
+ * results go to the sink at once. Received partial results go to the bounce
+ * buffer, which stays in the caches, and are reduced from there as soon as
+ * whole elements have arrived.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +24,14 @@ static struct mooi_stream *stream_of(moo_group *group)
     return &group->ring->stream;
 }
 
-/* ---- what a cursor stands at ---- */
+/* ---- the position of a cursor ---- */
 
 static uint32_t steps_of(const struct mooi_plan *plan)
 {
     return plan->reduce + plan->gather;
 }
 
-/* `lead`: 0 for what goes out, 1 for what comes in. */
+/* `lead`: 0 for sent bytes, 1 for received ones. */
 static uint32_t chunk_of(const struct mooi_plan *plan, uint32_t step,
                          uint32_t lead)
 {
@@ -60,7 +60,7 @@ static uint64_t step_bytes(moo_group *group, moo_work *work,
            width_of(plan, cursor->step, lead);
 }
 
-/* On to the next step that is not empty. */
+/* Advance to the next step that is not empty. */
 static void advance(moo_group *group, moo_work *work,
                     struct mooi_cursor *cursor, uint32_t lead)
 {
@@ -84,7 +84,8 @@ static bool beyond(const struct mooi_cursor *cursor, uint64_t round,
 
 /* ---- slots ---- */
 
-/* The steps that leave partial results here, counted through all rounds. */
+/* The number of the step, over all rounds, among those with partial results
+ * here. */
 static uint64_t slot_number(const struct mooi_plan *plan, uint64_t round,
                             uint32_t step)
 {
@@ -119,7 +120,7 @@ static bool is_own(const struct mooi_plan *plan, uint32_t step)
     return step == 0 && (!plan->chain || plan->self == plan->first);
 }
 
-/* How many bytes of the present step can be sent. */
+/* The bytes of the present step that can be sent. */
 static uint64_t ready_bytes(moo_group *group, moo_work *work)
 {
     struct mooi_stream *stream = stream_of(group);
@@ -180,7 +181,7 @@ static moo_err push(moo_group *group, moo_work *work, bool *moved,
 
 /* ---- receiving ---- */
 
-/* Reduce what has come, as far as it is whole elements. */
+/* Reduce the whole elements that have arrived. */
 static void fold_received(moo_group *group, moo_work *work)
 {
     struct mooi_stream *stream = stream_of(group);
@@ -249,7 +250,7 @@ static moo_err pull(moo_group *group, moo_work *work, bool *moved,
         return MOO_OK;
     uint64_t rest = step_bytes(group, work, in, 1) - in->at;
     int count = in_parts(group, work, rest, parts);
-    /* The left neighbour needs nothing of ours to complete this step. */
+    /* The left neighbour needs no bytes of ours to complete this step. */
     moo_err err = mooi_links_receive(&group->ring->links, parts, count,
                                      rest - stream->held, &got);
     *moved |= got > 0;

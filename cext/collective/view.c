@@ -3,9 +3,9 @@
  * view.c: a member's own copy of the view.
  *
  * Between two operations a member takes over the view of the next one; within
- * one it looks only at its copy, so that what others change cannot pull it
- * away. The current view may be a later one already: then the next operation
- * has been aborted, and nothing ever runs in the view that is taken over.
+ * one it looks only at its copy, so that no change by others affects it. The
+ * current view may be a later one already: then the next operation has been
+ * aborted, and nothing ever runs in the view taken over.
  */
 #include "collective/group.h"
 #include "collective/process.h"
@@ -33,7 +33,7 @@ moo_err mooi_adopt(moo_group *group)
     if (rank < 0)
         return group->view.epoch ? MOO_OK : MOOI_PENDING;
 
-    if (!group->formed) /* a newcomer: all before is not its business */
+    if (!group->formed) /* a newcomer: earlier operations do not concern it */
         group->seq = view.first_seq - 1;
     pthread_mutex_lock(&group->mutex);
     group->view = view;
@@ -50,8 +50,8 @@ moo_err mooi_adopt(moo_group *group)
     return MOO_OK;
 }
 
-/* Nothing runs: let the dead go and newcomers in. Or nobody of the current
- * view lives any more: the newcomers are the group from now on. */
+/* Nothing runs: remove the dead and admit newcomers. Or no member of the
+ * current view lives: the newcomers are the group from now on. */
 static void reform_idle(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
@@ -80,7 +80,7 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
     for (;;) {
         uint32_t bell = atomic_load(&cell->bell);
         moo_err err = mooi_adopt(group);
-        /* before the size: a view too small may be what followed from it */
+        /* before the size: the abort may have made the view too small */
         if (seq && mooi_decided(group, seq, &word))
             return MOO_EPEER;
         if (!err && group->view.size >= group->min_size) {
@@ -89,7 +89,7 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline)
         }
         double now = mooi_now(), left = group->slice_end - now;
         if (seq && now >= deadline) {
-            mooi_give_up(group, seq); /* which leaves no reason to wait */
+            mooi_give_up(group, seq); /* so there is no reason to wait */
             continue;
         }
         if (left <= 0 || group->closing ||

@@ -7,12 +7,12 @@
 
 /* ---- view.c ---- */
 
-/* Take over the view of the next operation, if it is another than the group's.
+/* Take over the view of the next operation, if it differs from the group's.
  * MOOI_PENDING: this member is in none. */
 moo_err mooi_adopt(moo_group *group);
-/* Wait, within the slice, until this member is in a view of enough members.
- * MOO_EPEER: operation `seq`, if not 0, was aborted before it began here; as it
- * is at `deadline`, if there are too few members then. */
+/* Wait, within the slice, until this member is in a view of enough members. If
+ * there are too few at `deadline`, operation `seq` is aborted. MOO_EPEER:
+ * operation `seq`, if not 0, was aborted before it began here. */
 moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline);
 
 /* ---- watch.c ---- */

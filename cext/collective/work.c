@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * work.c: the queue of a group, and who runs it.
+ * work.c: the queue of a group, and its runner.
  *
- * Operations run in the order queued, one at a time. The *runner* is whoever
- * runs the first of them: a thread that waits for a work, which costs no
- * hand-over, or the group's own thread once somebody started that. A runner
+ * Operations run in the order queued, one at a time. The *runner* is the
+ * thread that runs the first of them: one that waits for a work, which costs
+ * no hand-over, or the group's own thread once that was started. A runner
  * works in slices of time and can stop in the middle of an operation, which
  * keeps its place; another thread may go on from there.
  */
@@ -46,10 +46,10 @@ static void remove_first(moo_group *group)
     group->holds--; /* never the last: the group itself is one */
 }
 
-/* Mutex held. Invariant: of a call that failed nothing more is begun, on no
- * member. The parts that are left end like it and take no sequence numbers, so
- * that all members' next calls have the same number, however many parts each
- * of them meant this call to have. */
+/* Mutex held. Invariant: after a failure no member begins another part of the
+ * call. The remaining parts end like it and take no sequence numbers, so that
+ * all members' next calls have the same number, even if their numbers of parts
+ * differ. */
 static void complete(moo_group *group, moo_work *work)
 {
     const moo_outcome outcome = work->outcome;
@@ -64,7 +64,7 @@ static void complete(moo_group *group, moo_work *work)
     }
 }
 
-/* Mutex held, nobody runs, the queue is not empty. Lets go of the mutex. */
+/* Mutex held, no runner, the queue is not empty. Lets go of the mutex. */
 static moo_err run_first(moo_group *group, double slice_end)
 {
     moo_work *work = group->head;
@@ -109,7 +109,8 @@ moo_err moo_group_start(moo_group *group)
     return err;
 }
 
-/* Mutex held. Become the runner when nobody is; false: the slice is over. */
+/* Mutex held. Become the runner once there is none; false: the slice is
+ * over. */
 static bool take_turn(moo_group *group, double slice_end)
 {
     while (group->running)
@@ -319,7 +320,7 @@ void moo_work_free(moo_work *work)
 
 /* ---- the end ---- */
 
-/* Mutex held. Until no thread is inside an operation any more. */
+/* Mutex held. Wait until no thread is inside an operation. */
 void mooi_group_stop(moo_group *group)
 {
     group->closing = true;

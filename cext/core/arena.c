@@ -11,7 +11,7 @@
 #include "core/pages.h"
 
 #define FIRST_SLAB_BYTES ((uint64_t)64 << 20)
-/* A bin may hold many runs; so many are looked at for the best fit. */
+/* The number of runs of a bin that are looked at for the best fit. */
 #define FIT_TRIES 64
 
 void mooi_arena_init(struct mooi_arena *arena, uint64_t limit)
@@ -110,10 +110,9 @@ static struct mooi_block *best_fit(struct mooi_arena *arena, uint32_t pages)
     return NULL;
 }
 
-/* Twice the last slab, or what is asked for if that is more, within the limit.
- * Where what is asked for does not fit beside the other slabs: as much as the
- * limit, so that this slab can hold whatever may be asked for later. 0: there
- * are too many slabs. */
+/* Twice the last slab, or the requested size if that is more, within the
+ * limit. If the request does not fit beside the other slabs: the limit, so
+ * that this slab can hold every later request. 0: there are too many slabs. */
 static uint64_t next_slab_bytes(const struct mooi_arena *arena, uint64_t need)
 {
     uint64_t room = arena->limit - arena->reserved;
@@ -190,8 +189,8 @@ static uint64_t held_pages(const struct mooi_arena *arena)
     return pages;
 }
 
-/* See that the limit holds when `pages` of a free run come into use; 0: it
- * cannot, for what is in use. */
+/* Keep the limit when `pages` of a free run come into use; 0: too much is in
+ * use. */
 static int make_room(struct mooi_arena *arena, const struct mooi_block *run,
                      uint32_t pages)
 {

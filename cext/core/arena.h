@@ -17,10 +17,10 @@
  * The limit is one of memory, not of addresses: at every time the pages in use,
  * the free ones that may hold memory (the *warm* ones) and all those of slabs
  * that are pinned are at most `limit`. While the slabs together are smaller
- * that follows by itself, and free memory stays warm. When a run is wanted that
- * no slab has, slabs are opened beyond the limit, and free runs give their
- * memory back when it is needed elsewhere. So an allocation that fits beside
- * what is in use succeeds, whatever was allocated before.
+ * this holds by itself, and free memory stays warm. If no slab has a wanted
+ * run, slabs are opened beyond the limit, and free runs give their memory back
+ * when it is needed elsewhere. So an allocation succeeds if it fits beside the
+ * memory in use; earlier allocations do not matter.
  *
  * Not locked: the plane's lock is held around every call.
  */
@@ -44,7 +44,7 @@ struct mooi_block {
     uint32_t warm; /* free: so many of its first pages may hold memory */
     uint8_t user;   /* handed out by moo_empty */
     uint8_t sent;   /* its user pages are mapped private */
-    uint8_t moved;  /* to be given away with the next export */
+    uint8_t moved;  /* given away with the next export */
     uint8_t gone;   /* was given away */
     uint8_t ticket; /* of moo_ticket */
     uint64_t born, dropped; /* see forks.h */
@@ -106,8 +106,8 @@ char *mooi_block_work(struct mooi_arena *arena, const struct mooi_block *block);
 moo_err mooi_slab_open(struct mooi_slab *slab, uint64_t bytes);
 void mooi_slab_close(struct mooi_slab *slab);
 
-/* Make the block visible in the slab's user mapping, shared. *out is there.
- * *stale: its pages were mapped anew, see mooi_pages_populate. */
+/* Make the block visible in the slab's user mapping, shared. *out is its
+ * address. *stale: its pages were mapped anew, see mooi_pages_populate. */
 moo_err mooi_block_publish(struct mooi_arena *arena, struct mooi_block *block,
                            char **out, int *stale);
 

@@ -7,7 +7,8 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 
-/* Below, the caches win: measured even at 16 MB, 1.4 times at 32, 1.7 at 64. */
+/* Below, the caches win. Measured gain: none at 16 MB, 1.4 times at 32, 1.7 at
+ * 64. */
 #define STREAM_FROM_BYTES ((size_t)24 << 20)
 #define LINE 64
 #define PAGE 4096

@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* As memcpy. From 24 MB on it writes past the caches where the processor can:
- * the destination is not read first, which is a third of the traffic. The C
+/* As memcpy. From 24 MB on it writes past the caches if the processor can: the
+ * destination is not read first, which is a third of the traffic. The C
  * library does so only beyond its idea of the cache, which on virtual machines
  * is often that of the whole host: there 64 MB took 9.8 ms instead of 5.8. */
 void mooi_copy(void *to, const void *from, size_t bytes);

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of what `crc` is the checksum of, followed by data[0, bytes).
- * Start with 0. Uses the processor's instruction where it has one. Pure. */
+/* Extend the checksum `crc` by data[0, bytes). Start with 0. Uses the
+ * processor's instruction if it has one. Pure. */
 uint32_t mooi_crc32c(uint32_t crc, const void *data, size_t bytes);
 
 /* The same by table, the oracle for the above. */

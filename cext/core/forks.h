@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * forks.h: what forked children of this process can see.
+ * forks.h: memory that forked children of this process can see.
  *
- * A child inherits the mappings of a plane, but no leases and no holds. What it
- * could see at the fork must stay as it is while it lives. So what was in use
- * at a fork, and is dropped here, is *kept* until the child has ended: neither
- * handed out again nor given back to its owner.
+ * A child inherits the mappings of a plane, but no leases and no holds. Memory
+ * that it could see at the fork must not change while it lives. So memory that
+ * was in use at a fork, and is dropped here, is *kept* until the child has
+ * ended: neither handed out again nor given back to its owner.
  *
  * Forks are numbered from 1. A block or an import notes how many there had been
  * when it was made and when it was dropped: the forks between these two see it.
@@ -27,11 +27,11 @@ struct mooi_forks {
     uint64_t made;
     uint64_t unwatched; /* the last one without a pipe: it counts for ever */
     struct mooi_fork *first;
-    int child_end; /* around a fork: -1, or what the child is to keep */
+    int child_end; /* around a fork: -1, or the end for the child to keep */
 };
 
-/* 1 if a child that may live sees what was made when there had been `born`
- * forks and is dropped after `dropped` of them. */
+/* Something was made after `born` forks and dropped after `dropped`. 1 if a
+ * child that may live sees it. */
 static inline int mooi_forks_see(const struct mooi_forks *forks, uint64_t born,
                                  uint64_t dropped)
 {

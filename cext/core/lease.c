@@ -33,7 +33,8 @@ static void set_word(struct mooi_leases *leases, uint32_t index,
                           generation << 2 | state, memory_order_release);
 }
 
-/* Twice the room in the private table; the ledger is sparse and has it all. */
+/* Double the private table; the sparse ledger has the full size from the
+ * start. */
 static moo_err more_leases(struct mooi_leases *leases)
 {
     uint32_t made = leases->made, room = made ? 2 * made : 64;

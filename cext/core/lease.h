@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lease.h: who may use which block of the arena. A lease belongs to one holder
+ * lease.h: the leases on blocks of the arena. A lease belongs to one holder
  * and covers one block; the shared ledger (ledger.h) has its state, and this
- * private table what it stands for. Not locked: the plane's lock is held around
- * every call.
+ * private table its meaning. Not locked: the plane's lock is held around every
+ * call.
  */
 #ifndef MOOI_LEASE_H
 #define MOOI_LEASE_H
@@ -15,12 +15,12 @@
 #include "core/wire.h"
 #include "mooactor.h"
 
-/* What one process holds of our memory. */
+/* The leases of one process on our memory. */
 struct mooi_holder {
     uint32_t first_lease; /* MOOI_NO_LEASE: none */
     uint64_t leases, bytes;
     uint64_t exported; /* bytes, so far */
-    int remote;        /* it fetches what it is granted */
+    int remote;        /* it fetches, and does not map */
 };
 
 struct mooi_lease {
@@ -57,8 +57,8 @@ moo_err mooi_lease_grant(struct mooi_leases *leases, struct mooi_block *block,
                          uint64_t length, int flags,
                          struct mooi_descriptor *out);
 
-/* The block of a live lease is read from until `unsend`, even if the lease ends
- * before. */
+/* Keep the block of a live lease readable until `unsend`, even if the lease
+ * ends before. */
 void mooi_lease_send(struct mooi_leases *leases, uint32_t index);
 void mooi_lease_unsend(struct mooi_leases *leases, uint32_t index);
 
@@ -79,7 +79,7 @@ void mooi_lease_end_own(struct mooi_leases *leases, uint32_t index,
 void mooi_lease_revoke_all(struct mooi_leases *leases,
                            struct mooi_holder *holder);
 
-/* Collect what holders have released. */
+/* Collect the leases that holders have released. */
 void mooi_lease_drain(struct mooi_leases *leases);
 
 /* The block, if `holder` holds that lease and it covers those bytes of that

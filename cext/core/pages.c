@@ -89,7 +89,8 @@ struct scan_request {
 #define REGIONS 64
 
 /* Fill `found` with stretches of copied pages in [*start, end) and move *start
- * behind what was looked at. Returns how many, or -1: no such ioctl here. */
+ * behind the pages looked at. Returns their number, or -1: no such ioctl
+ * here. */
 static int scan(int pagemap, uint64_t *start, uint64_t end,
                 struct page_region *found, uint64_t max_pages)
 {

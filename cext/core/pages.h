@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pages.h: memfds, their mappings, and which pages of one were written. */
+/* pages.h: memfds, their mappings, and the written pages of a mapping. */
 #ifndef MOOI_PAGES_H
 #define MOOI_PAGES_H
 
@@ -16,14 +16,14 @@ size_t mooi_round_up(size_t bytes);
  * exec. MOO_ESYS with errno, ENOSYS where there is no memfd. */
 moo_err mooi_memfd(const char *name, size_t bytes, int *fd);
 
-/* 1 if `fd` is a memfd of at least `bytes` that cannot shrink: then a mapping
- * of it never raises SIGBUS, whatever its creator does. */
+/* 1 if `fd` is a memfd of at least `bytes` that cannot shrink: then its
+ * creator cannot make a mapping of it raise SIGBUS. */
 int mooi_memfd_has(int fd, size_t bytes);
 
 enum mooi_mapping { MOOI_SHARED, MOOI_PRIVATE };
 
 /* Map fd[offset, offset + bytes) readable and writable; at `at` if that is not
- * NULL, replacing what is there. Returns NULL with errno on failure. */
+ * NULL, in place of the mapping there. Returns NULL with errno on failure. */
 void *mooi_map(void *at, int fd, size_t offset, size_t bytes,
                enum mooi_mapping how);
 
@@ -38,7 +38,7 @@ void mooi_pages_populate(void *at, size_t bytes);
  */
 int mooi_pagemap_open(void);
 
-/* 1 if a page of [at, at + bytes) was written, or if that cannot be told. */
+/* 1 if a page of [at, at + bytes) was written, or if that is not known. */
 int mooi_pages_dirty(int pagemap, const void *at, size_t bytes);
 
 /* Forget the copies in the whole pages [at, at + bytes): it shows the shared

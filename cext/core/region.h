@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * region.h: which addresses this process has mapped for the data plane, and
- * what for. Not locked: the plane's lock is held around every call.
+ * region.h: the addresses that this process has mapped for the data plane, and
+ * their kinds. Not locked: the plane's lock is held around every call.
  */
 #ifndef MOOI_REGION_H
 #define MOOI_REGION_H
@@ -23,7 +23,7 @@ struct mooi_region {
     uintptr_t start, end;
     enum mooi_region_kind kind;
     uint32_t slab; /* own */
-    void *of;      /* of others: what the mapping belongs to, by kind */
+    void *of;      /* of others: the mapping's owner, by kind */
 };
 
 /* All of them, sorted by address. All zero: none. */

@@ -11,8 +11,8 @@
 
 #include "mooactor.h"
 
-/* Start one, without signals: they are for the program's own. MOO_ESYS: see
- * errno. */
+/* Start one, with all signals blocked: the program's own threads take them.
+ * MOO_ESYS: see errno. */
 static inline moo_err mooi_thread_create(pthread_t *out, void *(*run)(void *),
                                          void *argument)
 {
@@ -29,7 +29,7 @@ static inline moo_err mooi_thread_create(pthread_t *out, void *(*run)(void *),
     return MOO_ESYS;
 }
 
-/* How many processors this process may use. */
+/* The number of processors that this process may use. */
 static inline uint32_t mooi_processors(void)
 {
     cpu_set_t allowed;

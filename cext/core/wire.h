@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * wire.h: what crosses between processes, byte for byte.
+ * wire.h: the bytes that cross between processes.
  *
  * Everything is little-endian and of fixed size; bytes without a meaning are
- * zero and a parser refuses others. The parsers take any bytes whatever.
+ * zero and a parser refuses others. The parsers take any bytes.
  */
 #ifndef MOOI_WIRE_H
 #define MOOI_WIRE_H
@@ -17,8 +17,8 @@
 #define MOOI_WIRE_VERSION 1
 
 /*
- * Where data lies and by which right it may be read. It travels inside
- * messages of the control plane, MOO_DESCRIPTOR_BYTES long:
+ * The place of data, and the lease to read it. It travels inside messages of
+ * the control plane, MOO_DESCRIPTOR_BYTES long:
  *
  *   0  2 "MD"         2  1 version      3  1 flags
  *   4  4 slab         8  8 owner       16  8 offset in the slab
@@ -95,12 +95,12 @@ void mooi_message_pack(const struct mooi_message *m,
 moo_err mooi_message_parse(const void *buf, size_t len,
                            struct mooi_message *out);
 
-/* What a HELLO must prove: the key, over both ids and the version. */
+/* The proof in a HELLO: a hash by the key of both ids and the version. */
 void mooi_hello_proof(const uint8_t key[MOOI_KEY_BYTES], uint64_t from,
                       uint64_t to, uint8_t out[MOOI_MAC_BYTES]);
 
-/* The file name that only a holder of the key can give to the socket of
- * process `id`: so a connecting owner knows whom it hands memory to. */
+/* The file name of the socket of process `id`, which only a holder of the key
+ * can make: so a connecting owner knows the receiver of its memory. */
 #define MOOI_NAME_BYTES 48
 void mooi_socket_name(const uint8_t key[MOOI_KEY_BYTES], uint64_t id,
                       char out[MOOI_NAME_BYTES]);

@@ -20,7 +20,7 @@
 
 /* ---- errors ---- */
 
-/* What a function reports. MOO_OK is 0, every other value is negative. */
+/* The result of a function. MOO_OK is 0, every other value is negative. */
 typedef enum {
     MOO_OK = 0,
     MOO_EINVAL = -1,   /* an argument no correct caller passes */
@@ -44,14 +44,14 @@ const char *moo_strerror(int err);
 
 /*
  * A plane is one process's share of the data plane: the shared memory that it
- * owns, the leases that other processes hold on it, and what it has mapped of
- * theirs. Memory that was handed out, by moo_empty, moo_share, moo_import or a
- * fetch, stays mapped and readable until moo_drop, whatever becomes of its
- * owner and even after moo_plane_close.
+ * owns, the leases that other processes hold on it, and the memory of other
+ * processes that it has mapped. Memory from moo_empty, moo_share, moo_import
+ * or a fetch stays mapped and readable until moo_drop, even if its owner dies
+ * and even after moo_plane_close.
  *
  * Two processes on one host share memory. Between hosts the receiver pulls the
- * bytes into memory of its own, over TCP or RDMA, and gives the lease back
- * then. Which it is follows from the pair; a descriptor has one form for all.
+ * bytes into memory of its own, over TCP or RDMA, and then gives the lease
+ * back. The pair of processes decides which; all descriptors have one form.
  *
  * All functions may be called from any thread at any time, except
  * moo_plane_free and moo_plane_rele, which come last. None calls back. In a
@@ -62,8 +62,8 @@ typedef struct moo_plane moo_plane;
 
 #define MOO_DESCRIPTOR_BYTES 40
 #define MOO_KEY_BYTES 16
-#define MOO_MOVED 1 /* the receiver becomes the owner in all but name */
-#define MOO_NOWAIT 4 /* not for the first contact with a peer */
+#define MOO_MOVED 1 /* the receiver may write to the memory itself */
+#define MOO_NOWAIT 4 /* do not wait for first contact with a peer */
 
 /* Open the plane of process `process_id`. Its socket is created in
  * `directory`, which only this user may enter; other processes of the session
@@ -72,48 +72,47 @@ typedef struct moo_plane moo_plane;
 moo_err moo_plane_open(const char *directory, uint64_t process_id,
                        const uint8_t *key, uint64_t limit, moo_plane **out);
 
-/* Refuse new work, stop the thread, hang up on all importers (what they have
- * mapped stays valid). Waits for the thread, which never waits long. Safe to
- * call twice. What this process holds of others stays held until moo_drop. */
+/* Refuse new work, stop the thread, hang up on all importers (their mappings
+ * stay valid). Waits for the thread, which never takes long. Safe to call
+ * twice. Imported memory stays held until moo_drop. */
 void moo_plane_close(moo_plane *plane);
 
 /* Close, unmap everything, free. No memory of the plane may be in use. */
 void moo_plane_free(moo_plane *plane);
 
-/* Close, and free it once all that it handed out has been dropped. Until then
- * moo_drop, and nothing else, may be called with this plane. */
+/* Close it, and free it once all memory from it has been dropped. Until then
+ * only moo_drop may be called with this plane. */
 void moo_plane_rele(moo_plane *plane);
 
 /* A block of own shared memory, uninitialised, page-aligned, until moo_drop.
  * MOO_ENOMEM: over the limit; see moo_holders. */
 moo_err moo_empty(moo_plane *plane, size_t bytes, void **out);
 
-/* The present value of data[0, bytes) in own shared memory, not to be written
- * to, that can be exported any number of times without a copy. It is a copy
- * itself, unless `data` lies in a block of moo_empty or moo_share that was not
- * written to since it was first exported or shared. */
+/* The present value of data[0, bytes) in own shared memory, read-only by
+ * contract. It can be exported any number of times without a copy. It is
+ * itself a copy, unless `data` lies in a block of moo_empty or moo_share that
+ * was not written to since it was first exported or shared. */
 moo_err moo_share(moo_plane *plane, const void *data, size_t bytes, void **out);
 
-/* Declare that the memory at `data` is given away with its next export: the
- * receiver gets the memory itself, writable, if nobody else holds it. `data`
- * is a start that moo_empty or moo_import returned. MOO_EINVAL: it is not. */
+/* Give the memory at `data` away with its next export: the receiver gets the
+ * memory itself, writable, if nobody else holds it. `data` is a start that
+ * moo_empty or moo_import returned. MOO_EINVAL: it is not. */
 moo_err moo_move(moo_plane *plane, void *data);
 
 /* Describe data[0, bytes) for process `peer`, which then holds one lease. The
- * value is that of now: private memory is copied once, own and received shared
- * memory is not copied unless it was written to after an earlier export.
+ * value is the present one. Private memory is copied once. Own and received
+ * shared memory is copied only if it was written to after an earlier export.
  * `flags`: MOO_MOVED and MOO_NOWAIT, or'ed. Writes MOO_DESCRIPTOR_BYTES to
  * `descriptor`.
  * May block for a round trip to the memory's owner, and for the first contact
  * with a peer on another host, which is bounded by a few seconds. With
- * MOO_NOWAIT the descriptor is good while contact is being made; if that comes
- * to nothing, the lease ends, and what the peer fetches fails with
- * MOO_EUNREACHABLE.
+ * MOO_NOWAIT the descriptor is good while contact is being made; if contact
+ * fails, the lease ends, and the peer's fetch fails with MOO_EUNREACHABLE.
  * MOO_EPEER: the peer is dead. MOO_EUNREACHABLE: it lives on another host to
  * which no allowed transport leads, or led a moment ago; moo_plane_route says
- * what was tried. A connection that was lost is made anew by the next export.
- * Where nobody answers, exports fail at once for two seconds after an attempt,
- * while the next one goes on.
+ * what was tried. The next export reconnects a lost connection. If nobody
+ * answers, exports fail at once for two seconds after an attempt, while the
+ * next attempt is under way.
  * MOO_ENOMEM: as above. MOO_ESTALE: this memory was moved away before. */
 moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
                    uint64_t peer, int flags, uint8_t *descriptor);
@@ -122,27 +121,26 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
  * it already. MOO_EPROTO: it is no descriptor. */
 moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
 
-/* Map what a descriptor describes: *out is readable for ever and writable
- * without anybody else seeing it, until moo_drop(*out). Waits at most
- * `timeout_ms` for the owner's first contact; what is on another host is
- * fetched, which takes as long as its owner keeps sending.
- * MOO_ESTALE: imported before, or revoked. MOO_EPEER: the owner died before it
- * made contact, or before all had been fetched. MOO_EUNREACHABLE: it is on
- * another host and made no contact. */
+/* Map the memory of a descriptor. Until moo_drop(*out), *out stays readable,
+ * and writes to it are private. Waits at most `timeout_ms` for the owner's
+ * first contact. Data of another host is fetched, which takes as long as its
+ * owner keeps sending. MOO_ESTALE: imported before, or revoked. MOO_EPEER: the
+ * owner died before it made contact, or before all had been fetched.
+ * MOO_EUNREACHABLE: it is on another host and made no contact. */
 moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                    int timeout_ms, void **out, size_t *out_bytes);
 
-/* End the lease of a descriptor unseen. */
+/* End the lease of a descriptor without importing it. */
 moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                     int timeout_ms);
 
 /* End the use of memory at the start that moo_empty, moo_share, moo_import or a
- * fetch gave. Never fails; makes no system call in the common case but one that
- * looks for written pages. */
+ * fetch gave. Never fails. In the common case its only system call looks for
+ * written pages. */
 void moo_drop(moo_plane *plane, void *data);
 
-/* A process died: end all its leases; let go of its memory once nothing here
- * uses it and `grace_ms` have passed, in which its last messages may still be
+/* A process died: end all its leases. Unmap its memory once nothing here uses
+ * it and `grace_ms` have passed; until then its last messages may be
  * imported. */
 void moo_peer_lost(moo_plane *plane, uint64_t peer, int grace_ms);
 
@@ -170,40 +168,40 @@ typedef struct {
     int devices;          /* MOO_DEVICES_…: memory of GPUs over the fabric */
 } moo_serve_options;
 
-/* Say which transports may be used; without this, only shared memory. If others
- * than it are allowed, opens their listeners and puts this process's endpoint,
- * which says where it can be reached, into the plane's directory. Once, and
- * before the first export. Does not wait for anybody. MOO_EINVAL: no such
+/* Set the transports that may be used; the default is shared memory only. If
+ * others are allowed, opens their listeners and puts this process's endpoint
+ * (its addresses) into the plane's directory. To be called once, before the
+ * first export. Does not wait for other processes. MOO_EINVAL: no such
  * transport, no such address, or too late. MOO_ESYS: see errno.
- * MOO_EUNREACHABLE: a transport that is the only one allowed cannot be had
- * here, or a fabric for devices, which are required; moo_plane_route with the
- * own id says why. */
+ * MOO_EUNREACHABLE: the only allowed transport is missing here, or devices are
+ * required and no fabric serves them; moo_plane_route with the own id says
+ * why. */
 moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options);
 
 /* This process's endpoint, for processes that do not see its directory.
- * MOO_EINVAL: room is too small (MOO_ENDPOINT_BYTES is not), or no such thing
- * was asked of moo_plane_serve. */
+ * MOO_EINVAL: room is too small (MOO_ENDPOINT_BYTES is not), or
+ * moo_plane_serve allowed no network. */
 moo_err moo_plane_endpoint(moo_plane *plane, uint8_t *out, size_t room,
                            size_t *bytes);
 
-/* Make the endpoint of process `peer` known. It counts more than one found in
- * the directory. MOO_EPROTO: it is no endpoint, or another's. */
+/* Make the endpoint of process `peer` known. It has precedence over one found
+ * in the directory. MOO_EPROTO: it is no endpoint, or another's. */
 moo_err moo_plane_introduce(moo_plane *plane, uint64_t peer,
                             const uint8_t *endpoint, size_t bytes);
 
-/* The identity of the host that process `peer` runs on, this process's own
- * among them: processes with the same can share memory. MOO_ESTALE: there is
+/* The identity of the host that process `peer` runs on; `peer` may be this
+ * process. Processes of equal identity can share memory. MOO_ESTALE: there is
  * no endpoint of it here (yet). */
 moo_err moo_plane_host(moo_plane *plane, uint64_t peer, uint8_t *out);
 
-/* Where that process listens for other hosts, this one's own addresses among
- * them: "10.0.0.1:80, [::1]:80", cut at `room`, always terminated; empty if
+/* The addresses where process `peer`, which may be this one, listens for other
+ * hosts: "10.0.0.1:80, [::1]:80", cut at `room`, always terminated; empty if
  * that is not known. */
 moo_err moo_plane_addresses(moo_plane *plane, uint64_t peer, char *text,
                             size_t room);
 
-/* What data for `peer` goes by: *transport is one of MOO_TRANSPORT_…, or 0 if
- * none is in use; `why` gets one sentence, cut at `room`. */
+/* The transport of data for `peer`: *transport is one of MOO_TRANSPORT_…, or 0
+ * if none is in use. `why` gets one sentence, cut at `room`. */
 moo_err moo_plane_route(moo_plane *plane, uint64_t peer, uint32_t *transport,
                         char *why, size_t room);
 
@@ -212,29 +210,29 @@ moo_err moo_plane_route(moo_plane *plane, uint64_t peer, uint32_t *transport,
 moo_err moo_plane_traffic(moo_plane *plane, uint64_t peer, uint64_t *exported,
                           uint64_t *fetched);
 
-/* Which libfabric and which fabrics are to be had here, one a line: first the
- * library with its version, then the fabric that would be chosen, and whether
- * for memory of GPUs, too, then all of those with hardware; or, where there is
- * none, one sentence that says why. Cut at `room`, always terminated. Loads
- * libfabric and asks all its providers, which takes some tenths of a second.
- * MOO_EUNREACHABLE: none would be chosen. */
+/* The libfabric and the fabrics of this host, one a line: first the library
+ * with its version, then the fabric that would be chosen and whether it reads
+ * memory of GPUs, then all fabrics with hardware. If there is none, one
+ * sentence says why. Cut at `room`, always terminated. Loads libfabric and
+ * asks all its providers: some tenths of a second. MOO_EUNREACHABLE: none
+ * would be chosen. */
 moo_err moo_fabric_probe(char *text, size_t room);
 
-/* 1 if what it stands for must be fetched, and importing it would wait for a
- * network; 0 if not, or if it is no descriptor. */
+/* 1 if its data must be fetched, so that moo_import would wait for a network;
+ * 0 if not, or if it is no descriptor. */
 int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes);
 
 /* ---- fetches: imports that do not wait ---- */
 
 typedef struct moo_fetch moo_fetch;
 
-/* Begin to receive what a descriptor stands for. Does not wait for a network;
- * what is on this host is imported at once, as moo_import does it.
- * `into`: NULL, or memory of the caller's, exactly as long, which must live
- * until the fetch is done or freed. A tag that is not 0 will appear, once,
- * in moo_plane_finished. On MOO_OK the descriptor is used up and *out is the
- * caller's, to be freed by moo_fetch_free. On an error it can be tried again:
- * MOO_ENOMEM: no room for it now. MOO_EINVAL: `into` is of another length. */
+/* Begin to receive the data of a descriptor. Does not wait for a network; data
+ * of this host is imported at once, as by moo_import. `into`: NULL, or memory
+ * of the caller's, exactly as long, which must live until the fetch is done or
+ * freed. A tag that is not 0 will appear, once, in moo_plane_finished. On
+ * MOO_OK the descriptor is used up and *out is the caller's, to be freed by
+ * moo_fetch_free. After an error the call may be repeated. MOO_ENOMEM: no room
+ * for it now. MOO_EINVAL: `into` is of another length. */
 moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
                         size_t bytes, void *into, size_t into_bytes,
                         uint64_t tag, moo_fetch **out);
@@ -242,29 +240,29 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
 /* Wait up to `timeout_ms`. MOO_OK: *out is as from moo_import, to be dropped
  * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say
  * how it failed: MOO_EPEER: the owner died, or its connection broke.
- * MOO_EUNREACHABLE: it made no contact. MOO_ESTALE: fetched before, or revoked;
- * also if this told the end of it before. MOO_ESYS: errno is that of when it
- * failed, in whichever thread. */
+ * MOO_EUNREACHABLE: it made no contact. MOO_ESTALE: fetched before, or
+ * revoked, or an earlier call returned the end of it. MOO_ESYS: errno is that
+ * of the failure, in whichever thread it was. */
 moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
                        size_t *out_bytes);
 
-/* End it: the transfer if it is under way (nothing is written to `into` after
- * this returns), the memory if nobody took it, the lease. NULL: nothing. */
+/* End it: the transfer if it is under way (after the return nothing is written
+ * to `into`), the memory if nobody took it, and the lease. NULL: nothing. */
 void moo_fetch_free(moo_fetch *fetch);
 
 /* ---- memory of devices, read over a fabric ---- */
 
 /*
- * What travels as the value is a *ticket*: a small block of moo_empty, whose
- * lease shows the owner that the memory behind it is in use. The owner says
- * beside it, in the message, what moo_device_share told of that memory. The
- * receiver reads by moo_device_fetch, in parts as it likes, and then gives the
- * lease back by moo_discard.
+ * The value travels as a *ticket*: a small block of moo_empty, whose lease
+ * shows the owner that the memory behind it is in use. The owner puts *key and
+ * *base of moo_device_share into the same message. The receiver reads by
+ * moo_device_fetch, in parts of any size, and then gives the lease back by
+ * moo_discard.
  *
- * A descriptor of a ticket for a process on another host is not remote in the
- * sense of moo_descriptor_is_remote, as nothing is to be fetched for it:
- * moo_fetch_begin of it, without `into`, is done at once, with *out NULL, and
- * leaves the lease; moo_import gives MOO_EINVAL.
+ * A ticket needs no fetch of its own, so moo_descriptor_is_remote of it is 0,
+ * also for a process on another host. moo_fetch_begin of it, without `into`,
+ * is done at once, with *out NULL, and leaves the lease; moo_import gives
+ * MOO_EINVAL.
  */
 
 #define MOO_MEMORY_HOST 0
@@ -277,42 +275,43 @@ moo_err moo_ticket(moo_plane *plane, void *data);
 /* 1 for a ticket of a process on another host. */
 int moo_descriptor_is_ticket(const uint8_t *descriptor, size_t bytes);
 
-/* Register [start, start + bytes), of `kind` and on the device of that number,
- * with the fabric, to be read from by those who are told *key and *base, and to
- * be read into by moo_device_fetch. It must stay what it is until the plane is
- * closed. The same start and length again give the same. May take some time,
- * as pages are pinned.
+/* Register [start, start + bytes), memory of `kind` on the device of that
+ * number, with the fabric. Processes that know *key and *base can read it, and
+ * moo_device_fetch can read into it. The memory must stay allocated until the
+ * plane is closed. The same start and length again give the same. May take
+ * some time, as pages are pinned.
  * MOO_EUNREACHABLE: there is no fabric here, or it knows no such memory;
  * MOO_ENOMEM, MOO_ESYS: it refused. why[0, room) says the reason. */
 moo_err moo_device_share(moo_plane *plane, void *start, size_t bytes, int kind,
                          int device, uint64_t *key, uint64_t *base, char *why,
                          size_t room);
 
-/* Begin to read `bytes` from remote address `from`, under `key`, of the process
- * that sent the ticket, into `into`, which lies in what was given to
- * moo_device_share here. Several may be under way for one ticket. As for
- * moo_fetch_begin; *out of moo_fetch_wait is NULL. The lease stood until the
- * end of a fetch that succeeds. MOO_EINVAL: not a ticket, or not registered.
- * moo_fetch_wait gives MOO_EUNREACHABLE: the owner has no connection to us any
- * more, or does not use the fabric for us. */
+/* Begin to read `bytes` from remote address `from`, under `key`, of the
+ * process that sent the ticket, into `into`, which lies in memory registered
+ * here by moo_device_share. Several may be under way for one ticket. Otherwise
+ * as moo_fetch_begin; *out of moo_fetch_wait is NULL. If a fetch succeeds, the
+ * lease stood until its end. MOO_EINVAL: not a ticket, or not registered.
+ * moo_fetch_wait gives MOO_EUNREACHABLE: the owner's connection to us is gone,
+ * or does not use the fabric. */
 moo_err moo_device_fetch(moo_plane *plane, const uint8_t *descriptor,
                          size_t descriptor_bytes, uint64_t from, uint64_t key,
                          void *into, size_t bytes, moo_fetch **out);
 
-/* Readable as long as there are tags of finished fetches. The plane's, until
- * moo_plane_close; -1 with errno if there is none to be had. */
+/* A descriptor that is readable while there are tags of finished fetches. It
+ * belongs to the plane, until moo_plane_close. -1 with errno if none can be
+ * opened. */
 int moo_plane_finished_fd(moo_plane *plane);
 
 /* Take the tags of fetches that are done, the oldest first. Returns how many
- * were written. A fetch that was freed before is not among them. */
+ * were written. Fetches that were freed before are left out. */
 size_t moo_plane_finished(moo_plane *plane, uint64_t *tags, size_t room);
 
 /* Counters and sizes, in bytes unless named otherwise. */
 typedef struct {
     uint64_t limit;           /* as given */
-    uint64_t used;            /* in blocks that somebody holds */
+    uint64_t used;            /* in blocks that are held */
     uint64_t reserved;        /* address space of all slabs */
-    uint64_t resident;        /* memory that the slabs really occupy */
+    uint64_t resident;        /* physical memory of the slabs */
     uint64_t slabs;           /* count */
     uint64_t blocks;          /* count: held by somebody */
     uint64_t leases;          /* count: granted and not yet given back */
@@ -335,7 +334,7 @@ typedef struct {
 
 void moo_plane_statistics(moo_plane *plane, moo_statistics *out);
 
-/* Who holds this plane's memory, the largest first; `process_id` is the
+/* The holders of this plane's memory, the largest first; `process_id` is the
  * plane's own for blocks in use here. Returns how many were written. */
 typedef struct {
     uint64_t process_id;
@@ -345,27 +344,27 @@ typedef struct {
 
 size_t moo_holders(moo_plane *plane, moo_holder *out, size_t capacity);
 
-/* 1 if the block of moo_empty or moo_share that contains `data`, which the
- * caller holds, is held once more: by a lease of any process, or by another
- * moo_share. 0 if not, and for a plane that was closed. */
+/* `data` lies in a block of moo_empty or moo_share that the caller holds. 1 if
+ * the block has another hold: a lease of any process, or another moo_share. 0
+ * if not, or if the plane was closed. */
 int moo_is_held(moo_plane *plane, const void *data);
 
 /* ---- collectives ---- */
 
 /*
  * A learner group: processes that reduce tensors together. Every member makes
- * the same calls in the same order; a call of one that differs from the
- * others' fails on all of them with MOO_EMISMATCH.
+ * the same calls in the same order; if one call differs from the others', all
+ * fail with MOO_EMISMATCH.
  *
  * An operation ends alike for all members: either all get its result, bit for
- * bit the same, or all get the same error. What a failed operation leaves in
- * its outputs is undefined.
+ * bit the same, or all get the same error. After an error the outputs are
+ * undefined.
  *
  * Members of one host reduce through shared memory; between hosts, one member
  * of each does it in a ring of connections.
  */
 #define MOO_GROUP_MAX 64
-#define MOO_EMISMATCH -32 /* the members did not call the same thing */
+#define MOO_EMISMATCH -32 /* the members' calls differ */
 
 typedef struct moo_group moo_group;
 typedef struct moo_work moo_work;
@@ -399,12 +398,12 @@ typedef enum {
     MOO_DT_COUNT
 } moo_dtype;
 
-/* What to do. inputs[i] and outputs[i] are bytes[i] long, each a whole number
- * of elements; the same address twice works in place, no other overlap does.
- * ALLREDUCE: both. BROADCAST: both the same; the root's bytes go to
- * everybody. BARRIER: neither. ALL_GATHER: one input, and an output
- * `size` times as long. REDUCE_SCATTER: one input, and an output a `size`th
- * as long. */
+/* An operation. inputs[i] and outputs[i] are bytes[i] long, each a whole
+ * number of elements; the same address twice works in place, no other overlap
+ * does. ALLREDUCE: both. BROADCAST: both the same; the root's bytes go to
+ * everybody. BARRIER: neither. ALL_GATHER: one input, and an output `size`
+ * times as long. REDUCE_SCATTER: one input, and an output a `size`th as
+ * long. */
 typedef struct {
     moo_group_kind kind;
     moo_dtype dtype;
@@ -419,10 +418,10 @@ typedef struct {
     uint64_t output_bytes; /* the last two kinds: of the one output */
 } moo_request;
 
-/* How it went. MOO_EPEER: the member of `rank` in `epoch` died, or left
- * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: it called
- * something else, and `text` says what. MOO_EUNREACHABLE: no transport leads
- * to the other hosts. pid is its process; `text` may say more. */
+/* The end of a call. MOO_EPEER: the member of `rank` in `epoch` died, or left
+ * (left != 0). MOO_ETIMEOUT: it did not come in time. MOO_EMISMATCH: its call
+ * was another, and `text` names both. MOO_EUNREACHABLE: no transport leads to
+ * the other hosts. pid is its process; `text` may say more. */
 typedef struct {
     int status;
     uint32_t rank, epoch;
@@ -436,13 +435,13 @@ typedef struct {
     uint32_t pending; /* operations of this member not finished yet */
     uint64_t operations, bytes, failures;
     double waited_s; /* time asleep, waiting for other members */
-    uint32_t hosts;     /* that the members are on, as the group sees it */
-    uint32_t transport; /* MOO_TRANSPORT_…: what this member's host sends large
-                           tensors by in this epoch; 0: not connected yet */
+    uint32_t hosts;     /* on which the members are, as the group sees it */
+    uint32_t transport; /* MOO_TRANSPORT_…: carries large tensors from this
+                           host in this epoch; 0: not connected yet */
 } moo_group_info;
 
-/* The size that the shared segment of a group must have. Sparse: only what
- * members use takes memory, a few MiB each. */
+/* The size that the shared segment of a group must have. It is sparse: only
+ * the used part takes memory, a few MiB for each member. */
 uint64_t moo_group_segment_bytes(void);
 
 /* How a member reaches members on other hosts. All zero: the defaults. */
@@ -452,9 +451,9 @@ typedef struct {
                             shares memory with nobody. */
     const char *bind;    /* a numeric address, "*" for all, NULL: all, but this
                             machine's own if all members have one name */
-    int checksum;        /* CRC32C of what hosts send each other: nothing that
-                            arrived otherwise than it was sent succeeds. One
-                            member that wants it is enough. */
+    int checksum;        /* CRC32C of the bytes between hosts: corrupted bytes
+                            fail the operation. One member that wants it is
+                            enough. */
     uint32_t stripes;    /* TCP connections from each host to the next, at most
                             16, 0: default. The most that a member wants. */
 } moo_group_options;
@@ -470,48 +469,48 @@ moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
                        double timeout_s, const moo_group_options *options,
                        moo_group **group);
 
-/* Wait until this member is let in and the group has min_size members.
+/* Wait until this member is admitted and the group has min_size members.
  * MOO_ETIMEOUT: `seconds` are over, or a signal came; call again. */
 moo_err moo_group_ready(moo_group *group, double seconds);
 
 /* Queue a call: `parts` operations, at least one, for as many types of
- * elements. They run one after the other until one fails, which is then how
- * the call ended; what is left of it is not begun, on no member. All members
- * must agree on the whole call before anything of it happens.
- * The arrays of the requests are copied, the tensors are
- * not: they must live, and the inputs stay unchanged, until *work is done.
- * Calls run in the order queued, each in the thread that waits for it,
- * or in the group's own thread once that was started. Does not block. */
+ * elements. They run one after the other. If one fails, the call ends as that
+ * one did, and no member begins the rest. All members agree on the whole call
+ * before any part of it runs. The arrays of the requests are copied, the
+ * tensors are not: they must live, and the inputs stay unchanged, until *work
+ * is done. Calls run in the order queued, each in the thread that waits for
+ * it, or in the group's own thread once that was started. Does not block. */
 moo_err moo_group_submit(moo_group *group, const moo_request *requests,
                          uint32_t parts, moo_work **work);
 
 /* Run the queue up to `work`, or wait while another thread does. MOO_OK: it
  * is done and *outcome says how it went. MOO_ETIMEOUT: `seconds` are over, or
- * a signal came; it is still queued, or half done. */
+ * a signal came; it is still queued or under way. */
 moo_err moo_work_wait(moo_work *work, double seconds, moo_outcome *outcome);
 
 /* Whether `work` is done. Never blocks. */
 int moo_work_done(moo_work *work);
 
-/* Give the caller's hold of `work` back; it still runs if it did not yet. */
+/* Give the caller's hold of `work` back. Work that has not run yet still
+ * runs. */
 void moo_work_free(moo_work *work);
 
-/* From now on a thread of the group's own runs the queue. */
+/* Start a thread of the group's own, which runs the queue from now on. */
 moo_err moo_group_start(moo_group *group);
 
 void moo_group_describe(moo_group *group, moo_group_info *info);
 
-/* What keeps a newcomer out: how the members' last barrier ended, if it failed.
- * status MOO_OK: it succeeded, or there was none. Takes the group's lock, for
- * which it may wait as long as another member's death takes to show. */
+/* The reason why a newcomer is not admitted: the error of the members' last
+ * barrier. status MOO_OK: it succeeded, or there was none. Takes the group's
+ * lock, for which it may wait until another member's death is noticed. */
 void moo_group_obstacle(moo_group *group, moo_outcome *out);
 
-/* The members in rank order: pids[r], ids[r] for r < the returned size, which
- * is at most MOO_GROUP_MAX, and both arrays must have room for that. */
+/* The members in rank order: pids[r], ids[r] for r < the returned size. Both
+ * arrays must have room for MOO_GROUP_MAX, the largest size. */
 uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids);
 
 /* Leave and free the group. Waits for the operation under way, if a thread
- * runs it; what is queued behind it fails with MOO_ECLOSED. The others go on
+ * runs it; work queued behind it fails with MOO_ECLOSED. The others go on
  * without this member. No other thread may use the group any more, but its
  * works remain valid. In a forked child: frees, and does nothing else. */
 void moo_group_leave(moo_group *group);
@@ -521,33 +520,34 @@ void moo_group_leave(moo_group *group);
 /*
  * Messages are received, kept and sent here, and not by Python: it may run a
  * signal handler between any two of its instructions, and pyzmq's functions
- * run them as well. What a handler raises there loses what was received and
- * not yet kept; what it calls finds locks held. No step below can be torn
- * apart in this way, and none is held by a caller from one call to the next.
+ * run them as well. If a handler raises there, a message that was received and
+ * not yet kept is lost; if it calls us, it finds locks held. No step below can
+ * be interrupted in this way, and none keeps a lock from one call to the next.
  */
 
 /* Find libzmq where pyzmq has loaded it; needed before all else here.
  * MOO_ESYS: it is not among this process's libraries. */
 moo_err moo_zmq_find(void);
 
-/* One process's inbox: a ROUTER socket, its messages, and who waits for them.
- * A message is a letter: the connection's identity, and one part more.
+/* One process's inbox: a ROUTER socket, its messages, and the threads that
+ * wait for them. A message is a letter: the connection's identity, and one
+ * part more.
  *
- * It belongs to the process that opened it. In one that was forked from that, a
- * wait ends with MOO_SHUT, what is sent is refused with MOO_ECLOSED, and all
- * else does nothing: the child's exit changes nothing for its parent. */
+ * It belongs to the process that opened it. In a forked child a wait ends with
+ * MOO_SHUT, a send is refused with MOO_ECLOSED, and all else does nothing: the
+ * child's exit changes nothing for its parent. */
 typedef struct moo_inbox moo_inbox;
 
 /* `socket`: of libzmq, and used by nobody else until moo_inbox_close. `others`:
  * at most two descriptors whose readability ends a wait, too. `signalled`: the
- * pthread_t that runs signal handlers once its wait has ended. A signal that
- * comes just before it sleeps does not end the sleep: so its waits end by
- * MOO_LOOK after MOO_SIGNAL_US at the latest. 0: no thread. */
+ * pthread_t that runs signal handlers once its wait has ended; 0: no thread. A
+ * signal that comes just before it sleeps does not end the sleep, so its waits
+ * end by MOO_LOOK after MOO_SIGNAL_US at the latest. */
 moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
                        uintptr_t signalled, moo_inbox **out);
 #define MOO_SIGNAL_US 200000
 
-/* End all waits, drop what is there, and let go of the socket. Waits until no
+/* End all waits, drop all letters, and let go of the socket. Waits until no
  * thread polls it, which is at once. */
 void moo_inbox_close(moo_inbox *inbox);
 
@@ -555,27 +555,28 @@ void moo_inbox_close(moo_inbox *inbox);
  * later. */
 void moo_inbox_free(moo_inbox *inbox);
 
-/* Something was completed: whoever leads, without being told of what it waits
- * for, looks again. From any thread. */
+/* Something was completed: a leader that nobody tells what was completed looks
+ * again. From any thread. */
 void moo_inbox_wake(moo_inbox *inbox);
 
 /* A letter from this process to itself; copies data[0, bytes). MOO_ECLOSED. */
 moo_err moo_inbox_put(moo_inbox *inbox, const char *data, size_t bytes);
 
-/* For tests: 1 if nobody who sleeps or polls has been woken. */
+/* For tests: 1 if no thread that sleeps or polls has been woken. */
 int moo_inbox_settled(moo_inbox *inbox);
 
-/* Whether some thread leads: a hint, as that may change at once. */
+/* Whether some thread leads. A hint: it may change at once. */
 int moo_inbox_led(moo_inbox *inbox);
 
-/* Count an event loop more (1) or less (-1) that reads the inbox. Returns the
+/* Add (1) or remove (-1) an event loop that reads the inbox. Returns a
  * descriptor that is readable when a letter waits and no thread leads. */
 int moo_inbox_loops(moo_inbox *inbox, int change);
 
-/* What a wait may end with. MOO_MAIL: `data`, `bytes` of the turn have the
- * first letter; call moo_turn_handled when it was. MOO_OTHER: a descriptor of
- * the others is readable. MOO_LOOK: something may be complete, or a signal
- * came. MOO_LED: another thread leads. MOO_LATE: the time is over. MOO_SHUT. */
+/* The ways in which a wait ends. MOO_MAIL: `data`, `bytes` of the turn are the
+ * first letter; call moo_turn_handled once it is handled. MOO_OTHER: one of
+ * the `others` is readable. MOO_LOOK: something may be complete, or a signal
+ * came. MOO_LED: another thread leads. MOO_LATE: the time is over.
+ * MOO_SHUT. */
 #define MOO_MAIL 1
 #define MOO_OTHER 2
 #define MOO_MAIL_AND_OTHER 3
@@ -584,8 +585,8 @@ int moo_inbox_loops(moo_inbox *inbox, int change);
 #define MOO_LATE 6
 #define MOO_SHUT 7
 
-/* One wait of one thread, for as long as it takes. Zeroed by its owner, and
- * left by moo_turn_leave in any case; then it may wait again, as it is. */
+/* One wait of one thread. Its owner zeroes it, and always ends it by
+ * moo_turn_leave; then it may wait again without being zeroed. */
 typedef struct moo_turn {
     const char *data; /* until the next call with this turn */
     uint64_t bytes;
@@ -594,22 +595,22 @@ typedef struct moo_turn {
 } moo_turn;
 
 /* Wait `timeout_us`, -1 for ever. Blocks; a signal ends it. A leader sends what
- * waits in outboxes before it sleeps. What is completed after the turn's last
- * wait ends this one by MOO_LOOK, if it would lead. Letters come in their
- * order, the same one until it is handled, also to another thread. `woken`:
- * moo_turn_wake is called when what this turn waits for is done, so it may
- * sleep while another thread leads; otherwise MOO_LED says so. */
+ * waits in outboxes before it sleeps. If something was completed after the
+ * turn's last wait, this one ends by MOO_LOOK, if it would lead. Letters come
+ * in their order; all threads get the same one until it is handled. `woken`:
+ * somebody calls moo_turn_wake when the result of this turn is there, so it
+ * may sleep while another thread leads; otherwise it ends by MOO_LED. */
 int moo_turn_wait(moo_inbox *inbox, moo_turn *turn, int64_t timeout_us,
                   int woken);
 
-/* The letter that this turn read was handled; 1 if it has the next one now.
- * As handling it may have completed something, other turns look again: as by
- * moo_inbox_wake. */
+/* The letter that this turn read was handled; 1 if the turn has the next one
+ * now. Other turns look again, as by moo_inbox_wake, because handling it may
+ * have completed something. */
 int moo_turn_handled(moo_turn *turn);
 
-/* Where the serial number of the letter stands that was handled last, or 0.
- * Letters are handled in their order, so a higher one is still to be. It may be
- * read at any time while the inbox is there. */
+/* The address of the serial number of the letter that was handled last, or of
+ * 0. Letters are handled in order, so one with a higher number is not handled
+ * yet. It may be read at any time while the inbox exists. */
 const uint64_t *moo_inbox_taken(const moo_inbox *inbox);
 
 /* From any thread: end this turn's wait, or else its next one, by MOO_LOOK. */
@@ -618,27 +619,26 @@ void moo_turn_wake(moo_turn *turn);
 /* The end of a turn; nothing happens if it has not begun, or was left. */
 void moo_turn_leave(moo_turn *turn);
 
-/* What goes out to one process. Records are sent at once, or gathered into one
- * message. From any thread; none blocks. */
+/* The way out to one process. Records are sent at once, or gathered into one
+ * message. From any thread; no call blocks. */
 typedef struct moo_outbox moo_outbox;
 
 /* `prefix` begins each message. `socket`: a DEALER of libzmq. */
 moo_err moo_outbox_open(moo_inbox *inbox, uintptr_t socket, const char *prefix,
                         size_t prefix_bytes, moo_outbox **out);
 
-/* Send a record now, behind those that wait. After MOO_ENOMEM it was not. */
+/* Send a record now, behind those that wait. MOO_ENOMEM: it was not sent. */
 moo_err moo_outbox_send(moo_outbox *outbox, const char *record, size_t bytes);
 
-/* Keep a record for the next moo_inbox_flush (*waits = 1), or send it with
- * those that wait if they are many (*waits = 0). */
+/* Keep a record for the next moo_inbox_flush (*waits = 1). If many wait
+ * already, send all of them now (*waits = 0). */
 moo_err moo_outbox_queue(moo_outbox *outbox, const char *record, size_t bytes,
                          int *waits);
 
-/* Send what waits in all outboxes of an inbox. */
+/* Send the waiting records of all outboxes of an inbox. */
 void moo_inbox_flush(moo_inbox *inbox);
 
-/* Let go of the socket; what waits, and what is sent from here on, is
- * dropped. */
+/* Let go of the socket. Waiting and later records are dropped. */
 void moo_outbox_close(moo_outbox *outbox);
 
 /* Close it, and free it. */

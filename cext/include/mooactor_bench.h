@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mooactor_bench.h: what `mooactor bench` needs and nobody else. It is bound,
- * as mooactor.h is, where this was built with libfabric.
+ * mooactor_bench.h: functions for `mooactor bench` only. They are bound, as
+ * mooactor.h is, in builds with libfabric.
  */
 #ifndef MOOACTOR_BENCH_H
 #define MOOACTOR_BENCH_H
@@ -10,7 +10,7 @@
 
 /* cdef: begin */
 
-/* ---- libfabric without us: what reads over a fabric are compared with ---- */
+/* ---- libfabric without us: the base line of reads over a fabric ---- */
 
 typedef struct moo_bare moo_bare;
 #define MOO_BARE_OFFER_BYTES 512
@@ -22,22 +22,22 @@ typedef struct moo_bare moo_bare;
 moo_err moo_bare_open(const char *provider, size_t bytes, moo_bare **out,
                       char *why, size_t room);
 
-/* What the one who reads must know: MOO_BARE_OFFER_BYTES. */
+/* The address and key for the reader: MOO_BARE_OFFER_BYTES. */
 moo_err moo_bare_offer(moo_bare *bare, uint8_t *out);
 
-/* Let it be read, without a pause, until `fd` is readable or hung up. */
+/* Serve reads, without a pause, until `fd` is readable or hung up. */
 moo_err moo_bare_serve(moo_bare *bare, int fd);
 
-/* Read from the memory that was offered into the same place of this one's, all
- * of it, with at most 64 reads of `piece` bytes under way (0: as large as the
- * fabric takes). Without a pause, for `timeout_ms` at most. All calls must have
+/* Read all of the offered memory into the same place of this endpoint's, with
+ * at most 64 reads of `piece` bytes under way (0: as large as the fabric
+ * takes). Polls without a pause, for `timeout_ms` at most. All calls must have
  * the same offer. MOO_EPROTO: it is none, or of less memory. MOO_EPEER,
  * MOO_ETIMEOUT: it failed; then only moo_bare_close is left. */
 moo_err moo_bare_read(moo_bare *bare, const uint8_t *offer, size_t piece,
                       int timeout_ms);
 
-/* After a failed read, what libfabric may still use stays until the process
- * ends. */
+/* After a failed read, memory that libfabric may still use stays until the
+ * process ends. */
 void moo_bare_close(moo_bare *bare);
 
 /* cdef: end */

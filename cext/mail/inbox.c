@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * inbox.c: what comes in, and the threads that wait for it.
+ * inbox.c: received letters, and the threads that wait for them.
  *
  * Threads that wait elect a leader, which polls and receives for all (Schmidt
- * et al.: Leader/Followers, 2000). The others sleep, each on a word of its own,
- * until what they wait for is done or the lead is free. A reply so reaches the
- * thread that waits for it without a hand-over between threads.
+ * et al.: Leader/Followers, 2000). The others sleep, each on a word of its
+ * own, until their result is there or the lead is free. So a reply reaches the
+ * waiting thread without a hand-over between threads.
  *
- * Python calls this from code that a signal handler may interrupt, and leave
- * by an exception, between any two instructions; that a finalizer may enter
- * again from the same thread; that another thread may overtake. So nothing is
- * held from one call to the next but what is written down here, in the inbox:
+ * Python code calls this. Between any two of its instructions a signal handler
+ * may interrupt it, and leave it by an exception, a finalizer may enter again
+ * from the same thread, and another thread may overtake it. So all state
+ * between two calls is here, in the inbox:
  *
- *  1. A letter is in the list from its receipt until somebody says that it was
- *     handled. Whoever comes next handles it (again) if that did not happen.
+ *  1. A letter is in the list from its receipt until it is reported as
+ *     handled. If that does not happen, the next leader handles it (again).
  *  2. If threads sleep, one leads, or one of those has been woken to lead:
  *     every way out of `wait` without the lead, and `leave`, sees to it
  *     (`pass_on`).
  *  3. The lead is kept from one call to the next, so that the leader handles
  *     what it received without a change of threads. But it binds nobody: a
- *     leader that does not come back, as its thread runs a signal handler or a
- *     finalizer for long, is overtaken. One that only waits for the GIL is not:
- *     who overtakes has come by PATIENCE times, each time through Python, where
- *     the leader would have had its turn.
+ *     leader that does not return, because its thread runs a long signal
+ *     handler or finalizer, is overtaken. A leader that only waits for the GIL
+ *     is not: the overtaking thread has looked PATIENCE times, each time
+ *     through Python, where the leader would have had its turn.
  *  4. A letter that was handled stays in memory while any turn may be reading
  *     one (`readers`).
  *
  * A turn is one wait of one thread. Its owner's frame holds it as an object
- * whose destructor is `leave`, which Python calls however the frame is left.
+ * whose destructor is `leave`, which Python calls at every exit of the frame.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -42,8 +42,8 @@
 #include "core/clock.h"
 #include "mail/internal.h"
 
-#define LOOK_NS 200000000u /* a sleeper looks for a leader this often */
-#define PATIENCE 6         /* and overtakes it after so many vain looks */
+#define LOOK_NS 200000000u /* between two looks of a sleeper for the leader */
+#define PATIENCE 6         /* it overtakes after so many vain looks */
 #define MOST_LETTERS 64    /* received in one go */
 
 struct mooi_letter {
@@ -53,7 +53,7 @@ struct mooi_letter {
     int whole; /* two parts, as all of ours have */
 };
 
-/* What a moo_turn is inside. */
+/* The contents of a moo_turn. */
 struct mooi_turn {
     const char *data;
     uint64_t bytes, serial;
@@ -68,13 +68,13 @@ _Static_assert(sizeof(struct mooi_turn) <= sizeof(moo_turn), "moo_turn");
 
 /* ---- forks ----
  *
- * A process that was forked from the one that opened an inbox has its memory
- * and its descriptors. Its locks may be held for ever by threads that were not
- * copied, and the descriptors are the parent's: a byte written to one wakes the
- * parent up, a message sent to a socket is the parent's message. So every
- * function here and in outbox.c does nothing in such a process, and a wait
- * ends at once with MOO_SHUT. Nothing is freed there either. It does not
- * matter who called fork, as it is libc that tells us. */
+ * A child of the process that opened an inbox has a copy of its memory and its
+ * descriptors. Its locks may be held for ever by threads that were not copied,
+ * and the descriptors are the parent's: a byte written to one wakes the parent
+ * up, a message sent to a socket is the parent's message. So every function
+ * here and in outbox.c does nothing in such a process, and a wait ends at once
+ * with MOO_SHUT. Nothing is freed there either. libc tells us of each fork, so
+ * any code may call it. */
 static atomic_uint forks;
 
 static void count_fork(void)
@@ -153,9 +153,10 @@ static int futex_wait(uint32_t *word, uint64_t ns)
                         0);
 }
 
-/* The lock is held. Invariant 2: if nobody leads, whoever slept longest is to.
- * An event loop sees by itself what comes in, but not what is in the list, nor
- * what a leader left in the socket: that makes nothing readable any more. */
+/* The lock is held. Invariant 2: if no thread leads, wake the one that slept
+ * longest. An event loop sees new messages by itself, but not letters in the
+ * list, nor messages that a leader left in the socket: those make nothing
+ * readable any more. */
 static void pass_on(moo_inbox *inbox)
 {
     uint64_t one = 1;
@@ -305,7 +306,7 @@ static int read_first(moo_inbox *inbox, struct mooi_turn *turn)
     return 1;
 }
 
-/* Whether this thread may lead: nobody else does, or not any more. */
+/* Whether this thread may lead: no other does, or it is overtaken. */
 static int may_lead(moo_inbox *inbox, struct mooi_turn *turn)
 {
     if (!inbox->leader)
@@ -362,23 +363,23 @@ static int sleep_in_poll(moo_inbox *inbox, uint64_t until, uint64_t now)
     return other ? MOO_OTHER : 0;
 }
 
-/* Poll until `until`; the lock is let go meanwhile. Of poll's answers only that
- * of the other descriptors counts: what was received is in the list.
+/* Poll until `until`; the lock is let go meanwhile. Only poll's result for the
+ * other descriptors counts: received letters are in the list.
  *
- * libzmq makes its descriptor readable when something comes to a socket whose
- * last receive found nothing, and else need not. So before this sleeps, a
- * receive has to find nothing; the last one before this may have been it. */
+ * libzmq makes its descriptor readable when a message arrives at a socket
+ * whose last receive found nothing; otherwise it need not. So before this
+ * sleeps, a receive must find nothing; the last receive may have done so. */
 static int poll_inbox(moo_inbox *inbox, uint64_t until, uint64_t now)
 {
     uint64_t began = now;
     int event = 0, found = 0;
 
-    inbox->polling = 1; /* whoever completes something from here on writes */
+    inbox->polling = 1; /* a completion from here on writes to `wake` */
     pthread_mutex_unlock(&inbox->lock);
     if (!inbox->drained || now >= until)
         found = mooi_receive(inbox);
     if (!found && now < until) {
-        moo_inbox_flush(inbox); /* what is awaited may depend on it */
+        moo_inbox_flush(inbox); /* the awaited result may depend on it */
         if (!mooi_spin(inbox, until, &now))
             event = sleep_in_poll(inbox, until, now);
     }
@@ -389,7 +390,8 @@ static int poll_inbox(moo_inbox *inbox, uint64_t until, uint64_t now)
     inbox->led_at_ns = mooi_now_ns();
     if (inbox->head)
         mooi_spin_note(inbox, inbox->led_at_ns - began);
-    if (event == MOO_LOOK && inbox->head) /* else Python has to see to it */
+    if (event == MOO_LOOK && inbox->head) /* otherwise Python must run the
+                                           * handler */
         event = 0;
     return event;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * outbox.c: what goes out to one process.
+ * outbox.c: the messages to one process.
  *
  * All outboxes of an inbox share its sending lock: a send is a copy and a push
- * into libzmq's own queue, so that nobody holds it for long, and no code of
- * Python's runs under it. That is the point: a signal handler may send to the
- * very process that the interrupted code was sending to.
+ * into libzmq's own queue, so it is never held for long, and no Python code
+ * runs under it. Therefore a signal handler may send to the very process that
+ * the interrupted code was sending to.
  *
  * Invariant, sending lock held: an outbox with records in it that has a socket
  * is on its inbox's list of outboxes to flush.
@@ -22,7 +22,7 @@
 
 struct moo_outbox {
     moo_inbox *inbox;
-    void *socket;    /* NULL: the process is gone, and what is sent, dropped */
+    void *socket;    /* NULL: the process is gone, and sends are dropped */
     moo_outbox *next; /* on the list, or NULL; see `listed` */
     int listed;
     uint32_t records;
@@ -54,7 +54,7 @@ moo_err moo_outbox_open(moo_inbox *inbox, uintptr_t socket, const char *prefix,
 
 /* ---- the sending lock is held ---- */
 
-/* One message of what waits and `record`, NULL for none. */
+/* One message of the waiting records and `record`, NULL for none. */
 static moo_err send_all(moo_outbox *outbox, const char *record, size_t bytes)
 {
     mooi_zmq_msg message;

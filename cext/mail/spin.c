@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spin.c: whether to look for a message for a while before sleeping.
+ * spin.c: whether to spin for a message before sleeping.
  *
  * On an idle virtual machine, waking a sleeping thread costs up to 25 us, and a
- * short spin halves a round trip. Where others want the core, a spin is wrong
- * twice: it takes the core from them, and it uses up this thread's share of it,
- * so that the scheduler pushes the thread aside, for a whole time slice, just
- * when its message comes. A yield counts as use of the share, too (EEVDF).
+ * short spin halves a round trip. If others want the core, a spin is wrong
+ * twice: it takes the core from them, and it uses up this thread's share of
+ * it, so that the scheduler pushes the thread aside, for a whole time slice,
+ * just when its message comes. A yield counts as use of the share, too
+ * (EEVDF).
  *
- * A yield that takes long has given the core to somebody who computes; one to a
- * thread of libzmq takes some microseconds. So the first long yield ends the
- * spin, and those to come for a pause. The pause doubles each time, and starts
- * anew after a spin without a long yield. The first spin after a pause is
- * short.
+ * A long yield has given the core to a thread that computes; one to a thread
+ * of libzmq takes some microseconds. So the first long yield ends the spin,
+ * and prevents spins for a pause. The pause doubles each time, and starts anew
+ * after a spin without a long yield. The first spin after a pause is short.
  */
 #include <sched.h>
 

@@ -36,8 +36,8 @@ static int complete(void *library)
     return 1;
 }
 
-/* A wheel's library is called libzmq-<hash>.so.5; where libzmq is part of
- * pyzmq's own extension, that has "zmq" in its path as well. */
+/* A wheel's library is called libzmq-<hash>.so.5. If libzmq is part of pyzmq's
+ * own extension, that has "zmq" in its path as well. */
 static int look(struct dl_phdr_info *info, size_t size, void *unused)
 {
     void *library;
@@ -47,7 +47,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *unused)
     if (!strstr(info->dlpi_name, "zmq"))
         return 0;
     library = dlopen(info->dlpi_name, RTLD_NOW | RTLD_NOLOAD);
-    /* The hold on the library is kept: its functions are in use from here. */
+    /* The library stays open: its functions are in use from here on. */
     return library && complete(library);
 }
 

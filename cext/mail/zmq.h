@@ -30,10 +30,10 @@ struct mooi_zmq {
     void *(*msg_data)(mooi_zmq_msg *);
     size_t (*msg_size)(const mooi_zmq_msg *);
     int (*getsockopt)(void *socket, int option, void *value, size_t *bytes);
-    int (*error)(void); /* zmq_errno: errno of the last failure, in its words */
+    int (*error)(void); /* the last failure by zmq_errno, in libzmq's words */
 };
 
-/* Filled once, by moo_zmq_find; tests put functions of their own there. */
+/* Filled once, by moo_zmq_find; tests put their own functions there. */
 extern struct mooi_zmq mooi_zmq;
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device.c: memory of devices, or of others in this process, that is read over
- * the fabric without a stop in the host's memory. It is registered once and
- * for as long as the plane is open, so whoever provides it keeps it for so
- * long: a key is never of memory that has become something else. Who may read
- * when is a matter of tickets, see mooactor.h.
+ * device.c: memory of devices, or of other libraries in this process, that is
+ * read over the fabric without a stop in the host's memory. It is registered
+ * once and until the plane is closed, so its provider keeps it for so long: a
+ * key never names memory that was reused. Tickets say who may read when, see
+ * mooactor.h.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,8 +13,8 @@
 
 #include "plane/net.h"
 
-/* Who lends memory of a device has a link to us, of which we may not know yet.
- * Where there is none the loan has ended with it. */
+/* The lender of a device's memory has a link to us, of which we may not know
+ * yet. If there is none, the loan has ended with it. */
 #define CONTACT_MS 2000
 
 void mooi_devices_fini(struct mooi_net *net)
@@ -26,7 +26,7 @@ void mooi_devices_fini(struct mooi_net *net)
     }
 }
 
-/* What was registered as just that. */
+/* The region registered with exactly these bounds. */
 static const struct mooi_device *find(const struct mooi_net *net,
                                       uintptr_t start, size_t bytes)
 {
@@ -54,8 +54,7 @@ static void explain(const struct mooi_fabric *fabric, moo_err err, int reason,
                                    : mooi_ofi->strerror(fabric, reason));
 }
 
-/* The lock is let go while the fabric works on it; the net stays, as `busy`
- * says. */
+/* The lock is let go while the fabric registers; `busy` keeps the net. */
 static moo_err add(moo_plane *plane, const struct mooi_device *wanted, int kind,
                    int number, char *why, size_t room)
 {

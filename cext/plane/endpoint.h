@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * endpoint.h: where a process can be reached, as it tells others.
+ * endpoint.h: the addresses of a process, as it tells them to others.
  *
  * On one machine an endpoint lies as a file in the session's directory, beside
  * the process's socket and under a name that only holders of the key can make.
@@ -20,7 +20,7 @@
 struct mooi_endpoint {
     uint64_t process;
     uint8_t host[MOOI_HOST_BYTES];
-    uint32_t transports; /* allowed there and to be had */
+    uint32_t transports; /* allowed and available there */
     uint32_t addresses;
     struct mooi_address address[MOOI_ENDPOINT_ADDRESSES]; /* best first */
     char provider[MOOI_ENDPOINT_PROVIDER];                /* "": no fabric */
@@ -51,29 +51,28 @@ moo_err mooi_endpoint_parse(const void *buf, size_t len,
 /* endpoint_file.c: in the plane's directory. They may wait for a disk, but not
  * for other processes. */
 
-/* Say that our endpoint is to come. MOO_ESYS: see errno. */
+/* Announce our endpoint. MOO_ESYS: see errno. */
 moo_err mooi_endpoint_announce(moo_plane *plane);
 
-/* Put our endpoint there, which was announced, whole or not at all. MOO_ESYS:
- * see errno. */
+/* Write our announced endpoint, whole or not at all. MOO_ESYS: see errno. */
 moo_err mooi_endpoint_publish(moo_plane *plane,
                               const struct mooi_endpoint *endpoint);
 
-/* Take the endpoint away, or what announced it. Harmless if there is
- * neither. */
+/* Remove the endpoint, or its announcement. Harmless if there is neither. */
 void mooi_endpoint_withdraw(moo_plane *plane);
 
 /* Whether that process has announced an endpoint which is not there yet. */
 int mooi_endpoint_is_coming(moo_plane *plane, uint64_t id);
 
-/* MOO_ETIMEOUT: there is none (yet). MOO_EPROTO, MOO_EVERSION: no good one. */
+/* MOO_ETIMEOUT: there is none (yet). MOO_EPROTO, MOO_EVERSION: it is not
+ * valid. */
 moo_err mooi_endpoint_find(moo_plane *plane, uint64_t id,
                            struct mooi_endpoint *out);
 
 /* The identity of this host: a keyed hash of MOOACTOR_HOST_ID if that is set,
- * otherwise of the kernel's boot id and of the directory itself, so that
- * machines as well as containers that do not share the directory differ.
- * MOO_ESYS: see errno. */
+ * otherwise of the kernel's boot id and of the directory itself, so machines
+ * differ, and so do containers that do not share the directory. MOO_ESYS: see
+ * errno. */
 moo_err mooi_host_identity(moo_plane *plane, uint8_t out[MOOI_HOST_BYTES]);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* endpoint_file.c: endpoints in the session's directory, and whose host it
- * is. */
+/* endpoint_file.c: endpoints in the session's directory, and the identity of
+ * this host. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #define NAME (MOOI_NAME_BYTES + 12)
 
-/* As of the socket, with another ending. */
+/* As the socket's name, with another ending. */
 static void endpoint_name(moo_plane *plane, uint64_t id, const char *ending,
                           char out[NAME])
 {
@@ -41,7 +41,7 @@ static moo_err write_all(int fd, const uint8_t *bytes, size_t length)
     return MOO_ESYS;
 }
 
-/* To be written, under the name that an endpoint has before it is whole. */
+/* Open it for writing, under the temporary name of an incomplete endpoint. */
 static int open_early(moo_plane *plane, int flags)
 {
     char early[NAME];
@@ -70,8 +70,8 @@ int mooi_endpoint_is_coming(moo_plane *plane, uint64_t id)
                      AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Written under another name first: whoever finds an endpoint finds all of
- * it. */
+/* Written under another name first: a reader finds a whole endpoint or
+ * none. */
 moo_err mooi_endpoint_publish(moo_plane *plane,
                               const struct mooi_endpoint *endpoint)
 {

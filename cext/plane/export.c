@@ -2,10 +2,10 @@
 /*
  * export.c: from memory to a descriptor.
  *
- * What is exported decides the cost. Private memory is copied into a block.
- * Blocks of our own and received memory are granted again as they are, as long
- * as nobody wrote to them after they were first seen by others: such writes
- * went to private pages, which are found by looking at the page table.
+ * The kind of memory decides the cost. Private memory is copied into a block.
+ * Blocks of our own and received memory are granted again without a copy,
+ * unless they were written to after their first export: such writes went to
+ * private pages, which the page table shows.
  */
 #include <string.h>
 
@@ -94,8 +94,8 @@ static moo_err export_own(moo_plane *plane, const struct mooi_region *region,
     return export_user(plane, block, offset, r);
 }
 
-/* Received memory is granted again by its owner; if that cannot be, by a copy
- * of our own. */
+/* Received memory is granted again by its owner; if that fails, a copy of our
+ * own is granted. */
 static moo_err export_import(moo_plane *plane, struct mooi_import *import,
                              struct request *r)
 {
@@ -136,7 +136,7 @@ static moo_err export_locked(moo_plane *plane, struct request *r)
                   : export_copy(plane, r, r->flags);
 }
 
-/* Before anything is copied for a peer that cannot be reached. */
+/* First, so that nothing is copied for a peer that cannot be reached. */
 static moo_err contact(moo_plane *plane, uint64_t id, int flags)
 {
     struct mooi_peer *peer = mooi_peer_get(plane, id);

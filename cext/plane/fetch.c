@@ -10,10 +10,10 @@
 
 #include "plane/net.h"
 
-/* The owner made contact before it sent word, or has begun to, which it gives
- * up somewhat earlier: after MOOI_TCP_CONNECT_MS. */
+/* The owner began to make contact before it sent the descriptor. It gives up
+ * somewhat earlier: after MOOI_TCP_CONNECT_MS. */
 #define CONTACT_MS 4000
-/* On one host nothing but the owner's own business is waited for. */
+/* On one host the wait is only for the owner's own work. */
 #define LOCAL_MS 5000
 
 struct moo_fetch *mooi_fetch_new(moo_plane *plane,
@@ -238,7 +238,7 @@ moo_err mooi_fetch_import(moo_plane *plane, const struct mooi_descriptor *d,
     if (err != MOO_OK)
         return err;
     mooi_plane_hold(plane);
-    do /* its source sees to it that this ends */
+    do /* its source ends it in time */
         err = moo_fetch_wait(fetch, 1000, out, out_bytes);
     while (err == MOO_ETIMEOUT);
     moo_fetch_free(fetch);

@@ -2,11 +2,12 @@
 /*
  * fetch.h: an import that is under way.
  *
- * A fetch belongs to whoever began it until moo_fetch_free, and to the source
- * that serves it until it has ended; the last of the two frees it. Only the
- * former keeps the plane alive. It ends exactly once, by mooi_fetch_end.
+ * A fetch belongs to its caller until moo_fetch_free, and to the source that
+ * serves it until it has ended; the last of the two frees it. Only the former
+ * keeps the plane alive. It ends exactly once, by mooi_fetch_end.
  *
- * Of a device (pull.region, see device.c) the lease stays when it ends.
+ * If it is of a device (pull.region, see device.c), its lease stays at the
+ * end.
  */
 #ifndef MOOI_FETCH_H
 #define MOOI_FETCH_H
@@ -31,30 +32,30 @@ struct moo_fetch {
     struct moo_fetch *next_finished;
 
     /* from another host: see source.c */
-    struct mooi_block *block; /* held, to receive into; NULL: `into` */
+    struct mooi_block *block; /* a held block to receive into; NULL: `into` */
     struct mooi_source *source;
     const struct mooi_network_ops *by; /* that pulls it */
     struct moo_fetch **list, *next, *previous;
-    uint64_t due_ns; /* its owner has made contact by then */
+    uint64_t due_ns; /* deadline of its owner's contact */
     uint8_t discard; /* nobody wants it: only end the lease */
 };
 
-/* One that is not begun yet; NULL: no memory. Lock not held. */
+/* A new fetch, not begun yet; NULL: no memory. Lock not held. */
 struct moo_fetch *mooi_fetch_new(moo_plane *plane,
                                  const struct mooi_descriptor *d, void *into,
                                  uint64_t tag);
 
-/* Begin it, from another host, or with an error free it. Lock not held. */
+/* Begin it, from another host; on an error free it. Lock not held. */
 moo_err mooi_fetch_launch(struct moo_fetch *fetch, int timeout_ms);
 
-/* It is done, and how; ends waits and posts the tag. Lock held. */
+/* Note its end and result, end the waits and post the tag. Lock held. */
 void mooi_fetch_end(struct moo_fetch *fetch, moo_err result);
 
 /* Give one hold back; the last one frees it. Lock held. */
 void mooi_fetch_unref(struct moo_fetch *fetch);
 
-/* What moo_import and moo_discard do with a remote descriptor. The former
- * waits until it is here, or its owner is gone. Lock not held. */
+/* moo_import and moo_discard of a remote descriptor. The former waits until
+ * the data is here or its owner is gone. Lock not held. */
 moo_err mooi_fetch_import(moo_plane *plane, const struct mooi_descriptor *d,
                           int timeout_ms, void **out, size_t *out_bytes);
 moo_err mooi_fetch_discard(moo_plane *plane, const struct mooi_descriptor *d,

@@ -10,7 +10,7 @@
 
 #include "plane/plane.h"
 
-/* A closed plane hands nothing out any more, so nothing of it changes. */
+/* A closed plane hands no memory out any more, so none of it changes. */
 static int matters(const moo_plane *plane)
 {
     return !plane->closed && !atomic_load(&plane->forked) &&
@@ -49,7 +49,7 @@ void mooi_forks_parent(moo_plane *plane)
         return;
     close(forks->child_end);
     forks->child_end = -1;
-    /* If either fails, the end is seen by the next who asks: see reap. */
+    /* If either fails, the next call of reap sees the end. */
     epoll_ctl(plane->epoll, EPOLL_CTL_ADD, forks->first->fd, &event);
     mooi_thread_start(plane);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* held.c: whether anybody still uses a block that this plane handed out. */
+/* held.c: whether a block that this plane handed out is still in use. */
 #include "plane/plane.h"
 
 static int held_locked(moo_plane *plane, const void *data)

@@ -6,8 +6,8 @@
 #include "plane/plane.h"
 #include "plane/net.h"
 
-/* An owner that took us to be of its host, when it knew nothing of us yet, may
- * have learnt better and called over a network. */
+/* An owner that took us to be on its host may have learnt better since and
+ * called over a network. */
 static int has_called(moo_plane *plane, uint64_t owner)
 {
     const struct mooi_source *source;
@@ -72,7 +72,7 @@ static void release(moo_plane *plane, const struct mooi_import *import)
                   import->generation, MOOI_HELD);
 }
 
-/* Lock held. The pin of the owner becomes the import's. */
+/* Lock held. The import takes over the pin of the owner. */
 static moo_err place(moo_plane *plane, struct mooi_mapped *slab,
                      struct mooi_import *import)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* memory.c: own shared memory: empty blocks, snapshots, giving away. */
+/* memory.c: own shared memory: empty blocks, snapshots, moves. */
 #include "core/copy.h"
 #include "core/pages.h"
 #include "plane/plane.h"
@@ -122,8 +122,9 @@ moo_err moo_empty(moo_plane *plane, size_t bytes, void **out)
     return MOO_OK;
 }
 
-/* Our own memory is shared as it is, one hold more, if it need not be copied:
- * the work mapping shows what the user mapping showed when it was sealed. */
+/* Our own memory is shared without a copy, by one more hold, if it was not
+ * written to: the work mapping shows the bytes that the user mapping showed
+ * when it was sealed. */
 static int share_own(moo_plane *plane, const void *data, size_t bytes,
                      void **out)
 {

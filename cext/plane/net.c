@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* net.c: a plane's net: opened, told of by the engine, closed. */
+/* net.c: a plane's net: its opening, the engine's events, its end. */
 #include "plane/net.h"
 
 #include <errno.h>
@@ -114,8 +114,8 @@ static moo_err try_fabric(struct mooi_net *net,
     return MOO_OK;
 }
 
-/* What was allowed but cannot be had is left out, and it is said why; if it
- * was all that was allowed, or asked for by name, that is an error. */
+/* An allowed transport that cannot be opened is left out, with the reason
+ * noted. If it was the only one, or was named, that is an error. */
 static moo_err open_fabric(moo_plane *plane, struct mooi_net *net,
                            const moo_serve_options *options)
 {
@@ -176,8 +176,8 @@ static int needs_net(const struct mooi_net *net)
     return net->transports != MOO_TRANSPORT_SHM;
 }
 
-/* The endpoint is announced first: to open a fabric takes long on a busy
- * machine, and meanwhile it shows that there will be one. */
+/* The endpoint is announced first: opening a fabric takes long on a busy
+ * machine, and others then know that an endpoint will come. */
 static moo_err open_net(moo_plane *plane, struct mooi_net *net,
                         const moo_serve_options *options)
 {

@@ -2,16 +2,16 @@
 /*
  * net.h: processes on other hosts.
  *
- * A plane that may use networks has one `net` (net.c): the TCP engine, by
- * which contact is made and leases are given back, perhaps a fabric, and the
- * endpoint that tells others where we are. As owner it chooses, for each peer,
- * how that peer gets its bytes and calls it (route.c), and serves its leases
- * (net_leases.c). As importer it has one *source* for each process that called,
- * with the fetches from there (source.c).
+ * A plane that may use networks has one `net` (net.c): the TCP engine, which
+ * makes contact and gives leases back, perhaps a fabric, and the endpoint with
+ * our addresses. As owner it chooses a transport for each peer and connects to
+ * it (route.c), and serves its leases (net_leases.c). As importer it has one
+ * *source* for each process that called, with the fetches from there
+ * (source.c).
  *
- * All with the plane's lock held, unless it says otherwise. Engines are called
- * under that lock, and call back without locks of their own, so the order is:
- * the plane's lock, then an engine's.
+ * The plane's lock is held in all functions, unless one says otherwise.
+ * Engines are called under that lock, and call back without locks of their
+ * own, so the order is: the plane's lock, then an engine's.
  */
 #ifndef MOOI_NET_H
 #define MOOI_NET_H
@@ -33,15 +33,16 @@ struct mooi_device {
 struct mooi_net {
     struct mooi_networks networks;
     struct mooi_device *devices;
-    uint32_t transports; /* allowed, and to be had here */
+    uint32_t transports; /* allowed, and available here */
     struct mooi_endpoint endpoint;
-    pthread_cond_t decided; /* a call was answered, or came to nothing */
-    uint32_t busy; /* those that use an engine without the lock */
+    pthread_cond_t decided; /* a call was answered, or failed */
+    uint32_t busy; /* threads that use an engine without the lock */
     struct mooi_source *sources;
     uint64_t fetched_tcp, fetched_ofi; /* bytes, so far */
 };
 
-/* What a process with a net knows of a peer: as owner, but for two of them. */
+/* The state of a peer in a process with a net: as owner, but for two
+ * fields. */
 struct mooi_reach {
     struct mooi_endpoint endpoint;
     uint8_t has_endpoint, introduced;
@@ -52,18 +53,18 @@ struct mooi_reach {
                                    it has called again */
     uint8_t fabric_failed;      /* do without it */
     struct mooi_outgoing out;
-    uint64_t sought_ns;         /* since when there is no endpoint of it */
+    uint64_t sought_ns;         /* its endpoint is missing since then */
     uint64_t tried_ns;          /* when it was called last */
     uint64_t paused_ns;         /* until then `err` is given at once */
     uint8_t guessed;            /* … because others there are silent */
-    uint64_t out_ns;            /* a link led to its machine, which did not
-                                   answer then; 0: it does */
-    uint32_t verdicts;          /* calls that were decided, so far */
+    uint64_t out_ns;            /* when its machine stopped answering a
+                                   link; 0: it answers */
+    uint32_t verdicts;          /* calls that have ended, so far */
     moo_err err;                /* of the last attempt */
     char why[MOOI_WHY_BYTES];   /* of the choice, or of the failure */
 };
 
-/* A process that called us, or whose call we wait for. */
+/* A process that called us, or should call us. */
 struct mooi_source {
     uint64_t id;
     struct mooi_source *next;
@@ -79,30 +80,30 @@ struct mooi_source {
  * nothing is known of it yet. Planes without a net only: see mooi_shm. */
 moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer);
 
-/* The same, and wait until a call under way is answered; the lock is let go
+/* The same, and wait for the answer to a call under way; the lock is let go
  * meanwhile. */
 moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer);
 
 /* ---- route_call.c: as owner ---- */
 
-/* Connect to a peer whose endpoint is known, by what is common. */
+/* Connect to a peer of known endpoint, by a common transport. */
 moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer);
 
-/* Why it is as it is, for the user. */
+/* Note the reason of the present state, for the user. */
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...);
 
-/* It is not reached, for that reason, which is given to all who ask for a
- * while: its leases end. Returns `err`. */
+/* The peer is not reached: its leases end, and for a while all calls get this
+ * reason. Returns `err`. */
 moo_err mooi_route_fail(moo_plane *plane, struct mooi_peer *peer, moo_err err);
 
-/* The peer's link stands, says something, or is gone. */
+/* The peer's link is up, has a message, or is down. */
 void mooi_route_up(moo_plane *plane, struct mooi_peer *peer);
 void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
                         const uint8_t *control, size_t length);
 void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why);
 
-/* The reach of a peer, made if need be. NULL: no memory. */
+/* The reach of a peer, made if it does not exist. NULL: no memory. */
 struct mooi_reach *mooi_reach_get(struct mooi_peer *peer);
 
 /* ---- net_leases.c: the engine's events for owners; lock not held ---- */
@@ -117,8 +118,8 @@ void mooi_net_released(void *plane, uint64_t peer,
 
 /* ---- source_fetch.c: as importer ---- */
 
-/* Start a fetch, or let it wait up to `timeout_ms` for its owner's call. It
- * has its memory. On any error it was not begun. */
+/* Start a fetch that has its memory, or let it wait up to `timeout_ms` for its
+ * owner's call. On any error it was not begun. */
 moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms);
 
 /* End a fetch that is not done; the lock is let go meanwhile. */
@@ -127,23 +128,24 @@ void mooi_source_cancel(struct moo_fetch *fetch);
 /* A fetch's pull, which had begun, has ended. */
 void mooi_source_ended(struct mooi_pull *pull, moo_err result);
 
-/* Start all that waits, now that it is known how. The source is pinned. */
+/* Start all waiting fetches, now that the transport is known. The source is
+ * pinned. */
 void mooi_source_start(struct mooi_source *source);
 
-/* Nothing will come of a fetch that is in a list of its source. */
+/* A fetch in a list of its source has failed. */
 void mooi_source_fail(struct moo_fetch *fetch, moo_err why);
 
 /* ---- source.c: as importer ---- */
 
 struct mooi_source *mooi_source_find(const moo_plane *plane, uint64_t id);
 
-/* The same, made if need be. NULL: no memory. */
+/* The same, made if it does not exist. NULL: no memory. */
 struct mooi_source *mooi_source_get(moo_plane *plane, uint64_t id);
 
 /* Free it if it is of no use any more. */
 void mooi_source_tidy(moo_plane *plane, struct mooi_source *source);
 
-/* A link from that process stands; says something; is down. */
+/* A link from that process is up, has a message, or is down. */
 void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id);
 void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
                          uint64_t id, const uint8_t *control, size_t length);
@@ -153,26 +155,26 @@ void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link,
 /* It died: nothing more will come of it. */
 void mooi_source_lost(moo_plane *plane, uint64_t id);
 
-/* End what waited too long for its owner's call, with MOO_EUNREACHABLE, or, if
- * it has called, for what more it was to say, with MOO_EPEER. Returns the
+/* End fetches that waited too long: for their owner's call with
+ * MOO_EUNREACHABLE, for a message after the call with MOO_EPEER. Returns the
  * nanoseconds until the next is due, or UINT64_MAX. */
 uint64_t mooi_source_expire(moo_plane *plane);
 
-/* The engine is closed, the plane closes: end what waits, free all. */
+/* The engine is closed, the plane closes: end waiting fetches, free all. */
 void mooi_source_fini(moo_plane *plane);
 
 /* ---- device.c ---- */
 
-/* Forget all that was registered; its regions end with the fabric. */
+/* Forget all registered memory; its regions end with the fabric. */
 void mooi_devices_fini(struct mooi_net *net);
 
 /* ---- net.c ---- */
 
-/* Open the fabric if one is allowed, listen, and publish the endpoint. A fabric
- * that cannot be had is left out, and plane->serve_why says why; if nothing but
- * shared memory remains there is no net, and if nothing at all does,
- * MOO_EUNREACHABLE. Lock not held. If only the endpoint could not be written,
- * the plane is closed. */
+/* Open the fabric if one is allowed, listen, and publish the endpoint. A
+ * fabric that cannot be opened is left out, and plane->serve_why says why. If
+ * only shared memory remains there is no net. MOO_EUNREACHABLE: no transport
+ * remains. Lock not held. If only the endpoint could not be written, the plane
+ * is closed. */
 moo_err mooi_net_open(moo_plane *plane, const moo_serve_options *options);
 
 /* Around a fork, with the lock held: see mooi_tcp_before_fork. */
@@ -184,7 +186,7 @@ void mooi_net_disown(moo_plane *plane);
  * held. */
 void mooi_net_close(moo_plane *plane);
 
-/* What remains is memory. Lock not held. */
+/* Free the memory, all that is left. Lock not held. */
 void mooi_net_fini(moo_plane *plane);
 
 #endif

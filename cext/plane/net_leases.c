@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * net_leases.c: leases of peers on other hosts. Such a lease is GRANTED by
- * an export, HELD from the first time that its bytes are asked for, and ended
- * when the peer gives it back, when its link goes down, or when it is revoked.
- * While the engine sends from a block it holds the block beside the lease.
+ * an export, HELD from the first request for its bytes, and ended when the
+ * peer gives it back, when its link goes down, or when it is revoked. While
+ * the engine sends from a block it holds the block beside the lease.
  */
 #include "plane/net.h"
 

@@ -93,7 +93,7 @@ static moo_err push_all(moo_plane *plane, struct mooi_peer *peer)
     return err;
 }
 
-/* Only news resets the pace at which the thread tries again. */
+/* Only a change resets the thread's pace of attempts. */
 static void wait_for(moo_plane *plane, struct mooi_peer *peer)
 {
     if (peer->waiting)

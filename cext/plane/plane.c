@@ -47,8 +47,8 @@ static void after_fork(void)
     pthread_mutex_unlock(&planes_lock);
 }
 
-/* In the child, descriptors that it kept would make the parent's death
- * invisible to its peers. */
+/* If the child kept these descriptors, the parent's peers would not see its
+ * death. */
 static void disown_planes(void)
 {
     for (moo_plane *plane = planes; plane; plane = plane->next) {
@@ -95,14 +95,14 @@ static void delist(moo_plane *plane)
     pthread_mutex_unlock(&planes_lock);
 }
 
-/* ---- what the transports of this host ask ---- */
+/* ---- callbacks of this host's transports ---- */
 
 static int is_dead(void *context, uint64_t id)
 {
     return mooi_peer_is_dead(context, id);
 }
 
-/* We ask on our own behalf, and have waited for the peer as long as we like. */
+/* We ask on our own behalf, and have waited for the peer already. */
 static moo_err grant_again(void *context, const struct mooi_grant *grant,
                            struct mooi_descriptor *out)
 {
@@ -270,6 +270,6 @@ void moo_peer_lost(moo_plane *plane, uint64_t id, int grace_ms)
     }
     mooi_owner_lost(&plane->local, id, grace_ms);
     if (!plane->closed && plane->local.owners && !mooi_thread_start(plane))
-        mooi_thread_wake(plane); /* it does the forgetting */
+        mooi_thread_wake(plane); /* the thread forgets them */
     pthread_mutex_unlock(&plane->lock);
 }

@@ -4,12 +4,12 @@
  *
  * Two roles meet here. As *owner* a process has an arena, a ledger, a table of
  * leases and one `peer` for each process that holds some (peer.c). As
- * *importer* it maps memory of its own host (transport/shm) and fetches what is
- * elsewhere (source.c). plane.c joins the two behind the public functions;
+ * *importer* it maps memory of its own host (transport/shm) and fetches from
+ * others (source.c). plane.c joins the two behind the public functions;
  * thread.c serves peers of this host, net.c those of others.
  *
- * Nothing below this layer calls up, but by what it was given: see the events
- * of mooi_local, mooi_networks and mooi_tcp.
+ * The layers below call up only by the functions they were given: see the
+ * events of mooi_local, mooi_networks and mooi_tcp.
  *
  * Locks: see transport/shm/shm.h; `lock` is the plane's, and is taken before an
  * engine's own.
@@ -34,11 +34,11 @@
 
 enum mooi_peer_state {
     MOOI_PEER_SELF,
-    MOOI_PEER_NEW,     /* nothing was for it yet */
-    MOOI_PEER_WAITING, /* not there yet, or too busy to be told all */
+    MOOI_PEER_NEW,     /* nothing was exported to it yet */
+    MOOI_PEER_WAITING, /* not listening yet, or its socket is full */
     MOOI_PEER_CALLING, /* on another host, and being connected to */
     MOOI_PEER_LINKED,
-    MOOI_PEER_PARTED, /* its host was not reached, or is no longer */
+    MOOI_PEER_PARTED, /* its host was not reached, or was lost */
     MOOI_PEER_DEAD    /* for ever: ids are not used twice */
 };
 
@@ -50,8 +50,9 @@ struct mooi_peer {
     uint64_t id;
     struct mooi_peer *next; /* in its bucket */
     enum mooi_peer_state state;
-    struct mooi_holder held; /* what it has of our memory */
-    struct mooi_pushed shm;  /* what it was told, if it is of this host */
+    struct mooi_holder held; /* its leases on our memory */
+    struct mooi_pushed shm;  /* the descriptors it has, if it is of this
+                              * host */
     int waiting;             /* the thread tries again */
     uint64_t fetched;        /* bytes, so far, from it */
 
@@ -78,7 +79,7 @@ struct moo_plane {
     uint32_t slabs_known; /* of our own, whose regions are noted */
     struct mooi_local local;
     struct mooi_net *net; /* NULL: shared memory only */
-    char serve_why[280]; /* what was allowed but cannot be had; "" */
+    char serve_why[280]; /* why an allowed transport is missing; "" */
 
     /* as owner */
     struct mooi_arena arena;
@@ -102,29 +103,29 @@ struct moo_plane {
 
 /* peer.c: all with the lock held. */
 
-/* The entry for a process, made if need be. NULL: no memory. */
+/* The entry for a process, made if it does not exist. NULL: no memory. */
 struct mooi_peer *mooi_peer_get(moo_plane *plane, uint64_t id);
 
 /* The same, but only if there is one. */
 struct mooi_peer *mooi_peer_find(const moo_plane *plane, uint64_t id);
 
-/* See to it that the peer can reach our memory, now or later: by shared memory
- * or, if the plane has a net, as route.c decides. Does not block. MOO_EPEER:
- * it is dead. MOO_EUNREACHABLE: nothing leads there. */
+/* Let the peer reach our memory, now or later: by shared memory or, if the
+ * plane has a net, as route.c decides. Does not block. MOO_EPEER: it is dead.
+ * MOO_EUNREACHABLE: nothing leads there. */
 moo_err mooi_peer_offer(moo_plane *plane, struct mooi_peer *peer);
 
-/* Grant a lease that somebody asks for on behalf of a third process. While that
- * is still being called it gets none, unless `early`: MOO_EUNREACHABLE. Other
+/* Grant a lease that a peer requests for a third process. If that process is
+ * still being called it gets none, unless `early`: MOO_EUNREACHABLE. Other
  * errors: as of mooi_local. */
 moo_err mooi_peer_grant(moo_plane *plane, const struct mooi_grant *grant,
                         int early, struct mooi_descriptor *out);
 
-/* Connect if need be and push what the peer lacks. MOO_OK also if that must
- * wait: then the thread goes on trying. MOO_EPEER: it is dead. */
+/* Connect if not connected, and push the missing descriptors. MOO_OK also if
+ * that must wait: then the thread goes on trying. MOO_EPEER: it is dead. */
 moo_err mooi_peer_reach(moo_plane *plane, struct mooi_peer *peer);
 
-/* The two halves of it: the attempt itself, with errno from the system; and
- * what follows from its result. */
+/* The two halves of it: the attempt itself, with errno from the system, and
+ * the reaction to its result. */
 moo_err mooi_peer_try(moo_plane *plane, struct mooi_peer *peer);
 moo_err mooi_peer_tried(moo_plane *plane, struct mooi_peer *peer, moo_err err);
 void mooi_peer_set_state(moo_plane *plane, struct mooi_peer *peer,
@@ -138,7 +139,8 @@ void mooi_peer_mark_dead(moo_plane *plane, struct mooi_peer *peer);
 
 /* forks.c: all with the lock held. */
 
-/* Ids from here on are no process's: they name other events of the thread. */
+/* Ids from here on are not of processes: they name other events of the
+ * thread. */
 #define MOOI_FORK_ENDED (UINT64_MAX - 1)
 
 /* Before a fork, and after it on both sides. */
@@ -153,7 +155,7 @@ int mooi_forks_see_import(const moo_plane *plane,
 /* Take over an import that is dropped; 0 if no fork sees it. */
 int mooi_forks_keep(moo_plane *plane, struct mooi_import *import);
 
-/* Let go of what was kept for children that have ended. */
+/* Let go of memory kept for children that have ended. */
 void mooi_forks_reap(moo_plane *plane);
 void mooi_forks_fini(moo_plane *plane);
 
@@ -168,7 +170,8 @@ void mooi_import_end(moo_plane *plane, struct mooi_import *import);
 
 /* memory.c */
 
-/* Something of the plane was handed out: it lives until that is dropped. */
+/* Memory of the plane was handed out: the plane lives until that is
+ * dropped. */
 static inline void mooi_plane_hold(moo_plane *plane)
 {
     atomic_fetch_add_explicit(&plane->uses, 1, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* report.c: what a plane says of itself: numbers, and who holds its memory. */
+/* report.c: a plane's statistics, and the holders of its memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,7 +97,7 @@ static int larger_first(const void *a, const void *b)
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-/* Put `candidate` among the largest so far. */
+/* Insert `candidate` among the largest so far. */
 static size_t offer_holder(moo_holder *out, size_t count, size_t capacity,
                            moo_holder candidate)
 {
@@ -110,8 +110,7 @@ static size_t offer_holder(moo_holder *out, size_t count, size_t capacity,
     return count;
 }
 
-/* Each process once: what this one has leased to itself is part of what it
- * uses. */
+/* Each process once: leases of this process to itself count as its own use. */
 static size_t list_holders(moo_plane *plane, moo_holder *out, size_t capacity)
 {
     size_t count = 0;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * route.c: an owner chooses how a peer gets its bytes.
+ * route.c: an owner chooses the transport to a peer.
  *
  * In this order, among what both sides allow: shared memory, proven by a
  * descriptor that the peer's socket took; a fabric that both can open; TCP.
- * The choice stands as long as the connection does. When that is lost, so are
- * the leases, and the next export chooses anew.
+ * The choice stands as long as the connection. When that is lost, the leases
+ * end, and the next export chooses anew.
  *
- * Where nobody answers, an attempt takes seconds, and many may want the same
- * peer, one after the other. So all that come while it is under way share it;
- * and once it has failed, or a peer's machine was found silent, there is a
- * pause: until it ends everybody is given that error at once, while the next
- * attempt goes on beneath. If that succeeds, the pause is over. Peers at the
- * addresses of a silent machine are taken to be silent as well, as long, except
- * by those who may wait and see.
+ * If nobody answers, an attempt takes seconds, and many exports may want the
+ * same peer, one after the other. So all exports during an attempt share it.
+ * After it has failed, or a peer's machine was found silent, there is a pause:
+ * until its end all exports get that error at once, while the next attempt
+ * runs in the background. If that succeeds, the pause is over. Peers at the
+ * addresses of a silent machine count as silent for as long, except for calls
+ * that may wait.
  *
- * Of a peer without an endpoint it is not known whether it is yet to come.
- * Where shared memory is allowed, it is taken to be of this host then: whoever
- * knows of other hosts introduces their processes first. Where it is not, the
- * plane's thread waits for the endpoint.
+ * A missing endpoint may still come. If shared memory is allowed, a peer
+ * without one is taken to be on this host: the control plane introduces
+ * processes of other hosts first. If it is not, the plane's thread waits for
+ * the endpoint.
  */
 #include "plane/net.h"
 
@@ -30,10 +30,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Attempts in a pause begin no more often than this. */
+/* The least time between attempts in a pause. */
 #define AGAIN_NS ((uint64_t)250 * 1000000u)
-/* A process that has its socket has announced its endpoint, too, if it will
- * ever have one; when that is there is its own affair. */
+/* A process with a socket has also announced its endpoint, if it will ever
+ * have one; the endpoint itself may come at any later time. */
 #define ENDPOINT_NS ((uint64_t)2000 * 1000000u)
 /* The engine decides within MOOI_TCP_CONNECT_MS; this is for a slow machine. */
 #define AWAIT_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 2000) * 1000000u)
@@ -57,7 +57,7 @@ static int may_share(const struct mooi_net *net, const struct mooi_reach *reach)
 }
 
 /* MOO_OK: it is reached, or will be, by shared memory. MOO_EUNREACHABLE: not
- * that way. */
+ * by shared memory. */
 static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
 {
     moo_err err = mooi_peer_try(plane, peer);
@@ -92,7 +92,7 @@ static int has_socket(moo_plane *plane, uint64_t id)
 static moo_err wait_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
 {
     uint64_t now = mooi_now_ns();
-    moo_err err = mooi_thread_start(plane); /* it does the waiting */
+    moo_err err = mooi_thread_start(plane); /* the thread waits for it */
 
     if (err != MOO_OK)
         return err;
@@ -112,8 +112,9 @@ static moo_err wait_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- the choice ---- */
 
-/* An endpoint in the directory may have come, or be another, since we looked.
- * One that has gone is kept: calling there shows what became of its process. */
+/* An endpoint in the directory may be new or changed since the last look. If
+ * it was removed, its addresses are kept: a call there shows whether the
+ * process is gone. */
 static void look_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
@@ -140,7 +141,8 @@ static moo_err choose(moo_plane *plane, struct mooi_peer *peer)
                                  : wait_for_endpoint(plane, peer);
 }
 
-/* In a pause: try again beneath. MOO_OK: it is reached by shared memory. */
+/* In a pause: try again in the background. MOO_OK: it is reached by shared
+ * memory. */
 static moo_err choose_beneath(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
@@ -189,8 +191,7 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
     return peer->state == MOOI_PEER_CALLING ? MOO_OK : choose(plane, peer);
 }
 
-/* Another call may be under way when the one that is waited for has come to
- * nothing. */
+/* When the awaited call has failed, another may be under way. */
 static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
 {
     uint32_t before = peer->reach->verdicts;

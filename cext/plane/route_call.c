@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * route_call.c: an owner calls a peer on another host: which network, what it
- * tells it, and what becomes of the connection.
+ * route_call.c: an owner calls a peer on another host: the choice of the
+ * network, the first messages, and the end of the connection.
  */
 #include "plane/net.h"
 
@@ -9,13 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* See route.c. It is longer than any importer waits for an owner whose call has
- * failed (see mooi_source_begin): what waits for one thing after the other is
- * told of all failures within one pause. */
+/* See route.c. It is longer than any importer waits for an owner whose call
+ * has failed (see mooi_source_begin): a caller with several waits in a row
+ * gets all their failures within one pause. */
 #define PAUSE_NS ((uint64_t)2000 * 1000000u)
-/* The kernel of a machine that a link led to before answers within this,
- * however busy the machine is; a second try of ours to reach it is among
- * that. */
+/* The kernel of a machine that had a link before answers within this time,
+ * even if the machine is busy; the time includes a second attempt. */
 #define ANSWER_MS 1500
 
 __attribute__((format(printf, 2, 3)))
@@ -75,8 +74,8 @@ static moo_err nothing_common(moo_plane *plane, struct mooi_peer *peer)
     return mooi_route_fail(plane, peer, MOO_EUNREACHABLE);
 }
 
-/* Contact is by TCP in any case. A fabric that failed is done without, if the
- * bytes may go by TCP, too. */
+/* Contact always goes by TCP. After a fabric failed, the bytes go by TCP if
+ * that is allowed. */
 static const struct mooi_network_ops *
 choose_network(const struct mooi_net *net, const struct mooi_reach *reach)
 {
@@ -107,8 +106,8 @@ static int same_addresses(const struct mooi_endpoint *a,
     return 1;
 }
 
-/* Until when a peer is taken to be silent because another one at its addresses
- * is; 0: it is not. */
+/* The time until which a peer counts as silent because another one at its
+ * addresses is; 0: it does not. */
 static uint64_t silent_until(const moo_plane *plane,
                              const struct mooi_reach *reach)
 {
@@ -132,7 +131,7 @@ static void end_silence(const moo_plane *plane, const struct mooi_reach *reach)
                 p->reach->out_ns = p->reach->paused_ns = 0;
 }
 
-/* It is being called, for which nobody need wait if there is little hope. */
+/* It is being called. If there is little hope, nobody need wait for that. */
 static moo_err called(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_reach *reach = peer->reach;
@@ -153,8 +152,8 @@ static moo_err called(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- calling ---- */
 
-/* The addresses of its endpoint, but first the one where it was linked. Returns
- * how many. */
+/* The addresses of its endpoint, that of its last link first. Returns their
+ * number. */
 static size_t list_addresses(const struct mooi_reach *reach,
                              struct mooi_address out[MOOI_ENDPOINT_ADDRESSES])
 {
@@ -191,7 +190,7 @@ moo_err mooi_route_call(moo_plane *plane, struct mooi_peer *peer)
     return called(plane, peer);
 }
 
-/* ---- what becomes of it ---- */
+/* ---- the result of a call ---- */
 
 static moo_err begin_serving(moo_plane *plane, struct mooi_peer *peer)
 {
@@ -233,7 +232,7 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
     struct mooi_reach *reach = peer->reach;
     moo_err err = begin_serving(plane, peer);
 
-    if (err != MOO_OK) { /* `down` follows, and settles it */
+    if (err != MOO_OK) { /* `down` follows, with the result */
         mooi_tcp_drop(plane->net->networks.tcp, peer->id);
         return;
     }
@@ -247,8 +246,8 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
     pthread_cond_broadcast(&plane->net->decided);
 }
 
-/* The importer could not read from the fabric: go over to TCP if that may be.
- * What it has not begun to read it will then ask for. */
+/* The importer could not read from the fabric: change to TCP if that is
+ * allowed. It will then request the fetches that it has not begun. */
 void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
                         const uint8_t *control, size_t length)
 {
@@ -260,7 +259,7 @@ void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
         return;
     }
     if (peer->transport != MOO_TRANSPORT_OFI)
-        return; /* we have gone over already */
+        return; /* we have changed already */
     peer->reach->fabric_failed = 1;
     if (choose_network(plane->net, peer->reach) != &mooi_over_tcp)
         return;
@@ -270,9 +269,10 @@ void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
         mooi_tcp_drop(plane->net->networks.tcp, peer->id);
 }
 
-/* What is wrong with it, as the exporter is told. Where a process was linked
- * and nobody listens any more, it is gone. Who never was may well live behind a
- * wall, and who only lost the connection may be as alive as ever. */
+/* The error for the exporter. If a process had a link and nobody listens at
+ * its address any more, it is gone. A process that never had a link may be
+ * behind a firewall, and one that only lost the connection may well be
+ * alive. */
 static moo_err verdict(const struct mooi_reach *reach, moo_err why)
 {
     if (why == MOO_ECLOSED)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* serve.c: which transports a plane may use, and the endpoints of processes. */
+/* serve.c: the allowed transports of a plane, and the endpoints of
+ * processes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ static moo_err introduce(moo_plane *plane, const struct mooi_endpoint *endpoint)
     struct mooi_reach *reach;
 
     if (!plane->net)
-        return MOO_OK; /* shared memory asks for no endpoint */
+        return MOO_OK; /* shared memory needs no endpoint */
     peer = mooi_peer_get(plane, endpoint->process);
     reach = peer ? mooi_reach_get(peer) : NULL;
     if (!reach)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * source.c: an importer and the processes on other hosts that sent it
- * something. They call us; what is to be fetched from them before that waits.
+ * source.c: an importer's view of the processes on other hosts that sent it
+ * data. They call us; fetches from them wait until then.
  */
 #include "plane/net.h"
 
@@ -31,7 +31,7 @@ struct mooi_source *mooi_source_get(moo_plane *plane, uint64_t id)
     return source;
 }
 
-/* Ids are not used twice, so what is of no use any more must go. */
+/* Ids are not used twice, so unused entries must be freed. */
 void mooi_source_tidy(moo_plane *plane, struct mooi_source *source)
 {
     struct mooi_source **link = &plane->net->sources;
@@ -52,7 +52,7 @@ static void end_all(struct moo_fetch **list, moo_err why)
 
 /* ---- events ---- */
 
-/* So that it is not waited for long the next time. Without memory it will. */
+/* So that the next wait for it is short. Without memory it is long. */
 static void remember(moo_plane *plane, uint64_t id, int silent)
 {
     struct mooi_peer *peer = mooi_peer_get(plane, id);
@@ -68,7 +68,8 @@ void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
     struct mooi_source *source = mooi_source_get(plane, id);
 
     remember(plane, id, 0);
-    if (!source || source->in.link) { /* no memory: as if it had not called */
+    if (!source || source->in.link) { /* no memory: treat it as not having
+                                       * called */
         mooi_tcp_drop(plane->net->networks.tcp, id);
         return;
     }
@@ -111,7 +112,7 @@ void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
     struct mooi_source *source = mooi_source_find(plane, id);
 
     if (!source || source->in.link != link)
-        return; /* an owner has nothing to hear */
+        return; /* owners get no control messages here */
     if (hear(plane, source, control, length) != MOO_OK) {
         mooi_tcp_drop(plane->net->networks.tcp, id);
         return;
@@ -147,7 +148,8 @@ void mooi_source_lost(moo_plane *plane, uint64_t id)
     mooi_source_tidy(plane, source);
 }
 
-/* End the fetches that have waited too long. Returns when the next one has. */
+/* End the fetches that have waited too long. Returns the next one's
+ * deadline. */
 static uint64_t expire(struct mooi_source *source, uint64_t now)
 {
     uint64_t soonest = UINT64_MAX;

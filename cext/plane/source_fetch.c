@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * source_fetch.c: a fetch from another host, from its beginning to its end. It
- * is first `waiting`, for its owner's call, then `flying`, then done; one that
- * was cancelled while it waited stays as a *discard*, which gives the lease
- * back once it can.
+ * is first `waiting`, for its owner's call, then `flying`, then done; a fetch
+ * that was cancelled while it waited stays as a *discard*, which gives the
+ * lease back once it can.
  */
 #include "plane/net.h"
 
@@ -21,7 +21,7 @@ static void insert(struct moo_fetch **list, struct moo_fetch *fetch)
     *list = fetch;
 }
 
-/* At the end, so that what was asked for first comes first. */
+/* At the end, so that the earliest request comes first. */
 static void append(struct moo_fetch **list, struct moo_fetch *fetch)
 {
     struct moo_fetch *last = *list;
@@ -52,13 +52,13 @@ static void take_out(struct moo_fetch *fetch)
 
 /* ---- the end of a fetch ---- */
 
-/* What is read from a device leaves the lease to be discarded: it may be one
- * part of several. */
+/* A read from a device keeps the lease, for moo_discard: it may be one part of
+ * several. */
 static void give_back(struct mooi_source *source, const struct moo_fetch *fetch)
 {
     struct mooi_tcp_link *link = source->in.link;
 
-    /* It fails if the link is down, and with it the lease. */
+    /* It fails if the link is down; then the lease is gone, too. */
     if (link && (!fetch->pull.region || fetch->discard))
         (void)mooi_tcp_release(link, &fetch->pull.name);
 }
@@ -104,7 +104,7 @@ void mooi_source_ended(struct mooi_pull *pull, moo_err result)
     moo_plane *plane = fetch->plane;
 
     if (!pull->reason)
-        pull->reason = errno; /* what follows may change it */
+        pull->reason = errno; /* the calls below may change it */
     take_out(fetch);
     give_back(source, fetch);
     fetch->by->pulled(pull);
@@ -122,8 +122,8 @@ void mooi_source_fail(struct moo_fetch *fetch, moo_err why)
 
 /* ---- the beginning ---- */
 
-/* Only the first use of a descriptor can succeed; the owner sees to it once
- * the lease was given back. */
+/* Only the first use of a descriptor can succeed; once the lease was given
+ * back, the owner refuses others. */
 static int is_known(struct moo_fetch *list, const struct mooi_descriptor *d)
 {
     for (; list; list = list->next)
@@ -146,7 +146,7 @@ static void start(struct moo_fetch *fetch)
     }
     fetch->by = source->in.by;
     if (fetch->pull.region && fetch->by->bit != MOO_TRANSPORT_OFI)
-        err = MOO_EUNREACHABLE; /* its owner has gone over to another network */
+        err = MOO_EUNREACHABLE; /* its owner has changed to another network */
     else
         err = fetch->by->pull(&fetch->pull);
     if (err == MOO_ETIMEOUT)
@@ -171,16 +171,16 @@ void mooi_source_start(struct mooi_source *source)
 }
 
 #define MS ((uint64_t)1000000)
-/* An owner that has called before knows our address, so its next call succeeds
- * or fails soon; another one may be long in finding us. Both before we give
- * up. */
+/* The owner must call before we give up. One that has called before knows our
+ * address, so its next call succeeds or fails soon; another may need long to
+ * find us. */
 #define CALL_AGAIN_MS 2000
-/* Where we found the owner's machine silent, it may not know yet, and calls
- * that go on one after the other must not add up: a moment is enough for a call
- * that gets through, and so long after the loss one is waited for at least. */
+/* If we found the owner's machine silent, the owner may not know yet. Waits of
+ * successive fetches must not add up: a moment is enough for a call that gets
+ * through, but a call is awaited at least for this long after the loss. */
 #define MOMENT_MS 500
 #define SILENT_MS 1300
-#define SUSPECT_MS 5000 /* for so long after the loss */
+#define SUSPECT_MS 5000 /* so long after the loss */
 
 static uint64_t due_ns(const struct moo_fetch *fetch, int timeout_ms)
 {
@@ -224,7 +224,7 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
 
     if (!source)
         return MOO_ENOMEM;
-    err = mooi_thread_start(plane); /* it looks after those that wait */
+    err = mooi_thread_start(plane); /* it checks the waiting fetches */
     if (err != MOO_OK) {
         mooi_source_tidy(plane, source);
         return err;

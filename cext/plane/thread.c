@@ -13,7 +13,7 @@
 #include "core/threads.h"
 #include "plane/net.h"
 
-/* Peers that are not there yet are tried again after 1, 2, 4, … ms. */
+/* Peers that do not listen yet are tried again after 1, 2, 4, … ms. */
 #define RETRY_MAX_MS 64
 /* Slabs that were wholly free for so long are handed back. */
 #define IDLE_NS ((uint64_t)10 * 1000000000u)
@@ -32,7 +32,7 @@ static void answer(moo_plane *plane, struct mooi_peer *asker,
                                .length = request->u.grant.length,
                                .to = request->u.grant.to,
                                .moved = request->u.grant.flags & MOO_MOVED};
-    /* Where its peer is still being called, the asker sends a copy instead. */
+    /* If its peer is still being called, the asker sends a copy instead. */
     moo_err err = mooi_peer_grant(plane, &grant, 0, &granted);
 
     reply.u.granted.sequence = request->u.grant.sequence;
@@ -44,8 +44,8 @@ static void answer(moo_plane *plane, struct mooi_peer *asker,
         mooi_lease_revoke(&plane->leases, granted.lease, granted.generation);
 }
 
-/* Nothing more is read from a peer that sent nonsense, but it lives, so its
- * leases stand until it hangs up. */
+/* Nothing more is read from a peer that sent an invalid message. But it lives,
+ * so its leases stand until it hangs up. */
 static void stop_listening_to(moo_plane *plane, struct mooi_peer *peer)
 {
     struct epoll_event event = {.events = 0, .data.u64 = peer->id};
@@ -81,7 +81,7 @@ static void retry_waiting(moo_plane *plane)
                 mooi_peer_offer(plane, p);
 }
 
-/* Milliseconds until there is something to do without being woken, or -1. */
+/* Milliseconds until the next periodic task, or -1. */
 static int housekeeping(moo_plane *plane)
 {
     uint64_t due, reap;

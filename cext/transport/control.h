@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * control.h: what is said over a link beside the bytes, mostly by the owner.
+ * control.h: the control messages of a link, mostly the owner's.
  *
  * All control messages begin with "MN", the version, and a kind; little-endian:
  *
@@ -10,7 +10,7 @@
  *  SLAB      4 4 index, 8 8 bytes, 16 8 key, 24 8 remote address of its start
  *  FAILED    nothing; importer -> owner: a read of the fabric failed
  *
- * A slab is told of before a descriptor of it leaves.
+ * The message of a slab goes before any descriptor of it.
  */
 #ifndef MOOI_CONTROL_H
 #define MOOI_CONTROL_H
@@ -51,7 +51,7 @@ struct mooi_control {
 size_t mooi_control_pack(const struct mooi_control *control,
                          uint8_t out[MOOI_CONTROL_BYTES]);
 
-/* Takes any bytes. MOO_EVERSION: of another version; MOO_EPROTO: none of
+/* Takes any bytes. MOO_EVERSION: of another version; MOO_EPROTO: no message of
  * ours. */
 moo_err mooi_control_parse(const void *buf, size_t len,
                            struct mooi_control *out);

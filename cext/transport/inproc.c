@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * inproc.c: a process that sends to itself. Its own table of leases is at hand,
- * so nothing is asked of anybody; values are as private as between processes.
+ * inproc.c: a process that sends to itself. It uses its own table of leases
+ * directly; values are as private as between processes.
  */
 #include "transport/shm/shm.h"
 

@@ -20,7 +20,7 @@ struct mooi_import;
 struct mooi_mapped;
 struct mooi_owner;
 
-/* A lease that a third process is to get, on memory that is leased already. */
+/* The request for a third process's lease on memory that we lease. */
 struct mooi_grant {
     uint64_t holder; /* of this lease: */
     uint32_t lease, generation, slab;
@@ -29,10 +29,10 @@ struct mooi_grant {
     int moved;
 };
 
-/* What the transports of this host share: a part of each plane. The fields down
- * to `context` are the plane's to fill in, and outlive this. */
+/* The state that the transports of this host share, a part of each plane. The
+ * plane fills in the fields down to `context`, which outlive this. */
 struct mooi_local {
-    pthread_mutex_t *lock; /* guards all that it has not got a lock for */
+    pthread_mutex_t *lock; /* guards all without a lock of its own */
     uint64_t id;           /* of this process */
     const uint8_t *key;
     struct mooi_arena *arena;
@@ -42,15 +42,15 @@ struct mooi_local {
     /* Whether a process is known to be dead; lock held. */
     int (*is_dead)(void *context, uint64_t id);
     /* Grant a lease on our own memory; lock held. MOO_ESTALE: that holder has
-     * no such lease, or others hold what is to be moved. */
+     * no such lease, or others hold memory that should move. */
     moo_err (*grant)(void *context, const struct mooi_grant *grant,
                      struct mooi_descriptor *out);
     void *context;
 
     int pagemap;   /* see core/pages.h */
-    int directory; /* an O_PATH descriptor: the sockets lie there */
+    int directory; /* an O_PATH descriptor: the directory of the sockets */
     int listener;
-    pthread_mutex_t accepting; /* to be taken before an owner's `rpc` */
+    pthread_mutex_t accepting; /* taken before an owner's `rpc` */
     struct mooi_owner *owners; /* whose memory we have mapped */
 };
 

@@ -4,8 +4,8 @@
  * fetched. There are two ways: over TCP, and by RDMA through libfabric.
  *
  * Both begin with a link of the TCP engine, which the owner made: leases are
- * given back over it, the owner tells by control messages how it serves, and
- * its end is the end of all. What differs is how the bytes move.
+ * given back over it, the owner's control messages say how it serves, and all
+ * ends with it. Only the way of the bytes differs.
  */
 #ifndef MOOI_NETWORK_H
 #define MOOI_NETWORK_H
@@ -19,7 +19,7 @@
 #include "transport/ofi.h"
 #include "transport/tcp/tcp.h"
 
-/* Owner: an importer, and what it was told over its link. */
+/* Owner: an importer, and how much its link has told it. */
 struct mooi_outgoing {
     struct mooi_tcp_link *link; /* held; NULL: none */
     uint32_t slabs_told;
@@ -40,19 +40,19 @@ struct mooi_pull {
     struct mooi_lease_name name; /* the bytes of this lease: */
     uint64_t offset, length;     /* in its slab */
     char *target;                /* where they go */
-    /* `target` is where the user sees this block; NULL: the user's memory */
+    /* `target`: the user's view of this block; NULL: the user's memory */
     const struct mooi_block *block;
-    /* Of a device: what `target` lies in, and what is read, whatever the lease
-     * covers. NULL: it is none. */
+    /* Of a device: the region of `target`, and the remote bytes, which the
+     * lease need not cover. NULL: it is none. */
     const struct mooi_fabric_region *region;
     uint64_t from, key;
     int reason;  /* with MOO_ESYS: the errno */
     void *state; /* of the network */
 };
 
-/* What the networks share: a part of each plane. */
+/* The state that the networks share, a part of each plane. */
 struct mooi_networks {
-    pthread_mutex_t *lock; /* the plane's: taken before an engine's own */
+    pthread_mutex_t *lock; /* the plane's, taken before an engine's own */
     struct mooi_arena *arena;
     struct mooi_tcp *tcp;       /* NULL: closed */
     struct mooi_fabric *fabric; /* NULL: none is allowed, or to be had */
@@ -67,28 +67,28 @@ struct mooi_network_ops {
     const char *scheme; /* "tcp", "ofi" */
     uint32_t bit;       /* MOO_TRANSPORT_… */
 
-    /* Owner: tell the importer all that it must know to fetch from our slabs.
+    /* Owner: tell the importer all that it needs to fetch from our slabs.
      * Called when the link came up, and again before a descriptor leaves if
-     * slabs were added since: those from `slabs_told` on are news; the caller
+     * slabs were added since. New are those from `slabs_told` on; the caller
      * counts. */
     moo_err (*tell)(struct mooi_networks *networks, struct mooi_outgoing *to);
 
     /* Importer: such a message came, SERVE first. MOO_EPROTO: no correct owner
-     * sends it. Pulls that wait are tried again after it. */
+     * sends it. Waiting pulls are tried again after it. */
     moo_err (*hear)(struct mooi_networks *networks, struct mooi_incoming *from,
                     const struct mooi_control *control);
 
     /* Importer: begin to receive. On MOO_OK `ended` will be called once, later,
-     * from another thread. MOO_ETIMEOUT: not yet; to be tried again after the
-     * next message. */
+     * from another thread. MOO_ETIMEOUT: not yet; try again after the next
+     * message. */
     moo_err (*pull)(struct mooi_pull *pull);
 
     /* Importer, lock not held: end it; nothing writes to its target after this
-     * returns. MOO_OK: `ended` will not be called for it. MOO_ESTALE: it was,
-     * or is about to be. `incoming` stays meanwhile. */
+     * returns. MOO_OK: `ended` will not be called for it. MOO_ESTALE: it was
+     * called, or is about to be. `incoming` stays meanwhile. */
     moo_err (*cancel)(struct mooi_pull *pull);
 
-    /* Importer: a pull has ended, in whatever way: free what it had. */
+    /* Importer: a pull has ended, well or not: free its resources. */
     void (*pulled)(struct mooi_pull *pull);
 
     /* Importer: the link is down, or the other network takes over. Pulls that

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ofi.c: whether there is a fabric in this build, and what is said if not. */
+/* ofi.c: whether this build has a fabric, and the error if not. */
 #include "transport/ofi.h"
 
 #include <stdio.h>

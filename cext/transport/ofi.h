@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ofi.h: RDMA through libfabric, as the layers above see it: a table, which is
- * absent where libfabric's headers were not found when this was built. Then no
- * file of ofi/ is part of the build. Whoever has a fabric, has the table.
+ * ofi.h: RDMA through libfabric, as the layers above see it: a table. It is
+ * absent if the build did not find libfabric's headers; then no file of ofi/
+ * is part of the build. Every owner of a fabric has the table.
  */
 #ifndef MOOI_OFI_H
 #define MOOI_OFI_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The functions of the public interface that are about calls and actors."""
+"""The public functions for calls and actors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def wait(
     """Wait until `num_returns` of `refs` are done; return (done, the rest).
 
     Both lists keep the order of `refs`. More than `num_returns` may be done; fewer are
-    if `timeout` seconds passed first. It never raises what a call raised.
+    if `timeout` seconds passed first. It never raises a call's error.
 
     Raises:
       TypeError: `refs` is no list of Refs.
@@ -205,8 +205,8 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
 
 
 def kill(handle: Any) -> None:
-    """End an actor's process now, and what it started: processes and, unless they are
-    detached, actors. It is not restarted.
+    """End an actor's process now, with all that it started: processes and, unless they
+    are detached, actors. It is not restarted.
 
     Calls under way fail with `ActorDied`. Returns when the actors' processes are gone.
     """
@@ -228,7 +228,7 @@ def stats() -> Stats:
 
     `calls_pending`, `values_pending`, `arriving`: counts of what is under way.
     `objects`, `relayed`, `links`: counts of values held for others, of values passed
-    on, and of actors known. `transport`: what data may go by.
+    on, and of actors known. `transport`: the allowed transports.
 
     `memory`: shared memory. Sizes: `limit_bytes`, `used_bytes`, `reserved_bytes`
     (address space), `resident_bytes`, `imported_bytes` (received and in use). Counts:
@@ -236,10 +236,10 @@ def stats() -> Stats:
     `exports`, `exports_copied`, `bytes_copied`, and over networks
     `fetched_tcp_bytes`, `fetched_ofi_bytes`, `served_tcp_bytes`.
 
-    `cuda`: how many CUDA tensors were sent and got within the GPU (`…_shared`), by RDMA
-    from GPU to GPU (`…_direct`) and through main memory (`…_staged`), whether the last
-    receiver by RDMA could read them or why not (`direct`), and what is lent and open;
-    empty if there were none.
+    `cuda`: counts of CUDA tensors sent and received within the GPU (`…_shared`), by
+    RDMA from GPU to GPU (`…_direct`) and through main memory (`…_staged`), whether the
+    last receiver by RDMA could read them or why not (`direct`), and the memory lent and
+    open; empty if there were none.
 
     `peers`: a row for each process that was sent something: `process`, `actor`, the
     `transport` of data for it (None if none went yet), `why`, `bytes_sent` and

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`current`: what a method may know of the call that it serves."""
+"""`current`: facts for a method about the call that it serves."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Current:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller has given up: its cancellation, its death, or the
-        deadline. Cheap enough to ask in a loop."""
+        """Whether the call was given up: cancelled, past its deadline, or its caller
+        died. Cheap enough for a loop."""
         self._runtime.poller.try_drain()
         deadline = self._context.deadline
         late = deadline is not None and perf_counter() > deadline

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``@actor`` and ``@method``: notes on a class, which stays the class it is."""
+"""``@actor`` and ``@method``: notes on a class, which is otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def method(
       priority: calls with a higher one overtake those with a lower one; 0 by default.
       stream_window: items that a stream may be ahead of its consumer; 16 by default.
 
-    The last three are defaults for callers, who override them with ``.options``.
+    The last three are defaults; callers override them with ``.options``.
 
     Raises:
       TypeError, ValueError: an option makes no sense.

@@ -185,7 +185,7 @@ class Group(Generic[T]):
             next one each time; with 2 it has it already.
           retries: how often an item whose member died may be sent to another one;
             your word that running it twice is harmless.
-          timeout: seconds for each call; by default what ``@method`` says.
+          timeout: seconds for each call; by default that of ``@method``.
 
         Raises:
           ValueError: the group is empty, or an argument makes no sense.
@@ -258,7 +258,7 @@ class Group(Generic[T]):
 
 
 class GroupMethod:
-    """``group.method``, for those who prefer that spelling."""
+    """``group.method``: the untyped spelling."""
 
     def __init__(self, group: Group[Any], name: str) -> None:
         for handle in group._handles[:1]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Handle`: stands for an actor, wherever it runs."""
+"""`Handle`: stands for an actor on any host."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Handle:
         *,
         watch: bool = True,
     ) -> None:
-        """`session`: the mark of the actor's session, in which alone it can be found.
+        """`session`: the mark of the actor's session, outside of which it is not found.
 
-        `watch`: whether the agent is to be asked for news of it; not by its spawner.
+        `watch`: ask the agent for news of it; the spawner need not.
         """
         own = self.__dict__  # `__setattr__` refuses
         own["_actor_id"] = actor_id
@@ -143,7 +143,7 @@ class Handle:
 
 
 class RemoteMethod:
-    """One method of one actor, with the options that its calls will have."""
+    """One method of one actor, with the options of its calls."""
 
     __slots__ = ("_handle", "_spec", "_options", "_kind", "_form", "_blocking")
 
@@ -182,7 +182,7 @@ class RemoteMethod:
         Calls from one caller to one actor start in the order sent. At most once: if
         the process dies first, the Ref fails with `ActorDied` or `ActorRestarted`. It
         also fails if the actor is gone already, or has no room and is not waited for:
-        what is wrong with the callee is never raised here.
+        errors of the callee are never raised here.
 
         Raises:
           TypeError: a wrong argument list, or one that cannot be pickled.

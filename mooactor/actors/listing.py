@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`actors`: those that the session has now."""
+"""`actors`: the present actors of the session."""
 
 from __future__ import annotations
 

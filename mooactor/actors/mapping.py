@@ -69,7 +69,7 @@ class _Member:
 
 
 class _Item:
-    """One item, and how far it is."""
+    """One item, and its progress."""
 
     __slots__ = ("value", "ref", "member", "retries", "tried", "settled")
 
@@ -141,7 +141,8 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         self._runtime.flush()
 
     def _loads(self) -> Counter[_Member]:
-        """How many items each member has; counted anew, so that it is never wrong."""
+        """The number of items at each member; counted anew, so that it is never
+        wrong."""
         return Counter(
             item.member for item in self._taken if item.member and item.under_way
         )
@@ -149,7 +150,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
     def _free_member(self, item: _Item, loads: Counter[_Member]) -> _Member | None:
         members = [member for member in self._members if member.usable()]
         members = members or [member for member in self._members if member.alive]
-        if not members:  # all are dead: let one say why
+        if not members:  # all are dead: the call to one gives the reason
             return item.member or self._members[0]
         free = [member for member in members if loads[member] < self._in_flight]
         return min(free, key=lambda m: (m in item.tried, loads[m]), default=None)
@@ -163,10 +164,10 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             item.ref = Ref(self._runtime, member.method)
             item.ref.set_error(error)
 
-    # -- what has come -----------------------------------------------------
+    # -- results -----------------------------------------------------------
 
     def _settle(self) -> None:
-        """Look at what has ended, and send again what may be."""
+        """Look for ended calls, and send again those that may be."""
         for item in self._taken:
             if item.under_way and item.ref is not None and item.ref.state:
                 error = item.ref.failure()
@@ -208,7 +209,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         """Whether all results were taken.
 
         Raises:
-          Exception: what the items' iterator raised, once.
+          Exception: the items' iterator raised it; once.
         """
         if self._taken:
             return False

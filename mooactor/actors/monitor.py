@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`monitor`: what happens to an actor, as it happens."""
+"""`monitor`: the events of an actor, as they happen."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
             raise self._runtime.over(f"the events of {self._label}")
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if not self._over:
             self._over = True
             if self._runtime.closed:
@@ -93,7 +93,7 @@ class Monitor(Iterator[Event], AsyncIterator[Event]):
 def monitor(handle: Any) -> Monitor:
     """Events of an actor: `Started`, `Died`, `Restarted`, `Stopped`, each once.
 
-    The last event before now comes first, so nothing is missed by asking late.
+    The last event before the call comes first, so a late call misses no state.
 
     Raises:
       ActorUnavailable: there is no such actor in this session.

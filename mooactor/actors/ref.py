@@ -30,9 +30,9 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     Passed as an argument of a call (not inside another object), it hands its value to
     the callee, straight from the process that has it. Inside other objects, or pickled
-    by hand, it stays a Ref, which whoever receives it can `get`. The value lives as
-    long as anybody holds a Ref to it and the process that made it lives; one pickled by
-    hand keeps it alive until the session ends. A copy of a Ref is the Ref itself.
+    by hand, it stays a Ref, which its receiver can `get`. The value lives as long as
+    anybody holds a Ref to it and the process that made it lives; one pickled by hand
+    keeps it alive until the session ends. A copy of a Ref is the Ref itself.
 
     Cancelling a task that awaits a Ref cancels the call, as with an `asyncio.Future`:
     so `asyncio.wait_for` ends the call when it times out. It does not when somebody
@@ -50,7 +50,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     ) -> None:
         Future.__init__(self)
         self._runtime = runtime
-        self._of = of  # what it is the result of; its str() is for messages
+        self._of = of  # the call or object that it is of; its str() is for messages
         self._timeout = timeout
         self.home: Hold | None = None  # once others may ask for it
 
@@ -64,10 +64,10 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         """The value, once it is there.
 
         A Ref has one value in each process: every `get` returns the same object, and
-        whatever is written into it shows in the next one. Of a call's result it shows
-        also to whoever is passed the Ref from here afterwards; of `moo.put` it does
-        not. Copy what you want to change before you change it, if the Ref is used
-        further.
+        the next one shows all that was written into it. After a write into a call's
+        result, a process that gets the Ref from here sees it, too; after one into a
+        value of `moo.put` it does not. If the Ref is used further, copy the value
+        before you change it.
 
         Args:
           timeout: seconds to wait; the call itself goes on if they pass.
@@ -75,7 +75,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         Raises:
           CallTimeout: `timeout`, or the call's own deadline, passed first.
           RuntimeError: called on a running event loop, which it would freeze.
-          BaseException: what the method raised, or the named error it ended with.
+          BaseException: the method raised it, or the named error of the call.
         """
         if not self.state:
             self._wait(timeout)
@@ -129,7 +129,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
             self._runtime.poller.wake()
 
     def _look(self) -> None:
-        """Let what has arrived, or is over, show."""
+        """Take note of a result, or an end, that has arrived."""
         self._begin()
         if self.state:
             return
@@ -140,7 +140,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
                 call.expire()
 
     def done(self) -> bool:
-        """Whether `get` would return at once. Looks at what has arrived."""
+        """Whether `get` would return at once. Handles arrived messages first."""
         if not self.state:
             self._look()
         return self.state != 0
@@ -219,14 +219,14 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     # -- travelling --------------------------------------------------------
 
     def _begin(self) -> None:
-        """A borrowed value is asked for when somebody first wants it."""
+        """Request a borrowed value, when it is first wanted."""
         if self._runtime.closed:
             self.end_with_session()
         home = self.home
         if home is None or self.state or self.call_id:
             return
         if home.owner == self._runtime.process_id:
-            return  # a result that comes by itself
+            return  # a result, which comes by itself
         self.call_id = -1  # asked for, once
         source = self._runtime.values.fetch(home.owner, home.object_id, self._label)
         source.listen(lambda: self._take(source))
@@ -357,9 +357,10 @@ def _call(callback: Callable[[Ref[Any]], object], ref: Ref[Any]) -> None:
 
 
 def end_with(runtime: Runtime, future: Future, label: str) -> None:
-    """End what a runtime that is closed would have ended, had it known of it."""
+    """End a future that a closed runtime did not know of."""
     if runtime.forked:
-        # They are threads and event loops of the parent's, and what wakes them, too.
+        # They belong to threads and event loops of the parent, and so do their
+        # wake-ups.
         future._listeners = None
     if not future.state:
         future.set_error(runtime.over(label))

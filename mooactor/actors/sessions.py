@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`init` and `shutdown`: when the runtime is there."""
+"""`init` and `shutdown`: the beginning and the end of the runtime."""
 
 from __future__ import annotations
 

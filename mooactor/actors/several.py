@@ -3,7 +3,7 @@
 
 It is one call, whose reply is taken apart here. Invariant: the Refs are done together,
 all with values or all with the same error; from then on each holds its own value only,
-so that dropping one frees its memory whatever becomes of the others.
+so that dropping one frees its memory, independently of the others.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class PartRef(Ref[Any]):
         self.parts: Sequence[Ref[Any]] = (whole,)
 
     def cancel(self) -> bool:
-        """Give up the call, and so all of its results."""
+        """Give up the call, and all of its results with it."""
         return any(whole.cancel() for whole in self.parts)
 
     def expire(self) -> None:
-        """The deadline of the call has passed, and so that of all results."""
+        """The deadline of the call, and of all its results, has passed."""
         for whole in self.parts:
             whole.expire()
 
@@ -100,7 +100,7 @@ class _Share:
         """One value. It is kept until `drop`, for a reader may be interrupted.
 
         Raises:
-          BaseException: what the call raised.
+          BaseException: the call raised it.
           ValueError: it has another number of values.
         """
         whole = self._whole

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Making actors: `spawn`, and `on(…)` for where and how."""
+"""Making actors: `spawn`, and `on(…)` for placement and policies."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ def on(
     """Say where and how an actor is to run, then ``.spawn(…)`` or ``.group(n, …)``.
 
     Args:
-      host: a host of the session by name; empty for wherever there is room.
-      num_cpus: what the host must have, and with how many threads the actor computes
-        (OpenMP, BLAS, torch): the whole number in it, at least 1. Where the program's
+      host: a host of the session by name; empty for any with room.
+      num_cpus: the CPUs that the host must have. The actor computes with as many
+        threads (OpenMP, BLAS, torch), rounded down, at least 1. If the program's
         environment has ``OMP_NUM_THREADS`` or one of its kin, that counts instead.
-      num_gpus: how many GPUs the actor gets for itself; it sees no others, as numbers
-        from 0. Less than 1: a share of one, which nobody enforces. 0: it gets none for
-        itself and sees them all. They are its own until it is over, also between
-        restarts.
-      name: what `lookup` finds it by; members of a group get ``name/rank``.
-      restart: how it comes back after a death; by default it does not.
+      num_gpus: the number of GPUs for this actor alone; it sees no others, and numbers
+        its own from 0. Less than 1: a share of one, which nobody enforces. 0: it gets
+        none for itself and sees them all. They are its own until it ends for good, also
+        between restarts.
+      name: the name for `lookup`; members of a group get ``name/rank``.
+      restart: the policy after a death; by default it is not restarted.
       env: environment variables, set before the constructor runs. Numbers of threads
         among them (``OMP_NUM_THREADS``, …) hold for libraries that are loaded already,
-        too. A variable that such a library cannot be told any more ends the actor's
+        too. If such a library cannot apply a variable any more, the actor does not
         start: its calls fail with `ActorDied`, whose cause names the variable.
       detached: whether the actor belongs to the session. By default it belongs to the
         process that spawns it, and ends when that ends.
@@ -138,8 +138,8 @@ class Spec(Generic[P, T]):
 
         Raises:
           ValueError: the name is taken.
-          PlacementError: no host has what was asked for, or the working directory of
-            this process is gone.
+          PlacementError: no host has the resources, or the working directory of this
+            process is gone.
         """
         payload, borrowing = self._prepare(1, args, kwargs)
         try:
@@ -268,7 +268,7 @@ def ensure_runtime() -> Runtime:
         return current_runtime()
     except errors.ActorUnavailable:
         if is_forked():
-            raise  # whoever wants a session there says so
+            raise  # a session there must be started explicitly
         _session.refuse_after_loss()
         from mooactor.actors.sessions import init
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Stats`: what `moo.stats()` returns, for programs and for a terminal.
+"""`Stats`: the result of `moo.stats()`, for programs and for a terminal.
 
 Each key of a size ends in ``_bytes`` or begins with ``bytes_``; every other number is a
 count. Printed, the whole fits a screen of 24 lines.

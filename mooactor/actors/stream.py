@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Stream`: what a generator method of an actor yields, as it yields it."""
+"""`Stream`: the items of an actor's generator method, as it yields them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Channel(Future):
-    """The receiving end of a stream: what has come, and how the stream ended.
+    """The receiving end of a stream: its items so far, and its end.
 
     The runtime holds it until the stream ends; the consumer holds the `Stream`.
     """
@@ -67,7 +67,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         self._taken = 0
 
     def open(self, process_id: int) -> None:
-        """Tell the producer how far ahead it may be."""
+        """Tell the producer its window."""
         self._producer = process_id
         self._give_credit(self._window)
 
@@ -109,7 +109,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
                 if not self._runtime.wait_some((self.channel,), 1, self._arrived):
                     self._not_done()
             if not self.channel.items:
-                self.channel.unwrap()  # raises what it ended with
+                self.channel.unwrap()  # raises the error at its end
                 raise StopIteration
         return self._take()
 
@@ -153,7 +153,7 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
             self.channel.unlisten(arrived)
 
     def close(self) -> None:
-        """End the producer; items that have come already are dropped."""
+        """End the producer, and drop the items that are here already."""
         self.channel.items.clear()
         self._end_with_session()
         if self.channel.state:

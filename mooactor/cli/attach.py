@@ -60,7 +60,7 @@ def _converse(connection: socket.socket) -> None:
             line = os.read(keyboard, 4096)
             if line:
                 connection.sendall(line)
-            else:  # what it still says is shown
+            else:  # its last output is shown
                 connection.shutdown(socket.SHUT_WR)
                 sources.remove(keyboard)
 

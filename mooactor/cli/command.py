@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which subcommand was meant. Each imports what it needs only when it runs."""
+"""The choice of the subcommand. Each imports its modules only when it runs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Tensors as the collectives see them: an address, a number of bytes, a type.
 
-A contiguous numpy array or torch CPU tensor in native form is used where it lies.
-Everything else that collectives take (see `kinds`) is *staged*: copied to such memory
-first, and the results are copied back when the operation has succeeded.
+A contiguous numpy array or torch CPU tensor in native form is used in place. Everything
+else that collectives take (see `kinds`) is *staged*: copied to such memory first, and
+the results are copied back when the operation has succeeded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Buffer(NamedTuple):
     shape: tuple[int, ...]
     holder: Any  # the tensor itself, or its contiguous copy
     finish: Callable[[], object] | None = None  # brings the results back
-    staged: Place | None = None  # where the tensor itself is, if this is a copy
+    staged: Place | None = None  # the tensor's own place, if this is a copy
 
     @property
     def place(self) -> Place:
@@ -70,7 +70,7 @@ class Buffer(NamedTuple):
 
 def listed(tensors: Any) -> list[Any]:
     """The tensors in one argument: itself, or its values in order."""
-    if type(tensors) is list:  # the usual case; what follows takes a while
+    if type(tensors) is list:  # the usual case; the rest takes a while
         return tensors
     if is_array(tensors) or is_torch(tensors):
         return [tensors]
@@ -93,8 +93,8 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
 
     Args:
       written: whether the operation writes to it.
-      staged: memory that a queued operation has for the very same tensor. It is used
-        instead of a new copy, so that this operation works on that one's result.
+      staged: memory that a queued operation has for the very same tensor. It is used in
+        place of a new copy, so that this operation works on that one's result.
 
     Raises:
       TypeError: it is no tensor, holds Python objects, or its bytes are not its value.
@@ -114,7 +114,7 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
 
 
 def layout_of(buffers: Iterable[Buffer]) -> int:
-    """A number that differs where shapes or types do, alike in every process."""
+    """A hash of shapes and types, the same in every process."""
     return _layout_number(tuple([(b.code, b.shape) for b in buffers]))
 
 
@@ -229,7 +229,7 @@ def empty_like(tensor: Any, shape: tuple[int, ...]) -> Any:
 def buffers_of(
     tensors: Any, *, written: bool, staged: Staged, what: str = "tensor"
 ) -> list[Buffer]:
-    """The memory of each tensor of an argument; errors say which it was.
+    """The memory of each tensor of an argument; errors name the tensor.
 
     Raises:
       TypeError, ValueError: as `buffer_of` does.
@@ -245,7 +245,7 @@ def buffers_of(
 
 
 def label(tensors: Any, index: int) -> str:
-    """What to call one of the tensors of an argument: its key, or its position."""
+    """The name of a tensor of an argument: its key, or its position."""
     if is_array(tensors) or is_torch(tensors):
         return ""
     return repr(sorted(tensors)[index]) if isinstance(tensors, Mapping) else str(index)
@@ -257,8 +257,8 @@ def refuse_shared(
     read: Sequence[Buffer] = (),
     out: Any = None,
 ) -> None:
-    """See that what an operation writes shares no memory with anything else of it; but
-    a result may replace the very tensor that it is the result of.
+    """Check that an operation's results share no memory with anything else of it; but a
+    result may replace its own input.
 
     Raises:
       ValueError: it does. The message names both.

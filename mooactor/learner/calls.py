@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A member's call as C takes it: a part for each type of elements, one layout for all.
+"""A member's call for C: a part for each type of elements, one layout for all.
 
 The layout is a hash of the whole call. Every part carries it, so members that pass
 different tensors find out at the first part, before anything is reduced.
@@ -11,14 +11,14 @@ from mooactor.learner.buffers import Buffer, layout_of
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Part
 
-# Where a tensor's bytes come from, and where the results go.
+# A tensor's input and output memory.
 Pair = tuple[Buffer, Buffer]
 
 
 def parts_of(
     kind: str, pairs: list[Pair], *, op: str = "sum", root: int = 0
 ) -> list[Part]:
-    """At least one part. What only moves bytes has just one, whatever the types."""
+    """At least one part. An operation that only moves bytes has one, for all types."""
     layout = layout_of(source for source, _ in pairs)
     groups = _by_dtype(pairs) if kind == "allreduce" else [pairs]
     return [_part(kind, group, op, root, layout) for group in groups]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Membership in a learner group, and what its members do together."""
+"""Membership in a learner group, and its members' operations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mooactor.tensors.transports import name_of
 T = TypeVar("T")
 Reduction = Literal["sum", "mean", "min", "max", "product"]
 
-# How long C may keep the thread before Python looks for signals.
+# The time for which C keeps the thread before Python looks for signals.
 _SLICE_S = 0.1
 
 
@@ -52,13 +52,13 @@ class LearnerGroup:
     rank, bit for bit. An operation ends alike for all of them: all get its result,
     or all raise the same error.
 
-    Membership changes in epochs. Who asks to join is let in at a `barrier` of the
-    members, or at once while they are fewer than `min_size`. When a member dies, an
-    operation raises `PeerLost` on all others, who keep their order and go
-    on in the next epoch. When one leaves, allreduce and barrier simply go on
-    without it, and what names a rank raises `PeerLost`. With fewer than `min_size`
-    members left, operations wait for newcomers. All members see a new epoch after
-    the same call, so what they decide by it is the same for all.
+    Membership changes in epochs. A newcomer is admitted at a `barrier` of the members,
+    or at once while they are fewer than `min_size`. When a member dies, an operation
+    raises `PeerLost` on all others, which keep their order and go on in the next epoch.
+    When one leaves, allreduce and barrier simply go on without it, and operations that
+    name a rank raise `PeerLost`. With fewer than `min_size` members left, operations
+    wait for newcomers. All members see a new epoch after the same call, so decisions by
+    it agree.
 
     Threads: operations may be queued and waited for from any thread. Forks: a child
     is no member.
@@ -85,10 +85,10 @@ class LearnerGroup:
         """Join, and wait until the group has `min_size` members.
 
         Args:
-          name: whoever joins by the same name in a session is in the same group.
+          name: all that join by the same name in a session are in one group.
           min_size: 1 to 64; the same for all members.
-          timeout: seconds for this, and for each operation: one that a member does
-            not come to in time fails for all.
+          timeout: seconds for this, and for each operation: if a member does not join
+            in time, it fails for all.
 
         Raises:
           CallTimeout: not let in, or too few members, within `timeout`.
@@ -150,7 +150,7 @@ class LearnerGroup:
 
     @property
     def rank(self) -> int:
-        """This member's place, from 0. Changes when one of a lower rank goes."""
+        """This member's place, from 0. It changes when one of a lower rank goes."""
         return self._info().rank
 
     @property
@@ -170,14 +170,14 @@ class LearnerGroup:
 
     @property
     def transport(self) -> str | None:
-        """What this host's large tensors go by: ``"shm"`` if all members share
+        """The transport of this host's large tensors: ``"shm"`` if all members share
         memory, else ``"ofi"`` or ``"tcp"``. None until the first operation of an epoch
         has made the connections."""
         return name_of(self._info().transport)
 
     def statistics(self) -> dict[str, Any]:
-        """Counts since joining: operations, bytes, failures, and seconds asleep; how
-        many hosts the members are on, and the `transport`."""
+        """Counts since joining: operations, bytes, failures, and seconds asleep; the
+        number of the members' hosts, and the `transport`."""
         info = self._info()
         return {**info._asdict(), "transport": name_of(info.transport)}
 
@@ -191,8 +191,8 @@ class LearnerGroup:
         Args:
           tensors: an array or tensor, or a list or dict of them, reduced as one;
             numpy or torch, f32, f64, f16, bf16, i32, i64 or u8. Unless `out` is
-            given the results replace them. What a failed operation leaves in the
-            place of results is undefined.
+            given the results replace them. After a failed operation the results are
+            undefined.
           op: ``"sum"``, ``"mean"`` (floating point only), ``"min"``, ``"max"`` or
             ``"product"``. Half precision is computed in f32 and rounded once.
           out: tensors of the same shapes and types for the results; the inputs
@@ -266,7 +266,7 @@ class LearnerGroup:
             return self._work(f"reduce_scatter({op})", work, result, [pair])
 
     def barrier(self) -> None:
-        """Wait until all members have come here, and let newcomers in.
+        """Wait until all members have come here, and admit newcomers.
 
         Raises:
           PeerLost, CallTimeout: see `Work.wait`.
@@ -332,7 +332,7 @@ class LearnerGroup:
 
     @contextmanager
     def _preparing(self) -> Iterator[None]:
-        """Held from a look at what is queued until an operation is queued behind it."""
+        """Held from a look at the queue until an operation is queued behind it."""
         with self._queued.lock:
             self._queued.settle()
             yield
@@ -343,7 +343,7 @@ class LearnerGroup:
         return source
 
     def _pairs(self, tensors: Any, out: Any) -> list[tuple[Buffer, Buffer]]:
-        """The memory of tensors and of their results, which is theirs without `out`."""
+        """The memory of tensors and of their results; without `out` it is the same."""
         staged = self._queued.staged
         sources = buffers_of(tensors, written=out is None, staged=staged)
         if out is None:
@@ -381,7 +381,7 @@ class LearnerGroup:
 
 
 def _way(info: Info) -> str:
-    """How the members reach each other, for a reader."""
+    """The members' ways to each other, in words."""
     transport = name_of(info.transport) or "not connected yet"
     return transport if info.hosts < 2 else f"{info.hosts} hosts, {transport}"
 

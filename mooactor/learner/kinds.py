@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Which arrays and tensors collectives take, and under what name all members know them.
+"""The kinds of arrays and tensors that collectives take, and their common names.
 
-Collectives move and add bytes. So a kind whose bytes are not its value is brought into
-a form in which they are (other byte orders, lazy conjugates), or is refused where there
-is none (a mask, a scale, several parts). docs/allreduce.md has the table.
+Collectives move and add bytes. So a kind whose bytes are not its value is converted to
+one whose bytes are (other byte orders, lazy conjugates), or is refused if there is none
+(a mask, a scale, several parts). docs/allreduce.md has the table.
 
-Neither library is imported here: who has not loaded torch has no tensors of it.
+Neither library is imported here: a program without torch has no tensors of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_torch(value: object) -> bool:
 
 
 def check_array(array: np.ndarray[Any, Any]) -> None:
-    """See that an array's bytes are its value, up to their order.
+    """Check that an array's bytes are its value, up to their order.
 
     Raises:
       TypeError: they are not.
@@ -47,7 +47,7 @@ def check_array(array: np.ndarray[Any, Any]) -> None:
 
 
 def check_torch(tensor: Any) -> None:
-    """See that a tensor is one stretch of elements whose bytes are their value, but
+    """Check that a tensor is one stretch of elements whose bytes are their value, but
     for strides and the bits that `is_resolved` looks at.
 
     Raises:
@@ -99,8 +99,8 @@ def is_plain(tensor: Any) -> bool:
 
 
 def is_resolved(tensor: Any) -> bool:
-    """Whether a torch tensor's memory has its values, and not what becomes them when it
-    is read by the conjugate or negative bit."""
+    """Whether a torch tensor's memory has its values, without a conjugate or negative
+    bit that changes them when they are read."""
     return not (tensor.is_conj() or tensor.is_neg())
 
 

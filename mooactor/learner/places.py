@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Where tensors lie, and whether two of them share memory.
+"""The memory of tensors, and whether two of them share any.
 
-An operation writes each of its results once, in no order that a caller could know. So
-what is written may share no byte with anything else of the same operation: otherwise
-the result depends on sizes, on transports and on timing.
+An operation writes each of its results once, in no order that a caller could know. So a
+result may share no byte with anything else of the same operation: otherwise it depends
+on sizes, on transports and on timing.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-# Most work that numpy may do to find out whether two views share memory; beyond it
-# they are said to.
+# The limit of numpy's work to find out whether two views share memory; beyond it the
+# answer is yes.
 _MAX_WORK: Any = 100_000  # numpy's annotation knows -1 and 0 only
 
 
 class Place(NamedTuple):
     """The memory of one tensor. Equal places are the same tensor.
 
-    Those that are used where they lie are all of `low` to `high`, and no more is said.
-    Tensors without elements, and those whose device has no addresses, lie nowhere:
-    `low` is `high`.
+    A tensor that is used in place fills all of `low` to `high`, and has no other
+    fields. Tensors without elements, and those whose device has no addresses, lie
+    nowhere: `low` is `high`.
     """
 
     device: str
@@ -59,9 +59,9 @@ class Place(NamedTuple):
     def repeats(self) -> bool:
         """Whether elements share memory with each other, as an expanded view's do.
 
-        Strides that interleave (`as_strided` makes them) are said to.
+        For strides that interleave (`as_strided` makes them) the answer is yes.
         """
-        behind = self.item  # bytes from the first to the last of what was looked at
+        behind = self.item  # bytes from the first to the last one looked at
         for stride, count in sorted(
             (abs(s), n) for s, n in zip(self.strides, self.shape) if n > 1
         ):
@@ -72,7 +72,7 @@ class Place(NamedTuple):
 
 
 class _Elements:
-    """A place as numpy sees it; nothing is read there."""
+    """A place for numpy, which reads nothing there."""
 
     def __init__(self, place: Place) -> None:
         whole = (place.high - place.low,), (1,), 1, place.low
@@ -110,16 +110,16 @@ def place_of(
 def first_shared(
     spans: Sequence[tuple[int, int]], place: Callable[[int], Place], written: int
 ) -> tuple[int, int] | None:
-    """The first two tensors that share memory, where that makes a difference.
+    """The first two tensors that share memory in a way that matters.
 
     Args:
       spans: the first byte of each, and the one behind its last.
       place: of the tensor with a number; asked only for those whose spans overlap.
-      written: so many of the first are results. What follows is only read: in the same
-        order, what these are results of.
+      written: the number of results, which come first. The rest is only read: the
+        inputs of these results, in the same order.
     """
     order = sorted((low, i) for i, (low, high) in enumerate(spans) if low < high)
-    reached: list[int] = []  # those that reach beyond what was looked at last
+    reached: list[int] = []  # those that reach beyond the last one looked at
     behind = 0
     for low, i in order:
         if low >= behind:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The results that queued operations of a group have yet to bring.
+"""The results of a group's queued operations.
 
 Invariant: operations take effect in the order queued, also where tensors are staged
 (see `buffers`). A staged tensor is copied when its operation is queued, and its result
@@ -8,8 +8,8 @@ copied back after; in between, the copy is the tensor. So
 - an operation on the very same tensor uses the same copy, which has the result of the
   one before when its turn comes;
 - one on other memory that overlaps it has no such copy, and is refused;
-- results are copied back in the order queued, by whoever waits for them or for a later
-  operation.
+- results are copied back in the order queued, by the thread that waits for them or for
+  a later operation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mooactor.tensors.collective import SharedWork
 
 
 class Entry:
-    """One operation and what it writes to."""
+    """One operation and its results' places."""
 
     __slots__ = ("work", "targets", "label", "error")
 
@@ -35,7 +35,7 @@ class Entry:
 
 
 class Queued:
-    """What is queued. `lock` is held while an operation is prepared and queued."""
+    """The queued operations. `lock` is held while one is prepared and queued."""
 
     __slots__ = ("lock", "_entries")
 
@@ -44,7 +44,7 @@ class Queued:
         self._entries: deque[Entry] = deque()
 
     def staged(self, place: Place) -> Any:
-        """The copy that stands for exactly this tensor now, or None."""
+        """The present copy of exactly this tensor, or None."""
         for entry in reversed(self._entries):
             for target in entry.targets:
                 if target.staged == place:
@@ -52,7 +52,7 @@ class Queued:
         return None
 
     def refuse_overlaps(self, buffers: Iterable[Buffer]) -> None:
-        """See that no operation works on memory whose value is elsewhere.
+        """Refuse an operation on memory whose value is in a copy elsewhere.
 
         Raises:
           ValueError: a tensor overlaps, without being the same, the result of a queued
@@ -75,17 +75,17 @@ class Queued:
         return entry
 
     def bring(self, entry: Entry) -> None:
-        """See that the results of an operation that is over are in their place.
+        """Bring the results of an operation that has ended to their place.
 
         Raises:
-          Exception: one that copying them back has raised.
+          Exception: copying them back raised it.
         """
         self.settle()
         if entry.error is not None:
             raise entry.error
 
     def settle(self) -> None:
-        """Copy back the results of all operations that are over. Never blocks."""
+        """Copy back the results of all operations that have ended. Never blocks."""
         with self.lock:
             while self._entries and self._entries[0].work.done():
                 _bring_back(self._entries[0])

@@ -17,7 +17,7 @@ from mooactor.tensors.collective import Outcome, SharedWork
 
 T = TypeVar("T")
 
-# How long C may keep the thread before Python looks for signals.
+# The time for which C keeps the thread before Python looks for signals.
 _SLICE_S = 0.1
 
 
@@ -26,8 +26,8 @@ class Work(Generic[T]):
 
     Ordering: the operations of a group run in the order queued. Without a
     background thread each runs inside `wait`, in the thread that called it, which is
-    quickest; `start` hands them to the group's own thread, so that they overlap
-    with what this thread does meanwhile.
+    quickest; `start` hands them to the group's own thread, so that they overlap with
+    this thread's other work.
 
     Neither dropping a work nor cancelling an `await` of it cancels the operation:
     the other members count on it. It can be waited for again.
@@ -60,8 +60,8 @@ class Work(Generic[T]):
         """Return when the operation has succeeded.
 
         Args:
-          timeout: seconds. An operation that is late stays queued, or half done:
-            wait again. The group's own timeout ends it for all members.
+          timeout: seconds. A late operation stays queued or under way: wait again. The
+            group's own timeout ends it for all members.
 
         Raises:
           PeerLost: a member died, or left, or the connection with it failed. All
@@ -84,12 +84,12 @@ class Work(Generic[T]):
         self._finish()
 
     def result(self, timeout: float | None = None) -> T:
-        """Wait, and return the tensors: those given, unless others were asked for."""
+        """Wait, and return the result tensors: those given, or `out`."""
         self.wait(timeout)
         return self._result
 
     def done(self) -> bool:
-        """Whether it is over, well or not. Never blocks."""
+        """Whether it has ended, well or not. Never blocks."""
         return self._work.done()
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -105,8 +105,8 @@ class Work(Generic[T]):
         return self._result
 
     def _wait_unless(self, given_up: threading.Event) -> None:
-        """Wait in a thread of the event loop, whose end waits for this thread: so it
-        stays for no more than a slice of time when the await has been cancelled."""
+        """Wait in a thread of the event loop. The end of the loop waits for this
+        thread, so after a cancelled await it returns within a slice of time."""
         outcome = self._outcome(None, given_up)
         if outcome is not None:
             self._conclude(outcome)
@@ -142,7 +142,7 @@ class Work(Generic[T]):
 
 
 def failure(what: str, outcome: Outcome) -> Exception:
-    """The exception for an operation, described by `what`, that ended so."""
+    """The exception for an operation, described by `what`, with that outcome."""
     status = outcome.status
     if status == collective.EPEER:
         return _lost(what, outcome)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Half`: some of an actor's environments, which emulate while others infer."""
+"""`Half`: some of an actor's environments, stepped while others infer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Half:
     """Environments and their player, which fill columns of unrolls row by row.
 
     For each row t: `observe` writes the observations, `send` chooses the actions and
-    lets the emulators run, `receive` waits and writes what they led to. Between `send`
-    and `receive` the actor does the same for its other half. The time of each goes to
-    the unroll's ``inference_s`` and ``environment_s``.
+    lets the emulators run, `receive` waits and writes the results. Between `send` and
+    `receive` the actor does the same for its other half. The time of each goes to the
+    unroll's ``inference_s`` and ``environment_s``.
 
     Args:
-      columns: which columns of an unroll are theirs.
+      columns: its columns of an unroll.
       seed: of the first games; the player has a seed of its own.
       life_loss_ends: whether a lost life ends the return, though the game goes on.
       keep_actions: remember all actions, for `state`.
@@ -76,7 +76,7 @@ class Half:
         unroll.valid.numpy()[row, self.columns] = ~self._ended
 
     def receive(self, unroll: Unroll, row: int) -> None:
-        """Wait for the emulators and write down what the actions of ``row`` led to."""
+        """Wait for the emulators and write the results of the actions of ``row``."""
         began = perf_counter()
         outcome = self._receive()
         unroll.environment_s += perf_counter() - began
@@ -99,10 +99,10 @@ class Half:
         return outcome
 
     def state(self) -> State:
-        """All that `load` needs, tensors and plain values: the seed, and every action.
+        """The state for `load`, tensors and plain values: the seed, and every action.
 
-        Emulators in C++ cannot be saved, but they do the same again when they are given
-        the same seed and actions. Only with ``keep_actions``, and between two rows.
+        Emulators in C++ cannot be saved, but the same seed and actions repeat the same
+        games. Only with ``keep_actions``, and between two rows.
         """
         if self._actions is None:
             raise RuntimeError("a Half has a state only with keep_actions=True")
@@ -115,7 +115,7 @@ class Half:
         }
 
     def load(self, state: State) -> None:
-        """Play again what led to ``state``; as long as the emulators take for it."""
+        """Play the games up to ``state`` again; takes the emulators' time for them."""
         self._actions = []
         self._begin(state["seed"])
         for actions in state["actions"].numpy():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What steps the environments of a batch: ale-py's vectoriser, or Gymnasium's.
+"""The two backends of a batch: ale-py's vectoriser, and Gymnasium's.
 
 `make_environments` gives any ALE game ale-py's C++ vectoriser, whose threads emulate
 between `send` and `recv`, and any other Gymnasium id the synchronous vectoriser. Both
@@ -92,8 +92,9 @@ class GymEnvironments(Environments):
     infinite, makes `reset` or `recv` raise `EnvironmentFailed`. With ``restart`` it is
     closed and its episode ends as truncated, with reward 0 and the observation of the
     step before; the next episode is that of a new environment, with a seed of its own.
-    ``restarted`` counts these and ``last_error`` tells of the last. One that fails four
-    times with at most one step between is not replaced again: `EnvironmentFailed`.
+    ``restarted`` counts the replacements and ``last_error`` describes the last. After
+    four failures with at most one step between, it is not replaced again:
+    `EnvironmentFailed`.
 
     Raises:
       gymnasium.error.Error: no such environment is registered, or it lacks something.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of a game for people, while the policy sees what it always sees."""
+"""Pictures of a game for people, beside the policy's own observations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Camera:
         return self._picture(self._environments.reset(seed))
 
     def step(self, actions: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Take ``actions`` ``[1]``; the picture of what they led to."""
+        """Take ``actions`` ``[1]``; the picture after them."""
         self._environments.send(actions)
         return self._picture(self._environments.recv().observations)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Ceiling`: how fast a machine could play and learn if it did nothing else."""
+"""`Ceiling`: the rates at which a machine could play and learn and do nothing else."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Ceiling:
 
     @property
     def steps_per_s(self) -> float:
-        """The ideal: all cores do this work at the rate of one alone, and no other."""
+        """The ideal: all cores do only this work, each at the rate of one alone."""
         return self.cores / self.alone.total_s
 
     @property
     def together_steps_per_s(self) -> float:
-        """The same at the rate that the cores have when all of them are at work."""
+        """The same at the cores' rate when all of them are at work."""
         return self.cores / self.together.total_s
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Ceiling:
 
 @actor
 class Gauge:
-    """Measures what a step costs, in a process of its own."""
+    """Measures the cost of a step, in a process of its own."""
 
     def __init__(
         self,

@@ -25,8 +25,8 @@ def save_checkpoint(directory: Path, state: Mapping[str, Any]) -> None:
     """Make ``state``, tensors and plain values, the newest checkpoint.
 
     The former two are kept as checkpoint.1.pt and checkpoint.2.pt. A crash at any
-    moment leaves a checkpoint.pt that loads, the former one or the new one. What was
-    written is read once before it takes its place.
+    moment leaves a checkpoint.pt that loads, the former one or the new one. The new
+    file is read once before it takes its place.
 
     Raises:
       ValueError: a floating-point tensor in ``state`` holds a NaN or an infinity, or
@@ -42,7 +42,7 @@ def save_checkpoint(directory: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_checkpoint(directory: Path) -> State:
-    """Read what `save_checkpoint` wrote last; tensors come to the CPU.
+    """Read the newest checkpoint of `save_checkpoint`; tensors come to the CPU.
 
     Only tensors and plain values are unpickled, so that no file can run code.
 
@@ -110,7 +110,7 @@ def _check_finite(value: Any, where: str) -> None:
 
 
 def _write(state: Mapping[str, Any], path: Path) -> None:
-    """Write ``state``, wait until it is on disk, and see that it can be read."""
+    """Write ``state``, wait until it is on disk, and check that it can be read."""
     try:
         torch.save(dict(state), path)
         with path.open("rb") as file:  # a rename may be on disk before the contents

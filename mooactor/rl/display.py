@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The live picture of a run in a terminal, or plain lines where there is none."""
+"""The live picture of a run in a terminal, or plain lines without one."""
 
 from __future__ import annotations
 

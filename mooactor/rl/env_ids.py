@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """What is registered as ``env_id``; a module named in it is imported first.
+    """The specification of ``env_id``; a module named in it is imported first.
 
     Raises:
       gymnasium.error.Error: no such environment is registered.
@@ -44,8 +44,8 @@ def atari_game(env_id: str) -> str | None:
 
     Raises:
       gymnasium.error.Error: no such environment is registered.
-      ModuleNotFoundError: the id names a module that is not there, or it is one of ALE
-        and ale-py is not installed.
+      ModuleNotFoundError: the id names a missing module, or it is one of ALE and ale-py
+        is not installed.
       ImportError: the module is there, and importing it failed.
     """
     spec = find_spec(env_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`EnvironmentSettings`: which environment it is, and what its spaces are."""
+"""`EnvironmentSettings`: the choice of the environment, and its spaces."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class EnvironmentSettings:
         return Camera(self.env, sticky=self.sticky, all_actions=self.all_actions)
 
     def spaces(self) -> Spaces:
-        """What one such environment observes and does; it is made and closed again.
+        """The spaces of one such environment, which is made and closed again.
 
         Raises:
           SettingsError: there is no such environment, or it cannot be used.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A batch of environments that is told to step and asked for the outcome later."""
+"""A batch of environments: one call starts a step, another waits for its result."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class StepResult(NamedTuple):
 
     ``observations`` ``[B, …]`` (uint8 images with channels first, or float32) are new
     arrays, never overwritten. ``rewards`` ``[B]`` float32 are unclipped. ``lost_life``
-    ``[B]`` is set where a life went but the game did not end. After ``terminated`` or
-    ``truncated`` ``[B]`` the next step ignores its action, and brings the first
+    ``[B]`` is set where a life was lost but the game did not end. After ``terminated``
+    or ``truncated`` ``[B]`` the next step ignores its action, and brings the first
     observation of the next episode with reward 0 and no flag.
     """
 
@@ -91,8 +91,8 @@ class Environments(ABC):
         """Start one step with ``actions`` ``[B]``; returns at once where it can.
 
         Raises:
-          ValueError: ``actions`` is not ``[B]``, or there is no such action (for one
-            that it does not have ale-py would wait forever); nothing was sent.
+          ValueError: ``actions`` is not ``[B]``, or there is no such action (ale-py
+            would wait forever for an unknown one); nothing was sent.
         """
         if self._sent:
             raise RuntimeError("send called twice in a row: recv the outcome first")
@@ -122,7 +122,7 @@ class Environments(ABC):
             raise RuntimeError("recv called with nothing sent: send actions first")
         self._sent = self._ready = False
         observations, rewards, terminated, truncated, infos = self._recv()
-        with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        with np.errstate(over="ignore"):  # infinite values are refused below
             outcome = StepResult(
                 self._convert(observations),
                 np.asarray(rewards, np.float32),
@@ -148,11 +148,11 @@ class Environments(ABC):
     def _convert(self, observations: NDArray[Any]) -> NDArray[Any]: ...
 
     def _checked(self, outcome: StepResult) -> StepResult:
-        """Refuse what cannot be learned from, or replace it."""
+        """Refuse unusable observations and rewards, or replace them."""
         return outcome
 
     def _note_lives(self, infos: dict[str, Any]) -> NDArray[np.bool_]:
-        """Which environments lost a life since the last call; none where not known."""
+        """The environments that lost a life since the last call; none if not known."""
         return np.zeros(self.num_envs, np.bool_)
 
 

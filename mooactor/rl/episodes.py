@@ -17,11 +17,10 @@ class Episode(NamedTuple):
 
 
 class EpisodeCounter:
-    """Sums rewards for each environment and hands out the games that end.
+    """Sums rewards for each environment and returns the games that end.
 
-    Feed it the rewards as the game gave them: clipped ones do not add up to the score.
-    Under next-step autoreset the step after an end belongs to no game, and the counter
-    leaves it out.
+    Feed it unclipped rewards: clipped ones do not add up to the score. Under next-step
+    autoreset the step after an end belongs to no game, and the counter leaves it out.
     """
 
     def __init__(self, num_envs: int) -> None:

@@ -106,7 +106,7 @@ def record_game(
 
 
 def check_recording(settings: EnvironmentSettings) -> None:
-    """See, before training, that a game can be drawn after it.
+    """Check, before training, that a game can be drawn after it.
 
     Raises:
       SettingsError: a package is missing, or the environment cannot be drawn.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Games under way: what a run in a fixed order needs to go on as if never stopped."""
+"""Games under way: the state from which a run in a fixed order goes on exactly."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class KeepsGames(Protocol):
     """A handle of an actor that plays games, or of a learner that has unrolls left."""
 
     def games(self) -> list[State]:
-        """What `load_games` needs to go on from here, as plain values."""
+        """The state for `load_games` to go on from here, as plain values."""
 
     def load_games(self, games: list[State], /) -> None:
-        """Go on from what `games` returned."""
+        """Go on from the result of `games`."""
 
 
 def games_under_way(
@@ -38,7 +38,7 @@ def games_under_way(
 def load_games_under_way(
     state: State, actors: Iterable[KeepsGames], learners: Iterable[KeepsGames]
 ) -> list[list[Asked]]:
-    """Let as many actors and learners go on from what `games_under_way` returned.
+    """Let as many actors and learners go on from the result of `games_under_way`.
 
     Returns the lanes with which to start the supply.
     """

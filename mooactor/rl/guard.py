@@ -17,7 +17,7 @@ MOST_FAILURES = 3  # of one environment, with at most one step between them
 
 
 class EnvironmentFailed(RuntimeError):
-    """An environment raised, or gave an observation or a reward that is of no use.
+    """An environment raised, or gave an unusable observation or reward.
 
     The message names the environment's id, its index within the batch, and the original
     type and text; below them stands the environment's own traceback, because
@@ -41,9 +41,9 @@ class Unusable(ValueError):
 
 @dataclass
 class Record:
-    """What failed in a batch: how often one was replaced, and why the last time.
+    """The failures of a batch: the number of replacements, and the last reason.
 
-    ``failed`` are those whose present step cannot be used.
+    ``failed`` are the environments whose present step cannot be used.
     """
 
     restarted: int = 0
@@ -52,7 +52,7 @@ class Record:
 
 
 class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wraps one environment; whatever it raises becomes `EnvironmentFailed`.
+    """Wraps one environment; all its exceptions become `EnvironmentFailed`.
 
     With ``restart`` an environment that fails is closed and a new one is made at the
     next reset, with a seed that follows from the last one and the number of restarts.
@@ -76,7 +76,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             environment = make()
         except (gymnasium.error.Error, ImportError):
-            raise  # these say by themselves what is missing
+            raise  # these name what is missing
         except Exception as error:
             raise self._failure("construction", error) from error
         super().__init__(environment)
@@ -116,7 +116,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(
         self, action: Any
     ) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Step the environment; one that fails gives zeros, and is noted as failed."""
+        """Step the environment; if it fails, it gives zeros and is noted as failed."""
         if self._over:
             observation, info = self.reset()
             return observation, 0.0, False, False, info
@@ -191,7 +191,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def unusable(what: str, values: NDArray[Any]) -> Unusable:
-    """Why ``values``, the observation or reward of one environment, cannot be used."""
+    """Why ``values``, an environment's observation or reward, are unusable."""
     odd = values[~np.isfinite(values)].flat[0]
     return Unusable(f"its {what} is not finite but {odd}: correct the environment")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Intake`: makes a learner's batches of what it takes from a `Supply`."""
+"""`Intake`: makes a learner's batches of unrolls from a `Supply`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mooactor.rl.unroll import Unroll, UnrollBuffer
 
 @dataclass
 class IntakeCounts:
-    """What a learner took since the counts before.
+    """Counts of the unrolls that a learner took since the last report.
 
     Attributes:
       episodes: games that ended within, with unclipped scores.
       played: steps of all environments.
       dropped: unrolls of one environment that were too old.
-      lag_max: the largest policy lag of what was learned from, in updates.
+      lag_max: the largest policy lag of an unroll that was learned from, in updates.
       lost_calls: calls that the supply has lost with their actors, since its start.
     """
 
@@ -42,12 +42,12 @@ class Intake:
     once. An unroll that is more than ``max_lag`` updates old is dropped and counted.
 
     Args:
-      supply: whom to ask. None: there is only what is in ``pieces``.
-      learner: which learner it is, for `Supply.take`.
+      supply: the supply to ask. None: there are only the ``pieces``.
+      learner: its number, for `Supply.take`.
       batch: environments B in each batch.
 
     Attributes:
-      pieces: what was taken and not used yet, oldest first.
+      pieces: unrolls taken and not used yet, oldest first.
       counts, meter: since the last `report`. The meter has ``policy_lag``, ``queue``,
         ``actor_busy``, ``environment_share`` and ``inference_share``.
     """
@@ -71,8 +71,8 @@ class Intake:
     def next_batch(self, version: int, device: torch.device) -> Unroll:
         """The next batch, ``[T, B]``, on ``device``; waits until there is enough.
 
-        ``version`` is that of the learner, by which lag is counted. The batch is good
-        until the next call; see `UnrollBuffer`.
+        ``version`` is that of the learner, from which lag is counted. The batch is
+        valid until the next call; see `UnrollBuffer`.
         """
         wanted = self._batch
         taken: list[Unroll] = []
@@ -97,11 +97,11 @@ class Intake:
         return counts, means
 
     def state(self) -> list[State]:
-        """What is in ``pieces``, as tensors and plain values."""
+        """The contents of ``pieces``, as tensors and plain values."""
         return [piece.state() for piece in self.pieces]
 
     def load(self, state: Sequence[State]) -> None:
-        """Have what `state` returned in ``pieces``."""
+        """Restore ``pieces`` from the result of `state`."""
         self.pieces = deque(map(Unroll.from_state, state))
 
     def _receive(self, version: int) -> None:

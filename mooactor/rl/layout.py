@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """`Layout`: how many actors, learners and environments a machine gets.
 
-What is learned depends on the settings alone. A larger machine gets more actors with
-fewer environments each, and more learners with smaller parts of the same batch.
+The result of learning depends on the settings alone. A larger machine gets more actors
+with fewer environments each, and more learners with smaller parts of the same batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mooactor.rl.supply import SupplySettings
 UNROLLS_IN_PLAY = 4  # environments for each unroll of the batch
 MOST_ENVIRONMENTS = 16  # in one actor
 CORES_PER_LEARNER = 4
-LEAST_LOCAL_BATCH = 2  # unrolls for one learner, unless somebody asks for less
+LEAST_LOCAL_BATCH = 2  # unrolls for one learner, unless the settings say less
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Meter`: means of what is measured, by name; `Pace`: how often to report."""
+"""`Meter`: means of measurements, by name; `Pace`: the interval of reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Meter:
-    """Collects numbers and 0-d tensors by name until somebody asks for them.
+    """Collects numbers and 0-d tensors by name until they are read.
 
     Tensors are not looked at before that, so adding one does not wait for a GPU.
     """
@@ -24,7 +24,7 @@ class Meter:
             self._samples[name].append(value)
 
     def values(self, name: str) -> Tensor:
-        """What was added under ``name``, ``[n]`` float64 on the CPU."""
+        """The values added under ``name``, ``[n]`` float64 on the CPU."""
         samples = self._samples.get(name, [])
         tensors = [sample for sample in samples if isinstance(sample, Tensor)]
         if len(tensors) == len(samples) > 0:
@@ -32,15 +32,14 @@ class Meter:
         return torch.tensor([float(sample) for sample in samples], dtype=torch.float64)
 
     def means(self) -> dict[str, float]:
-        """The mean under each name, NaN left out where there is anything else."""
+        """The mean under each name, without NaN unless all values are NaN."""
         return {name: float(self.values(name).nanmean()) for name in self._samples}
 
 
 class Pace:
-    """How many updates to ask for at a time, so that a report comes every ``period_s``.
+    """The number of updates to ask for at a time, for a report every ``period_s``.
 
-    The first time it is one, and each time at most twice as many as before. With
-    ``always`` it is that many, whatever the time.
+    It begins at one, and at most doubles each time. With ``always`` it is constant.
     """
 
     def __init__(self, period_s: float, *, always: int | None = None) -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 ModelName = Literal["auto", "shallow", "deep", "mlp"]
 FEATURES = 256
 MLP_FEATURES = 64
-SHALLOW_SIDE = 20  # what the strides of the shallow network need
+SHALLOW_SIDE = 20  # the least for the strides of the shallow network
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class ActorCritic(nn.Module):
         return PolicyOutput(logits, values, core)
 
     def _initialise(self) -> None:
-        """Orthogonal weights that keep the size of features, and a near-uniform policy.
+        """Orthogonal weights (Saxe et al., 2013), and a near-uniform policy.
 
-        Torch's own scale shrinks features by 0.4 in each layer of rectifiers, which
-        delays the first progress on Atari.
+        The gains keep the size of features. Torch's own scale shrinks them by 0.4 in
+        each layer of rectifiers, which delays the first progress on Atari.
         """
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d | nn.Linear):

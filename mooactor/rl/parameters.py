@@ -24,7 +24,7 @@ def flatten_gradients(network: nn.Module, allocate: Allocate) -> Tensor:
 
     Backward adds into it, so clear it with ``zero_()`` and not through the optimizer.
     Networks on a GPU get a buffer there; on the CPU ``allocate`` makes it, and with
-    `moo.empty` an allreduce works where the gradients lie.
+    `moo.empty` an allreduce works on the gradients in place.
     """
     parameters = list(network.parameters())
     count = sum(parameter.numel() for parameter in parameters)
@@ -44,8 +44,8 @@ def flatten_gradients(network: nn.Module, allocate: Allocate) -> Tensor:
 def weights_of(network: nn.Module) -> Weights:
     """The parameters and buffers by name, contiguous and on the CPU.
 
-    Of a network on the CPU they are its own memory; of one on a GPU this waits until
-    the GPU has done what it was asked for.
+    Of a network on the CPU they are its own memory; of one on a GPU this waits for the
+    GPU's work so far.
     """
     state = network.state_dict()
     return {name: value.cpu().contiguous() for name, value in state.items()}

@@ -42,7 +42,7 @@ class Player:
         return actions[:, 0], log_probs.gather(1, actions)[:, 0]
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of all that `load` needs to choose the same actions from here.
+        """A copy of the state from which `load` chooses the same actions.
 
         ``generator`` is the state of the random numbers, uint8, and ``core``
         ``[2, B, H]`` the recurrent state. The network's weights are not part of it.
@@ -50,7 +50,7 @@ class Player:
         return {"generator": self.generator.get_state(), "core": self.core.clone()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from ``state``, which `state` of a player of the same kind returned.
+        """Go on from ``state``, the result of `state` of a player of the same kind.
 
         Raises:
           ValueError: it is of a player with another network or another batch;
@@ -77,9 +77,9 @@ class Player:
 
 
 def play_games(environments: Environments, player: Player, seed: int) -> list[Episode]:
-    """Play one full game in each environment, side by side; in order of their ends.
+    """Play one full game in each environment, side by side; returned as they end.
 
-    One each, because the first so many to finish would favour short games.
+    One each, because the first games to finish would favour short ones.
     """
     count = environments.num_envs
     counter = EpisodeCounter(count)

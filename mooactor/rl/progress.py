@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Progress`: what a run has done so far, and the rows of metrics that say so."""
+"""`Progress`: the counts of a run so far, and its rows of metrics."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RECENT_GAMES = 100  # the return in reports is the mean of so many finished game
 
 @dataclass
 class LearnerReport:
-    """What one learner did in some updates.
+    """A learner's report on some updates.
 
     Attributes:
-      version: updates that it has made in all.
+      version: its updates in all.
       steps: agent steps that all learners have learned from in all.
       digest: the `fingerprint` of its weights, the same for all learners.
       means: means over these updates, by name.
-      taken: what it took from the supply for them.
+      taken: its intake from the supply for them.
     """
 
     version: int
@@ -39,7 +39,7 @@ class LearnerReport:
 
 
 class Progress:
-    """Counts what all learners do, and makes a row of metrics of their reports.
+    """Adds up the learners' reports, and makes rows of metrics of them.
 
     Counts, recent games and wall time go on where `state` of an earlier program left
     them.
@@ -49,7 +49,7 @@ class Progress:
       summed: means of the learners that have a column with their sum.
       averaged: those that have a column with their mean. A learner that lacks one is
         left out; NaN if all do.
-      saved: what `state` returned, to go on from.
+      saved: the result of `state`, to go on from.
 
     Attributes:
       steps: agent steps that were learned from.
@@ -92,7 +92,7 @@ class Progress:
         }
 
     def add(self, reports: Sequence[LearnerReport]) -> Row:
-        """Count what all learners did since the last call, and say it in a row.
+        """Add all learners' reports since the last call; return a row of metrics.
 
         Raises:
           RuntimeError: their weights differ.
@@ -122,7 +122,7 @@ class Progress:
         )
 
     def steps_per_s(self) -> float:
-        """The rate since this program began to train, all told."""
+        """The mean rate since this program began to train."""
         elapsed_s = self._reported_at - self._started_at
         return (self.steps - self._steps_before) / max(elapsed_s, 1e-9)
 

@@ -19,9 +19,9 @@ class Publisher:
 
     **On a GPU** `publish` waits neither for the update that the GPU still computes nor
     for the copy of the weights. The copy goes to pinned memory on a stream of its own.
-    The GPU does what it is asked for afterwards when the copy is made, so the weights
-    may then change. A thread sends the copy. Versions are sent in the order of the
-    calls. An error of the thread is raised by the next `publish`.
+    The GPU begins later work only after the copy, so the weights may then change. A
+    thread sends the copy. Versions are sent in the order of the calls. An error of the
+    thread is raised by the next `publish`.
 
     One thread at a time may use a publisher.
     """
@@ -35,7 +35,7 @@ class Publisher:
         self._sending: Future[None] | None = None
 
     def publish(self, version: int) -> None:
-        """From now on the weights are those of ``version``."""
+        """Publish the network's present weights as those of ``version``."""
         if self._supply is None:
             return
         if self._copy is None:
@@ -67,16 +67,16 @@ class _PinnedCopy:
         self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def start(self) -> None:
-        """Copy the weights as they are when the GPU has done what it was asked for."""
+        """Copy the weights as they are after the GPU's work so far."""
         computing = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(computing)
         with torch.cuda.stream(self._stream):
             for name, value in self._network.state_dict().items():
                 self._pinned[name].copy_(value, non_blocking=True)
             self._copied.record(self._stream)
-        computing.wait_event(self._copied)  # what comes next may change the weights
+        computing.wait_event(self._copied)  # later work may change the weights
 
     def wait(self) -> Weights:
-        """The copy, once it is there; good until the next `start`."""
+        """Wait for the copy and return it; valid until the next `start`."""
         self._copied.synchronize()
         return self._pinned

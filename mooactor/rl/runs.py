@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Run`: a run's directory and its checkpoints, and whether the run may go on."""
+"""`Run`: a run's directory and checkpoints, and the checks before it goes on."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class RunSettings:
 class Run:
     """A new run, or with ``--resume`` one that goes on from its newest checkpoint.
 
-    A checkpoint holds what the program saves, ``steps`` among it, and beside that its
-    ``format``, the ``settings`` and how often the run was resumed (``resumes``).
+    A checkpoint holds the program's state, with ``steps`` in it, and beside that its
+    ``format``, the ``settings`` and the number of resumes (``resumes``).
 
     Args:
       settings: where it is.
@@ -43,7 +43,7 @@ class Run:
       format_number: of the checkpoints that the program can go on from.
 
     Attributes:
-      directory: where everything goes.
+      directory: the run's directory.
       saved: the checkpoint to go on from; None for a new run.
       resumes: how often the run was resumed before and now.
       changed: a sentence for each setting that has changed, and may.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Small statistics for reports: of few games, and of what a learner did."""
+"""Small statistics for reports, of few games and of a learner's batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 def bootstrap_interval(
     samples: Sequence[float], *, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """The mean of ``samples`` and its 95 % percentile-bootstrap interval.
+    """The mean of ``samples`` and its 95 % percentile-bootstrap interval (Efron, 1979).
 
     Raises:
       ValueError: ``samples`` is empty.
@@ -42,7 +42,7 @@ def bootstrap_interval(
 
 @torch.no_grad()
 def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
-    """How much of the targets' variance the values explain.
+    """The share of the targets' variance that the values explain.
 
     1 - Var[targets - values] / Var[targets], both over the entries where ``valid``:
     1 is perfect, 0 is no better than a constant, and below 0 is worse than that. All
@@ -74,7 +74,7 @@ def approximate_kl(log_ratio: Tensor, valid: Tensor) -> Tensor:
 def off_policy_facts(
     log_ratio: Tensor, valid: Tensor, values: Tensor, traced: VTrace
 ) -> dict[str, Tensor]:
-    """How far the policy that learns is from the one that acted.
+    """Measures of the distance between the policy that learns and the one that acted.
 
     ``rho`` is the mean clipped importance weight, ``clipped_rho`` the share that was
     clipped; the others are `approximate_kl` and `explained_variance`. All arguments are

@@ -29,7 +29,7 @@ MOST_FAILURES = 20  # calls to one actor that were lost with no unroll between t
 
 @dataclass(frozen=True)
 class SupplySettings:
-    """How much a supply may have in flight, how old it may be, and in which order."""
+    """The limits of a supply: unrolls in flight, their age, and their order."""
 
     lag: Annotated[int, Within(1)] = 8
     """Updates of policy lag to allow for: at most lag times batch unrolls are in flight
@@ -52,8 +52,8 @@ class Asked(NamedTuple):
     """An unroll that is played for a learner and not taken yet; see `Supply.freeze`.
 
     Attributes:
-      actor: who played it.
-      version: of the weights that it was asked for with; None: the newest.
+      actor: the actor that plays it.
+      version: of the weights to play with; None: the newest.
       unroll: the Ref to it.
     """
 
@@ -63,12 +63,12 @@ class Asked(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a learner gets: an unroll, and how the supply stands.
+    """A learner's share: an unroll, and the state of the supply.
 
     Attributes:
       unroll: a list of one, the Ref to it.
-      ready: unrolls that were played and wait for a learner.
-      lost: calls that were lost with their actors so far, and sent again.
+      ready: played unrolls that wait for a learner.
+      lost: calls lost with their actors so far, and sent again.
     """
 
     unroll: list[Ref[Unroll]]
@@ -89,13 +89,13 @@ class _Entry:
 class Supply:
     """Asks actors for unrolls, hands them to learners, and has the newest weights.
 
-    An actor is an actor with a method ``unroll(version)``, which begins by asking
-    `weights` and returns what it played. At most ``in_flight`` unrolls are asked for
-    and not taken yet, so the policy lag is bounded however many actors there are; at
-    most two of these calls wait for one actor. All learners take from one supply, in
-    the order in which unrolls come, so a slow actor delays nobody. A call that is lost
-    with its actor is sent again, as the actor's supervisor starts a new one; any other
-    error of an actor is raised by every `take` from then on.
+    Its actors have a method ``unroll(version)``, which begins by asking `weights` and
+    returns the unroll that it played. At most ``in_flight`` unrolls are asked for and
+    not taken yet, so the policy lag is bounded however many actors there are; at most
+    two of these calls wait for one actor. All learners take from one supply, in the
+    order in which unrolls come, so a slow actor delays nobody. A call that is lost with
+    its actor is sent again, as the actor's supervisor starts a new one; any other error
+    of an actor is raised by every `take` from then on.
 
     With ``in_order`` nothing depends on time: actor ``i`` plays for learner ``i %
     learners``, one call at a time, in rotation, with the weights of the version that
@@ -134,7 +134,7 @@ class Supply:
 
     @method
     async def enlist(self, index: int) -> int:
-        """How often actor ``index`` was started before; games have other seeds then."""
+        """Earlier starts of actor ``index``, for the seeds of its games."""
         self._incarnations[index] = self._incarnations.get(index, -1) + 1
         return self._incarnations[index]
 
@@ -142,7 +142,7 @@ class Supply:
     async def weights(
         self, known: int, version: int | None = None
     ) -> tuple[int, Weights | None]:
-        """The weights of ``version``, by default the newest, and which version it is.
+        """The weights of ``version``, by default the newest, and their version.
 
         None in their place if the caller has them already (``known``). Waits until they
         are published.
@@ -160,7 +160,7 @@ class Supply:
 
     @method
     async def publish(self, version: int, weights: Weights) -> None:
-        """From now on ``weights`` are the newest."""
+        """Make ``weights`` the newest."""
         self._newest = version
         self._published[version] = weights
         wanted = {entry.version for lane in self._lanes for entry in lane} | {version}
@@ -187,7 +187,7 @@ class Supply:
         assert entry.unroll is not None  # it was waited for
         return Taken([entry.unroll], self._ready(), self._lost)
 
-    # -- for who starts it all -------------------------------------------------
+    # -- for the program that starts it all ------------------------------------
 
     @method
     async def start(
@@ -225,10 +225,11 @@ class Supply:
 
     @method
     async def freeze(self) -> list[list[Asked]]:
-        """With ``in_order``: wait until all that was asked for is played.
+        """With ``in_order``: wait until all requested unrolls are played.
 
-        Returns a lane for each learner: what it will take next, in that order.
-        Nothing changes by it: who takes gets the same as without.
+        Returns a lane for each learner: the unrolls that it will take next, in that
+        order.
+        It changes nothing: later takes return the same as without it.
         """
         async with self._changed:
             await self._changed.wait_for(
@@ -251,7 +252,7 @@ class Supply:
         return sum(entry.unroll is not None for lane in self._lanes for entry in lane)
 
     def _fill(self) -> None:
-        """Ask those who have least to do, in turn, as long as more may be in flight."""
+        """Ask actors with the fewest calls, in turn, while more may be in flight."""
         while self._in_flight < self._most:
             index = min(self._turns, key=self._playing.__getitem__)
             if self._playing[index] >= CALLS_TO_ONE:
@@ -261,7 +262,7 @@ class Supply:
     def _ask(self, index: int, version: int | None, lane: deque[_Entry] | None) -> None:
         entry = _Entry(index, version)
         if lane is not None:
-            lane.append(entry)  # its place is that of its asking
+            lane.append(entry)  # its place is by the order of requests
         self._turns.remove(index)
         self._turns.append(index)
         self._playing[index] += 1
@@ -303,7 +304,7 @@ class Supply:
 
 
 def lanes_state(lanes: Sequence[Sequence[Asked]]) -> LanesState:
-    """What `Supply.freeze` returned, as tensors and plain values for a checkpoint."""
+    """The result of `Supply.freeze`, as tensors and plain values for a checkpoint."""
     return [
         [(actor, version, unroll.get().state()) for actor, version, unroll in lane]
         for lane in lanes
@@ -311,7 +312,7 @@ def lanes_state(lanes: Sequence[Sequence[Asked]]) -> LanesState:
 
 
 def lanes_from_state(state: LanesState) -> list[list[Asked]]:
-    """The lanes of which `lanes_state` was made, for `Supply.start`."""
+    """The lanes that `lanes_state` describes, for `Supply.start`."""
     return [
         [
             Asked(actor, version, put(Unroll.from_state(unroll)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""T steps of B environments, as one actor hands them to one learner."""
+"""T steps of B environments, from one actor to one learner."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Unroll:
       first: ``[T+1, B]`` bool, the observation begins an episode.
       actions: ``[T, B]`` int64.
       log_probs: ``[T, B]`` float32, of those actions under the policy that chose them.
-      rewards: ``[T, B]`` float32, as the game gave them.
-      terminal: ``[T, B]`` bool, nothing after this step counts for its return.
+      rewards: ``[T, B]`` float32, unclipped.
+      terminal: ``[T, B]`` bool, later steps do not count for its return.
       valid: ``[T, B]`` bool, False where the action was ignored (an autoreset).
       core: ``[2, B, H]`` recurrent state before row 0.
       version: of the weights that chose the actions.
       episodes: games that ended within, with unclipped scores.
-      busy_s, idle_s: what the actor spent on this unroll, and waited before it.
+      busy_s, idle_s: the actor's seconds of work on this unroll, and of wait before.
       environment_s, inference_s: of ``busy_s``, for environments and for the network.
     """
 
@@ -120,7 +120,7 @@ class Unroll:
 
     @classmethod
     def from_state(cls, state: State) -> Unroll:
-        """The unroll of which `state` was made."""
+        """The unroll that `state` describes."""
         episodes = [Episode(*game) for game in state["episodes"]]
         return cls(**{**state, "episodes": episodes})
 
@@ -147,18 +147,18 @@ def join_unrolls(unrolls: Sequence[Unroll]) -> Unroll:
 class UnrollBuffer:
     """Keeps the memory of a batch, and joins unrolls in it for a device.
 
-    To join a batch in new memory takes three times as long as in memory that is kept,
-    because the kernel must first clear new memory page by page. The memory grows to
-    the largest batch and stays. One thread at a time may use a buffer.
+    Joining a batch in new memory takes three times as long as in kept memory, because
+    the kernel must first clear new memory page by page. The memory grows to the largest
+    batch and stays. One thread at a time may use a buffer.
 
-    **On the CPU** there is one buffer: `fill` overwrites what the former `fill`
-    returned, so be done with a batch before you ask for the next.
+    **On the CPU** there is one buffer: `fill` overwrites the result of the former
+    `fill`, so finish with a batch before you ask for the next.
 
     **On a GPU** there are two in pinned memory, used in turn. A batch is copied from
-    its buffer on a stream of its own, so the copy runs beside what the GPU computes;
+    its buffer on a stream of its own, so the copy runs beside the GPU's computation;
     the current stream of the caller waits for it, and the caller's thread does not.
     `fill` waits only for a copy from the same buffer, which the second `fill` before it
-    started. What it returns is new GPU memory each time and the caller's to keep.
+    started. The result is new GPU memory each time, and the caller's to keep.
     """
 
     def __init__(self) -> None:

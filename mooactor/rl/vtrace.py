@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""V-trace: targets for a policy that learns from what an older policy did.
+"""V-trace: targets for a policy that learns from an older policy's actions.
 
 From "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner
 Architectures" (Espeholt et al., 2018), section 4.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class VTrace(NamedTuple):
-    """What `vtrace` returns; no gradient flows through any of it.
+    """The result of `vtrace`; no gradient flows through any of it.
 
     ``targets`` ``[T, B]`` are the value targets v_s of equation 1. ``advantages``
     ``[T, B]`` are rho_s (r_s + gamma_s v_{s+1} - V(x_s)), the factor of the policy

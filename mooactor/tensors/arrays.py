@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a numpy array becomes one flat buffer and a few words, and comes back."""
+"""The conversion of a numpy array to one flat buffer and a few words, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 # Kinds of dtype that `dtype.str` names completely and the buffer protocol knows.
 _PLAIN_KINDS = frozenset("biufc")
-# Those that it names completely, but that must be looked at as bytes.
+# Those that it names completely, but that must be handled as bytes.
 _NAMED_KINDS = frozenset("mMSU")
 
 
@@ -69,9 +69,10 @@ def _buffer(flat: _Array) -> PickleBuffer | bytearray:
 
 
 class _Writable:
-    """The memory of a read-only array, by its looks writable.
+    """The memory of a read-only array, declared writable.
 
-    Pickle would make what arrives read-only as well; but it is the receiver's own.
+    Otherwise pickle would make the received array read-only; but it is the receiver's
+    own.
     """
 
     def __init__(self, array: _Array) -> None:
@@ -103,8 +104,8 @@ def rebuild_array(
 
 
 def rebuild_repeated(kept: _Array, shape: tuple[int, ...]) -> _Array:
-    """Expand the dimensions that were sent once, into memory for each element: what is
-    received can be written to, and one write must not show in other elements."""
+    """Expand the dimensions that were sent once, into memory for each element: the
+    result is writable, and one write must not show in other elements."""
     return np.broadcast_to(kept, shape).copy()
 
 

@@ -7,11 +7,11 @@ data is one flat `pickle.PickleBuffer` from `THRESHOLD` bytes up, and a bytearra
 inside the pickle below. Everything else it leaves to pickle.
 
 Shapes, dtypes, `requires_grad`, devices and dense memory orders survive. Slices
-with gaps and negative strides arrive compact; dimensions of stride 0 are sent once
-and expanded again: a tensor's to what they were, an array's into memory of their own,
-because numpy would let an in-place operation work on one element several times. Two
-views of one memory arrive as two arrays with right values that share nothing; one
-object met twice in a pickle arrives as one.
+with gaps and negative strides arrive compact; dimensions of stride 0 are sent once and
+expanded again: a tensor's with stride 0, an array's into memory of their own, because
+numpy would let an in-place operation work on one element several times. Two views of
+one memory arrive as two arrays with right values that share nothing; one object met
+twice in a pickle arrives as one.
 
 Neither numpy nor torch is imported here before an object of theirs is met.
 """
@@ -32,9 +32,9 @@ _handlers: dict[type, _Handler] = {}
 def reduce(obj: Any) -> Any:
     """The reduction of an array or tensor, `NotImplemented` for anything else.
 
-    What is returned is what `object.__reduce_ex__` would return: a callable and its
-    arguments. The buffer in it keeps the memory alive until it is dropped; it is
-    read when the data plane exports it, so the object must not change before that.
+    The result is as from `object.__reduce_ex__`: a callable and its arguments. The
+    buffer in it keeps the memory alive until it is dropped; it is read when the data
+    plane exports it, so the object must not change before that.
     """
     handler = _handlers.get(type(obj))
     if handler is not None:
@@ -45,7 +45,7 @@ def reduce(obj: Any) -> Any:
 
 
 def learn(kind: type, handler: Callable[[Any], Any]) -> None:
-    """From now on `reduce` answers for objects of exactly this type, too.
+    """Have `reduce` answer for objects of exactly this type, too.
 
     `handler` may return `NotImplemented`, which leaves the object to pickle.
     """

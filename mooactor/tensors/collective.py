@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""One member of a learner group, as C sees it: addresses, sizes, numbers.
+"""One member of a learner group, for C: addresses, sizes, numbers.
 
 The contracts are in cext/include/mooactor.h; `mooactor.learner` makes tensors and
 exceptions of it. All calls release the GIL.
@@ -55,10 +55,10 @@ else:
 
 
 class Part(NamedTuple):
-    """What a call does with tensors of one type, given by address; see `moo_request`.
+    """The part of a call for tensors of one type, by address; see `moo_request`.
 
-    `layout` is a hash of the whole call, the same in all its parts: it must be all
-    members' before anything is done.
+    `layout` is a hash of the whole call, the same in all its parts: before anything is
+    done, all members' must be equal.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Part(NamedTuple):
     output_bytes: int = 0
 
     def fill(self, request: Any) -> list[Any]:
-        """Describe it to C. What is returned must live until C has copied it."""
+        """Describe it to C. The result must live until C has copied it."""
         request.kind, request.dtype, request.op = KINDS[self.kind], self.dtype, self.op
         request.root, request.layout = self.root, self.layout
         request.count, request.output_bytes = len(self.sizes), self.output_bytes
@@ -87,7 +87,7 @@ class Part(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Where a member stands in its group, and what it has done so far."""
+    """A member's place in its group, and its counters."""
 
     rank: int
     size: int
@@ -103,7 +103,7 @@ class Info(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How an operation ended; see `moo_outcome`."""
+    """The end of an operation; see `moo_outcome`."""
 
     status: int
     rank: int
@@ -116,8 +116,8 @@ class Outcome(NamedTuple):
 class SharedWork:
     """A call in a member's queue. Holds on to the memory it works on.
 
-    It is made before C knows of the operation, and C itself fills in which one it
-    is: whatever interrupts Python, what is queued has its memory.
+    It is made before C knows of the operation, and C itself fills in the slot:
+    queued work has its memory, even if Python is interrupted at any point.
     """
 
     __slots__ = ("_slot", "_memory", "_outcome")
@@ -129,7 +129,7 @@ class SharedWork:
 
     @property
     def slot(self) -> Any:
-        """Where C puts the operation when it queues it."""
+        """The slot into which C puts the queued operation."""
         return self._slot
 
     def __del__(self) -> None:
@@ -137,7 +137,7 @@ class SharedWork:
             lib.moo_work_free(self._slot[0])
 
     def wait(self, seconds: float) -> Outcome | None:
-        """How it ended, or None: not yet, after `seconds` or a signal."""
+        """The outcome, or None: not yet, after `seconds` or a signal."""
         out = self._outcome
         err = lib.moo_work_wait(self._slot[0], seconds, out)
         if err == ETIMEOUT:
@@ -149,7 +149,7 @@ class SharedWork:
         return _outcome(out)
 
     def done(self) -> bool:
-        """Whether it is over, well or not. It is not before it is queued."""
+        """Whether it has ended, well or not. False before it is queued."""
         work = self._slot[0]
         return work != ffi.NULL and bool(lib.moo_work_done(work))
 
@@ -165,9 +165,9 @@ _WELL = Outcome(0, 0, 0, 0, False, "")
 class SharedGroup:
     """This process's membership in the group that lives in a shared segment.
 
-    Invariant: what C has queued has its memory in `_unfinished`, from before it is
-    queued until it is done, whether or not anybody keeps the work. Both queues are
-    in the same order, because one lock is held while an operation enters both.
+    Invariant: work queued in C has its memory in `_unfinished`, from before it is
+    queued until it is done, whether or not anybody keeps the work. Both queues are in
+    the same order, because one lock is held while an operation enters both.
     """
 
     __slots__ = ("_group", "_lock", "_unfinished")
@@ -192,8 +192,8 @@ class SharedGroup:
           host: members whose `host` is the same share memory.
 
         Raises:
-          ValueError: the group has another `min_size`, `bind` is no address, or
-            there cannot be so many stripes.
+          ValueError: the group has another `min_size`, `bind` is no address, or there
+            are too many stripes.
           RuntimeError: the group is full, or there is no data plane here.
           VersionMismatch: another version of mooactor made the group.
           OSError: the segment could not be mapped.
@@ -206,7 +206,7 @@ class SharedGroup:
         if err:
             raise _error(err)
         self._group = ffi.gc(out[0], lib.moo_group_leave)
-        self._lock = threading.RLock()  # a signal's handler may queue, too
+        self._lock = threading.RLock()  # a signal handler may queue, too
         self._unfinished: deque[SharedWork] = deque()  # but for done ones in front
 
     def ready(self, seconds: float) -> bool:
@@ -239,7 +239,7 @@ class SharedGroup:
         return work
 
     def start(self) -> None:
-        """From now on a thread of the group's own runs the queue."""
+        """Start a thread of the group's own, which runs the queue from now on."""
         err = lib.moo_group_start(self._group)
         if err:
             raise _error(err)
@@ -250,7 +250,7 @@ class SharedGroup:
         return Info(*(getattr(info, name) for name in Info._fields))
 
     def obstacle(self) -> Outcome | None:
-        """How the members' last barrier failed, which is what keeps a newcomer out."""
+        """The error of the members' last barrier, the reason why a newcomer waits."""
         out = ffi.new("moo_outcome *")
         lib.moo_group_obstacle(self._group, out)
         return _outcome(out) if out.status else None
@@ -263,8 +263,8 @@ class SharedGroup:
         return [(pids[rank], ids[rank]) for rank in range(size)]
 
     def leave(self) -> None:
-        """Leave at once. What is queued fails; no other method may follow."""
-        with self._lock:  # who queues meanwhile finds no group
+        """Leave at once. Queued work fails; no other method may follow."""
+        with self._lock:  # a thread that queues meanwhile finds no group
             group, self._group = self._group, None
             ffi.release(group)
             self._unfinished.clear()

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""What a descriptor says of itself; cext/core/wire.h has its layout."""
+"""The fields of a descriptor; cext/core/wire.h has its layout."""
 
 from __future__ import annotations
 
 
 def length_of(descriptor: bytes) -> int:
-    """Bytes that it stands for."""
+    """The length of its data in bytes."""
     return int.from_bytes(descriptor[24:32], "little")
 
 
 def owner_of(descriptor: bytes) -> int:
-    """The process whose memory it stands for."""
+    """The process that owns its memory."""
     return int.from_bytes(descriptor[8:16], "little")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The compiled extension, or why it is not there.
+"""The compiled extension, or the reason why it is missing.
 
-Everything imports it from here, so that mooactor can be imported where there is no
-data plane.
+Everything imports it from here, so that mooactor can be imported without a data plane.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What libfabric offers on this machine, and how fast it is by itself."""
+"""The fabrics of libfabric on this machine, and its own speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHY_BYTES = 256
 
 
 def probe() -> tuple[bool, list[str]]:
-    """Whether data can travel by a fabric, and lines that say which or why not.
+    """Whether data can travel by a fabric, and lines that name it or say why not.
 
     The first line names the library, the second the fabric that is chosen. It loads
     libfabric, and asks all its providers.
@@ -27,8 +27,8 @@ def probe() -> tuple[bool, list[str]]:
 class BareEndpoint:
     """libfabric's own speed: reads as its benchmark `fi_rma_bw` does them.
 
-    Nothing of the runtime takes part. Both sides keep a core busy while they work.
-    One thread at a time; all methods release the GIL.
+    The runtime takes no part. Both sides keep a core busy while they work. One thread
+    at a time; all methods release the GIL.
     """
 
     def __init__(self, provider: str, size: int) -> None:
@@ -51,7 +51,7 @@ class BareEndpoint:
         self._bare = ffi.gc(out[0], lib.moo_bare_close)
 
     def offer(self) -> bytes:
-        """What the one who reads from here needs to know."""
+        """The address and key for a reader of this memory."""
         out = ffi.new("uint8_t[]", lib.MOO_BARE_OFFER_BYTES)
         if err := lib.moo_bare_offer(self._bare, out):
             raise error_for(err, "the endpoint has no name")

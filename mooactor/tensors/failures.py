@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What C reports, as exceptions whose messages say what happened."""
+"""The errors of C, as exceptions with messages for the user."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def serve_error(
 
 
 def export_error(err: int, plane: DataPlane, nbytes: int, peer: int) -> Exception:
-    """The exception for what a sender may meet."""
+    """The exception for a failed export."""
     if err == lib.MOO_ENOMEM:
         return out_of_memory(plane, nbytes)
     if err == lib.MOO_EPEER:
@@ -102,7 +102,7 @@ def out_of_memory(plane: DataPlane, nbytes: int) -> OutOfMemory:
 
 
 def import_error(err: int) -> Exception:
-    """The exception for what a receiver may meet."""
+    """The exception for a failed import."""
     if err in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
         return ActorDied("the process that sent this data died before handing it over")
     if err == lib.MOO_ESTALE:
@@ -125,7 +125,7 @@ def fetch_error(err: int, plane: DataPlane, owner: int) -> Exception:
 
 
 def no_contact(plane: DataPlane, owner: int) -> ActorUnavailable:
-    """An owner on another host that was to connect to this process."""
+    """The exception for an owner on another host that made no contact."""
     unknown = "an unknown address"
     theirs = plane.addresses(owner) or unknown
     ours = plane.addresses(plane.process_id) or unknown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An import that is under way: the bytes come from another host, meanwhile."""
+"""An import under way: its bytes come from another host."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 from mooactor.errors import Cancelled
 from mooactor.tensors.extension import ffi, lib
 
-# The GIL is released while C waits; so often signals are looked at.
+# The GIL is released while C waits; the time between two checks for signals.
 _SLICE_MS = 50
 # The caller's memory of fetches that were not freed yet, by the fetch's address. Held
-# here, because C writes to it until the fetch is freed, whoever is collected first.
+# here, because C writes to it until the fetch is freed, and either may be collected
+# first.
 _pinned: dict[int, Any] = {}
 
 
@@ -73,8 +74,8 @@ class Fetch:
         Raises:
           TimeoutError: not yet.
           ActorDied: their owner died or was cut off before all had come.
-          ActorUnavailable: their owner did not connect to this process in time; it
-            may well live. The message has the addresses of both.
+          ActorUnavailable: their owner did not connect to this process in time, but may
+            still live. The message has the addresses of both.
           InternalError: the descriptor was fetched or revoked before.
           Cancelled: by `cancel`.
         """

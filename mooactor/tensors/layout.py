@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""What the codecs of arrays and of tensors share: sizes, strides, threshold."""
+"""Shared by the codecs of arrays and of tensors: sizes, strides, threshold."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# From so many bytes on the data plane beats bytes inside the pickle (measured: see
+# From this size on the data plane beats bytes inside the pickle (measured: see
 # docs/data-plane.md). Below, one copy through the socket is cheaper than a lease.
 THRESHOLD = 32 * 1024
 

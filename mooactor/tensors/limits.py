@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What this process may use: memory and processors, of the machine or of its container.
+"""The memory and processors for this process, of the machine or of its container.
 
-All that asks for either asks here, so that the doctor says what the runtime does.
+All code asks here for both, so that the doctor reports the runtime's own numbers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def memory_in_reach() -> int:
 
 
 def memory_of_machine() -> int:
-    """Bytes of main memory that there are."""
+    """Bytes of main memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def processors() -> int:
-    """How many processors this process may run on, as its children may."""
+    """The number of processors for this process and its children."""
     if sys.platform != "linux":  # where this package can be imported, and no more
         return os.cpu_count() or 1
     return len(os.sched_getaffinity(0))

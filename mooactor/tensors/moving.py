@@ -54,7 +54,7 @@ def _move_array(plane: DataPlane, array: Any) -> Any:
 
 
 def _root(array: Any) -> Any:
-    """What the memory of an array and all its views belongs to."""
+    """The owner of the memory of an array and all its views."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array
@@ -62,7 +62,7 @@ def _root(array: Any) -> Any:
 
 def _empty(array: Any, root: Any) -> None:
     # The one way to take an array's memory from it: unpickle an empty one into it.
-    # Views of it reach the memory by way of it, so the memory stays as long.
+    # Views reach the memory by way of the array, so the memory stays as long as they.
     weakref.finalize(array, _let_go, root).atexit = False
     array.__setstate__((1, (0,), array.dtype, False, b""))
 

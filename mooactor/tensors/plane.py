@@ -34,38 +34,38 @@ from mooactor.tensors.transports import name_of
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 
-# How long an import waits for the owner to make contact, which it did, or began to do,
-# before it sent the descriptor unless this process was not listening yet.
+# The time that an import waits for the owner's contact. The owner began to make contact
+# before it sent the descriptor, unless this process was not listening yet.
 CONTACT_TIMEOUT_MS = 5_000
-# How long what a dead process has sent can still be imported.
+# The time after a process's death in which its descriptors can be imported.
 GRACE_MS = 200
 _TICKETS = 256
 _WHY_BYTES = 640
 
 
-# Finalizers of buffers, one for each plane that ever was: never collected themselves.
+# Finalizers of buffers, one for each plane ever made; never collected.
 _drops: list[Callable[[Any], None]] = []
 
 
 class DataPlane:
-    """Shares this process's memory with others, and takes in theirs.
+    """Shares this process's memory with others, and imports theirs.
 
     On one host memory is mapped; between hosts it is fetched, see `begin`.
 
-    Every buffer it hands out stays mapped and readable as long as anything refers
-    to it, whatever becomes of its owner or of this plane.
+    Every buffer from it stays mapped and readable as long as anything refers to it,
+    even after the end of its owner or of this plane.
 
-    Ordering: none between planes; what `export` returned can be imported at once.
+    Ordering: none between planes; a descriptor of `export` can be imported at once.
     Threads: all methods may be called from any thread, and release the GIL.
     Forks: a plane belongs to the process that made it; in a forked child every
-    method raises `ActorUnavailable`. What the child inherits keeps its value: buffers
-    that were there at the fork, and are dropped here, are not used again before the
+    method raises `ActorUnavailable`. Memory that the child inherits keeps its value:
+    buffers that existed at the fork, and are dropped here, are not reused before the
     child has ended. The exception is memory of `empty_buffer` that was not exported
     yet: parent and child write to the same. Their lifetime is that of a pipe that the
     child holds, so a child that closes all its descriptors gives them up.
-    Errors: whatever raises lets go of the caller's buffer first. Exceptions hold
-    frames, and frames what they work with; a memoryview that is still in use when the
-    collector takes the whole apart crashes CPython.
+    Errors: a method that raises lets go of the caller's buffer first. Exceptions hold
+    frames, and frames their variables; a memoryview that is still in use when the
+    collector takes them apart crashes CPython.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class DataPlane:
         Raises:
           RuntimeError: the data plane does not exist on this platform.
           ValueError: there is no such transport or address.
-          ActorUnavailable: a transport that alone is allowed cannot be had here.
+          ActorUnavailable: the only allowed transport is missing here.
           PermissionError: others could enter the directory.
           OSError: the system refused something.
         """
@@ -158,11 +158,11 @@ class DataPlane:
           buffer: contiguous and not empty.
           moved: the receiver may take the memory itself; see `mark_moved`.
           wait: for the first contact with a peer on another host, some seconds at
-            most. Otherwise the descriptor is good while contact is being made; if
-            that fails, so does what the peer fetches.
+            most. Otherwise the descriptor is good while contact is being made; if that
+            fails, the peer's fetch fails, too.
 
         Raises:
-          OutOfMemory: the limit is reached; the message says who holds what.
+          OutOfMemory: the limit is reached; the message names the holders.
           ActorDied: the peer's process is gone. Nothing was sent.
           ActorUnavailable: no allowed transport leads to it, or led a moment ago.
           ValueError: the buffer was moved away before, or is empty.
@@ -198,12 +198,12 @@ class DataPlane:
             raise error_for(err, "cannot revoke")
 
     def import_(self, descriptor: bytes) -> Any:
-        """The memory that a descriptor stands for, as writable bytes; a `Ticket` if it
-        is to be read where it lies.
+        """The memory of a descriptor, as writable bytes; a `Ticket` if it must be read
+        in place.
 
-        What is on another host is fetched first; `begin` does not wait for that.
-        Writes stay in this process, unless the memory was moved here. Its lease
-        ends when the last user of the memory is gone.
+        Memory of another host is fetched first; `begin` does not wait for that. Writes
+        stay in this process, unless the memory was moved here. Its lease ends when the
+        last user of the memory is gone.
 
         Raises:
           ActorDied: the owner died before it could hand its memory over.
@@ -225,13 +225,13 @@ class DataPlane:
     def begin(
         self, descriptor: bytes, tag: int = 0, out: Buffer | None = None
     ) -> Fetch:
-        """Begin to receive what a descriptor stands for, from wherever it is.
+        """Begin to receive the memory of a descriptor, from this host or another.
 
         Does not wait for a network. `tag`, if not 0, will be among `finished`.
 
         Args:
-          out: writable and contiguous memory of the very size to receive into;
-            by default new memory, as `import_` returns it.
+          out: writable and contiguous memory of the same size to receive into; by
+            default new memory, as `import_` returns it.
 
         Raises:
           OutOfMemory: no room now; the descriptor can be begun again.
@@ -254,7 +254,7 @@ class DataPlane:
         if out is not None:
             fetches.pin(fetch[0], into)
         view: Callable[[Any, int], Any] = self._view
-        if tickets.is_ticket(descriptor):  # from here on it is held, and given back
+        if tickets.is_ticket(descriptor):  # held from here on, and given back
             view = functools.partial(_just, tickets.Ticket(self, descriptor))
         error = functools.partial(fetch_error, plane=self, owner=owner_of(descriptor))
         return Fetch(ffi.gc(fetch[0], fetches.free), tag, out, view, error)
@@ -281,7 +281,7 @@ class DataPlane:
         return tags
 
     def endpoint(self) -> bytes:
-        """Where this process can be reached, for `introduce` on other machines.
+        """This process's endpoint, for `introduce` on other machines.
 
         Raises:
           ValueError: only shared memory is allowed.
@@ -293,7 +293,7 @@ class DataPlane:
         return bytes(ffi.buffer(out, size[0]))
 
     def introduce(self, peer: int, endpoint: bytes) -> None:
-        """Make known where process `peer` can be reached.
+        """Make the endpoint of process `peer` known.
 
         Raises:
           ValueError: it is no endpoint of that process.
@@ -312,7 +312,7 @@ class DataPlane:
         return None if err else bytes(ffi.buffer(out))
 
     def route(self, peer: int) -> tuple[str | None, str]:
-        """What data for `peer` goes by, None if nothing yet, and why."""
+        """The transport of data for `peer`, None if there is none yet, and why."""
         transport, why = ffi.new("uint32_t *"), ffi.new("char[]", _WHY_BYTES)
         err = lib.moo_plane_route(self._plane, peer, transport, why, _WHY_BYTES)
         if err:
@@ -323,8 +323,8 @@ class DataPlane:
         )
 
     def addresses(self, peer: int) -> str:
-        """Where process `peer`, or this one, listens for other hosts: one or more,
-        for a message; empty if that is not known, or no more."""
+        """The addresses of process `peer`, or of this one, for other hosts, as text for
+        a message; empty if they are not known (any more)."""
         text = ffi.new("char[]", _WHY_BYTES)
         err = lib.moo_plane_addresses(self._plane, peer, text, _WHY_BYTES)
         return "" if err else ffi.string(text).decode()
@@ -342,14 +342,14 @@ class DataPlane:
         err = lib.moo_discard(
             self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS
         )
-        # If the owner is gone there is nothing left to end.
+        # If the owner is gone, so is the lease.
         if err and err not in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):
             raise error_for(err, "cannot discard")
 
     def peer_lost(self, peer: int) -> None:
         """Process `peer` died: end its leases, and let go of its memory in time.
 
-        What it sent before can be imported for `GRACE_MS` more. Its hang-up is
+        Its earlier descriptors can be imported for `GRACE_MS` more. Its hang-up is
         noticed without this, except if it died before it had a plane.
         """
         lib.moo_peer_lost(self._plane, peer, GRACE_MS)
@@ -397,7 +397,8 @@ class DataPlane:
         return {name: getattr(out, name) for name in _STATISTICS}
 
     def holders(self, most: int = 64) -> list[tuple[int, int, int]]:
-        """Who holds this plane's memory: (process id, bytes, leases), largest first."""
+        """The holders of this plane's memory: (process id, bytes, leases), largest
+        first."""
         out = ffi.new("moo_holder[]", most)
         count = lib.moo_holders(self._plane, out, most)
         return [(h.process_id, h.bytes, h.leases) for h in out[0:count]]
@@ -437,7 +438,7 @@ if missing is None:
     )
     _new_pointer = functools.partial(ffi.new, ffi.typeof("void **"))
     _new_size = functools.partial(ffi.new, ffi.typeof("size_t *"))
-    # What memory handed out here looks like to numpy.
+    # Memory from here, as numpy sees it.
     MEMORY_TYPES: tuple[type, ...] = (memoryview, ffi.buffer)
     _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
 

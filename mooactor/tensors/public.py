@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What users call: memory that is shared from the start, and giving memory away."""
+"""The public functions: memory that is shared from the start, and moving memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def current() -> DataPlane | None:
 
 
 def cuda_statistics() -> dict[str, int | str]:
-    """What went which way of this process's CUDA tensors; empty if none came by."""
+    """Counts of this process's CUDA tensors by their way; empty if there were none."""
     # Imported with the first of them.
     cuda = sys.modules.get("mooactor.tensors.cuda.codec")
     count = getattr(cuda, "statistics", None)
@@ -84,10 +84,10 @@ def empty(
 
     A `torch.dtype` gives a tensor, everything else that numpy takes as a dtype an
     array; `like` decides otherwise, with a dtype's name. Sending it costs the same
-    whatever its size. It keeps its value at the receivers: what is written to it
-    afterwards stays here, and the next send copies it if something was written.
+    whatever its size. The receivers keep its value at the send: later writes stay here,
+    and make the next send copy it.
 
-    Small ones, and all where there is no runtime, lie in ordinary memory.
+    Small ones lie in ordinary memory, and so do all without a runtime.
 
     Raises:
       OutOfMemory: this process's limit of shared memory is reached.
@@ -145,17 +145,17 @@ def _empty_tensor(dims: tuple[int, ...], dtype: Any) -> Any:
 
 
 def move(obj: T) -> T:
-    """Give `obj`, an array or tensor, away: send what is returned, once.
+    """Give `obj`, an array or tensor, away: send the result, once.
 
-    The receiver gets the memory itself, writable, where a plain send would leave
-    both sides with values of their own. Nothing is copied if the memory is shared
-    and nobody else holds it; private memory is copied once, as in a plain send.
+    The receiver gets the memory itself, writable; a plain send would leave both sides
+    with values of their own. Nothing is copied if the memory is shared and nobody else
+    holds it; private memory is copied once, as in a plain send.
 
-    From here on `obj` is empty (an array in private memory: read-only), so that a
-    later use of it shows. The returned object must not be used after it was sent;
+    From here on `obj` is empty (an array in private memory: read-only), so that a later
+    use of it is noticed. The returned object must not be used after it was sent;
     sending it again raises `ValueError`. Nor must other views of the same memory.
 
-    Where there is no runtime and for objects of other types, `obj` is returned.
+    Without a runtime, and for objects of other types, `obj` is returned.
     """
     plane = _current
     kind = type(obj).__module__

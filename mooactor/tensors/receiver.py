@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""For which process this thread is pickling just now, if for one alone.
+"""The process for which this thread is pickling, if there is exactly one.
 
-What it is to receive may then be laid out for that process: memory of a GPU, say, that
-only it may open. The layer above knows; it says here whom to ask.
+The pickle may then be laid out for that process: memory of a GPU, say, that only it may
+open. The layer above knows the process, and gives the function to ask here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ask: Callable[[], int | None] = _nobody
 
 
 def learn(ask: Callable[[], int | None]) -> None:
-    """From now on `sole_receiver` is what `ask` returns in the calling thread."""
+    """Have `sole_receiver` return the result of `ask` in the calling thread."""
     global _ask
     _ask = ask
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Memory that is read where it lies, over a fabric: see "memory of devices" in
+"""Memory that is read in place, over a fabric: see "memory of devices" in
 cext/include/mooactor.h.
 
 The owner has it registered (`share`), and sends a *ticket* in its place: a small block
@@ -23,7 +23,7 @@ _WHY_BYTES = 256
 
 
 class Source(NamedTuple):
-    """Where registered memory is, as those who read it must know."""
+    """The address and key of registered memory, for its readers."""
 
     key: int
     base: int  # its remote address
@@ -34,7 +34,7 @@ def share(
 ) -> Source:
     """Register memory of a CUDA device, or of this process, with the plane's fabric.
 
-    It can be read, and read into, and must stay what it is until the plane is closed.
+    It can be read, and read into, and must stay allocated until the plane is closed.
     The same memory is registered once.
 
     Raises:
@@ -62,14 +62,14 @@ def mark(plane: DataPlane, block: memoryview) -> None:
 
 
 def is_ticket(descriptor: bytes) -> bool:
-    """Whether it stands for memory that the receiver is to read by `Ticket.begin`."""
+    """Whether it is of memory that the receiver reads by `Ticket.begin`."""
     return bool(lib.moo_descriptor_is_ticket(descriptor, len(descriptor)))
 
 
 class Ticket:
     """The right to read another process's memory, until `close`, or until this goes.
 
-    All that was begun by it must have ended by then. Threads: one at a time.
+    All its reads must have ended by then. Threads: one at a time.
     """
 
     __slots__ = ("_plane", "_descriptor", "_closed")
@@ -83,8 +83,8 @@ class Ticket:
         """Begin to read from `offset` of the owner's memory to the address `to`, which
         must lie in memory of `share` here. Does not wait.
 
-        A result without an error means that the owner had lent it all the time;
-        `ActorDied`, that it died or was cut off, which ends all that it lent.
+        A result without an error means that the owner had lent it all the time.
+        `ActorDied` means that the owner died or was cut off, which ends all its loans.
 
         Raises:
           ValueError: `to` is not in such memory.
@@ -117,7 +117,7 @@ class Ticket:
     __del__ = close
 
 
-# What is said of those that lost their connection, or whose lease ended with it.
+# The error of reads that lost their connection, or whose lease ended with it.
 _CUT_OFF = ("MOO_EPEER", "MOO_ETIMEOUT", "MOO_EUNREACHABLE", "MOO_ESTALE")
 
 

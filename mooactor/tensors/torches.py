@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""How a torch tensor becomes one flat buffer and a few words, and comes back.
+"""The conversion of a torch tensor to one flat buffer and a few words, and back.
 
-How the bytes of CUDA tensors travel is a matter of its own, see `cuda.codec`; tensors
-of other devices are copied to main memory first and arrive on a device of the same
-name.
+`cuda.codec` moves the bytes of CUDA tensors; tensors of other devices are copied to
+main memory first and arrive on a device of the same name.
 Sparse, nested and quantised tensors, those with names, hooks or attributes of their
 own, and subclasses are left to torch's own pickling.
 """
@@ -27,7 +26,7 @@ from mooactor.tensors.layout import (
 if TYPE_CHECKING:
     from mooactor.tensors.cuda.codec import Origin
 
-# Integers of the same size stand in for what numpy does not know.
+# Integers of the same size stand in for types that numpy lacks.
 _NATIVE = (
     *(torch.float64, torch.float32, torch.float16, torch.complex64),
     *(torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16),
@@ -187,7 +186,7 @@ def rebuild_repeated(
 def rebuild_flagged(
     resolved: torch.Tensor, device: str | None, flags: int
 ) -> torch.Tensor:
-    """Put a tensor that was copied for the journey back on its device."""
+    """Copy a tensor that crossed in main memory back to its device."""
     return _flagged(resolved if device is None else resolved.to(device), flags)
 
 

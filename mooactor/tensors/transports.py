@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from mooactor.tensors.extension import lib, missing
 
-#: In the order in which they are chosen where several are possible.
+#: In the order in which they are chosen if several are possible.
 NAMES = ("shm", "ofi", "tcp")
 #: TCP connections for each pair and direction, and threads that move bulk over them.
 MOST_STRIPES = 0 if missing is not None else lib.MOO_STRIPES_MAX
@@ -25,7 +25,7 @@ _BITS = (
 
 
 def mask_of(names: Iterable[str]) -> int:
-    """Their bits, as C wants them.
+    """Their bits, for C.
 
     Raises:
       ValueError: one is unknown, or there are none.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* choose.c: which of the fabrics that libfabric offers is opened. */
+/* choose.c: the choice among libfabric's fabrics. */
 #include "transport/ofi/internal.h"
 
 #include <arpa/inet.h>
@@ -23,8 +23,8 @@ static int rank_of(const char *provider)
     return -1;
 }
 
-/* gcc 12 takes a name for lost that was put into a struct of libfabric's, which
- * freeinfo frees with it. */
+/* gcc 12 reports a leak of a name in a struct of libfabric's, but freeinfo
+ * frees the name with the struct. */
 #ifdef MOOI_ANALYZER
 #pragma GCC diagnostic ignored "-Wanalyzer-malloc-leak"
 #endif
@@ -39,8 +39,8 @@ static struct fi_info *make_hints(const struct mooi_libfabric *library,
     hints->caps = FI_RMA | FI_READ | FI_REMOTE_READ;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
-    /* Providers fill queues of the sizes asked for with buffers. We receive
-     * nothing, and ask for few things at a time. */
+    /* Providers fill queues of the requested sizes with buffers. We receive
+     * nothing, and have few operations under way. */
     hints->tx_attr->size = MOOI_FABRIC_PIECES;
     hints->rx_attr->size = 16;
     hints->domain_attr->threading = FI_THREAD_SAFE;
@@ -61,7 +61,7 @@ static struct fi_info *make_hints(const struct mooi_libfabric *library,
     return hints;
 }
 
-/* All that is offered. The result of libfabric. */
+/* All fabrics on offer. Returns libfabric's result. */
 static int list(const struct mooi_libfabric *library, const char *provider,
                 int devices, struct fi_info **out)
 {
@@ -80,7 +80,7 @@ static int list(const struct mooi_libfabric *library, const char *provider,
 
 /* ---- addresses ---- */
 
-/* The numeric address that an entry would use; empty if it has no such. */
+/* The numeric address that an entry would use; empty if it has none. */
 static void address_of(const struct fi_info *info, char out[INET6_ADDRSTRLEN])
 {
     const struct sockaddr *address = info->src_addr;
@@ -104,7 +104,7 @@ static int is_loopback(const char *ip)
     return !strncmp(ip, "127.", 4) || !strcmp(ip, "::1");
 }
 
-/* 0 is what was asked for; UNWANTED cannot be used. */
+/* The distance of an entry from the request; UNWANTED cannot be used. */
 static unsigned distance(const struct fi_info *info,
                          const struct mooi_fabric_options *options)
 {
@@ -193,7 +193,7 @@ static struct fi_info *for_devices(const struct mooi_libfabric *library,
     return found;
 }
 
-/* Put that in the place of what was chosen, if it is wanted. */
+/* Replace the chosen entry by it, if it is wanted. */
 static moo_err add_devices(const struct mooi_libfabric *library,
                            const struct mooi_fabric_options *options,
                            struct fi_info **info, char *why, size_t room)
@@ -271,7 +271,7 @@ moo_err mooi_fabric_choose(const struct mooi_libfabric *library,
 
 /* ---- the probe ---- */
 
-/* At the end of `text`, cut at `room`. */
+/* Append to `text`, cut at `room`. */
 static void add(char *text, size_t room, const char *more)
 {
     size_t used = strlen(text);

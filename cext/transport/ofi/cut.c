@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cut.c: taking operations away from the device. No call of libfabric
- * cancels a read. Closing the endpoint does, where there is hardware.
+ * cut.c: taking operations away from the device. No call of libfabric cancels
+ * a read. With hardware, closing the endpoint does.
  *
  * The providers over plain sockets give up all operations when the connection
  * breaks, so there we break it. But libfabric 1.17.0 frees a read twice if the
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define QUIET_POLLS 50 /* that bring nothing: libfabric has seen the ends */
+#define QUIET_POLLS 50 /* empty looks: libfabric has seen the ends */
 #define MOST_POLLS 2000
 
 void mooi_fabric_take_back(struct mooi_fabric_piece *piece)
@@ -40,8 +40,7 @@ void mooi_fabric_post_later(struct mooi_fabric *fabric,
     fabric->again = piece;
 }
 
-/* 1 if it is a connection to that address, which is a listener of libfabric
- * and of nobody else. */
+/* 1 if it is a connection to that address, a listener of libfabric only. */
 static int leads_to(int fd, const struct mooi_fabric_peer *peer)
 {
     struct sockaddr_storage address;
@@ -53,7 +52,7 @@ static int leads_to(int fd, const struct mooi_fabric_peer *peer)
            !memcmp(&address, peer->name, peer->name_bytes);
 }
 
-/* Take out what has arrived. After a shutdown nothing is added. */
+/* Discard the received bytes. After a shutdown none are added. */
 static void empty(int fd)
 {
     char nowhere[16 << 10];
@@ -83,8 +82,8 @@ static int hang_up(const struct mooi_fabric_peer *peer)
     return count;
 }
 
-/* One look at the queue; whatever came will be read again. Returns whether
- * something did. */
+/* Look at the queue once; pieces that came back will be read again. Returns
+ * whether there were any. */
 static int look_away(const struct mooi_fabric_port *port)
 {
     struct fi_cq_err_entry error = {0};

@@ -28,7 +28,7 @@ void mooi_fabric_end(struct mooi_fabric *fabric, struct mooi_fabric_read *read)
     pthread_mutex_unlock(&fabric->lock);
 }
 
-/* Take back what is to be posted again for it. */
+/* Take back its pieces that wait to be posted again. */
 static void drop_waiting(struct mooi_fabric *fabric,
                          struct mooi_fabric_read *read)
 {
@@ -47,7 +47,7 @@ static void drop_waiting(struct mooi_fabric *fabric,
     }
 }
 
-/* When it will have waited for too long. */
+/* The time at which it has waited too long. */
 static uint64_t limit_of(const struct mooi_fabric *fabric,
                          const struct mooi_fabric_read *read)
 {
@@ -76,8 +76,8 @@ static void judge(const struct mooi_fabric *fabric,
     }
 }
 
-/* 1 if nothing gets through to a peer since something failed there: after a
- * refused key verbs' connection is broken, and ofi_rxm goes on using it. */
+/* 1 if no read of a peer has succeeded since one failed: after a refused key
+ * verbs' connection is broken, and ofi_rxm goes on using it. */
 static int is_wedged(const struct mooi_fabric *fabric,
                      const struct mooi_fabric_read *read, uint64_t now)
 {
@@ -87,7 +87,7 @@ static int is_wedged(const struct mooi_fabric *fabric,
            now >= read->heard_ns + MOOI_FABRIC_GRACE_NS;
 }
 
-/* Doom what must end. Returns when the next thing is due. */
+/* Doom the reads that must end. Returns the time of the next one. */
 static uint64_t judge_all(struct mooi_fabric *fabric, uint64_t now, int closing)
 {
     struct mooi_fabric_read *read = fabric->ring.next;
@@ -105,8 +105,8 @@ static uint64_t judge_all(struct mooi_fabric *fabric, uint64_t now, int closing)
     return soonest;
 }
 
-/* Take away what has been waited for long enough. If that, too, needs time,
- * some is given. */
+/* Take pieces that are overdue away from the device. If that needs time as
+ * well, extend the deadline. */
 static void cut_doomed(struct mooi_fabric *fabric, uint64_t now)
 {
     struct mooi_fabric_read *read = fabric->ring.next;

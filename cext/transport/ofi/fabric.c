@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fabric.c: opened, asked for what others must know, used by its readers. */
+/* fabric.c: opening a fabric, its name and keys for others, its readers. */
 #include "transport/ofi/internal.h"
 
 #include <errno.h>
@@ -73,7 +73,7 @@ static int open_name(struct mooi_fabric *fabric)
                       &fabric->name_bytes);
 }
 
-/* Returns what libfabric says, and which of its calls that was. */
+/* Returns libfabric's result, and the name of the failed call. */
 static int open_objects(struct mooi_fabric *fabric, const char **call)
 {
     int err;

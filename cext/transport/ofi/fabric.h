@@ -3,14 +3,14 @@
  * fabric.h: reading another process's memory through libfabric.
  *
  * A fabric has two endpoints. The *serving* one has the name by which others
- * reach what was registered here for them; nothing but registered memory can be
- * read through it, by who knows its key. The *reading* one is used for reads
- * from others and is known to nobody: if an operation cannot be ended in any
- * other way, that endpoint is closed, after which nothing writes to our memory
- * any more, and all other reads go on with a new one.
+ * reach the memory registered here for them; only registered memory can be
+ * read through it, and only with its key. The *reading* one is used for reads
+ * from others, and its name is never told: if an operation cannot be ended in
+ * any other way, that endpoint is closed. From then on nothing writes to our
+ * memory, and all other reads go on with a new one.
  *
  * libfabric is loaded when the first fabric is opened. It is looked for as
- * libfabric.so.1, or where MOOACTOR_LIBFABRIC says. The layers above use these
+ * libfabric.so.1, or at MOOACTOR_LIBFABRIC. The layers above use these
  * functions by the table in transport/ofi.h.
  *
  * Threads: a fabric has one thread. It makes the progress that both readers and
@@ -35,32 +35,33 @@ struct mooi_fabric_peer;
 struct mooi_fabric_region;
 
 struct mooi_fabric_options {
-    /* By libfabric's name, as "verbs;ofi_rxm". NULL: what MOOACTOR_FABRIC
-     * says, otherwise the best that has hardware under it: those that stand in
-     * for it, as "tcp;ofi_rxm", count only by name. */
+    /* By libfabric's name, as "verbs;ofi_rxm". NULL: the one that
+     * MOOACTOR_FABRIC names, otherwise the best with hardware. Software
+     * stand-ins, as "tcp;ofi_rxm", are used only by name. */
     const char *provider;
-    /* Numeric address of the interface to use. "*": any. NULL: any, but for a
+    /* Numeric address of the interface to use. "*": any. NULL: any; for a
      * provider without hardware the loopback. */
     const char *bind;
-    /* MOO_DEVICES_…: open it for memory of devices as well (FI_HMEM). It is the
-     * same fabric in any case, so that hosts with and without devices meet. */
+    /* MOO_DEVICES_…: open it for memory of devices as well (FI_HMEM). The
+     * fabric is the same either way, so that hosts with and without devices
+     * meet. */
     int devices;
-    /* Tests set it: also a provider that does not check keys will do. */
+    /* Set by tests: accept a provider that does not check keys. */
     int keyless;
 };
 
 /* Open the fabric and start its thread. On any error nothing is left behind
  * and why[0, room) says the reason and the remedy.
- * MOO_EUNREACHABLE: libfabric or such a provider is not to be had here. */
+ * MOO_EUNREACHABLE: libfabric or such a provider is missing here. */
 moo_err mooi_fabric_open(const struct mooi_fabric_options *options,
                          struct mooi_fabric **out, char *why, size_t room);
 
-/* End all reads with MOO_ECLOSED, the thread, the endpoints, and what is left
- * of peers and regions, which must not be used any more. Waits for the thread,
- * which waits for callbacks only. Not to be called from one of them. */
+/* End all reads with MOO_ECLOSED, and free the thread, the endpoints, and the
+ * remaining peers and regions, which must not be used any more. Waits for the
+ * thread, which waits for callbacks only. Not to be called from a callback. */
 void mooi_fabric_close(struct mooi_fabric *fabric);
 
-/* The provider's name, as long as the fabric. */
+/* The provider's name, valid as long as the fabric. */
 const char *mooi_fabric_provider(const struct mooi_fabric *fabric);
 
 /* The name of the serving endpoint. Returns its length, at most
@@ -68,21 +69,21 @@ const char *mooi_fabric_provider(const struct mooi_fabric *fabric);
 size_t mooi_fabric_name(const struct mooi_fabric *fabric,
                         uint8_t out[MOOI_FABRIC_NAME_BYTES]);
 
-/* As moo_fabric_probe, which see. */
+/* See moo_fabric_probe. */
 moo_err mooi_fabric_probe(char *text, size_t room);
 
 /* ---- memory ---- */
 
 #define MOOI_FABRIC_INTO 1 /* may be read into */
-#define MOOI_FABRIC_FROM 2 /* may be read by others who know its key */
+#define MOOI_FABRIC_FROM 2 /* others may read it with its key */
 
-/* Make [base, base + bytes) known to the device, which may mean that all of it
- * is touched and pinned: that takes time in proportion, and while it lasts the
- * pages must not be exchanged for others (as by hole punching). `kind` is
- * MOO_MEMORY_…, and `device` its number, 0 for memory of the host.
- * MOO_ENOMEM: no memory, or more than may be locked. MOO_EUNREACHABLE: it is of
- * a device, and the fabric was not opened for that. MOO_ESYS: the provider
- * refused; errno is libfabric's, see mooi_fabric_strerror. */
+/* Make [base, base + bytes) known to the device. That may touch and pin all of
+ * it, which takes time in proportion. As long as it is registered the pages
+ * must not be replaced (as by hole punching). `kind` is MOO_MEMORY_…, and
+ * `device` its number, 0 for memory of the host. MOO_ENOMEM: no memory, or
+ * more than may be locked. MOO_EUNREACHABLE: it is of a device, and the fabric
+ * was not opened for that. MOO_ESYS: the provider refused; errno is
+ * libfabric's, see mooi_fabric_strerror. */
 moo_err mooi_fabric_register(struct mooi_fabric *fabric, void *base,
                              size_t bytes, int access, int kind, int device,
                              struct mooi_fabric_region **out);
@@ -93,14 +94,15 @@ int mooi_fabric_takes_devices(const struct mooi_fabric *fabric);
 /* libfabric's words for an errno of its own. */
 const char *mooi_fabric_strerror(const struct mooi_fabric *fabric, int err);
 
-/* No read into it may be under way; reads by others from it fail from now. */
+/* No read into it may be under way; reads by others from it fail from now
+ * on. */
 void mooi_fabric_unregister(struct mooi_fabric_region *region);
 
-/* What readers must know: the key, and the remote address of its first byte. */
+/* For readers: the key, and the remote address of its first byte. */
 uint64_t mooi_fabric_key(const struct mooi_fabric_region *region);
 uint64_t mooi_fabric_base(const struct mooi_fabric_region *region);
 
-/* 1 if memory that is read into must be registered, 0 if it need not. */
+/* 1 if the target of a read must be registered, 0 if it need not. */
 int mooi_fabric_wants_regions(const struct mooi_fabric *fabric);
 
 /* 1 if registering pins pages. */
@@ -113,7 +115,7 @@ int mooi_fabric_pins(const struct mooi_fabric *fabric);
 moo_err mooi_fabric_connect(struct mooi_fabric *fabric, const uint8_t *name,
                             size_t bytes, struct mooi_fabric_peer **out);
 
-/* The caller has no more use for it, or knows it to be dead: its reads end
+/* The caller has no more use for it, or knows that it is dead: its reads end
  * with MOO_EPEER within a second, by their callbacks. */
 void mooi_fabric_forget(struct mooi_fabric_peer *peer);
 
@@ -128,7 +130,7 @@ struct mooi_fabric_want {
     size_t bytes;
     const struct mooi_fabric_region *region; /* that contains `into`; NULL if
                                                 that is not wanted */
-    uint32_t patience_ms; /* it fails if no byte came for so long; not 0 */
+    uint32_t patience_ms; /* fail if no byte came for so long; not 0 */
     uint32_t contact_ms;  /* the same for the first contact, which takes long
                              where one of its messages is lost; 0: as above */
     mooi_fabric_done *done;
@@ -136,27 +138,27 @@ struct mooi_fabric_want {
 };
 
 /* Begin to read. Several reads take turns, piece by piece, and a bounded number
- * of bytes is under way. What is in `into` after a failure is undefined.
- * Results: MOO_OK; MOO_EPEER: hung up, or never reached; MOO_ETIMEOUT: silence;
- * MOO_EPROTO: the other side refused, by its key or its bounds; MOO_ECLOSED;
- * MOO_ESYS: all else, and errno has it. On an error from this function nothing
- * was begun. */
+ * of bytes is under way. After a failure the contents of `into` are undefined.
+ * Results: MOO_OK; MOO_EPEER: hung up, or never reached; MOO_ETIMEOUT:
+ * silence; MOO_EPROTO: the other side refused, by its key or its bounds;
+ * MOO_ECLOSED; MOO_ESYS: all else, see errno. On an error from this function
+ * nothing was begun. */
 moo_err mooi_fabric_read(struct mooi_fabric_peer *peer,
                          const struct mooi_fabric_want *want);
 
 /* End a read. Waits until nothing can write to its memory any more, which
- * takes less than a second, whatever the other side does. Not to be called
+ * takes less than a second even if the other side is silent. Not to be called
  * from `done`. MOO_OK: `done` will not be called. MOO_ESTALE: it has ended
  * before; `done` was called, or is about to be. */
 moo_err mooi_fabric_cancel(struct mooi_fabric *fabric, const void *cookie);
 
-/* How the last failed read from a peer ended, in libfabric's words; empty if
- * none did. Copied to text[0, room), always terminated. */
+/* The error of the last failed read from a peer, in libfabric's words; empty
+ * if none failed. Copied to text[0, room), always terminated. */
 void mooi_fabric_reason(struct mooi_fabric_peer *peer, char *text, size_t room);
 
 struct mooi_fabric_statistics {
     uint64_t reads;    /* under way */
-    uint64_t asked;    /* bytes asked for and not here yet */
+    uint64_t asked;    /* bytes requested and not received yet */
     uint64_t received; /* bytes, so far */
     uint64_t cuts;     /* so far: connections or endpoints closed by us, as
                           what was to end did not do so by itself */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * internal.h: what the files of the fabric share.
+ * internal.h: shared by the files of the fabric.
  *
- * All reads, peers and pieces are the thread's alone. Others hand it what they
- * want in the `inbox`, guarded by `lock`, which is never held for long. Objects
- * of libfabric are used in its thread-safe mode, so regions are registered by
- * whoever calls.
+ * All reads, peers and pieces are the thread's alone. Others hand it their
+ * requests in the `inbox`, guarded by `lock`, which is never held for long.
+ * Objects of libfabric are used in its thread-safe mode, so a region is
+ * registered in the caller's thread.
  */
 #ifndef MOOI_FABRIC_INTERNAL_H
 #define MOOI_FABRIC_INTERNAL_H
@@ -22,14 +22,14 @@
 #include <rdma/fi_rma.h>
 #include <sys/types.h>
 
-/* A read goes in pieces of at most this. Large enough for every network to be
- * at full speed, small enough for another read not to wait long. */
+/* The largest piece of a read: large enough for every network's full speed,
+ * small enough that another read does not wait long. */
 #define MOOI_FABRIC_PIECE ((size_t)1 << 20)
-/* Pieces under way: of all reads together, and from one peer. */
+/* Limits of pieces under way: of all reads together, and from one peer. */
 #define MOOI_FABRIC_PIECES 64
 #define MOOI_FABRIC_PEER_PIECES 8
-/* What is to end, but is in the device's hands, ends by itself within this, or
- * is taken away from it. */
+/* An ending read whose pieces the device has ends by itself within this time,
+ * or they are taken away from the device. */
 #define MOOI_FABRIC_GRACE_NS ((uint64_t)300 * 1000000u)
 
 /* ---- library.c ---- */
@@ -48,40 +48,40 @@ struct mooi_libfabric {
     char path[256];
 };
 
-/* The library, loaded once and kept. MOO_EUNREACHABLE: why[0, room) says why
- * it cannot be. The next call tries again. */
+/* The library, loaded once and kept. MOO_EUNREACHABLE: it cannot be loaded;
+ * why[0, room) says why. The next call tries again. */
 moo_err mooi_libfabric(const struct mooi_libfabric **out, char *why,
                        size_t room);
 
 /* ---- choose.c ---- */
 
-/* What to open; the caller's, to be freed by `freeinfo`. It has FI_HMEM among
- * its capabilities if it is for memory of devices as well. */
+/* The fabric to open; the caller's, to be freed by `freeinfo`. It has the
+ * capability FI_HMEM if it is for memory of devices as well. */
 moo_err mooi_fabric_choose(const struct mooi_libfabric *library,
                            const struct mooi_fabric_options *options,
                            struct fi_info **out, char *why, size_t room);
 
 /* ---- port.c ---- */
 
-/* An endpoint with what belongs to it alone. */
+/* An endpoint with its own objects. */
 struct mooi_fabric_port {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    int fd; /* readable when there is something to do; -1: cannot tell */
+    int fd; /* readable when there is work; -1: not known */
 };
 
 /* On an error of libfabric, which is returned, *port is all zero. */
 int mooi_fabric_port_open(struct mooi_fabric *fabric,
                           struct mooi_fabric_port *port);
 
-/* After this none of its operations touches memory. An all-zero port is let
- * be. */
+/* After this none of its operations touches memory. Does nothing to an
+ * all-zero port. */
 void mooi_fabric_port_close(struct mooi_fabric_port *port);
 
-/* ---- what the thread works on ---- */
+/* ---- the thread's objects ---- */
 
-/* Somebody who waits for the end of a read. */
+/* A thread that waits for the end of a read. */
 struct mooi_fabric_stop {
     struct mooi_fabric_stop *next;
     const void *cookie;
@@ -93,20 +93,20 @@ struct mooi_fabric_read {
     struct mooi_fabric_read *next, *previous;
     struct mooi_fabric_peer *peer;
     struct mooi_fabric_want want;
-    size_t posted;    /* bytes that have had a piece */
-    size_t here;      /* bytes that have come */
+    size_t posted;    /* bytes that have a piece */
+    size_t here;      /* bytes received */
     uint32_t flying;  /* pieces in the device's hands */
     uint32_t waiting; /* pieces to be posted again */
     int suspect;      /* so was the peer when it began */
     uint64_t heard_ns;
     moo_err result;
     int reason;            /* with MOO_ESYS: the errno */
-    int doomed;            /* it ends as soon as nothing of it is flying */
-    uint64_t patient_until_ns; /* if so: then it is taken from the device */
+    int doomed;            /* it ends once none of its pieces is flying */
+    uint64_t patient_until_ns; /* if so: when it is taken from the device */
     struct mooi_fabric_stop *stop;
 };
 
-/* A list, or ring, with a head that is no read. */
+/* A ring; its head is no read. */
 void mooi_fabric_reads_init(struct mooi_fabric_read *head);
 void mooi_fabric_reads_append(struct mooi_fabric_read *head,
                               struct mooi_fabric_read *read);
@@ -114,7 +114,7 @@ void mooi_fabric_reads_remove(struct mooi_fabric_read *read);
 
 /* A part of a read. libfabric owns `context` while it is flying. */
 struct mooi_fabric_piece {
-    struct fi_context2 context; /* first: it is what completions name */
+    struct fi_context2 context; /* first: completions name it */
     struct mooi_fabric_piece *next;
     struct mooi_fabric_read *read;
     size_t offset, bytes;
@@ -123,13 +123,13 @@ struct mooi_fabric_piece {
 
 struct mooi_fabric_peer {
     struct mooi_fabric *fabric;
-    struct mooi_fabric_peer *next; /* of all that are gone */
+    struct mooi_fabric_peer *next; /* of all gone peers */
     uint32_t reads, flying;
     int gone;      /* to be freed after its last read */
     int cut;       /* we hung up: its pieces come back, to be posted again */
     int suspect;   /* its last piece failed: the connection may be broken, and
-                      libfabric not know it yet */
-    uint64_t full; /* the turn in which it took no more */
+                      libfabric may not know it yet */
+    uint64_t full; /* the turn in which it was full */
     uint64_t not_before_ns; /* it is left alone until then */
     uint64_t port; /* of which `address` is; 0: none */
     fi_addr_t address;
@@ -191,30 +191,30 @@ struct mooi_fabric {
 
 /* ---- read.c: on the thread ---- */
 
-/* Post what can be posted. Returns 1 if something could not be yet, though a
+/* Post all possible pieces. Returns 1 if one could not be posted yet, though a
  * piece was free for it. */
 int mooi_fabric_post(struct mooi_fabric *fabric);
 
-/* A piece is here, or came to nothing. */
+/* A piece has arrived or failed. */
 void mooi_fabric_completed(struct mooi_fabric *fabric,
                            struct mooi_fabric_piece *piece, moo_err result);
 
-/* It failed: it ends with `why`, at the latest after `grace_ns`. */
+/* The read failed: it ends with `why`, at the latest after `grace_ns`. */
 void mooi_fabric_doom(struct mooi_fabric_read *read, moo_err why,
                       uint64_t grace_ns);
 
-/* What libfabric said about a failure. */
+/* Note libfabric's words about a failure. */
 void mooi_fabric_explain(struct mooi_fabric_peer *peer, const char *what,
                          const char *said);
 
 /* ---- end.c: on the thread ---- */
 
-/* It has been read, or nothing of it is flying any more. */
+/* The read is complete, or none of its pieces is flying any more. */
 void mooi_fabric_end(struct mooi_fabric *fabric, struct mooi_fabric_read *read);
 
-/* End what waited too long, what was cancelled, and what was of peers that are
- * gone; everything if `closing`. Returns the nanoseconds until the next is due,
- * or UINT64_MAX. */
+/* End reads that waited too long, were cancelled, or are from peers that are
+ * gone; all if `closing`. Returns the nanoseconds until the next is due, or
+ * UINT64_MAX. */
 uint64_t mooi_fabric_expire(struct mooi_fabric *fabric, uint64_t now,
                             int closing);
 
@@ -224,11 +224,11 @@ void mooi_fabric_free_gone(struct mooi_fabric *fabric);
 /* ---- cut.c: on the thread ---- */
 
 /* Take all pieces of a peer away from the device: either they come back soon,
- * or all pieces of all peers have come back when this returns. Those of reads
+ * or all pieces of all peers have come back at the return. The pieces of reads
  * that are not doomed will be posted again. */
 void mooi_fabric_cut(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer);
 
-/* A piece is no longer in the device's hands; it is to be posted again. */
+/* The device no longer has the piece; it must be posted again. */
 void mooi_fabric_take_back(struct mooi_fabric_piece *piece);
 void mooi_fabric_post_later(struct mooi_fabric *fabric,
                             struct mooi_fabric_piece *piece);
@@ -237,7 +237,7 @@ void mooi_fabric_post_later(struct mooi_fabric *fabric,
 
 moo_err mooi_fabric_thread_start(struct mooi_fabric *fabric);
 
-/* With the lock held: there is something in the inbox. */
+/* Lock held: the inbox is not empty any more. */
 void mooi_fabric_thread_wake(struct mooi_fabric *fabric);
 
 /* Ends all reads, and waits. */

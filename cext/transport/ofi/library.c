@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * library.c: libfabric, loaded at run time, so that it is no dependency
- * of the package.
+ * library.c: libfabric, loaded at run time, so the package does not depend on
+ * it.
  *
- * Symbols are asked for by the version whose structures we know. Later ones
- * only append fields, which we do not use, so this works with any later library
- * as well as with any later headers; the newest symbols would not.
+ * Symbols are looked up by the version whose structures we know. Later ones
+ * only append fields, which we do not use, so this works with any later
+ * library as well as with any later headers; the newest symbols would not.
  */
 #include "transport/ofi/internal.h"
 
@@ -49,17 +49,17 @@ static void remember_path(const char *fallback)
                                                         : fallback);
 }
 
-/* What only the environment can tell libfabric, before it is loaded. The user's
- * word counts more. */
+/* Settings that libfabric takes only from the environment, before it is
+ * loaded. The user's own values have precedence. */
 static void set_parameters(void)
 {
-    /* Providers size their queues by it, and the default of 256 is more than
-     * small devices have. What we have under way is bounded otherwise. */
+    /* Providers size their queues by it, and small devices have less than the
+     * default of 256. Our operations under way are bounded elsewhere. */
     setenv("FI_UNIVERSE_SIZE", "16", 0);
-    /* Otherwise memory stays readable after it was given back, and library
-     * functions are patched to see what becomes of it. */
+    /* Otherwise memory stays readable after it was given back, and libfabric
+     * patches library functions to notice that. */
     setenv("FI_MR_CACHE_MONITOR", "disabled", 0);
-    /* Buffers for messages, of which we send none: 60 MB less for an endpoint,
+    /* Buffers for messages, which we do not send: 60 MB less for an endpoint,
      * which then opens in 2 ms instead of 30. */
     setenv("FI_OFI_RXM_BUFFER_SIZE", "1024", 0);
     /* The psm providers would write a file at a crash, in the user's folder. */

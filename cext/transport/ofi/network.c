@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * network.c: the bytes are read by RDMA, out of the owner's slabs, which it
- * has registered as a whole and told the keys of.
+ * network.c: the bytes are read by RDMA from the owner's slabs. The owner has
+ * registered them as a whole and told us their keys.
  *
- * The owner does not take part in a read, so it cannot say that the lease still
- * stands. Therefore the importer asks for nothing, by TCP, after each read: the
- * answer shows that the memory was the lease's all the time. If the owner has
- * given us up in between, the link is down, and no answer comes.
+ * The owner does not take part in a read, so it cannot confirm the lease.
+ * Therefore the importer requests zero bytes of it, by TCP, after each read:
+ * the answer shows that the memory was the lease's all the time. If the owner
+ * has given us up in between, the link is down, and no answer comes.
  *
  * A read goes into the mapping of our slab that is registered; the user's
  * mapping shows the same pages.
  *
- * If the fabric fails us, the fetch fails, and we tell the owner, which goes
- * over to TCP if both sides allow it.
+ * If the fabric fails, the fetch fails, and we tell the owner, which changes
+ * to TCP if both sides allow it.
  */
 #include "transport/network.h"
 
@@ -31,7 +31,7 @@ struct slab_key {
     uint64_t key, base;
 };
 
-/* What we know of an owner's memory. */
+/* Our view of an owner's memory. */
 struct ofi_incoming {
     struct mooi_fabric_peer *peer; /* NULL: its endpoint was not told yet */
     struct slab_key slab[MOOI_MAX_SLABS];
@@ -47,8 +47,8 @@ static const struct mooi_network_ops ofi_network;
 
 /* ---- registered memory ---- */
 
-/* The whole of one of our slabs, for others and for our own reads. It may pin
- * all of it, which takes its time, once for each slab. */
+/* Register the whole of one of our slabs, for others and for our own reads.
+ * This may pin all of it, which takes time, once for each slab. */
 static moo_err region_of(struct mooi_networks *networks, uint32_t index,
                          struct mooi_fabric_region **out)
 {
@@ -120,7 +120,7 @@ static moo_err hear_address(struct mooi_networks *networks,
                                control->u.fabric.bytes, &state->peer);
 }
 
-/* The same again is no harm: an owner may not know how far it got. */
+/* A repeated message is harmless: an owner may not know how many it sent. */
 static moo_err hear_slab(struct ofi_incoming *state,
                          const struct mooi_control *control)
 {
@@ -174,8 +174,8 @@ static moo_err confirm(struct mooi_pull *pull)
                           pull->target, pull);
 }
 
-/* The fabric failed, not the owner: it is told, if it still listens. Where it
- * was a device's memory, the fabric may be good for all else. */
+/* The fabric failed, not the owner, which is told if it still listens. After a
+ * failure with a device's memory, the fabric may still work for all else. */
 static void complain(const struct mooi_pull *pull, moo_err result)
 {
     struct mooi_incoming *from = pull->incoming;
@@ -202,7 +202,7 @@ static void on_read(void *cookie, moo_err result)
     pthread_mutex_unlock(networks->lock);
 }
 
-/* Where the bytes go, and the region that it lies in, if that is wanted. */
+/* The target of the bytes, and its region if that is wanted. */
 static moo_err place(struct mooi_pull *pull, struct mooi_fabric_want *want)
 {
     struct mooi_networks *networks = pull->networks;

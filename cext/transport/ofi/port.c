@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-/* As much as the pieces need, with room for a provider's own ends. */
+/* Large enough for the pieces, with room for a provider's own completions. */
 #define QUEUE_ENTRIES (2 * MOOI_FABRIC_PIECES)
 
-/* With a descriptor to sleep on, where the provider has one. */
+/* With a descriptor to sleep on, if the provider has one. */
 static int open_queue(struct mooi_fabric *fabric, struct mooi_fabric_port *port)
 {
     struct fi_cq_attr attr = {.size = QUEUE_ENTRIES,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * read.c: reads, cut into pieces. A piece is idle, flying (libfabric has
- * it), or to be posted again: that is what becomes of the pieces of others when
- * some had to be taken away from it. Reading twice does no harm.
+ * read.c: reads, cut into pieces. A piece is idle, flying (libfabric has it),
+ * or waits to be posted again, as when it came back because others had to be
+ * taken away. Reading twice does no harm.
  */
 #include "transport/ofi/internal.h"
 
@@ -73,8 +73,7 @@ static void refused(struct mooi_fabric_read *read, const char *what, int err)
 
 /* ---- the port ---- */
 
-/* All is ready for posting to that read's peer. Otherwise the read is
- * doomed. */
+/* Prepare for posting to that read's peer. On failure the read is doomed. */
 static int prepare(struct mooi_fabric *fabric, struct mooi_fabric_read *read)
 {
     struct mooi_fabric_peer *peer = read->peer;
@@ -215,8 +214,7 @@ int mooi_fabric_post(struct mooi_fabric *fabric)
 /* ---- completions ---- */
 
 /* 1 if a failed piece is worth another attempt, until the patience of its read
- * is over: because it was we who hung up, or because the connection may have
- * been broken before. */
+ * is over: we hung up, or the connection may have been broken before. */
 static int may_repost(const struct mooi_fabric_read *read, int cut,
                       moo_err result)
 {

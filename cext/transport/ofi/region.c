@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <sys/uio.h>
 
-/* Where keys are ours to choose they cannot be guessed, as far as their length
+/* If we may choose keys, they are random: as hard to guess as their length
  * allows. */
 static int choose_key(const struct mooi_fabric *fabric, uint64_t *out)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.c: the thread of a fabric. Providers make progress, also on
- * what others read from us, while somebody polls their queues. So it polls both
- * ports; when a while has brought nothing it sleeps on their descriptors. Those
- * of providers that have none are looked at every millisecond.
+ * thread.c: the thread of a fabric. Providers make progress, also on others'
+ * reads from us, only while a thread polls their queues. So it polls both
+ * ports; after a while without events it sleeps on their descriptors. Ports
+ * without descriptors are polled every millisecond.
  */
 #include "transport/ofi/internal.h"
 
@@ -20,13 +20,13 @@
 /* Polling for so long is cheaper than a sleep and a wake-up, unless there is
  * only one processor. */
 #define SPIN_NS ((uint64_t)20 * 1000u)
-/* What libfabric does not take now it takes soon; it tells of room only by its
- * being polled. */
+/* The pause before another attempt when libfabric is full; only polling shows
+ * that it has room. */
 #define RETRY_MS 2
-/* A queue says that it must not be slept on at most so often in a row. */
+/* A queue may refuse to be slept on so often in a row. */
 #define UNREADY_MAX 1000
 #define LOOK_MS 1
-/* Should a provider forget to tell, it is not for ever. */
+/* The longest sleep, for providers that forget to signal. */
 #define GUARD_MS 500
 #define ENTRIES 16
 
@@ -63,7 +63,7 @@ static void take_error(struct mooi_fabric *fabric,
         return;
     piece = entry.op_context;
     if (port != &fabric->reading || !piece)
-        return; /* of an operation that is not ours: some reader hung up */
+        return; /* not of our operations: a reader hung up */
     if (!piece->read->doomed) {
         const char *said = fi_cq_strerror(port->cq, entry.prov_errno,
                                           entry.err_data, text, sizeof text);
@@ -74,7 +74,7 @@ static void take_error(struct mooi_fabric *fabric,
     mooi_fabric_completed(fabric, piece, meaning_of(fabric, &entry));
 }
 
-/* Returns whether there was something. */
+/* Returns whether there was a completion. */
 static int poll_port(struct mooi_fabric *fabric,
                      const struct mooi_fabric_port *port)
 {
@@ -125,7 +125,7 @@ static int may_sleep_long(const struct mooi_fabric *fabric)
            (!fabric->reading.ep || fabric->reading.fd >= 0);
 }
 
-/* Sleep until something happens, or for `due` nanoseconds. */
+/* Sleep until an event, or for `due` nanoseconds. */
 static void rest(struct mooi_fabric *fabric, uint64_t due, int stuck)
 {
     int timeout_ms = stuck ? RETRY_MS : GUARD_MS;
@@ -224,7 +224,7 @@ static int call_back(struct mooi_fabric *fabric)
     return any;
 }
 
-/* Nobody waits for an answer when this returns 1; nobody will again. */
+/* When this returns 1 no thread waits for an answer, or ever will again. */
 static int finished(struct mooi_fabric *fabric)
 {
     int empty;

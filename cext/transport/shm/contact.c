@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * contact.c: an importer meets the owners that connected to it. There is no
- * thread for that: whoever imports from an owner for the first time takes in
- * all connections that wait.
+ * thread for that: the first import from an owner accepts all waiting
+ * connections.
  */
 #include <errno.h>
 #include <poll.h>
@@ -12,9 +12,9 @@
 #include "core/clock.h"
 #include "transport/shm/shm.h"
 
-/* A socket that was connected by one of ours says hello at once. */
+/* A connector that is one of ours sends HELLO at once. */
 #define HELLO_TIMEOUT_MS 1000
-/* While waiting for an owner's first contact, look so often if it lives. */
+/* While waiting for an owner's first contact, check so often if it lives. */
 #define LOOK_MS 20
 
 static int same_user(int fd)
@@ -55,8 +55,8 @@ static moo_err welcome(struct mooi_local *local, int socket, uint64_t id,
     return err;
 }
 
-/* Take one connection from the queue and hear who it is. Whoever does not
- * prove the key is hung up on, and nothing it sent is looked at. */
+/* Accept one connection and read its HELLO. A connector that does not prove
+ * the key is hung up on, and its other bytes are not looked at. */
 static void accept_one(struct mooi_local *local, int socket)
 {
     struct mooi_message m;
@@ -88,7 +88,7 @@ static struct mooi_owner *find_and_pin(struct mooi_local *local, uint64_t id)
     return owner;
 }
 
-/* Take in all who wait to be accepted. MOO_OK: there are no more. */
+/* Accept all waiting connections. MOO_OK: there are no more. */
 static moo_err accept_all(struct mooi_local *local)
 {
     for (;;) {
@@ -107,8 +107,8 @@ static moo_err accept_all(struct mooi_local *local)
     }
 }
 
-/* Dead by the word of the control plane, or because its socket refuses. What
- * it sent before it died is in our queue. */
+/* Dead: the control plane said so, or its socket refuses. Messages that it
+ * sent before are in our queue. */
 static int is_dead(struct mooi_local *local, uint64_t id)
 {
     int dead, socket;

@@ -144,8 +144,8 @@ moo_err mooi_link_receive(int socket, struct mooi_message *out, int *fd,
     return err;
 }
 
-/* By way of /proc, so that neither the length of the directory's name nor a
- * later chdir matters. */
+/* By way of /proc, so that the length of the directory's name and a later
+ * chdir do not matter. */
 static moo_err address_of(struct mooi_local *local, const char *name,
                           struct sockaddr_un *out)
 {
@@ -158,7 +158,8 @@ static moo_err address_of(struct mooi_local *local, const char *name,
     return length < (int)sizeof out->sun_path ? MOO_OK : MOO_EINVAL;
 }
 
-/* Between this many and the limit there is room for what one contact brings. */
+/* Between this number and the limit there is room for one contact's
+ * descriptors. */
 #define ROOM (MOOI_MAX_SLABS + 8)
 
 void mooi_link_make_room(int fd)
@@ -209,8 +210,8 @@ moo_err mooi_link_connect(struct mooi_local *local, uint64_t id, int *out)
     return reason == ECONNREFUSED ? MOO_EPEER : MOO_ESYS;
 }
 
-/* Bound under another name first: whoever finds the final name can connect,
- * and a refusal always means that the listener is gone. */
+/* Bound under another name first: a process that finds the final name can
+ * connect, and a refusal always means that the listener is gone. */
 static moo_err bind_and_publish(struct mooi_local *local, int fd)
 {
     char name[MOOI_NAME_BYTES], early[MOOI_NAME_BYTES + 4];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* owner.c: another process whose memory we have mapped, as we know it. */
+/* owner.c: our view of another process whose memory we have mapped. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -197,8 +197,8 @@ moo_err mooi_owner_slab(struct mooi_local *local, struct mooi_owner *owner,
 }
 
 /* Wait for the answer to request `sequence`; older answers, to requests that
- * timed out, are ignored (their leases are the receiver's that never comes:
- * they end with its death). The owner's rpc lock is held. */
+ * timed out, are ignored (nobody uses their leases, which end with the death
+ * of the third process). The owner's rpc lock is held. */
 static moo_err await_grant(struct mooi_local *local, struct mooi_owner *owner,
                            uint32_t sequence, struct mooi_message *out)
 {

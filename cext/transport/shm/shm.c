@@ -35,8 +35,8 @@ moo_err mooi_local_open(struct mooi_local *local, const char *directory)
     return mooi_link_listen(local, &local->listener);
 }
 
-/* Under `accepting`, because a number must not come to mean another file to
- * who waits there; they are woken first. */
+/* Under `accepting`, so that the number cannot become another file for a
+ * thread that waits there; the waiting threads are woken first. */
 void mooi_local_stop(struct mooi_local *local)
 {
     if (local->listener >= 0)
@@ -54,14 +54,14 @@ void mooi_local_disown(struct mooi_local *local)
         close_fd(&o->fd);
 }
 
-/* An owner that something here still uses keeps its connection: hanging up
- * would end our leases. */
+/* An owner in use here keeps its connection: hanging up would end our
+ * leases. */
 void mooi_local_close(struct mooi_local *local)
 {
     for (struct mooi_owner *o = local->owners; o; o = o->next)
         o->forget_at_ns = 1;
     mooi_owners_reap(local);
-    close_fd(&local->pagemap); /* drops will clean all pages instead */
+    close_fd(&local->pagemap); /* each drop will clean all pages instead */
 }
 
 void mooi_local_fini(struct mooi_local *local)

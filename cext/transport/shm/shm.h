@@ -4,15 +4,15 @@
  *
  * Contact is made by the owner: with its first lease for a process it connects
  * to that process's listening socket and pushes the ledger and all slabs
- * (push.c), before the descriptor leaves. So an importer needs no thread, never
- * waits for a living owner's attention, and can still import what an owner sent
- * before it died. And since the connection stands from the first lease on, the
- * death of a process always shows as a hang-up, however early it comes.
+ * (push.c), before the descriptor leaves. So an importer needs no thread,
+ * never waits for a living owner's attention, and can still import memory that
+ * an owner sent before it died. The connection exists from the first lease on,
+ * so the death of a process always shows as a hang-up, even an early one.
  *
  *   link.c     the sockets, and messages with descriptors on them
- *   push.c     owner: what an importer is to have
+ *   push.c     owner: the descriptors that an importer gets
  *   contact.c  importer: the owners that connect to it
- *   owner.c    importer: an owner, its slabs, and grants that it is asked for
+ *   owner.c    importer: an owner, its slabs, and grants requested of it
  *   mapped.c   importer: a slab as it is mapped here
  *   shm.c      the table of operations
  *
@@ -24,14 +24,14 @@
 
 #include "transport/local.h"
 
-/* One mapping of a whole foreign slab, with what is in use there. */
+/* One mapping of a whole foreign slab, with its imports. */
 struct mooi_window {
     char *base;                 /* NULL: not mapped yet */
     struct mooi_import **first; /* by page: the import that starts there */
     uint64_t *busy;             /* bit by page: part of an import */
 };
 
-/* A slab that an owner has pushed, or one of our own as an importer sees it. */
+/* A slab pushed by an owner, or one of our own as an importer sees it. */
 struct mooi_mapped {
     int fd; /* -1: not here yet */
     size_t bytes;
@@ -69,36 +69,36 @@ struct mooi_import {
 
 /* ---- shm.c, for the plane ---- */
 
-/* All that the plane does not fill in: nothing is open. */
+/* Initialise the fields that the plane does not fill in: nothing is open. */
 void mooi_local_init(struct mooi_local *local);
 
 /* Open the directory, and listen there. MOO_ESYS: see errno. */
 moo_err mooi_local_open(struct mooi_local *local, const char *directory);
 
-/* Nobody is accepted any more; who waits for it is woken. Lock not held. */
+/* Accept nobody any more, and wake those that wait for it. Lock not held. */
 void mooi_local_stop(struct mooi_local *local);
 
-/* In a forked child: close what the parent's peers would take for the
- * parent. */
+/* In a forked child: close the sockets that stand for the parent. */
 void mooi_local_disown(struct mooi_local *local);
 
 /* The plane closes: forget the owners that nothing here uses; lock held. */
 void mooi_local_close(struct mooi_local *local);
 
-/* Let go of all owners. What was imported is unmapped. */
+/* Let go of all owners, and unmap all imports. */
 void mooi_local_fini(struct mooi_local *local);
 
 /* ---- push.c ---- */
 
-/* What an importer has been given so far. */
+/* The descriptors that an importer has got so far. */
 struct mooi_pushed {
     int fd;       /* of the connection, -1: none */
     int hello_sent;
     uint32_t slabs;
 };
 
-/* Push what process `to`, which `pushed` is connected with, lacks; lock held,
- * does not block. As mooi_link_send: what went before an error is counted. */
+/* Push the missing descriptors to process `to`, the one that `pushed` is
+ * connected with. Lock held, does not block. Errors as of mooi_link_send;
+ * descriptors sent before an error are counted. */
 moo_err mooi_shm_push(struct mooi_local *local, uint64_t to,
                       struct mooi_pushed *pushed);
 
@@ -128,7 +128,7 @@ moo_err mooi_owner_slab(struct mooi_local *local, struct mooi_owner *owner,
 /* Our own memory as an importer sees it. Lock held. */
 struct mooi_owner *mooi_owner_self(struct mooi_local *local);
 
-/* Forget dead owners that nothing uses any more and whose time has come.
+/* Forget dead owners that nothing uses any more and whose grace is over.
  * Returns the nanoseconds until the next is due, or UINT64_MAX. Lock held. */
 uint64_t mooi_owners_reap(struct mooi_local *local);
 void mooi_owners_fini(struct mooi_local *local);
@@ -159,8 +159,8 @@ struct mooi_import *mooi_mapped_find(const struct mooi_window *window,
                                      const void *at);
 void mooi_mapped_fini(struct mooi_local *local, struct mooi_mapped *mapped);
 
-/* The import of a region that contains [data, data + bytes); NULL: none
- * does. */
+/* The import of a region that contains [data, data + bytes); NULL: there is
+ * none. */
 struct mooi_import *mooi_import_at(const struct mooi_region *region,
                                    const void *data, size_t bytes);
 
@@ -180,8 +180,8 @@ moo_err mooi_link_receive(int socket, struct mooi_message *out, int *fd,
 moo_err mooi_link_connect(struct mooi_local *local, uint64_t id, int *out);
 moo_err mooi_link_listen(struct mooi_local *local, int *out);
 
-/* Raise the soft limit of open files if `fd`, the lowest that was free, comes
- * near it: a descriptor that cannot be received is lost. */
+/* Raise the soft limit of open files if `fd`, the lowest free one, is near it:
+ * a descriptor that cannot be received is lost. */
 void mooi_link_make_room(int fd);
 
 #endif

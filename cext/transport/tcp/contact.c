@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * contact.c: how two processes come to a link. The owner connects: the express
- * connection comes first, found by a dial over all addresses; the others go to
- * the address that proved to be the peer.
+ * contact.c: two processes set up a link. The owner connects: the express
+ * connection first, by a dial over all addresses; the others go to the address
+ * where the peer answered.
  *
- * The importer accepts. Strangers are kept in a table of fixed size: under a
- * flood the oldest of them has to go, and one who knows the key needs it for a
- * round trip only.
+ * The importer accepts. Unauthenticated connections are kept in a table of
+ * fixed size: under a flood the oldest is closed, and a process with the key
+ * needs its place for a round trip only.
  */
 #include "transport/tcp/contact.h"
 
@@ -19,7 +19,7 @@
 #include "transport/tcp/link.h"
 
 #define MS ((uint64_t)1000000)
-/* A handshake may take so long while other addresses are left to be tried. */
+/* The time limit of a handshake while other addresses remain to be tried. */
 #define HANDSHAKE_SHORT_MS 700
 
 static uint32_t wanted_events(const struct mooi_handshake *handshake)
@@ -53,7 +53,7 @@ static moo_err prepare_handshake(struct mooi_tcp_stripe *stripe)
 static void handshake_ready(struct mooi_tcp *engine,
                             struct mooi_tcp_watched *self, uint32_t events);
 
-/* Talk to whoever is at the other end of fd; lock held. */
+/* Begin the handshake on fd; lock held. */
 static void start_handshake(struct mooi_tcp_stripe *stripe, int fd)
 {
     moo_err err;
@@ -67,7 +67,7 @@ static void start_handshake(struct mooi_tcp_stripe *stripe, int fd)
         mooi_tcp_break(stripe->link, err, NULL);
 }
 
-/* Of all that happened, what tells most. */
+/* The most informative of the errors. */
 static moo_err verdict(const struct mooi_dial *dial)
 {
     static const moo_err order[] = {MOO_EAUTH, MOO_EVERSION, MOO_ETIMEOUT};
@@ -118,7 +118,7 @@ static void dial_ready(struct mooi_tcp *engine, struct mooi_tcp_watched *self,
     mooi_tcp_unlock(engine);
 }
 
-/* The process at one address was another, or did not answer: try the next. */
+/* Another process, or none, answered at one address: try the next. */
 static void try_next(struct mooi_tcp_link *link, moo_err why)
 {
     mooi_dial_blame(&link->dial, link->which, why);
@@ -133,7 +133,7 @@ void mooi_tcp_handshake_late(struct mooi_tcp_link *link, uint64_t now)
         try_next(link, MOO_ETIMEOUT);
 }
 
-/* The express connection stands: now the others. */
+/* The express connection is up: now the others. */
 static void connect_others(struct mooi_tcp_link *link)
 {
     const struct mooi_address *address = &link->dial.address[link->which];
@@ -239,7 +239,7 @@ moo_err mooi_tcp_connect(struct mooi_tcp *engine, uint64_t peer,
         err = mooi_dial_begin(&link->dial, addresses, count);
         link->dialing.fd = link->dial.poll;
         *out = link;
-        if (err != MOO_OK) /* it has begun, so `down` will tell */
+        if (err != MOO_OK) /* it has begun, so `down` will follow */
             mooi_tcp_break(link, err, NULL);
     }
     mooi_tcp_unlock(engine);
@@ -272,7 +272,7 @@ void mooi_tcp_strangers_reap(struct mooi_tcp *engine, int all)
     mooi_tcp_unlock(engine);
 }
 
-/* A free place, or that of who has had it for longest. */
+/* A free place, or that of the oldest stranger. */
 static struct mooi_tcp_stranger *place(struct mooi_tcp *engine)
 {
     struct mooi_tcp_stranger *oldest = &engine->strangers[0];
@@ -288,8 +288,8 @@ static struct mooi_tcp_stranger *place(struct mooi_tcp *engine)
     return oldest;
 }
 
-/* Find the link that a proved connection belongs to; lock held. NULL: its place
- * is taken, or it makes no sense. */
+/* Find the link of an authenticated connection; lock held. NULL: its place is
+ * taken, or its HELLO fits no link. */
 static struct mooi_tcp_stripe *find_stripe(struct mooi_tcp *engine,
                                            const struct mooi_hello *hello)
 {
@@ -380,7 +380,7 @@ void mooi_tcp_accept_ready(struct mooi_tcp *engine,
             take_stranger(engine, fd);
     }
     engine->next_tick_ns = 0;
-    /* no descriptors or no memory: it would be reported again at once */
+    /* no descriptors or no memory: epoll would report it again at once */
     if (err == MOO_ESYS) {
         engine->listener_rests = 1;
         mooi_tcp_watch(engine, listener, MOOI_TCP_QUIET);

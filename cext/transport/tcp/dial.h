@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dial.h: reach a process that is said to listen at any of some addresses.
+ * dial.h: connect to a process at one of several addresses.
  *
- * An attempt begins at the first, and every MOOI_DIAL_STAGGER_MS, or as soon as
- * one has failed, at the next, while the earlier ones go on. Who answers first
- * is handed out; if that turns out to be somebody else, the dial goes on with
- * the others. The deadline is the caller's. No function blocks; one thread.
+ * Attempts begin in the order of the addresses, every MOOI_DIAL_STAGGER_MS or
+ * as soon as one has failed, while the earlier ones go on. The first
+ * connection is handed out. If another process answered there, the dial goes
+ * on with the other addresses. The deadline is the caller's. No function
+ * blocks; one thread.
  */
 #ifndef MOOI_DIAL_H
 #define MOOI_DIAL_H
@@ -36,24 +37,25 @@ moo_err mooi_dial_begin(struct mooi_dial *dial,
  * MOO_ETIMEOUT: nothing yet. MOO_EPEER: nobody is left who could answer. */
 moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which);
 
-/* Whether addresses are left that may still answer. */
+/* Whether another address may still answer. */
 int mooi_dial_has_more(const struct mooi_dial *dial);
 
-/* For how long nothing need be done unless `poll` becomes readable; -1: for
+/* The time until it must go on, unless `poll` is readable before; -1: for
  * ever. */
 int mooi_dial_wait_ms(const struct mooi_dial *dial);
 
-/* Whether that address was tried, and nobody listened there. NULL: any. */
+/* Whether nobody listened at that address, or at any (NULL), when it was
+ * tried. */
 int mooi_dial_refused(const struct mooi_dial *dial,
                       const struct mooi_address *address);
 
-/* For the reason: what became of an address that was handed out. */
+/* Note the error of an address that was handed out, for the reason. */
 void mooi_dial_blame(struct mooi_dial *dial, size_t which, moo_err why);
 
-/* One sentence on what was tried and how it failed, always terminated. */
+/* One sentence on the attempts and their errors, always terminated. */
 void mooi_dial_reason(const struct mooi_dial *dial, char *text, size_t room);
 
-/* Close what is under way. Safe to call twice. */
+/* Close all attempts. Safe to call twice. */
 void mooi_dial_end(struct mooi_dial *dial);
 
 #endif

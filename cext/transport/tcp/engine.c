@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.c: an engine and its threads, and what a fork does to it.
+ * engine.c: an engine, its threads, and forks.
  *
- * A loop is a thread with an epoll instance. The engine's own does everything
- * but what the others take off it: to send and receive on bulk connections of
- * links that stand.
+ * A loop is a thread with an epoll instance. The engine's own does everything;
+ * the others, if there are any, send and receive on bulk connections of links
+ * that are up.
  *
  * An event names a connection by its address, so nothing may be freed while a
  * loop has one that it has not looked at. The own loop frees between two
@@ -110,7 +110,7 @@ void mooi_tcp_wake(struct mooi_tcp *engine)
     wake(&engine->own);
 }
 
-/* What was handed over while its event was in the batch is others' business. */
+/* Skip a connection that was handed over while its event was in the batch. */
 static void dispatch(struct mooi_tcp_loop *loop, int timeout_ms)
 {
     struct mooi_tcp *engine = loop->engine;
@@ -206,7 +206,7 @@ void mooi_tcp_let_others_go_on(struct mooi_tcp *engine)
 
 /* ---- a loop's beginning and end ---- */
 
-/* It cannot fail, and loop_close may follow whatever came of the rest. */
+/* It cannot fail, and loop_close may always follow. */
 static void loop_init(struct mooi_tcp *engine, struct mooi_tcp_loop *loop)
 {
     loop->engine = engine;

@@ -3,21 +3,21 @@
  * engine.h: the engine of tcp.h, as its files see it. In reading order:
  *
  *   engine.c    an engine and its threads
- *   contact.c   connections until they are proved, at both ends
- *   link.c      what is common to both directions: how links begin and end
+ *   contact.c   connections until both ends are authenticated
+ *   link.c      how links begin and end, in both directions
  *   stripe.c    one connection: messages, and an owner's answers
- *   importer.c  fetches, asked for chunk by chunk, and what comes for them
+ *   importer.c  fetches: chunks requested, and their data
  *
  * One lock guards an engine, and is held for short: while sockets are opened
  * and closed (so that a fork finds all of them), and while fetches, asks and
  * small messages are queued. Bulk is sent and received without it, by one
  * thread for each connection: the engine's own, *the* thread, or one of the
- * others that it hands bulk connections to, if there are any. Fields that only
- * one thread uses say so. No thread holds the lock while it calls back.
+ * others, if there are any, that it hands bulk connections to. Fields that
+ * only one thread uses say so. No thread holds the lock while it calls back.
  *
  * A link ends on the engine's own thread and nowhere else
- * (mooi_tcp_end_broken), while the others are halted. Who finds it broken marks
- * it and wakes that thread.
+ * (mooi_tcp_end_broken), while the others are halted. A thread that finds a
+ * link broken marks it and wakes the engine's own.
  */
 #ifndef MOOI_TCP_ENGINE_H
 #define MOOI_TCP_ENGINE_H
@@ -36,7 +36,8 @@ struct mooi_tcp_link;
 struct mooi_tcp_loop;
 struct mooi_tcp_stranger;
 
-/* What epoll knows: the first member of whatever has a descriptor. */
+/* The value that epoll returns: the first member of each struct with a
+ * descriptor. */
 struct mooi_tcp_watched {
     int fd; /* -1: none */
     uint32_t events;
@@ -59,8 +60,8 @@ struct mooi_tcp {
     struct mooi_tcp_options options;
     struct mooi_tcp_events events;
     pthread_mutex_t lock;
-    /* a thread does not write to a fetch's memory any more, or is not inside;
-     * or the others may go on */
+    /* a thread has stopped writing to a fetch's memory, or has left; or the
+     * others may go on */
     pthread_cond_t changed;
     struct mooi_tcp_loop own, other[MOO_THREADS_MAX];
     uint32_t others, next_other;
@@ -90,14 +91,14 @@ void mooi_tcp_look_away(struct mooi_tcp *engine,
 void mooi_tcp_unwatch(struct mooi_tcp *engine,
                       struct mooi_tcp_watched *watched);
 
-/* From now on another thread looks after it, if there are any; on the thread,
- * lock held. As mooi_tcp_watch. */
+/* Hand it to one of the other threads, if there are any; on the thread, lock
+ * held. As mooi_tcp_watch. */
 moo_err mooi_tcp_hand_over(struct mooi_tcp *engine,
                            struct mooi_tcp_watched *watched);
 
-/* Wait until no other thread has an event, or is doing anything for a link, and
- * keep them so; on the thread, lock held, which is let go meanwhile. They do
- * not block, but for callbacks. */
+/* Wait until no other thread has an event or works on a link, and keep them
+ * out; on the thread, lock held, which is let go meanwhile. Only callbacks can
+ * block them. */
 void mooi_tcp_halt_others(struct mooi_tcp *engine);
 void mooi_tcp_let_others_go_on(struct mooi_tcp *engine);
 

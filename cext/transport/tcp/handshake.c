@@ -110,8 +110,8 @@ static moo_err take_proof(struct mooi_handshake *h)
 
 /* ---- the steps ---- */
 
-/* Both sides walk through the same four messages; who sends a step's message
- * makes it when the step before is done. */
+/* Both sides walk through the same four messages; the sender of a step's
+ * message makes it when the step before is done. */
 static const struct {
     uint32_t bytes;
     void (*make)(struct mooi_handshake *);
@@ -175,9 +175,9 @@ static moo_err head_of_present(const struct mooi_handshake *h)
     return mooi_handshake_head(h->bytes, h->step + 1);
 }
 
-/* A message came in, or as much of it as is needed to refuse it. What it tells
- * us is final; what we find wrong ourselves is answered first. READY is the
- * last word, so not answered. */
+/* A message arrived, or enough of it to refuse it. An error that it reports is
+ * final. An error that we find is reported first, except in READY, which is
+ * the last message. */
 static moo_err take(struct mooi_handshake *h, int fd)
 {
     moo_err err = head_of_present(h);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handshake.h: two processes that meet on a TCP connection find out whether
- * they belong to one session, before either believes a byte of the other.
+ * handshake.h: mutual authentication of a TCP connection. Both processes prove
+ * the session key before either trusts a byte of the other.
  *
  *   HELLO     connector: version, purpose, who, whom, which connection of how
  *             many, host identity, a fresh nonce
@@ -23,8 +23,8 @@
  * PROOF     8 16 proof                                              24 bytes
  * READY     nothing more                                             8 bytes
  *
- * A side that gives up says why in the head of its next message, proves
- * nothing in it, and hangs up.
+ * A side that gives up puts the reason into the head of its next message,
+ * which has no proof, and hangs up.
  */
 #ifndef MOOI_HANDSHAKE_H
 #define MOOI_HANDSHAKE_H
@@ -37,7 +37,7 @@
 #include "transport/tcp/socket.h"
 
 #define MOOI_HANDSHAKE_VERSION 1
-#define MOOI_HANDSHAKE_MS 2000 /* whoever takes longer may be hung up on */
+#define MOOI_HANDSHAKE_MS 2000 /* the other side may hang up after this */
 #define MOOI_NONCE_BYTES 16
 #define MOOI_HANDSHAKE_HEAD_BYTES 8
 #define MOOI_HELLO_BYTES 80
@@ -45,15 +45,15 @@
 #define MOOI_PROOF_BYTES 24
 #define MOOI_READY_BYTES 8
 
-/* What a connection is for. */
+/* The purpose of a connection. */
 enum mooi_purpose { MOOI_PURPOSE_DATA = 1, MOOI_PURPOSE_RING = 2 };
 
 struct mooi_hello {
     uint64_t from, to;
     uint32_t purpose;
     uint16_t index, count; /* it is one of so many: index < count */
-    uint64_t token;        /* alike in those that belong together */
-    uint32_t flags;        /* as the purpose likes */
+    uint64_t token;        /* the same in those of one link */
+    uint32_t flags;        /* defined by the purpose */
     uint8_t host[MOOI_HOST_BYTES];
     uint8_t nonce[MOOI_NONCE_BYTES];
 };
@@ -73,9 +73,9 @@ enum mooi_handshake_kind {
 };
 
 /* The messages, for the state machine below and for the tests. The parsers take
- * any bytes of the right length. MOO_EVERSION: another version, whatever else
- * it says. MOO_EPROTO: nothing that one of ours sends. Otherwise MOO_OK, or the
- * error that the other side told; *out is set after MOO_OK only. */
+ * any bytes of the right length. MOO_EVERSION: another version; the rest is
+ * not looked at. MOO_EPROTO: no message of ours. Otherwise MOO_OK, or the
+ * error that the other side reported. *out is set after MOO_OK only. */
 moo_err mooi_handshake_head(const uint8_t in[MOOI_HANDSHAKE_HEAD_BYTES],
                             int kind);
 void mooi_hello_pack(const struct mooi_hello *hello,
@@ -97,17 +97,17 @@ moo_err mooi_ready_parse(const uint8_t in[MOOI_READY_BYTES]);
 struct mooi_handshake {
     uint8_t key[MOOI_KEY_BYTES];
     int accepting;
-    moo_err failed;         /* why we gave up; said before we hang up */
+    moo_err failed;         /* why we gave up; sent before we hang up */
     int step;               /* messages done, 0 to 4 */
     uint32_t moved;         /* bytes of the present one */
-    struct mooi_hello hello; /* accepting: what the connector said */
+    struct mooi_hello hello; /* accepting: the connector's message */
     struct mooi_challenge challenge; /* connecting: the acceptor's */
     uint8_t talk[MOOI_HELLO_BYTES + MOOI_CHALLENGE_BYTES]; /* both, as sent */
     uint8_t bytes[MOOI_HELLO_BYTES]; /* the present message */
 };
 
 /* Begin as connector; the nonce of `hello` is filled in. MOO_ESYS: no random
- * numbers to be had. */
+ * numbers, see errno. */
 moo_err mooi_handshake_connect(struct mooi_handshake *handshake,
                                const uint8_t key[MOOI_KEY_BYTES],
                                const struct mooi_hello *hello);
@@ -119,12 +119,12 @@ moo_err mooi_handshake_accept(struct mooi_handshake *handshake,
                               uint32_t purpose);
 
 /* Go on as far as the socket lets us, without blocking.
- * MOO_OK: both are proved; `hello` and `challenge` tell with whom. No byte
- * beyond the handshake was read. MOO_ETIMEOUT: call again when the socket is
- * ready for what mooi_handshake_wants says. Anything else is final, and the
+ * MOO_OK: both are authenticated; `hello` and `challenge` name the other side.
+ * No byte beyond the handshake was read. MOO_ETIMEOUT: call again when the
+ * socket is ready, see mooi_handshake_wants. Anything else is final, and the
  * caller closes the socket: MOO_EAUTH: one does not know the key.
- * MOO_EVERSION. MOO_EPROTO: it is none of ours, or another than it was taken
- * for. MOO_EPEER: hung up. MOO_ESYS: see errno. */
+ * MOO_EVERSION. MOO_EPROTO: it is not mooactor, or another process than
+ * expected. MOO_EPEER: hung up. MOO_ESYS: see errno. */
 moo_err mooi_handshake_step(struct mooi_handshake *handshake, int fd);
 
 /* POLLIN or POLLOUT. */

@@ -25,7 +25,7 @@ static void pack_head(uint8_t *out, size_t bytes, int kind, moo_err told)
     out[6] = (uint8_t)-told;
 }
 
-/* What one side may tell the other. */
+/* The errors that one side may report to the other. */
 static int may_be_told(moo_err err)
 {
     return err == MOO_OK || err == MOO_EPROTO || err == MOO_EAUTH ||

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * importer.c: what the importer wants, asks for chunk by chunk, and gets.
+ * importer.c: an importer's fetches: requests, chunk by chunk, and their data.
  *
  * A fetch may end before all its chunks have come: cancelled, or refused by the
- * owner. Then its asks are left without a fetch, and what comes for them is
- * thrown away. Only the engine's threads write to a fetch's memory, each where
- * its stripe's answer belongs, and say so (`receiving`) while they do it
- * without the lock.
+ * owner. Then its asks are left without a fetch, and their data is discarded.
+ * Only the engine's threads write to a fetch's memory, each where its stripe's
+ * answer belongs, and say so (`receiving`) while they do it without the lock.
  */
 #include "transport/tcp/importer.h"
 
@@ -17,7 +16,7 @@
 
 /* ---- asking; lock held ---- */
 
-/* MOO_ENOMEM: nothing was asked. */
+/* MOO_ENOMEM: nothing was requested. */
 static moo_err ask(struct mooi_tcp_stripe *stripe, struct mooi_tcp_fetch *fetch)
 {
     struct mooi_tcp_link *link = stripe->link;
@@ -60,7 +59,7 @@ static moo_err ask_small(struct mooi_tcp_link *link)
     return err;
 }
 
-/* The connection that has the least to answer, if it may be asked for more. */
+/* The connection with the least to answer, if it may take more requests. */
 static struct mooi_tcp_stripe *least_asked(struct mooi_tcp_link *link)
 {
     struct mooi_tcp_stripe *least = &link->stripes[1];
@@ -71,7 +70,7 @@ static struct mooi_tcp_stripe *least_asked(struct mooi_tcp_link *link)
     return least->asks_count < MOOI_TCP_AHEAD ? least : NULL;
 }
 
-/* Fetches take turns: who was asked for goes to the end of the ring. */
+/* Fetches take turns: one that was requested goes to the end of the ring. */
 static moo_err ask_bulk(struct mooi_tcp_link *link)
 {
     struct mooi_tcp_stripe *stripe;
@@ -89,7 +88,7 @@ static moo_err ask_bulk(struct mooi_tcp_link *link)
     return err;
 }
 
-/* Ask for as much as credit and connections allow. */
+/* Request as much as credit and connections allow. */
 static void ask_more(struct mooi_tcp_link *link)
 {
     moo_err err;

@@ -8,7 +8,7 @@
 #include "transport/tcp/tcp.h"
 
 #define MOOI_TCP_CHUNK ((uint32_t)512 << 10)
-/* Chunks asked for ahead on one bulk connection. */
+/* Chunks requested ahead on one bulk connection. */
 #define MOOI_TCP_AHEAD 2
 
 struct mooi_tcp_stripe;
@@ -48,18 +48,18 @@ static inline void mooi_tcp_node_last(struct mooi_tcp_node *ring,
 
 struct mooi_tcp_fetch {
     struct mooi_tcp_node all;     /* of its link */
-    struct mooi_tcp_node waiting; /* to be asked for; else in no ring */
+    struct mooi_tcp_node waiting; /* to be requested; else in no ring */
     void *cookie;
     struct mooi_lease_name name;
     uint64_t offset, length;
     char *into;
     uint64_t asked, received; /* bytes */
-    uint32_t receiving;       /* so many threads are writing to `into` */
+    uint32_t receiving;       /* threads that are writing to `into` */
 };
 
-/* A part of a fetch that was asked for. */
+/* A requested part of a fetch. */
 struct mooi_tcp_ask {
-    struct mooi_tcp_fetch *fetch; /* NULL: ended meanwhile; throw away */
+    struct mooi_tcp_fetch *fetch; /* NULL: ended meanwhile; discard */
     char *into;
     uint32_t tag, length;
     uint8_t flags;
@@ -68,8 +68,8 @@ struct mooi_tcp_ask {
 /* On the stripe's thread, no lock held. An answer's head came. */
 moo_err mooi_tcp_data_begins(struct mooi_tcp_stripe *stripe);
 moo_err mooi_tcp_refused(struct mooi_tcp_stripe *stripe);
-/* Receive what is to follow, and the next head with it. *drained: there is no
- * more. As mooi_socket_receive. */
+/* Receive the rest of the answer, and the next head with it. *drained: there
+ * is no more. As mooi_socket_receive. */
 moo_err mooi_tcp_receive_data(struct mooi_tcp_stripe *stripe, int *drained);
 /* All of the answer has come. */
 moo_err mooi_tcp_data_ends(struct mooi_tcp_stripe *stripe);

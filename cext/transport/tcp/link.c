@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * link.c: links, whichever direction: how they begin to stand, what has to be
- * looked at from time to time, and how they end.
+ * link.c: links of both directions: their beginning, their periodic checks,
+ * and their end.
  *
  * Links that have nothing to do cost one look and at most one ping in
  * TICK_IDLE_MS; an engine without links sleeps.
  *
- * A peer is taken for gone when its *kernel* does not acknowledge: that finds
- * cut links and dead machines, and leaves alone who is stopped or starved. So
- * a ping needs no answer. Each side finds out by itself, for an acknowledgement
- * has to go both ways; and who does, resets the connections, which tells the
- * other one if only one way is broken.
+ * A peer counts as gone when its *kernel* does not acknowledge: that finds cut
+ * links and dead machines, but not stopped or starved processes. So a ping
+ * needs no answer. Each side finds out by itself, because an acknowledgement
+ * has to go both ways. It then resets the connections, which informs the other
+ * side if only one way is broken.
  */
 #include "transport/tcp/link.h"
 
@@ -22,12 +22,12 @@
 #include "transport/tcp/contact.h"
 
 #define MS ((uint64_t)1000000)
-/* Whoever does not acknowledge for so long is gone. A ping leaves within two
- * ticks of a cut, so it is found within 3 s; see mooi_socket_is_silent for what
- * is waited for longer, which makes it 5 s at most. */
+/* A peer that does not acknowledge for so long is gone. A ping leaves within
+ * two ticks of a cut, so the cut is found within 3 s; with the longer patience
+ * of mooi_socket_is_silent within 5 s. */
 #define SILENT_MS 1250
-/* Who does not speak up meanwhile may be stopped: its buffer is not filled with
- * more pings. From then on the kernel asks, see mooi_socket_ask. */
+/* A peer that sends nothing meanwhile may be stopped: its buffer is not filled
+ * with more pings. From then on the kernel probes, see mooi_socket_ask. */
 #define PINGS 16
 #define TICK_CONTACT_MS 50
 #define TICK_BUSY_MS 250
@@ -133,7 +133,7 @@ static void close_stripe(struct mooi_tcp *engine,
     memset(&stripe->out, 0, sizeof stripe->out);
 }
 
-/* Out of the engine's list, with nothing open; lock held. */
+/* Remove it from the engine's list, all closed; lock held. */
 static void take_down(struct mooi_tcp_link *link)
 {
     struct mooi_tcp *engine = link->engine;
@@ -214,7 +214,7 @@ static void end_older(struct mooi_tcp_link *link)
     mooi_tcp_end_broken(engine);
 }
 
-/* Returns whether it stands: it may have been broken meanwhile. */
+/* Returns whether it is up: it may have been broken meanwhile. */
 static int stand(struct mooi_tcp_link *link)
 {
     struct mooi_tcp *engine = link->engine;
@@ -253,9 +253,9 @@ void mooi_tcp_bring_up(struct mooi_tcp_link *link)
     mooi_tcp_unlock(engine);
 }
 
-/* ---- what is looked at from time to time ---- */
+/* ---- periodic checks ---- */
 
-/* How soon the next look is needed; the least counts. */
+/* The time until the next check is needed; the least counts. */
 enum haste { IDLE, SLOW, BUSY, CONTACT };
 
 static const int period_ms[] = {[IDLE] = -1,
@@ -269,7 +269,7 @@ static int is_silent(struct mooi_tcp_stripe *stripe)
                                  SILENT_MS);
 }
 
-/* Have something to be acknowledged, if nothing came of itself. */
+/* Send a ping to be acknowledged, if nothing arrived. */
 static void ping(struct mooi_tcp_stripe *stripe)
 {
     struct mooi_tcp_message message = {.kind = MOOI_TCP_PING};
@@ -287,8 +287,8 @@ static void ping(struct mooi_tcp_stripe *stripe)
     }
 }
 
-/* The kernel can ask by a connection on which nothing is to be sent: the
- * express one, or, if that is stuck, the others. */
+/* The kernel can probe over a connection with nothing to send: the express one
+ * or, if that is stuck, the others. */
 static void let_ask(struct mooi_tcp_stripe *stripe)
 {
     int on = stripe->index == 0 || stripe->link->stripes[0].silence.stuck;

@@ -62,7 +62,8 @@ static int is_sane(const struct mooi_tcp_message *m, uint32_t error)
     return 0;
 }
 
-/* Read all fields, and let packing tell whether some were not this kind's. */
+/* Read all fields; packing them again shows fields that are not this
+ * kind's. */
 moo_err mooi_tcp_message_parse(const uint8_t in[MOOI_TCP_HEAD_BYTES],
                                struct mooi_tcp_message *out)
 {

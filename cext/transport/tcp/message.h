@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * message.h: what crosses a link after the handshake, byte for byte.
+ * message.h: the messages of a link after the handshake, byte for byte.
  *
- * Every message starts with 32 bytes, little-endian; what has no meaning is
- * zero, and the parser refuses anything else:
+ * Every message starts with 32 bytes, little-endian; unused bytes are zero,
+ * and the parser refuses anything else:
  *
  *   0 1 kind   1 1 flags   2 2 zero   4 4 tag   8 4 length
  *
@@ -54,7 +54,7 @@ struct mooi_tcp_message {
 void mooi_tcp_message_pack(const struct mooi_tcp_message *message,
                            uint8_t out[MOOI_TCP_HEAD_BYTES]);
 
-/* Any bytes. MOO_EPROTO: nothing that one of ours sends. */
+/* Any bytes. MOO_EPROTO: no message of ours. */
 moo_err mooi_tcp_message_parse(const uint8_t in[MOOI_TCP_HEAD_BYTES],
                                struct mooi_tcp_message *out);
 

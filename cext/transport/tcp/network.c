@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* network.c: the bytes move over the link itself, as the engine does it. */
+/* network.c: the engine moves the bytes over the link itself. */
 #include "transport/network.h"
 
 moo_err mooi_control_send(struct mooi_tcp_link *link,

@@ -78,8 +78,8 @@ static void set(int fd, int level, int option, int value)
     setsockopt(fd, level, option, &value, sizeof value);
 }
 
-/* How often, in milliseconds, a window that is closed for long is asked about.
- * Linux 6.15 knows it; others ask ever more seldom, up to every two minutes. */
+/* The longest pause, in milliseconds, between probes of a closed window. Linux
+ * 6.15 knows it; older kernels double the pause up to two minutes. */
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
 #endif
@@ -93,8 +93,8 @@ static void tune(int fd)
     set(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, ASK_WINDOW_MS);
 }
 
-/* So many questions are left unanswered before the kernel ends the connection
- * itself: mooi_socket_is_silent sees to it sooner. */
+/* The unanswered probes before the kernel ends the connection itself;
+ * mooi_socket_is_silent ends it sooner. */
 #define KEEP_ASKING 120
 
 void mooi_socket_ask(int fd, int on)
@@ -119,7 +119,7 @@ moo_err mooi_socket_accept(int listener, int *out)
     return MOO_OK;
 }
 
-/* A reason that lies with the other side, or with the way there. */
+/* An error of the other side, or of the way there. */
 static moo_err classify(int reason)
 {
     switch (reason) {
@@ -177,12 +177,12 @@ moo_err mooi_socket_connected(int fd)
     return MOO_OK;
 }
 
-/* Up to this round trip, this much is enough to keep a fast path busy. */
+/* Up to this round-trip time, so many bytes keep a fast path busy. */
 #define SHORT_US 150
 #define SHORT_BYTES (192 << 10)
 
-/* What waits in a long queue has left the processor's caches before its turn
- * comes: with the kernel's own choice of several MiB, a transfer between two
+/* Bytes in a long queue leave the processor's caches before they are sent:
+ * with the kernel's own choice of several MiB, a transfer between two
  * processes that share a cache is two to three times slower. On a long path
  * the same bound would keep the path empty. */
 int mooi_socket_keep_short(int fd)
@@ -256,7 +256,7 @@ void mooi_socket_abandon(int fd)
 
 /* ---- silence ---- */
 
-/* As many round trips are waited for, slow ones included. */
+/* The least patience, in round-trip times. */
 #define TRIPS 6
 
 /* Whether its window has room, which older kernels do not tell. */
@@ -267,9 +267,9 @@ static int is_open(const struct tcp_info *info, socklen_t length)
            info->tcpi_snd_wnd >= info->tcpi_snd_mss;
 }
 
-/* Whether something waits for the other kernel: bytes under way; a question
- * whether it is there, or its window still closed; or bytes that cannot even
- * leave, though its window is open, because our way to it is gone. */
+/* Whether something waits for the other kernel: bytes under way; a keepalive
+ * or window probe; or bytes that cannot leave although its window is open,
+ * because our way to it is gone. */
 static int waits(const struct tcp_info *info, socklen_t length)
 {
     return info->tcpi_unacked || info->tcpi_probes ||
@@ -281,7 +281,7 @@ static uint64_t patience(const struct tcp_info *info, uint64_t least_ms)
     uint64_t trip_us = info->tcpi_rtt + 4 * (uint64_t)info->tcpi_rttvar;
     uint64_t ms = TRIPS * trip_us / 1000;
 
-    /* mere questions are sent once a second: some may get lost */
+    /* probes are sent once a second: some may get lost */
     if (!info->tcpi_unacked && !info->tcpi_notsent_bytes)
         least_ms *= 2;
     if (ms < least_ms)
@@ -289,9 +289,9 @@ static uint64_t patience(const struct tcp_info *info, uint64_t least_ms)
     return ms < MOOI_SILENT_MOST_MS ? ms : MOOI_SILENT_MOST_MS;
 }
 
-/* If the same count is acknowledged as at the last look, and something was
- * waiting then and is now, it is the same thing. An acknowledgement of nothing
- * new shows that somebody is there, too. */
+/* If the acknowledged count is that of the last look, and something was
+ * waiting then and is now, it is the same. An acknowledgement without new
+ * bytes counts as a sign of life, too. */
 int mooi_socket_is_silent(int fd, struct mooi_silence *silence,
                           uint64_t patience_ms)
 {

@@ -36,32 +36,32 @@ moo_err mooi_address_parse(const char *text, uint16_t port,
  * address. MOO_ESYS: see errno. */
 moo_err mooi_socket_listen(const char *bind, int *listener);
 
-/* By which addresses others may reach `listener`, best first: those of
- * interfaces that are up, IPv4 before IPv6; those of this machine only (lo)
- * where it was bound to them or has no others. Link-local ones are left out,
- * for they mean nothing elsewhere. Returns how many were written. */
+/* The addresses at which others may reach `listener`, best first: those of
+ * interfaces that are up, IPv4 before IPv6. Those of lo are given only if it
+ * was bound to them or has no others. Link-local ones are left out, because
+ * they mean nothing elsewhere. Returns the number written. */
 size_t mooi_socket_addresses(int listener, struct mooi_address *out,
                              size_t room);
 
-/* Take the next waiting connection, tuned. MOO_ETIMEOUT: there is none.
- * MOO_ESYS: see errno; EMFILE and ENFILE will come again at once. */
+/* Accept the next waiting connection, tuned. MOO_ETIMEOUT: there is none.
+ * MOO_ESYS: see errno; EMFILE and ENFILE will recur at once. */
 moo_err mooi_socket_accept(int listener, int *fd);
 
-/* Begin to connect; *fd becomes writable when it is decided, and then
- * mooi_socket_connected tells. MOO_EPEER: refused or unreachable at once;
- * errno says how, as with MOO_ESYS. */
+/* Begin to connect; *fd becomes writable at the end, and then
+ * mooi_socket_connected gives the result. MOO_EPEER: refused or unreachable at
+ * once. MOO_EPEER, MOO_ESYS: see errno. */
 moo_err mooi_socket_connect(const struct mooi_address *address, int *fd);
 
 /* MOO_OK: connected, and tuned. MOO_ETIMEOUT: not yet. MOO_EPEER, MOO_ESYS: it
  * failed, see errno. */
 moo_err mooi_socket_connected(int fd);
 
-/* Bulk is about to be sent: if the path is short, keep the queue of what is
- * sent short, too; otherwise the kernel sizes it. Returns whether it was done;
- * if not, a later try may know the path better. */
+/* Prepare for bulk: if the path is short, shorten the send queue, too;
+ * otherwise the kernel sizes it. Returns whether it did so; if not, a later
+ * call may know the path better. */
 int mooi_socket_keep_short(int fd);
 
-/* Send or receive what goes at once. MOO_OK: *moved bytes, more than 0.
+/* Send or receive without blocking. MOO_OK: *moved bytes, more than 0.
  * MOO_ETIMEOUT: none now. MOO_EPEER: the other side hung up, or was silent for
  * too long. MOO_ESYS: see errno. At most 8 parts; their lengths' sum is not
  * 0. `more`: something follows at once. */
@@ -70,44 +70,43 @@ moo_err mooi_socket_send(int fd, const struct iovec *parts, int count,
 moo_err mooi_socket_receive(int fd, const struct iovec *parts, int count,
                             size_t *moved);
 
-/* Throw away up to `length` received bytes. As mooi_socket_receive. */
+/* Discard up to `length` received bytes. As mooi_socket_receive. */
 moo_err mooi_socket_skip(int fd, size_t length, size_t *moved);
 
-/* What close is about to do takes effect at once: the other side is told by a
- * reset, and what it did not get is not sent again. */
+/* Make the coming close abortive: the other side gets a reset, and
+ * unacknowledged bytes are not sent again. */
 void mooi_socket_abandon(int fd);
 
-/* While nothing is under way, let the kernel ask every second whether the other
- * kernel is there. That needs no room in the other process's buffer, and so no
- * process that reads. */
+/* Have the kernel send keepalive probes every second while the connection is
+ * idle. They need no room in the other process's buffer, and so no process
+ * that reads. */
 void mooi_socket_ask(int fd, int on);
 
 /*
- * Is the other end's kernel still there? What was sent must be acknowledged,
- * and questions must be answered, whether it is there and whether its window is
- * still closed, however busy or stopped the process behind it is.
+ * Is the other end's kernel still there? It must acknowledge sent bytes and
+ * answer keepalive and window probes, even if the process behind it is busy or
+ * stopped.
  *
- * How long it takes is measured here, and does not depend on when the kernel
- * sends again, which after some slow round trips it does in seconds only. To
- * be looked at a few times a second while something was sent. A look that comes
- * late counts no more than MOOI_LOOK_MS: who was stopped has not listened.
- * Start with all zeros.
+ * The silence is measured here, because the kernel's retransmissions may be
+ * seconds apart after some slow round trips. To be called a few times a second
+ * while something was sent. A late call counts no more than MOOI_LOOK_MS: this
+ * process may have been stopped. Start with all zeros.
  */
 #define MOOI_LOOK_MS 500
-/* However long round trips take, nobody is waited for longer than this. */
+/* The longest patience, for any round-trip time. */
 #define MOOI_SILENT_MOST_MS 3000
 
 struct mooi_silence {
-    int waits;       /* something was not acknowledged at the last look */
-    int stuck;       /* then the other process had no room for what is to be sent:
-                        the kernel asks less and less often if it has */
-    uint64_t acked;  /* bytes, so far, at that time */
+    int waits;       /* unacknowledged bytes at the last look */
+    int stuck;       /* the other's window was closed then: the kernel probes it
+                        less and less often */
+    uint64_t acked;  /* bytes acknowledged by then */
     uint64_t looked_ns;
-    uint64_t ms; /* for so long the same has not been acknowledged */
+    uint64_t ms; /* time without progress */
 };
 
-/* Look. Returns whether nothing was heard for `patience_ms`, or for longer
- * where round trips take long. */
+/* Look. Returns whether it was silent for `patience_ms`, or for longer if
+ * round trips take long. */
 int mooi_socket_is_silent(int fd, struct mooi_silence *silence,
                           uint64_t patience_ms);
 

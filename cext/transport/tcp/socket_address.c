@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* socket_address.c: addresses, and those by which a listener can be reached. */
+/* socket_address.c: addresses, and those of a listener. */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>

@@ -14,7 +14,7 @@ union mooi_socket_name {
     struct sockaddr_in6 v6;
 };
 
-/* Fill in *out; returns how long it is. */
+/* Fill in *out; returns its length. */
 socklen_t mooi_socket_name_of(const struct mooi_address *address,
                               union mooi_socket_name *out);
 

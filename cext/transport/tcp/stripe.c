@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stripe.c: one proved connection, in both directions. Messages come in and go
- * to whom they concern, small messages go out. An owner answers what the
- * importer asked for, straight from where it lies, in the order in which it was
- * asked; what comes for an importer's fetches is importer.c's.
+ * stripe.c: one authenticated connection, in both directions. Received
+ * messages go to their handlers, small messages go out. An owner answers the
+ * importer's requests in their order, straight from the leased memory;
+ * importer.c receives the data of fetches.
  */
 #include "transport/tcp/stripe.h"
 
@@ -13,7 +13,7 @@
 #include "core/crc32c.h"
 #include "transport/tcp/link.h"
 
-/* So many system calls, and it is others' turn. */
+/* System calls for one connection before others have their turn. */
 #define TURNS 8
 /* So many answers, too. */
 #define ANSWERS 2
@@ -175,8 +175,8 @@ static moo_err begin_answer(struct mooi_tcp_stripe *stripe)
     return MOO_OK;
 }
 
-/* What is still to be sent of the answer: its head, and the data. Returns how
- * many parts there are. */
+/* The rest of the answer: its head, and the data. Returns the number of
+ * parts. */
 static int rest(struct mooi_tcp_stripe *stripe, struct iovec parts[2])
 {
     uint32_t length = first(stripe)->length, at = stripe->answered;
@@ -213,8 +213,8 @@ static moo_err go_on(struct mooi_tcp_stripe *stripe)
     return MOO_OK;
 }
 
-/* Small messages that wait go first. Returns whether the next answer can
- * begin; nothing comes between from then on. */
+/* Waiting small messages go first. Returns whether the next answer can begin;
+ * from then on nothing may interrupt it. */
 static int may_begin(struct mooi_tcp_stripe *stripe)
 {
     int may;
@@ -229,7 +229,7 @@ static int may_begin(struct mooi_tcp_stripe *stripe)
     return may;
 }
 
-/* Have epoll tell when there is room for what is left. */
+/* Have epoll report when there is room for the rest. */
 static void wait_for_room(struct mooi_tcp_stripe *stripe)
 {
     mooi_tcp_lock(stripe->link->engine);
@@ -238,7 +238,8 @@ static void wait_for_room(struct mooi_tcp_stripe *stripe)
     mooi_tcp_unlock(stripe->link->engine);
 }
 
-/* Answer until nothing is left, the socket is full, or it is others' turn. */
+/* Answer until there are no more requests, the socket is full, or the turn is
+ * over. */
 static moo_err serve(struct mooi_tcp_stripe *stripe)
 {
     moo_err err = MOO_OK;
@@ -280,7 +281,7 @@ static moo_err take_from_owner(struct mooi_tcp_stripe *stripe)
     return MOO_EPROTO;
 }
 
-/* A head is there in whole. */
+/* A head is complete. */
 static moo_err begin_message(struct mooi_tcp_stripe *stripe)
 {
     moo_err err = mooi_tcp_message_parse(stripe->head, &stripe->present);
@@ -296,7 +297,7 @@ static moo_err begin_message(struct mooi_tcp_stripe *stripe)
                                   : take_from_importer(stripe);
 }
 
-/* The last byte of a body is there. */
+/* A body is complete. */
 static moo_err end_message(struct mooi_tcp_stripe *stripe)
 {
     struct mooi_tcp_link *link = stripe->link;
@@ -374,7 +375,8 @@ static int is_up(struct mooi_tcp_stripe *stripe)
 
     mooi_tcp_lock(link->engine);
     up = mooi_tcp_is_up(link);
-    if (!up) /* nothing is said before all is proved, but they may hang up */
+    if (!up) /* the peer is silent until all are authenticated, but may hang
+              * up */
         mooi_tcp_break(link, MOO_EPEER, NULL);
     mooi_tcp_unlock(link->engine);
     return up;

@@ -26,18 +26,18 @@ struct mooi_tcp_stripe {
     struct mooi_handshake *handshake; /* connector, until proved */
 
     struct mooi_tcp_outbox out;
-    int sending;  /* in the middle of DATA: nothing may come between */
-    int unserved; /* asks are left that the thread is to answer */
+    int sending;  /* in the middle of DATA: nothing may interrupt it */
+    int unserved; /* the thread has asks to answer */
 
-    /* receiving, its loop only: the next head, and what of the present
-     * message's body is still to come */
+    /* receiving, its loop only: the next head, and the missing bytes of the
+     * present message's body */
     uint8_t head[MOOI_TCP_HEAD_BYTES];
     uint32_t head_got;
     struct mooi_tcp_message present;
     uint32_t left, checksum;
     uint8_t control[MOOI_TCP_CONTROL_BYTES];
 
-    /* importer: asked and not answered, in order */
+    /* importer: unanswered asks, in order */
     struct mooi_tcp_ask asks[MOOI_TCP_DEPTH];
     uint32_t asks_first, asks_count, asked_bytes, next_tag;
 
@@ -67,12 +67,12 @@ moo_err mooi_tcp_post(struct mooi_tcp_stripe *stripe,
                       const struct mooi_tcp_message *message,
                       const uint8_t *body);
 
-/* Send what is queued, as far as it goes, unless DATA is under way, and watch
- * for what is left; lock held. A failure breaks the link. */
+/* Send the queue as far as possible, unless DATA is under way, and watch for
+ * the rest; lock held. A failure breaks the link. */
 void mooi_tcp_flush(struct mooi_tcp_stripe *stripe);
 
-/* Take note of what a receive brought: first the body's part, then the head's;
- * its loop only. */
+/* Count received bytes: first the body's part, then the head's; its loop
+ * only. */
 void mooi_tcp_took(struct mooi_tcp_stripe *stripe, size_t moved);
 
 /* The link has ended: give back the source that is out; on the thread, no lock

@@ -2,18 +2,18 @@
 /*
  * tcp.h: the engine that moves bytes between two processes over TCP.
  *
- * It knows leases by name only: what memory they mean, and who may hold them,
- * is its user's business (plane/net.c). A *link* joins two processes in one
- * direction: the owner of memory connected, the importer accepted. It consists
- * of one *express* connection, which carries small fetches, releases, control
- * messages and nothing that takes long, and of `stripes` connections for bulk.
- * If one of them breaks, the link is down as a whole.
+ * It knows leases by name only. Its user (plane/net.c) knows their memory and
+ * their holders. A *link* joins two processes in one direction: the owner of
+ * memory connected, the importer accepted. It consists of one *express*
+ * connection, for small fetches, releases and control messages, which are
+ * never queued behind bulk, and of `stripes` connections for bulk. If one of
+ * them breaks, the link is down as a whole.
  *
- * The importer pulls. A fetch is asked for in chunks, over whichever stripe has
- * room, and at most MOOI_TCP_CREDIT bytes of a link are asked for at any time;
- * the owner answers each chunk with the bytes straight from their memory, the
- * importer receives straight into theirs. Fetches of one link take turns, chunk
- * by chunk.
+ * The importer pulls. A fetch is requested in chunks, each over any stripe
+ * with room. At most MOOI_TCP_CREDIT bytes of a link are requested at any
+ * time. The owner sends the bytes of a chunk straight from its memory, and the
+ * importer receives them straight into its own. Fetches of one link take
+ * turns, chunk by chunk.
  *
  * Threads: an engine has one thread of its own, and perhaps others that move
  * bulk. They send, receive and call back, and hold no lock while they call
@@ -36,7 +36,7 @@
 #define MOOI_TCP_CONTROL_BYTES 512
 /* A fetch of at most so many bytes goes by the express connection. */
 #define MOOI_TCP_SMALL ((uint64_t)64 << 10)
-/* Connecting, all addresses tried and all stripes proved, ends within this. */
+/* The time limit of connecting: all addresses, all stripes authenticated. */
 #define MOOI_TCP_CONNECT_MS 3500
 
 struct mooi_tcp;
@@ -46,22 +46,22 @@ struct mooi_lease_name {
     uint32_t slab, lease, generation;
 };
 
-/* What the engine reports: on its own thread, but for `source`, `sourced` and
- * `fetched`, which come from several at once if there are several. No engine
- * lock is held, so any function of the engine but close may be called from
- * within; but none of these may block for long: everybody waits behind it. */
+/* The engine's callbacks. They come on its own thread, but `source`, `sourced`
+ * and `fetched` come from several at once if there are several. No engine lock
+ * is held, so a callback may call any function of the engine but close. None
+ * may block for long: everybody waits behind it. */
 struct mooi_tcp_events {
     void *context;
 
-    /* A link stands. `incoming`: the peer connected, and we are the importer.
-     * An older incoming link of the same peer has gone down before. */
+    /* A link is up. `incoming`: the peer connected, and we are the importer.
+     * An older incoming link of the same peer went down before. */
     void (*up)(void *context, struct mooi_tcp_link *link, uint64_t peer,
                int incoming);
 
     /* A link, or an attempt at one, ended. Comes exactly once for each link
      * that connect returned or `up` named, after all its fetches have ended
      * and all its sources were given back. `link` is valid until this returns,
-     * or for as long as it is held. mooi_tcp_reason has the story.
+     * or for as long as it is held. mooi_tcp_reason has the details.
      * MOO_EPEER: hung up, refused, silent for too long, or dropped.
      * MOO_ETIMEOUT: connecting took too long. MOO_EAUTH, MOO_EVERSION,
      * MOO_EPROTO, MOO_ESYS: as in mooactor.h. MOO_ENOMEM: none here, or 4 MiB
@@ -69,10 +69,10 @@ struct mooi_tcp_events {
     void (*down)(void *context, struct mooi_tcp_link *link, uint64_t peer,
                  moo_err why);
 
-    /* Owner: where bytes [offset, offset + length) of a lease of `peer` are.
-     * After MOO_OK they stay there, unchanged, until `sourced` is called with
-     * the same name, once for each MOO_OK. `length` may be 0. Any error goes to
-     * the importer and fails that one fetch there. */
+    /* Owner: the address of bytes [offset, offset + length) of a lease of
+     * `peer`. After MOO_OK they stay there, unchanged, until `sourced` is
+     * called with the same name, once for each MOO_OK. `length` may be 0. Any
+     * error goes to the importer and fails that one fetch there. */
     moo_err (*source)(void *context, uint64_t peer,
                       const struct mooi_lease_name *name, uint64_t offset,
                       uint64_t length, const void **data);
@@ -106,7 +106,7 @@ struct mooi_tcp_options {
     uint32_t threads;             /* that move bulk; 1: the own one does it,
                                      beside all else; 0: the default, one for
                                      every 8 processors, 1 to 4 */
-    int checksum;                 /* ask for CRC32C on what is fetched here */
+    int checksum;                 /* request CRC32C for fetches from here */
 };
 
 /* Listen and start the threads. `events` is copied. On any error nothing is
@@ -115,30 +115,31 @@ moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
                       const struct mooi_tcp_events *events,
                       struct mooi_tcp **out);
 
-/* Where others can reach this engine, best first, for the endpoint. Returns how
- * many were written to out[0, room). */
+/* The addresses of this engine, best first, for the endpoint. Returns the
+ * number written to out[0, room). */
 size_t mooi_tcp_addresses(struct mooi_tcp *engine, struct mooi_address *out,
                           size_t room);
 
 /* Owner: begin to connect to `peer`, which listens at one of these addresses.
- * All are tried, those after the first a little later, and the first that
- * proves to be `peer` is taken. `up` or `down` follows, within
- * MOOI_TCP_CONNECT_MS. Several links to one peer may exist; its importer
- * keeps the newest. MOO_EINVAL: no address. MOO_ENOMEM. */
+ * All are tried, one a little after the other, and the first that
+ * authenticates as `peer` is taken. `up` or `down` follows, within
+ * MOOI_TCP_CONNECT_MS. Several links to one peer may exist; its importer keeps
+ * the newest. MOO_EINVAL: no address. MOO_ENOMEM. */
 moo_err mooi_tcp_connect(struct mooi_tcp *engine, uint64_t peer,
                          const struct mooi_address *addresses, size_t count,
                          struct mooi_tcp_link **out);
 
-/* Owner, before `up` or `down`: give up after `ms` milliseconds where no kernel
- * has answered by then, not even to refuse. Who was answered has as long as
- * ever to prove itself. */
+/* Owner, before `up` or `down`: give up after `ms` milliseconds if no kernel
+ * has answered by then, not even to refuse. An accepted connection keeps its
+ * full time for the handshake. */
 void mooi_tcp_hasten(struct mooi_tcp_link *link, int ms);
 
 /* Importer: receive bytes [offset, offset + length) of a lease into `into`,
  * which the engine writes to until `fetched` or until cancel has returned.
- * `cookie` is not looked at, but must be unique among those under way. What is
- * in `into` after a failure is undefined. On any error nothing was begun.
- * MOO_EPEER: the link is not up. MOO_EINVAL: we own this link, not they. */
+ * `cookie` is not looked at, but must be unique among those under way. After a
+ * failure the contents of `into` are undefined. On any error nothing was
+ * begun. MOO_EPEER: the link is not up. MOO_EINVAL: we own this link, not
+ * they. */
 moo_err mooi_tcp_fetch(struct mooi_tcp_link *link,
                        const struct mooi_lease_name *name, uint64_t offset,
                        uint64_t length, void *into, void *cookie);
@@ -149,8 +150,8 @@ moo_err mooi_tcp_fetch(struct mooi_tcp_link *link,
  * `fetched` was called, or is about to be. */
 moo_err mooi_tcp_cancel(struct mooi_tcp_link *link, void *cookie);
 
-/* Importer: give a lease back. MOO_EPEER: the link is not up, and with it all
- * its leases are gone anyway. */
+/* Importer: give a lease back. MOO_EPEER: the link is not up, so all its
+ * leases are gone anyway. */
 moo_err mooi_tcp_release(struct mooi_tcp_link *link,
                          const struct mooi_lease_name *name);
 
@@ -164,8 +165,8 @@ moo_err mooi_tcp_control(struct mooi_tcp_link *link, const uint8_t *bytes,
  * MOO_EPEER, soon. New ones from it are not refused. */
 void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer);
 
-/* Keep a link's memory beyond its `down`, for calls that may come late: they
- * fail with MOO_EPEER. To be given back before close. */
+/* Keep a link's memory beyond its `down`, for late calls: they fail with
+ * MOO_EPEER. Must be given back before close. */
 void mooi_tcp_hold(struct mooi_tcp_link *link);
 void mooi_tcp_rele(struct mooi_tcp_link *link);
 
@@ -176,12 +177,12 @@ void mooi_tcp_address(const struct mooi_tcp_link *link,
                       struct mooi_address *out);
 
 /* Owner, within `down`: whether nobody listened at that address when the link
- * was to be made. */
+ * was attempted. */
 int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
                        const struct mooi_address *address);
 
-/* Within `down`: whether the other machine's kernel was silent, rather than
- * that somebody there hung up or refused. */
+/* Within `down`: whether the other machine's kernel was silent. Otherwise a
+ * process there hung up or refused. */
 int mooi_tcp_is_unanswered(const struct mooi_tcp_link *link);
 
 /* How the link went down or failed to come up, one sentence; empty before
@@ -191,18 +192,17 @@ void mooi_tcp_reason(struct mooi_tcp_link *link, char *text, size_t room);
 struct mooi_tcp_statistics {
     uint64_t links;    /* that stand now */
     uint64_t fetches;  /* under way */
-    uint64_t asked;    /* bytes asked for and not here yet */
+    uint64_t asked;    /* bytes requested and not received yet */
     uint64_t served;   /* so far: bytes of data sent */
     uint64_t received; /* so far: bytes of data */
-    uint64_t refused;  /* so far: connections that proved nothing */
+    uint64_t refused;  /* so far: connections that failed to authenticate */
 };
 
 void mooi_tcp_statistics(struct mooi_tcp *engine,
                          struct mooi_tcp_statistics *out);
 
-/* All links go down (callbacks as ever), the threads end, all is freed. Waits
- * for the threads, which wait for nobody but callbacks. Not to be called from
- * one of them. */
+/* End all links (with callbacks) and the threads, and free all. Waits for the
+ * threads, which wait for callbacks only. Not to be called from a callback. */
 void mooi_tcp_close(struct mooi_tcp *engine);
 
 /* Around a fork: hold the engine still before it; let it go on in the parent.

@@ -3,6 +3,6 @@
 
 Each module of this package measures one group of rows and has a ``rows(effort)``; a
 group runs in a Python of its own (`__main__`), so that none disturbs another. Work and
-peer take turns, A B A B, and what is printed are medians: their ratio means something
-also where the machine's speed drifts.
+peer take turns, A B A B, and the table has medians: their ratio is meaningful even if
+the machine's speed drifts.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """``python -m mooactor.cli.bench GROUP [--quick]``: measure one group, a row a line.
 
-For `report`, which starts it: what it prints are JSON objects.
+For `report`, which starts it: it prints JSON objects.
 """
 
 import json

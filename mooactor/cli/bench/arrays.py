@@ -22,7 +22,7 @@ Timed = Callable[[], float]
 
 @moo.actor
 class Sink:
-    """Reads one element, so that what was sent must be there."""
+    """Reads one element, so that the data must have arrived."""
 
     def size_of(self, values: Any) -> tuple[float, int]:
         return float(values[0]), int(values.nbytes)
@@ -76,7 +76,7 @@ def _copy_of(values: np.ndarray[Any, Any]) -> Callable[[], object]:
 
 
 def _shared(effort: Effort, sink: Sink, peer: pyzmq.Echo) -> Row:
-    """64 MB in shared memory against 1 MB there: it must not matter how much it is."""
+    """64 MB in shared memory against 1 MB there: the size must not matter."""
     large, small = (moo.empty((n * MB // 4,), dtype="float32") for n in (64, 1))
     for values in (large, small):
         values[:] = 1.0

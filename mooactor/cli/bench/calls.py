@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Empty calls: how long one takes, and how many there are in a second."""
+"""Empty calls: the time of one, and the number in a second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEER = "raw pyzmq"
 # Half of the cores, all of them, and each one twice.
 _CORES = processors()
 LOOPS = sorted({max(1, _CORES // 2), _CORES, 2 * _CORES})
-# What is measured, and what it may be of the peer's.
+# The figures, and their bounds relative to the peer.
 IDLE = {"p50": 0.6, "processor": 1.5}
 BUSY = {"mean": 1.3, "p99": 1.5, "processor": 1.5}
 WORDS = {
@@ -41,7 +41,7 @@ NAMES = (
 
 @moo.actor
 class Echo:
-    """Does nothing, which is what is measured."""
+    """Does nothing: the call itself is measured."""
 
     @moo.method(read_only=True)
     def ping(self) -> None:

@@ -50,7 +50,7 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
         yield Skipped("atari.8", "ale-py is not installed")
         return
     cores = processors()
-    # an actor for each core: with more of them, calls take what emulation needs
+    # an actor for each core: with more of them, calls take time from emulation
     actors = max(n for n in (1, 2, 4, ENVIRONMENTS) if n <= cores)
     with moo.init():
         here = emulator(ENVIRONMENTS, cores)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Reads through libfabric, beside libfabric used as its own benchmark does.
 
-The owner of a block and its importer are two processes of this machine; this one tells
-them what to do, by lines on their pipes.
+The owner of a block and its importer are two processes of this machine; this one gives
+them commands, by lines on their pipes.
 """
 
 from __future__ import annotations

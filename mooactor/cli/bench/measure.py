@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How times are taken: turn about, in medians."""
+"""The measurement of times: by turns, in medians."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: `rounds` of turns, `repeats` in each as a share of full."""
+    """The length of measurements: `rounds` of turns, `repeats` in each as a share of
+    full."""
 
     rounds: int
     share: float
@@ -38,10 +39,9 @@ def turn_about(rounds: int, *works: Callable[[], float]) -> list[float]:
 
 
 def _turns(rounds: int, *works: Callable[[], _T]) -> list[list[_T]]:
-    """What each of `works` gave in each round.
+    """The results of each of `works` in each round.
 
-    One round more is done first and thrown away: it warms caches, connections and
-    pages.
+    One round before them is discarded: it warms caches, connections and pages.
     """
     found: list[list[_T]] = [[] for _ in works]
     for turn in range(rounds + 1):
@@ -53,7 +53,7 @@ def _turns(rounds: int, *works: Callable[[], _T]) -> list[list[_T]]:
 
 
 class Calls(NamedTuple):
-    """What a call took, in seconds: of the clock, and of all processors together."""
+    """The time of a call in seconds: of the clock, and of all processors together."""
 
     p50: float
     mean: float
@@ -123,7 +123,7 @@ def helper(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Something else computes: `count` processes want a core each, all the time."""
+    """Other work on the machine: `count` processes want a core each, all the time."""
     # they end with their parent, should that be killed
     program = f"import os\nwhile os.getppid() == {os.getpid()}: sum(range(10000))"
     command = [sys.executable, "-S", "-c", program]

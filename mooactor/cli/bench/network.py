@@ -2,7 +2,7 @@
 """Data between hosts, beside iperf3, and a small message beside a large transfer.
 
 Two network namespaces stand for two hosts. The owner of a block and its importer run in
-one each; this process tells them what to do, by lines on their pipes.
+one each; this process gives them commands, by lines on their pipes.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def serve(role: str, folder: str, address: str) -> None:
 
 @moo.actor
 class Sink:
-    """Takes what comes."""
+    """Takes any argument."""
 
     @moo.method
     def take(self, values: object) -> None:

@@ -63,14 +63,14 @@ def packed(message: Any) -> list[Any]:
 
 
 def unpacked(frames: list[zmq.Frame]) -> Any:
-    """What was packed; arrays view the frames."""
+    """The inverse of `packed`; arrays view the frames."""
     head, *buffers = (frame.buffer for frame in frames)
     return pickle.loads(head, buffers=buffers)
 
 
 @contextmanager
 def echo() -> Iterator[Echo]:
-    """An echo server in its own process, and the caller's side of it."""
+    """An echo server in its own process, and its caller's side."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{Path(folder) / 'echo'}"
         with helper("pyzmq", address) as server, zmq.Context() as context:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ray, where it is installed: the same work, added to the rows as one more peer.
+"""Ray, if it is installed: the same work, added to the rows as one more peer.
 
 It runs in a process of its own (``python -m mooactor.cli.bench.ray``) and only after
 ours is done: its daemons would disturb every other row.

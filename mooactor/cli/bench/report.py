@@ -62,12 +62,12 @@ def measured(group: str, quick: bool) -> Iterator[Row | Skipped]:
 
 
 def parsed(fields: dict[str, Any]) -> Row | Skipped:
-    """What `__main__` printed of a row."""
+    """A row from the output of `__main__`."""
     return Skipped(**fields) if "reason" in fields else Row.from_json(fields)
 
 
 def machine() -> dict[str, Any]:
-    """Where this was measured."""
+    """The machine of this measurement."""
     return {
         "cpu": _cpu(),
         "cores": processors(),

@@ -2,7 +2,7 @@
 """Learner groups in two network namespaces beside torch.distributed with gloo over TCP.
 
 Two network namespaces stand for two hosts, with half of the ranks each. This process
-tells the ranks what to do, by lines on their pipes; the slowest one's time counts.
+gives the ranks commands, by lines on their pipes; the slowest one's time counts.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _timed(processes: Ranks, kilobytes: int, repeats: int) -> float:
 
 
 class Rank(NamedTuple):
-    """What a rank can do: wait for all, and sum a tensor in place."""
+    """The commands of a rank: wait for all, and sum a tensor in place."""
 
     barrier: Callable[[], object]
     reduce: Callable[[Any], object]
@@ -155,7 +155,7 @@ def _gloo(rank: int, ranks: int, where: str) -> Rank:
 
 
 def serve(kind: str, host: str, rank: int, ranks: int, segment: int, at: str) -> None:
-    """Be one rank, until told no more."""
+    """Be one rank, until the commands end."""
     import torch
 
     torch.set_num_threads(1)

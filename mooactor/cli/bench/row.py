@@ -37,7 +37,8 @@ class Row:
     goal: Goal | None = None
 
     def ratios(self) -> dict[str, float]:
-        """What `ours` is to each peer; below 1 is faster for times, above for rates."""
+        """The ratio of `ours` to each peer; below 1 is faster for times, above for
+        rates."""
         return {peer: self.ours / value for peer, value in self.peers.items()}
 
     def as_json(self) -> dict[str, Any]:

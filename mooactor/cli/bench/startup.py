@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From nothing to the first answer, eight more actors, and what an idle one holds."""
+"""From nothing to the first answer, eight more actors, and an idle one's memory."""
 
 from __future__ import annotations
 

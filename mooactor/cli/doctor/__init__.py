@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""``mooactor doctor``: what works on this machine, what does not, and the remedy."""
+"""``mooactor doctor``: checks of this machine, with remedies."""

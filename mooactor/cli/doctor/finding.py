@@ -15,7 +15,7 @@ class Finding:
 
     ``state`` is ``"ok"``, ``"note"`` (something optional is absent), ``"slow"`` (all
     works, and could be faster or larger) or ``"broken"`` (mooactor cannot run so).
-    ``remedy`` is one line that a user can act on, empty where nothing is to be done.
+    ``remedy`` is one line that a user can act on, empty if there is nothing to do.
     """
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the kernel and the container give: memfd, pidfd, pages, limits, memory."""
+"""Features of the kernel and the container: memfd, pidfd, pages, limits, memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def system() -> Finding:
 
 
 def memfd() -> Finding:
-    """Anonymous shared memory: what tensors lie in."""
+    """Anonymous shared memory, for tensors."""
     try:
         descriptor = os.memfd_create("mooactor-doctor", os.MFD_CLOEXEC)
     except (AttributeError, OSError) as error:
@@ -45,7 +45,7 @@ def memfd() -> Finding:
 
 
 def pidfd() -> Finding:
-    """How the death of a process is noticed at once."""
+    """It shows the death of a process at once."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError) as error:
@@ -55,7 +55,7 @@ def pidfd() -> Finding:
 
 
 def passed_descriptors() -> Finding:
-    """SCM_RIGHTS: how one process hands its memory to another."""
+    """SCM_RIGHTS: a process hands its memory to another by it."""
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with left, right:
         try:
@@ -69,7 +69,7 @@ def passed_descriptors() -> Finding:
 
 
 def directory() -> Finding:
-    """Where the sockets of a session lie."""
+    """The directory of a session's sockets."""
     path = tempfile.gettempdir()
     if not os.access(path, os.W_OK | os.X_OK):
         return broken("directory", f"{path} is read-only", "set TMPDIR elsewhere")
@@ -98,7 +98,7 @@ def _chosen(path: Path) -> str:
 
 
 def open_files() -> Finding:
-    """Each actor needs descriptors in every process that has to do with it."""
+    """Each actor needs descriptors in every process connected with it."""
     limit = openfiles.reachable()
     actors = openfiles.capacity(limit)
     detail = f"{limit} for each process after moo.init(): room for {actors} actors"
@@ -125,7 +125,7 @@ def locked_memory() -> Finding:
 
 
 def memory() -> Finding:
-    """Tensors in shared memory may take half of what there is."""
+    """Tensors in shared memory may take half of the memory."""
     limit, total = memory_in_reach(), memory_of_machine()
     origin = "of the control group" if limit < total else "of this machine"
     detail = f"{limit / 2**30:.1f} GiB {origin}; shared arrays may take half of it"
@@ -135,7 +135,7 @@ def memory() -> Finding:
 
 
 def cores() -> Finding:
-    """How many processes can run at once."""
+    """The number of processes that can run at once."""
     count = processors()
     if count > 1:
         return ok("cores", f"{count} for this process")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How the installation that runs is compiled again, on this machine as it is now."""
+"""The command that compiles this installation again on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 
 import mooactor
 
-# How the data plane, built without libfabric's headers, ends its sentence.
+# The end of the data plane's sentence if it was built without libfabric's headers.
 ADVICE = (
     "; install libfabric-dev and build mooactor again "
     "(`mooactor doctor` has the command)"
@@ -20,7 +20,7 @@ ADVICE = (
 
 
 def command() -> str:
-    """For a shell: it compiles the extension that this Python imports."""
+    """A shell command that compiles the extension that this Python imports."""
     here = Path(mooactor.__file__).parents[1]
     if (here / "cext" / "build.py").exists():
         return _in_place(here)
@@ -29,7 +29,7 @@ def command() -> str:
 
 
 def _in_place(source: Path) -> str:
-    """In a clone, or what was installed from one by `pip install -e`."""
+    """In a clone, or in one that was installed by `pip install -e`."""
     where = shlex.quote(str(source))
     if Path(sys.prefix) == source / ".venv" and (source / "Makefile").exists():
         return f"make -C {where} setup"
@@ -41,7 +41,7 @@ def _python() -> str:
 
 
 def _origin() -> str:
-    """What pip installed it from: a folder, or the package index."""
+    """The source that pip installed it from: a folder, or the package index."""
     found = importlib.metadata.distribution("mooactor").read_text("direct_url.json")
     url = urlparse(json.loads(found)["url"]) if found else None
     if url is None or url.scheme != "file":

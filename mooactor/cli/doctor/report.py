@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs the checks and prints what they found."""
+"""Runs the checks and prints their findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*, as_json: bool = False) -> int:
         if not as_json:
             print(line(findings[-1]), flush=True)
         if check is kernel.system and findings[-1].state == "broken":
-            break  # the other checks ask what only Linux has
+            break  # the other checks need Linux
     states = {finding.state for finding in findings}
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -37,7 +37,7 @@ def run(*, as_json: bool = False) -> int:
 
 
 def line(finding: Finding) -> str:
-    """As it stands in the report: state, name, detail, and the remedy below it."""
+    """The lines in the report: state, name, detail, and the remedy below them."""
     text = f"{finding.state:>6}  {finding.name:<14} {finding.detail}"
     if finding.remedy:
         text += f"\n{'':>24}→ {finding.remedy}"

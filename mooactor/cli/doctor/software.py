@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is installed: Python, the extension, torch, CUDA, the Atari ROMs."""
+"""Installed software: Python, the extension, torch, CUDA, the Atari ROMs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def python() -> Finding:
 
 
 def dependencies() -> Finding:
-    """The four packages that mooactor stands on."""
+    """The four packages that mooactor requires."""
     names = ("pyzmq", "cffi", "cloudpickle", "numpy")
     try:
         found = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in names)
@@ -67,7 +67,7 @@ def torch() -> Finding:
 
 
 def cuda() -> Finding:
-    """A GPU is optional, and so is that processes share its memory."""
+    """A GPU is optional, and so is sharing its memory between processes."""
     if importlib.util.find_spec("torch") is None:
         return note("CUDA", "unknown without torch")
     question = "import torch; print(torch.cuda.is_available(), torch.version.cuda)"
@@ -100,7 +100,7 @@ def atari() -> Finding:
 
 
 def _output(*command: str) -> str:
-    """What a program prints; empty if it fails."""
+    """The output of a program; empty if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return done.stdout.strip() if done.returncode == 0 else ""
 

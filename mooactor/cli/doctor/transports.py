@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What arrays and tensors can travel by here, tried; and what would be chosen."""
+"""Trials of the transports for arrays and tensors here, and the one that is chosen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shared_memory() -> Finding:
 
 
 def tcp() -> Finding:
-    """The way between hosts that is always there."""
+    """The way between hosts that is always available."""
     name = "tcp"
     try:
         spent = _cross("tcp")
@@ -62,7 +62,7 @@ def rdma() -> Finding:
 
 def _remedy(devices: list[str], to_rebuild: bool = False) -> str:
     if not devices and not to_rebuild:
-        return ""  # nothing to be installed would make a device
+        return ""  # no installation would add a device
     who = f"{', '.join(devices)} could be used" if devices else "if there is RDMA"
     if to_rebuild:
         return f"{who}: {_INSTALL_HEADERS}, then: {rebuild.command()}"
@@ -70,7 +70,7 @@ def _remedy(devices: list[str], to_rebuild: bool = False) -> str:
 
 
 def chosen() -> Finding:
-    """What a session that is started now would use."""
+    """The transport that a session started now would use."""
     name = "transport"
     try:
         network = choose(None)
@@ -93,7 +93,7 @@ def _cross(*transports: str) -> float:
 
 
 def _route(transports: tuple[str, ...]) -> str | None:
-    """Send some data by the best of `transports`; which that was.
+    """Send some data by the best of `transports`; return its name.
 
     Raises:
       MooError, OSError, RuntimeError: it did not get there.

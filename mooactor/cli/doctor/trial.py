@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The proof of all the rest: an actor that answers, and an array that crosses."""
+"""The test of the whole: an actor that answers, and an array that crosses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELEMENTS = 1 << 18  # 2 MiB of float64: far above what travels inside a message
 
 @moo.actor
 class Trial:
-    """Adds up what it is sent, and returns it."""
+    """Adds up an array, and returns it."""
 
     def total(self, values: NDArray[np.float64]) -> float:
         return float(values.sum())
@@ -31,7 +31,7 @@ def actor() -> Finding:
     began = time.perf_counter()
     try:
         agreed = _round_trip()
-    except Exception as error:  # whatever it is, it is the finding
+    except Exception as error:  # every error is the finding
         detail = f"{type(error).__name__}: {error}"
         return broken(
             "an actor",

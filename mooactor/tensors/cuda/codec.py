@@ -2,14 +2,14 @@
 """The bytes of a CUDA tensor, on their way to another process.
 
 *Shared*: the sender copies them within the device into a buffer that it lends, and the
-receiver copies them out of it, also within the device. It takes two processes that see
-the same GPU and may open each other's memory there, which is tried (`peer_access`).
+receiver copies them out of it, also within the device. Both processes must see the same
+GPU and be able to open each other's memory there, which is tried (`peer_access`).
 *Direct*: the receiver reads that buffer over a fabric, which is tried as well, see
 `direct`.
 *Staged*: otherwise they travel as an array would, see `staging`; so do those of a
 value for several receivers, and small ones.
 
-In each way the value is that of the sender's current stream, and the receiver's current
+In each way the value is that in the sender's current stream, and the receiver's current
 stream can use it at once.
 """
 
@@ -42,15 +42,15 @@ SHARED_FROM = 256 * 1024
 
 
 class Origin(NamedTuple):
-    """Where a tensor comes from, and how its bytes come."""
+    """The origin of a tensor, and the way of its bytes."""
 
     uuid: bytes  # of its device; empty if the driver cannot say
     number: int  # of its device, there
     sender: int  # process id
-    lent: Lent | None = None  # shared: what to read
-    probe: Probe | None = None  # staged: what to try for the next ones
-    source: Source | None = None  # direct: what to read
-    read_probe: ReadProbe | None = None  # staged: what to try to read, likewise
+    lent: Lent | None = None  # shared: the buffer to read
+    probe: Probe | None = None  # staged: the probe for the next ones
+    source: Source | None = None  # direct: the memory to read
+    read_probe: ReadProbe | None = None  # staged: the probe for reads, likewise
 
 
 class _Session:
@@ -71,7 +71,7 @@ class _Session:
 
 
 _session: _Session | None = None
-_pool: Pool | None = None  # outlives sessions: what it has is never given back
+_pool: Pool | None = None  # outlives sessions: its memory is never given back
 _lock = threading.RLock()
 _counts = {
     f"{done}_{way}": 0
@@ -81,7 +81,7 @@ _counts = {
 
 
 def statistics() -> dict[str, int | str]:
-    """How many large tensors went which way, and what this process lends and reads."""
+    """Counts of large tensors by their way, and of this process's loans and reads."""
     found: dict[str, int | str] = dict(_counts)
     if _pool is not None:
         found |= {f"pool_{key}": n for key, n in _pool.statistics().items()}
@@ -184,8 +184,8 @@ def unpack(data: Any, origin: Origin, nbytes: int) -> torch.Tensor:
 
     Raises:
       RuntimeError: there is no GPU in this process.
-      ActorDied: what was lent is gone with its owner.
-      ActorUnavailable: what was lent could not be read over the fabric.
+      ActorDied: the loan is gone with its owner.
+      ActorUnavailable: the loan could not be read over the fabric.
     """
     if not torch.cuda.is_available():
         raise RuntimeError(
@@ -285,7 +285,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 def from_host(source: torch.Tensor, target: torch.Tensor) -> None:
     """Copy a contiguous tensor in main memory to a CUDA tensor of its shape and type,
-    for whatever the current stream does from now on."""
+    ahead of all later work of the current stream."""
     plain = target.detach()
     if plain.nbytes < THRESHOLD or not plain.is_contiguous():
         plain.copy_(source)

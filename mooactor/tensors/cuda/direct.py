@@ -4,12 +4,12 @@
 The owner lends a buffer of its pool, as it does to a process that sees the same GPU,
 but the buffer is registered with the fabric. The receiver reads it, by chunks, into two
 slots on its own device, which are registered as well, and from there copies it within
-the device to where it is to be. Both registrations are made once: of memory that is
-never given back to the driver, so that no key can come to mean other memory. No byte
-stops in main memory.
+the device to its target. Both registrations are made once, of memory that is never
+given back to the driver, so that no key can come to name other memory. No byte stops in
+main memory.
 
-Whether a pair of processes can do that is tried: what offers device memory may refuse
-to register it (no ``nvidia-peermem``, say), and what was registered may not be
+Whether a pair of processes can do that is tried: a fabric that offers device memory may
+refuse to register it (no ``nvidia-peermem``, say), and registered memory may not be
 readable. So the first tensors are staged, and carry a *probe*.
 """
 
@@ -44,7 +44,7 @@ AGAIN = "was cut off, and will try again"
 
 
 class ReadProbe(NamedTuple):
-    """Memory to read, and what its first bytes are."""
+    """Memory to read, and its first bytes."""
 
     source: Source
     pattern: bytes
@@ -73,7 +73,7 @@ class Landing:
         self._marks: list[Any] = [None, None]  # behind the last copy from each slot
 
     def look(self, source: Source, ticket: Ticket, nbytes: int) -> bytes:
-        """A few bytes that were lent."""
+        """A few bytes of a loan."""
         fetch = self._begin(0, source, ticket, 0, nbytes)
         try:
             fetch.result(PATIENCE_S)
@@ -84,8 +84,8 @@ class Landing:
     def read(
         self, source: Source, ticket: Ticket, to: int, nbytes: int, stream: int
     ) -> None:
-        """Read what was lent and copy it to [to, to + nbytes), behind what the stream
-        does. Waits for the network, and until slots are free.
+        """Read a loan and copy it to [to, to + nbytes), behind the stream's queued
+        work. Waits for the network, and until slots are free.
 
         Raises TimeoutError: a slot took longer than `PATIENCE_S`.
         """
@@ -138,7 +138,7 @@ class Landings:
 
 
 class Direct:
-    """One process's reads, and what it lends for them, in one session.
+    """One process's reads, and its loans for others' reads, in one session.
 
     All methods may be called from any thread.
     """
@@ -152,7 +152,7 @@ class Direct:
         *,
         on_host: bool = False,
     ) -> None:
-        """`on_host`: "device" memory is memory of the host, as a test has it."""
+        """`on_host`: for tests, "device" memory is memory of the host."""
         self._plane = plane
         self._driver = driver
         self._pool = pool
@@ -161,7 +161,7 @@ class Direct:
         self._results = ProbeResults(b"d", plane)
         self._probes: dict[int, ReadProbe | str] = {}  # by device; why there is none
         self._lock = threading.Lock()
-        #: The last word on a way that could be taken: `WELL`, or what is wrong.
+        #: The last result of each possible way: `WELL`, or the failure.
         self.why = ""
 
     # -- as owner ----------------------------------------------------------
@@ -171,8 +171,8 @@ class Direct:
     ) -> ReadGrant | ReadProbe | None:
         """Lend `peer` a copy of [source, source + nbytes), behind what the stream does.
 
-        A `ReadProbe`: it is not known yet whether `peer` can read it; that should be
-        sent with the next bytes that are staged. None: it has to be staged, see `why`.
+        A `ReadProbe`: it is not known yet whether `peer` can read it; send the probe
+        with the next staged bytes. None: it has to be staged, see `why`.
         """
         told = self._results.of(peer, uuid)
         if told is None or told == AGAIN:
@@ -226,7 +226,7 @@ class Direct:
     # -- as receiver -------------------------------------------------------
 
     def answer(self, owner: int, uuid: bytes, device: int, probe: ReadProbe) -> None:
-        """Try what `owner` sent, once, and tell it."""
+        """Try the probe of `owner`, once, and tell it the result."""
         self._results.answer(owner, uuid, lambda: self._run_probe(device, probe))
 
     def _run_probe(self, device: int, probe: ReadProbe) -> str:
@@ -235,7 +235,7 @@ class Direct:
         try:
             with closing(probe.ticket), self._landing(device) as landing:
                 found = landing.look(probe.source, probe.ticket, PATTERN_BYTES)
-        except Exception as error:  # whatever it is, the owner is to know
+        except Exception as error:  # tell the owner of every failure
             return f"a probe failed: {error}"
         return WELL if found == probe.pattern else "read other memory"
 
@@ -250,8 +250,8 @@ class Direct:
         nbytes: int,
         stream: int,
     ) -> None:
-        """Read the first bytes of what was lent to [to, to + nbytes), for whatever the
-        stream does from now on. Waits for the network; then gives the ticket back.
+        """Read the first bytes of a loan to [to, to + nbytes), ahead of all later work
+        of the stream. Waits for the network; then gives the ticket back.
 
         Raises:
           ActorDied: the owner is gone, was cut off, or froze for `PATIENCE_S`.
@@ -282,7 +282,7 @@ class Direct:
 
     @contextmanager
     def _landing(self, device: int) -> Iterator[Landing]:
-        """The slots of a device, registered, and nobody else's meanwhile."""
+        """The slots of a device, registered, and used by no other thread meanwhile."""
         landing = self._landings.of(device)
         with landing.lock:
             self._share(device, landing.address, 2 * SLOT)

@@ -2,9 +2,9 @@
 """The few functions of NVIDIA's driver that let processes share a GPU's memory.
 
 torch's own allocator hands out parts of larger allocations, or of expandable segments,
-which cannot be opened by another process; so the memory that others open is allocated
-here. Devices are numbered as torch numbers them, and all work is done in the primary
-context, which is torch's.
+which cannot be opened by another process; so memory that others open is allocated here.
+Devices are numbered as torch numbers them, and all work is done in the primary context,
+which is torch's.
 
 The driver is loaded when `driver` is first called, which must not happen before torch
 has initialised CUDA in this process.
@@ -73,7 +73,7 @@ class Driver:
     """
 
     def __init__(self) -> None:
-        """Raises OSError where there is no driver, AttributeError for one too old."""
+        """Raises OSError: there is no driver. AttributeError: it is too old."""
         from cffi import FFI
 
         self._ffi: Any = FFI()
@@ -86,7 +86,7 @@ class Driver:
         self._call("cuInit", 0)
 
     def uuid(self, device: int) -> bytes:
-        """The number of this device, or part of one, unlike all others: 16 bytes."""
+        """The unique number of this device, or part of one: 16 bytes."""
         out = self._ffi.new("CUuuid *")
         self._call("cuDeviceGetUuid_v2", out, self._handle_of(device))
         return bytes(self._ffi.buffer(out))
@@ -101,7 +101,7 @@ class Driver:
         """Memory that other processes can open, for as long as this process lives;
         its address, or None if the device has no room.
 
-        It is never freed: to free what others have open is undefined.
+        It is never freed: freeing memory that others have open is undefined.
         """
         out = self._ffi.new("CUdeviceptr *")
         with self.within(device):
@@ -151,7 +151,7 @@ class Driver:
         return bytes(self._ffi.buffer(out))
 
     def record(self, device: int, stream: int) -> Any:
-        """A mark behind all that was queued on the stream; give it to `wait`."""
+        """A mark behind all queued work of the stream; give it to `wait`."""
         event = self._ffi.new("CUevent *")
         queue = self._ffi.cast("CUstream", stream)
         with self.within(device):
@@ -207,7 +207,7 @@ class Driver:
 
 @functools.cache
 def driver() -> Driver | None:
-    """This process's driver, None where there is none (AMD's, say)."""
+    """This process's driver; None if there is none (AMD's, say)."""
     try:
         return Driver()
     except (OSError, AttributeError, CudaError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Other processes' GPU memory, as this process reads it.
+"""Other processes' GPU memory that this process has open.
 
-To open memory takes long, so what was opened stays open while its owner lives; that
-ends with the next tensor that comes after the owner's death.
+Opening memory takes long, so it stays open while its owner lives. It is closed with the
+next tensor after the owner's death.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Opened:
         self._return_later(_Read(device, mark, owner, ticket))
 
     def close(self) -> None:
-        """Close everything; what a copy is under way from, once that is done. No
-        `copy` may follow."""
+        """Close everything; memory with a copy under way, once that is done. No `copy`
+        may follow."""
         with self._lock:
             self._closed = True
             self._close_all()
@@ -137,13 +137,13 @@ class Opened:
             try:
                 self._driver.close(device, address)
             except CudaError:
-                pass  # nothing is left to be done for memory of a process that died
+                pass  # memory of a process that died needs nothing more
 
     # -- giving back -------------------------------------------------------
 
     def _return_later(self, read: _Read) -> None:
-        # The thread lives while there is something to give back: who receives tensors
-        # of a GPU now and then keeps no thread, and nobody has to end it.
+        # The thread lives while there is something to give back: an occasional receiver
+        # keeps no thread, and nobody has to end it.
         with self._lock:
             self._reads.append(read)
             start, self._returning = not self._returning, True

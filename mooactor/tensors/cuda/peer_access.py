@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Peer access: who can open whose GPU memory, probed once for each pair.
+"""Peer access: which process can open another's GPU memory, probed once for each pair.
 
 A container may forbid it, devices may be hidden from a process, two processes may run
 on two hosts. So the first tensors between two processes go through host memory and
@@ -24,14 +24,14 @@ WELL = "can open it"
 
 
 class Probe(NamedTuple):
-    """Memory to try: what opens it, and what its first bytes are."""
+    """Memory to try: its handle, and its first bytes."""
 
     handle: bytes
     pattern: bytes
 
 
 def new_probe(driver: Driver, device: int) -> Probe | None:
-    """Memory for others to try; None if this device has none that could be opened."""
+    """Memory for others to try; None if this device has none that others could open."""
     pattern = secrets.token_bytes(PATTERN_BYTES)
     try:
         address = driver.allocate(device, GRANULE)
@@ -44,7 +44,7 @@ def new_probe(driver: Driver, device: int) -> Probe | None:
 
 
 def run_probe(driver: Driver, device: int, probe: Probe) -> str:
-    """Open another process's probe, and look: `WELL`, or what is wrong."""
+    """Open another process's probe, and compare: `WELL`, or the failure."""
     try:
         address = driver.open(device, probe.handle)
         try:
@@ -78,7 +78,7 @@ class ProbeResults:
         return dict(self._heard)
 
     def answer(self, owner: int, uuid: bytes, run: Callable[[], str]) -> None:
-        """Tell `owner` what `run` finds; once for each of its devices."""
+        """Tell `owner` the result of `run`; once for each of its devices."""
         with self._lock:
             if (owner, uuid) in self._answered:
                 return
@@ -121,7 +121,7 @@ class PeerAccess:
         return self._results.reasons()
 
     def probe(self, device: int) -> Probe | None:
-        """The probe that a receiver is to run; None if this device cannot be shared at
+        """The probe for a receiver to run; None if this device cannot be shared at
         all."""
         with self._lock:
             if device not in self._probes:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Device memory of this process that others may open: buffers, lent one at a time.
+"""Device memory of this process that others may open: buffers, each lent once at a
+time.
 
-Whether a buffer is still needed must be known even if its reader is killed. So each
-loan goes with a *ticket*, a small block of the data plane that travels beside the
+A buffer must become free even if its reader is killed. So each loan goes with a
+*ticket*, a small block of the data plane that travels beside the
 message like any array: the reader drops it when it has copied the buffer, and the plane
 ends a dead process's hold on it, as on all its memory. A buffer is free again when
 nobody else holds its ticket and this process can send it no more.
@@ -24,7 +25,7 @@ from mooactor.tensors import tickets
 from mooactor.tensors.cuda.driver import Driver
 from mooactor.tensors.plane import DataPlane
 
-# Smaller allocations share their pages, and who opens one opens its neighbours, too.
+# Smaller allocations share their pages, so opening one opens its neighbours, too.
 GRANULE = 2 << 20
 _LEAST_LIMIT = 256 << 20
 _SHARE_OF_DEVICE = 16  # the pool may take a 16th of a device's memory
@@ -65,8 +66,8 @@ class Pool:
     ) -> Loan | None:
         """Copy [source, source + nbytes) into a buffer, behind what the stream does.
 
-        Waits until that is done: another process, which cannot know how far this one's
-        stream is, may then read it, and this one may die. None: there is no room.
+        Waits until that is done: then another process, which does not see this one's
+        stream, may read it, and this one may die. None: there is no room.
         """
         with self._lock:
             buffer = self._free(plane, device, nbytes) or self._new(device, nbytes)
@@ -81,8 +82,7 @@ class Pool:
 
     def end_session(self, plane: DataPlane) -> None:
         """The plane is about to close. A buffer that is still lent is given up for
-        good: its readers are about to end, but when they have can no longer be
-        known."""
+        good: its readers are about to end, but their end can no longer be seen."""
         self.sweep(plane)
         with self._lock:
             self._buffers = [b for b in self._buffers if b.message is None]
@@ -90,7 +90,8 @@ class Pool:
                 buffer.ticket = None
 
     def statistics(self) -> dict[str, int]:
-        """Bytes and buffers that there are; how many of them were lent last seen."""
+        """Counts of bytes and buffers, and of the buffers that were lent at the last
+        look."""
         with self._lock:
             return {
                 "bytes": sum(b.nbytes for b in self._buffers),
@@ -105,7 +106,7 @@ class Pool:
                 self._is_free(plane, buffer)
 
     def _free(self, plane: DataPlane, device: int, nbytes: int) -> _Buffer | None:
-        for buffer in self._buffers:  # the smallest that will do comes first
+        for buffer in self._buffers:  # the smallest sufficient one comes first
             fits = buffer.device == device and buffer.nbytes >= nbytes
             if fits and self._is_free(plane, buffer):
                 return buffer

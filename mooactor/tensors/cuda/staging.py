@@ -3,8 +3,9 @@
 
 A GPU copies at full speed, and beside other work, only from and to pinned memory. So
 while it copies one chunk, the processor copies the one before (or behind) it. The
-copies run on a stream of their own, which waits for what the caller's current stream
-has queued and, towards the GPU, is waited for by it; no other stream is held up.
+copies run on a stream of their own, which waits for the queued work of the caller's
+current stream. Towards the GPU that stream waits for the copies; no other stream is
+held up.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Stage:
                 self._take(target, slot, part)
 
     def to_device(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Copy bytes to the device, for whatever the current stream does from now on.
+        """Copy bytes to the device, ahead of all later work of the current stream.
 
         When this returns, `source` is no longer needed, but the copy may be under way.
         """
@@ -57,7 +58,7 @@ class Stage:
             # The allocator may have handed out memory that the current stream uses.
             self._stream.wait_stream(current)
             for slot, part in _parts(source.numel()):
-                self._events[slot].synchronize()  # what was in it has left
+                self._events[slot].synchronize()  # its former contents have left
                 pinned = self._slots[slot][_front(part)]
                 pinned.copy_(source[part])
                 self._start(slot, pinned, target[part])

@@ -218,7 +218,7 @@ def _awaited(coroutine: Any) -> Iterator[FrameType]:
         coroutine = getattr(coroutine, what)
 
 
-# -- the lines of processes ----------------------------------------------------
+# -- the lines of processes ------------------------------------------------
 
 
 def of_session() -> Iterator[str]:

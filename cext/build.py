@@ -36,7 +36,7 @@ def sources(fabric: bool) -> list[str]:
 
 
 LIBFABRIC = "#include <rdma/fabric.h>\n"
-FOUND = Path("build") / "libfabric"  # what the last build found
+FOUND = Path("build") / "libfabric"  # the last build's answer
 
 
 def has_libfabric() -> bool:
@@ -53,12 +53,12 @@ def has_libfabric() -> bool:
     try:
         done = subprocess.run(command, input=LIBFABRIC.encode(), capture_output=True)
     except OSError:
-        return False  # no compiler, which the build is about to say
+        return False  # no compiler, which the build will report
     return done.returncode == 0
 
 
 def remember(found: bool) -> str:
-    """The file that says so, touched only if it said something else."""
+    """The file with that answer, touched only if the answer changed."""
     answer = "found\n" if found else "absent\n"
     if not FOUND.exists() or FOUND.read_text() != answer:
         FOUND.parent.mkdir(exist_ok=True)
@@ -83,7 +83,7 @@ def dependencies() -> list[str]:
 
 
 def recipe() -> FFI:
-    """What setuptools is to build."""
+    """The extension for setuptools."""
     builder = FFI()
     found = has_libfabric()
     headers = ["mooactor.h", *(["mooactor_bench.h"] if found else [])]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What every test gets: a leak check, and for those who ask a session.
+"""A leak check for every test, and sessions for tests that use them.
 
 A test fails if it leaves a process, thread, descriptor, file or network namespace that
-was not there before it; what it left is ended, so that no later test fails for it. What
-ends by itself has all the time that a busy machine may need. Nothing outlives the run,
-whatever ends that: see tests/processes.py.
+was not there before it; its leftovers are ended, so that no later test fails for them.
+Processes and threads that end by themselves have all the time that a busy machine may
+need. Nothing outlives the run, for every end of it: see tests/processes.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mooactor.host.session import current_session
 from tests.guardian import Guardian
 from tests.processes import VARIABLE, Process, Run
 
-# How long to wait for what ends by itself. Only a test that fails waits so long.
+# The wait for things that end by themselves. Only a failing test waits so long.
 _GRACE_S = 15.0
 
 
@@ -53,13 +53,14 @@ def pytest_configure() -> None:
     os.environ[VARIABLE] = _State.run.name
     os.environ.pop("XDG_RUNTIME_DIR", None)
     Guardian(_State.run, _State.directory)
-    # Who was started in the background ignores Ctrl-C, and so would all its children.
+    # A program that was started in the background ignores Ctrl-C, and its children,
+    # too.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_keyboard_interrupt() -> None:
-    _State.interrupted = True  # whoever pressed Ctrl-C waits for no leak check
+    _State.interrupted = True  # after Ctrl-C there is no leak check
 
 
 def pytest_unconfigure() -> None:
@@ -68,7 +69,7 @@ def pytest_unconfigure() -> None:
 
 
 def descriptors() -> Counter[str]:
-    """What this process has open, by kind: numbers of pipes and sockets change."""
+    """This process's open descriptors, by kind: numbers of pipes and sockets change."""
     kinds: Counter[str] = Counter()
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -76,7 +77,7 @@ def descriptors() -> Counter[str]:
         except OSError:
             continue
         if target.startswith("/dev/nvidia"):
-            continue  # a GPU's driver opens and keeps what it likes
+            continue  # a GPU's driver opens and keeps files of its own
         # Slabs of this process's own arena stay, to be used again; what is in use in
         # them, and the slabs of others, are the data plane's tests' concern.
         if not target.startswith("/memfd:mooactor-slab"):
@@ -84,7 +85,7 @@ def descriptors() -> Counter[str]:
     return kinds
 
 
-# pytest and torch keep these as long as they please.
+# pytest and torch keep these for any time.
 _KEPT = ("pytest-of-", "torchinductor_")
 
 
@@ -109,7 +110,7 @@ def resources() -> dict[str, Counter[Any]]:
 
 
 def leaked(before: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
-    """What is there now and was not before, after the grace."""
+    """The resources that are new, after the grace."""
     deadline = time.monotonic() + _GRACE_S
     while True:
         gc.collect()

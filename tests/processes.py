@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The processes of a test run: which there are, and their end.
+"""The processes of a test run: finding them, and their end.
 
-Invariant: whatever a test starts is gone when the run is over, however it is over.
+Invariant: every process that a test starts is gone when the run is over, for every end
+of the run.
 
-* What a test executes inherits `VARIABLE`, which names the run, whoever its parent is
-  later on. What it merely forks is a descendant of this process, or was noted in
-  `forked`. Nobody is taken to be a stranger in the middle of an execve, where a process
-  has no environment.
-* After each test the leak check names what is new there, and `end` kills it.
-* At the end of the run, after Ctrl-C and SIGTERM too, `end` kills what is left.
-* The guardian (tests/guardian.py) does so where the run was killed.
+* A program that a test executes inherits `VARIABLE`, which names the run, under every
+  later parent. A process that it merely forks is a descendant of this process, or was
+  noted in `forked`. Nobody is taken to be a stranger in the middle of an execve, where
+  a process has no environment.
+* After each test the leak check names new processes, and `end` kills them.
+* At the end of the run, after Ctrl-C and SIGTERM too, `end` kills the rest.
+* The guardian (tests/guardian.py) does so if the run was killed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Process(NamedTuple):
 
 
 def _stat(pid: int | str) -> list[bytes] | None:
-    """What /proc/PID/stat says after the name: state, parent, …"""
+    """The fields of /proc/PID/stat after the name: state, parent, …"""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rpartition(b")")[2].split()
@@ -122,7 +123,7 @@ _PF_KTHREAD = 0x00200000
 
 
 def _words(process: Process, of: str) -> list[bytes]:
-    """What /proc/PID/environ or /proc/PID/cmdline holds; empty where it is gone."""
+    """The strings of /proc/PID/environ or /proc/PID/cmdline; empty if it is gone."""
     try:
         with open(f"/proc/{process.pid}/{of}", "rb", buffering=0) as file:
             text = file.read()
@@ -135,7 +136,7 @@ class Run:
     """The processes of one test run.
 
     Args:
-      name: what `VARIABLE` is in them.
+      name: the value of `VARIABLE` in them.
       runner: the process that runs the tests, none of them itself.
     """
 
@@ -149,8 +150,8 @@ class Run:
         """All that live, and zombies that nobody but the runner can reap."""
         table = _Table.read()
         ours = set(table.below(self.runner.pid))
-        # Others' remain so, and what is older than the run is none of it: there is
-        # little to be read.
+        # Others' stay others', and older processes are not of the run: there is little
+        # to read.
         self._others &= table.living
         for process in table.living - ours - self._others:
             if process.started < self.runner.started or not self._is_ours(process):
@@ -164,7 +165,7 @@ class Run:
         return process in self.forked or of_run(process, self.name)
 
     def end(self, which: set[Process] | None = None, seconds: float = 10.0) -> None:
-        """Kill these, by default all, and what they start meanwhile."""
+        """Kill these, by default all, and processes that they start meanwhile."""
         deadline = time.monotonic() + seconds
         while rest := self.processes() if which is None else which & self.processes():
             for process in rest:

@@ -87,7 +87,7 @@ struct moo_group {
  *
  *   MOO_OK        done; the results are in the output spans.
  *   MOOI_PENDING  the slice of time is over; call again.
- *   any error the decision on the operation, the same on every rank.
+ *   any error     the decision on the operation, the same on every rank.
  *
  * Before the first call every rank has posted the signature of `work`, and
  * no function may succeed before it has seen that all agree.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The ZeroMQ plane: how control messages are framed, encoded and carried.
+"""The ZeroMQ plane: framing, encoding and transport of control messages.
 
 Only this package imports zmq.
 """

@@ -7,7 +7,7 @@ Pickle protocol 5 with out-of-band buffers; cloudpickle names what pickle cannot
 carries; see `mooactor.tensors.codec` for their layout. Exceptions are rebuilt without
 their constructors; see `exceptions`.
 
-A message has at most 4 GiB, so what stays in a pickle is bounded by `MAX_BYTES`.
+A message has at most 4 GiB, so a pickle without its buffers is bounded by `MAX_BYTES`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mooactor.tensors import codec as layout
 # Their pickles need neither cloudpickle nor a look inside.
 _ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex))
 
-#: How objects of exactly one type are pickled by the functions here; see `layout`.
+#: Picklers for objects of exactly one type; see `layout`.
 learn = layout.learn
 type_ = type
 Buffers = list[pickle.PickleBuffer]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Everything that goes over ZeroMQ as bytes: its layout, and how it is read.
+"""The bytes that go over ZeroMQ: their layout, and the parsers.
 
 Nothing here unpickles, and the session key is compared before anything else is looked
 at. All integers are little-endian; process ids, call ids, object numbers and tokens
@@ -21,8 +21,8 @@ have 8 bytes.
            +------+-------+----------+-------+------------+--------+---------+
               u8     u8      i8         u8       u32          u64     float32
 
-``chain`` counts the actor ids in the body of a CALL. ``number`` and ``value`` mean what
-the kind says; ``value`` is 0 where the table has none.
+``chain`` counts the actor ids in the body of a CALL. The kind defines ``number`` and
+``value``; ``value`` is 0 where the table has none.
 
 ======== ==================== ============ ============================================
 kind     from -> to           number       body
@@ -146,8 +146,8 @@ class MalformedMessage(MooError):
 class Record(NamedTuple):
     """One parsed record. ``payload`` is a view into the message, or a copy if small.
 
-    ``memo`` has what was made of it so far, should handling it have to begin again.
-    ``place`` is where its body begins: two records of a message are never equal.
+    ``memo`` has the results so far, in case handling has to begin again. ``place`` is
+    the offset of its body: two records of a message are never equal.
     """
 
     sender: int
@@ -164,7 +164,7 @@ class Record(NamedTuple):
 
 
 class Records(Protocol):
-    """Where records are gathered: a list, or a deque."""
+    """A collection for records: a list, or a deque."""
 
     def append(self, record: Record, /) -> object: ...
 
@@ -216,8 +216,8 @@ def read_records(message: bytes, key: bytes, into: Records) -> None:
     """Open the envelope of a message and append its records.
 
     Raises:
-      MalformedMessage: at the first record that does not fit; those before it
-        were whole, and are there.
+      MalformedMessage: at the first invalid record; those before it were valid, and are
+        there.
       VersionMismatch, AuthError: as `open_envelope` does.
     """
     sender = open_envelope(message, key)
@@ -305,7 +305,7 @@ def numbers(payload: memoryview | bytes, count: int) -> tuple[int, ...]:
 
 
 def all_numbers(payload: memoryview | bytes) -> list[int]:
-    """The reverse of `pack_numbers`, however many they are.
+    """The reverse of `pack_numbers`, for any number of them.
 
     Raises:
       MalformedMessage: the last one is cut short.
@@ -316,7 +316,7 @@ def all_numbers(payload: memoryview | bytes) -> list[int]:
 
 
 def split_number(payload: memoryview | bytes) -> tuple[int, memoryview]:
-    """A number, and what follows it.
+    """A number, and the bytes behind it.
 
     Raises:
       MalformedMessage: there is no number.
@@ -382,7 +382,7 @@ def split_borrows(
 
 
 class Placeholder:
-    """Stands in an argument list for the value of a Ref, which comes on its own."""
+    """Stands in an argument list for the value of a Ref, which arrives separately."""
 
     __slots__ = ("token",)
 
@@ -416,11 +416,11 @@ def split_tokens(
 
 
 class Probe(NamedTuple):
-    """The payload of a PROBE: whose wait it is, and by which way it came."""
+    """The payload of a PROBE: the wait that began it, and its path."""
 
     initiator: int  # process id
     wait: int  # by its number there
-    place: int  # of what is waited for, in that wait
+    place: int  # of the awaited future, in that wait
     path: list[str]
 
     def packed(self) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Exceptions to bytes and back, whatever their classes do.
+"""Exceptions to bytes and back, for any behaviour of their classes.
 
 An exception crosses as a list of *nodes*: one for itself, and one for each exception
 that it is chained to or has as a member of a group. The receiver rebuilds each node
@@ -10,10 +10,10 @@ result can be unpickled again.
 
 Invariants:
 
-* `encode` and `decode` never fail, whatever ``__str__``, ``__reduce__``,
-  ``__setattr__`` or the arguments do. The one exception that passes is Ctrl-C.
-* The exception arrives as its own type wherever the receiver can have that type.
-  Otherwise a `RemoteError` stands in for it and says why.
+* `encode` and `decode` never fail, even if ``__str__``, ``__reduce__``, ``__setattr__``
+  or the arguments do. The one exception that passes is Ctrl-C.
+* The exception arrives as its own type if the receiver has that type. Otherwise a
+  `RemoteError` stands in for it and says why.
 * An argument or attribute that cannot be pickled is left out, and a note says so.
 * Every traceback is printed once: a node has the text of its own traceback only.
 """
@@ -57,7 +57,7 @@ class Node(NamedTuple):
     cls: bytes  # pickled apart: the class,
     args: bytes  # the arguments for its builtin base,
     state: bytes  # and the attributes
-    lost: list[str]  # what could not be pickled, and why
+    lost: list[str]  # parts that could not be pickled, and why
     notes: list[str]
     cause: int | None
     context: int | None
@@ -86,7 +86,7 @@ def encode(
 
 
 def _chain_of(error: BaseException) -> list[BaseException]:
-    """The exception, what it is chained to, and their members; nearest first."""
+    """The exception, those it is chained to, and their members; nearest first."""
     found = [error]
     seen = {id(error)}
     for one in found:
@@ -127,7 +127,7 @@ def _node(error: BaseException, index: dict[int, int], parts: _Parts) -> Node:
 
 
 class _Parts:
-    """Pickles the parts of one exception, and notes what could not be pickled."""
+    """Pickles the parts of one exception, and notes failures."""
 
     def __init__(self, dumps: Dumps, max_bytes: int) -> None:
         self._dumps = dumps
@@ -148,7 +148,7 @@ class _Parts:
         return data
 
     def try_whole(self, error: BaseException) -> bytes:
-        """Pickled as its class wants it; empty if that gives no exception."""
+        """Pickled by its class's own way; empty if that gives no exception."""
         data = self.pickled(error, "the exception")
         if data and not is_exception(pickle.loads(data)):
             return b""
@@ -198,7 +198,7 @@ def _builtin_parts(error: BaseException) -> tuple[Any, dict[str, Any]]:
 
 
 def _slots_of(error: BaseException) -> dict[str, Any]:
-    """The values of what its classes name in ``__slots__``."""
+    """The values of the ``__slots__`` of its classes."""
     found = {}
     for cls in type(error).__mro__:
         for name, member in vars(cls).items():
@@ -239,7 +239,7 @@ def _all_made(nodes: list[Node]) -> dict[int, BaseException]:
 
 
 def _made(node: Node, made: dict[int, BaseException]) -> BaseException:
-    """The exception of one node; what can be had of it, at least a stand-in."""
+    """The exception of one node, as complete as possible, at least a stand-in."""
     if node.whole:
         error = _loaded(node.whole, "the exception", node.lost)
         if is_exception(error):
@@ -281,7 +281,7 @@ def made_of(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
 
 
 def set_attributes(error: BaseException, state: dict[str, Any]) -> BaseException:
-    """Give an exception its attributes, whatever its class thinks of that."""
+    """Give an exception its attributes, past its class's ``__setattr__``."""
     for name, value in state.items():
         try:
             object.__setattr__(error, name, value)
@@ -353,12 +353,12 @@ def _dict_of(error: BaseException) -> dict[str, Any]:
 
 
 def is_exception(value: object) -> bool:
-    """As `isinstance` says it, whatever its ``__class__`` pretends."""
+    """As `isinstance`, but without regard to its ``__class__``."""
     return issubclass(type(value), BaseException)
 
 
 def pickles_itself(cls: type) -> bool:
-    """Whether a class, or one above it, says how it is to be pickled."""
+    """Whether a class, or one above it, defines its own pickling."""
     return cls in copyreg.dispatch_table or any(
         name in vars(base)
         for base in cls.__mro__
@@ -372,13 +372,13 @@ def _builtin_base(cls: type) -> type:
 
 
 def name_of(cls: type) -> str:
-    """The full name of a class, whatever its metaclass does."""
+    """The full name of a class, past its metaclass."""
     module = cls.__dict__.get("__module__", "builtins")
     return f"{module if type(module) is str else '?'}.{short_name_of(cls)}"
 
 
 def short_name_of(cls: type) -> str:
-    """The name of a class without its module, whatever its metaclass does."""
+    """The name of a class without its module, past its metaclass."""
     name: str = _NAME.__get__(cls)
     return name
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Exceptions that come from outside the code that they leave: those of signal handlers.
+"""Exceptions of signal handlers, which come from outside the code that they leave.
 
 Python runs a signal handler between any two instructions of the main thread. An
 exception of the handler is for the program, not for the code that happened to run: it

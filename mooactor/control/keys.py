@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The session key: who holds it belongs to the session."""
+"""The session key: its holders belong to the session."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ on the frame's first byte.
 
 Invariants:
 
-* Nothing that comes over a line makes an object or runs code, whoever sent it.
+* A message over a line makes no object and runs no code, for any sender.
 * A body that is no dict costs that one frame: `receive_nowait` returns
-  ``{"malformed": reason}`` in its place. A head that makes no sense ends the line,
-  since nobody knows where the next frame begins.
+  ``{"malformed": reason}`` in its place. An invalid head ends the line, because the
+  start of the next frame is unknown.
 * Every descriptor that arrives is returned with its frame or closed. A frame whose
   descriptors the kernel could not install (the receiver has no number left for them)
   is malformed.
@@ -36,7 +36,7 @@ from mooactor.control import plain
 MAX_FRAME = 1 << 24
 MAX_DESCRIPTORS = 8
 _MAX_KEPT = 1 << 26
-_READS_AT_A_TIME = 64  # of 64 KiB: nobody may hold up those behind him
+_READS_AT_A_TIME = 64  # of 64 KiB: one sender must not hold up others
 _SENT_TOGETHER = 1 << 16  # bytes, about
 _HEAD = struct.Struct("<IB")
 
@@ -60,7 +60,7 @@ class Lifeline:
         # Bytes to be sent; descriptors go with the first byte of their piece.
         self._outgoing: deque[tuple[bytearray, list[int]]] = deque()
         self._kept = 0
-        self._broken = False  # what came made no sense
+        self._broken = False  # the received bytes were invalid
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -90,7 +90,7 @@ class Lifeline:
         self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
     ) -> bool:
         """Send as far as there is room and keep the rest; True if some is kept. With
-        `hold` it waits for the next post, or `flush`, to leave together with that.
+        `hold` it waits for the next post, or `flush`, and leaves together with that.
 
         For the agent, which must never block on a process that does not read.
 
@@ -120,7 +120,7 @@ class Lifeline:
             self._outgoing.append((frame, duplicates))
 
     def drain(self, timeout_s: float) -> None:
-        """Send what is kept before this end is closed, as far as there is time."""
+        """Send the kept bytes before this end is closed, as far as there is time."""
         end = time.monotonic() + timeout_s
         try:
             while self.flush() and (left := end - time.monotonic()) > 0:
@@ -134,7 +134,7 @@ class Lifeline:
         poller.poll(timeout_s * 1000)
 
     def flush(self) -> bool:
-        """Send what is kept; True if some still is."""
+        """Send the kept bytes; True if some are left."""
         try:
             while self._outgoing:
                 self._send_some(*self._outgoing[0])
@@ -164,8 +164,8 @@ class Lifeline:
         owns from here on.
 
         Raises:
-          LifelineClosed: the other side is gone, or sent nonsense, and all that came
-            before was returned.
+          LifelineClosed: the other side is gone, or sent invalid bytes, and all earlier
+            messages were returned.
         """
         closed = self._broken or self._fill()
         received = []
@@ -195,12 +195,12 @@ class Lifeline:
         return _message(body), fds
 
     def _break(self) -> None:
-        """The bytes that came make no sense: the line has ended."""
+        """The received bytes are invalid: end the line."""
         self._broken = True
         self.give_up()
 
     def give_up(self) -> None:
-        """Nothing can be sent any more: whoever polls finds what has come already, and
+        """Nothing can be sent any more: a poll finds the bytes that have arrived, and
         then the end."""
         try:
             self._socket.shutdown(socket.SHUT_RD)
@@ -227,7 +227,7 @@ class Lifeline:
         return False
 
     def close(self) -> None:
-        """Close this end; what was kept for the other side is dropped."""
+        """Close this end, and drop the bytes kept for the other side."""
         self._socket.close()
         for _, fds in self._outgoing:
             _close(fds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A caller's side of an actor: where it runs now, and how many calls it owes us.
+"""A caller's side of an actor: its present process, and its unanswered calls.
 
 `Links` has those of all actors that this process knows. A process that has a link to an
 actor is told of its deaths.
@@ -126,17 +126,17 @@ class Links:
         return link
 
     def watch(self, process_id: int) -> None:
-        """Be told when that process dies: then what it holds of ours is free. One that
-        is no actor's is not watched: its end is the session's."""
+        """Ask for news of that process's death: then its holds on our values are free.
+        A process that is no actor's is not watched: its end is the session's."""
         if process_id == self.process_id or actor_of(process_id) in self._links:
-            return  # whoever has a link is told
+            return  # every process with a link is told
         number = process_id & 0xFFFF
         incarnation = 0 if process_id == every_incarnation(process_id) else number
         label = f"process {process_id:016x}"
         self.link(actor_of(process_id), incarnation, label, watch=True)
 
     def known_alive(self) -> int:
-        """How many actors are known that are not known to be gone for good."""
+        """The number of known actors that are not known to be gone for good."""
         return sum(link.cause is None for link in list(self._links.values()))
 
     def is_gone(self, process_id: int) -> bool:

@@ -25,8 +25,8 @@ from mooactor.tensors import extension
 
 MAX_SOCKETS = 16384
 # A process that starts has no inbox yet: libzmq tries again and again, waiting twice as
-# long each time, up to a limit; what is sent may wait as long after the inbox is there.
-# But a thousand that start together must not be tried more often than _TRIES a second.
+# long each time, up to a limit; messages may wait as long after the inbox is there. But
+# a thousand that start together must not be tried more often than _TRIES a second.
 _RECONNECT_MS = 1
 _RECONNECT_MOST_MS = 8, 64
 _TRIES = 4000
@@ -38,7 +38,7 @@ if lib is not None:
 
 
 def longest_retry_ms(peers: int) -> int:
-    """How long to wait at most before a connection is tried again."""
+    """The longest wait before a connection is tried again."""
     least, most = _RECONNECT_MOST_MS
     return min(most, max(least, math.ceil(peers * 1000 / _TRIES)))
 
@@ -73,11 +73,11 @@ class Peer:
         return bool(waits[0])
 
     def flush(self) -> None:
-        """Send what waits, here and for all others."""
+        """Send the waiting records, of this and all other peers."""
         lib.moo_inbox_flush(self._inbox)
 
     def close(self, linger_ms: int) -> None:
-        """Drop records from here on. Those sent before have `linger_ms` to leave."""
+        """Drop later records. Those sent before have `linger_ms` to leave."""
         lib.moo_outbox_close(self._outbox)
         self._socket.close(linger=linger_ms)
 
@@ -164,7 +164,7 @@ class Messenger:
             peer.close(linger_ms=0)
 
     def holds(self, serial: int) -> bool:
-        """Whether a message is in the queue still: nobody has dispatched it."""
+        """Whether a message is still in the queue: it was not dispatched."""
         taken: int = self._taken[0]
         return taken < serial
 
@@ -173,7 +173,7 @@ class Messenger:
         lib.moo_inbox_flush(self.inbox)
 
     def close(self, linger_ms: int = 500) -> None:
-        """Send what is queued, for at most `linger_ms`, and free everything."""
+        """Send the queued records, for at most `linger_ms`, and free everything."""
         self.flush()
         with self._lock:
             peers, self._peers = list(self._peers.values()), {}

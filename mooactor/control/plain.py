@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Plain values as bytes and back: what processes tell the host's agent, and it them.
+"""Plain values as bytes and back, for messages between processes and the host's agent.
 
-The format can express these values and nothing else, so decoding what anybody sent
-makes no object of a class and runs no code. Each value is a tag and what follows it;
-numbers are little-endian.
+The format can express these values and nothing else, so decoding makes no object of a
+class and runs no code, for any sender. Each value is a tag and its contents; numbers
+are little-endian.
 
 ======  =========  ==================================================================
 tag     value      what follows
@@ -57,7 +57,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes | bytearray) -> Any:
-    """Decode what `pack` made.
+    """Decode the result of `pack`.
 
     Raises:
       Malformed: these are other bytes.

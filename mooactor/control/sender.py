@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Records out: sent now, with the next flush, or when no lock can be held any more.
 
-`Sender` knows what waits for company in the outboxes of `messenger`, and what
-finalizers have left to be sent.
+`Sender` knows the records that wait for company in the outboxes of `messenger`, and
+those that finalizers have left.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Sender:
     def __init__(
         self, messenger: Messenger, links: Links, arm: Callable[[], None]
     ) -> None:
-        """`arm`: have somebody call `flush` soon, though nobody may be waiting."""
+        """`arm`: have `flush` called soon, even if no thread waits."""
         self._messenger = messenger
         self._links = links
         self._arm = arm
         self.dirty: set[Peer] = set()  # with records that wait for company
         # Records that finalizers have left: process, kind, number and payload.
         self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
-        self.ended = False  # the session is over here: nobody needs what is sent
+        self.ended = False  # the session is over here: records are not needed
 
     def queue(self, peer: Peer, record: bytes) -> None:
         """Send a record with the next flush, or at once if enough has gathered."""
@@ -59,12 +59,12 @@ class Sender:
 
     def flush(self) -> None:
         """Send every record that waits for company."""
-        self.dirty.clear()  # a hint; what waits is known to the messenger
+        self.dirty.clear()  # a hint; the messenger knows the waiting records
         self._messenger.flush()
         self.post_what_is_due()
 
     def post_what_is_due(self) -> None:
-        """Post what finalizers have left behind."""
+        """Post the records that finalizers have left behind."""
         while self.afterwards:
             try:
                 record = self.afterwards.popleft()

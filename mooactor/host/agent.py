@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The host's agent: has actors started, watches them, restarts them, ends them.
+"""The host's agent: it has actors started, watches, restarts and ends them.
 
 One process, one thread, one event loop over plain descriptors: the lifelines of the
 driver, of every actor and of the zygote, and the output pipes. It holds no ZeroMQ and
-no user object, imports nothing of the user's and unpickles nothing, so nothing that
-actors or modules do can hold it up. `requests` has what it is asked for, `nursery` how
-processes come to be.
+no user object, imports nothing of the user's and unpickles nothing, so neither actors
+nor modules can hold it up. `requests` has its requests, `nursery` the start of
+processes.
 
-`lifetimes` says what ends when. When the driver ends, the agent kills all that it
+`lifetimes` has the rules of ends. When the driver ends, the agent kills all that it
 started and leaves. It knows of that end by a pidfd, which the driver opened of itself:
-whoever the driver has forked holds the lifeline open, but is not that process. The end
-of the lifeline means the same, for a driver that executes another program.
+a child that the driver has forked holds the lifeline open, but is not that process. The
+end of the lifeline means the same, for a driver that executes another program.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Agent:
         self.lifetimes = Lifetimes(self)
         self._requests = Requests(self)
         self._watch_children()
-        # What SIGUSR1 asked for is written by the loop, which the signal wakes up.
+        # The loop writes the report for SIGUSR1; the signal wakes it up.
         self._reports: deque[str] = deque()
         dump.install("the agent", self._living, write=self._reports.append)
         loop.watch_line(driver, self._requests)
@@ -100,7 +100,7 @@ class Agent:
     # -- the loop ----------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until the driver is gone or says so."""
+        """Serve until the driver is gone or ends the session."""
         while not (self.ending and not self.alive()):
             self.loop.serve(self._latest())
             self._requests.after_round()
@@ -134,7 +134,7 @@ class Agent:
             self.ending = True
             self.lifetimes.kill_all()
         elif line in self.by_line:
-            line.close()  # which a process that lives on takes for the session's end
+            line.close()  # which a living process takes for the session's end
             child = self.by_line[line].child
             self.loop.later(STOP_GRACE_S, partial(self._without_line, child))
 
@@ -201,7 +201,7 @@ class Agent:
         self.loop.watch_line(child.lifeline, self._requests)
 
     def born(self, child: Child) -> None:
-        """Its process is there: what it prints can come from now on."""
+        """Its process is there: relay its output from now on."""
         actor = self._by_child[child]
         assert child.pid is not None
         self._by_pid[child.pid] = actor
@@ -224,7 +224,7 @@ class Agent:
         self.ended(actor, ExitRecord("exception", note=note))
 
     def let_go(self, child: Child) -> Supervised:
-        """Close the agent's ends of what is no process, or no longer one."""
+        """Close the agent's ends of a process that never ran, or has ended."""
         actor = self._by_child.pop(child)
         del self.by_line[child.lifeline]
         self.loop.close_line(child.lifeline)
@@ -265,7 +265,7 @@ class Agent:
         actor = self._by_pid.get(pid)
         if actor is not None:
             actor.ending = True
-            kill_group(pid)  # what it started dies with it
+            kill_group(pid)  # all that it started dies with it
 
     def _exited(self, actor: Supervised, status: int, out_of_memory: bool) -> None:
         child = actor.child
@@ -292,7 +292,7 @@ class Agent:
         return self._oom_kills > before
 
     def ended(self, actor: Supervised, record: ExitRecord) -> None:
-        """It has no process now: tell everybody, and start it anew if that is due."""
+        """It has no process now: tell its watchers, and restart it if that is due."""
         delay, actor.ending = None, False
         turned_away = record.placement and not actor.incarnation
         wanted = not actor.unwanted and not self.ending and not turned_away
@@ -317,7 +317,8 @@ class Agent:
         self.loop.later(max(delay, 1e-6), partial(self.start, actor))
 
     def _bury(self, actor: Supervised) -> None:
-        """It will not run again: keep what tells of it, drop what would make it."""
+        """It will not run again: keep the record of its end, drop its constructor's
+        parcel."""
         actor.state = SupervisedState.OVER
         del self.living[actor.id]
         actor.watchers.clear()
@@ -358,7 +359,8 @@ class Agent:
             self._tell_monitors(actor, "restarted" if actor.incarnation else "started")
 
     def close(self) -> None:
-        """Leave nothing: neither the zygote nor what actors have left behind."""
+        """Leave nothing: neither the zygote nor processes that actors have left
+        behind."""
         self.nursery.close()
         if self.loop.is_open(self.driver):
             self.logs.after_round()
@@ -391,7 +393,7 @@ def main(fd: int, driver_process: int) -> None:
     loop = EventLoop()
     nursery = Nursery(loop)
     nursery.fork_zygote()  # first: it imports while the agent gets ready
-    # A terminal may be set to stop those who write to it in the background.
+    # A terminal may be set to stop background processes that write to it.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     agent = Agent(Lifeline(socket.socket(fileno=fd)), loop, nursery, driver_process)
     sys.stderr = agent.logs.stderr()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The GPUs of a host, and which actors have them.
+"""The GPUs of a host, and the actors that have them.
 
 Nothing here asks the driver: it must not be initialised in the process that forks
-actors. A GPU is a name that ``CUDA_VISIBLE_DEVICES`` understands, and what an actor
-does not have is hidden from it by that variable.
+actors. A GPU is a name that ``CUDA_VISIBLE_DEVICES`` understands, and that variable
+hides all other GPUs from an actor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Devices:
     """Gives out whole GPUs, and parts of one.
 
     An actor with a whole one has it alone. Parts are a promise among actors: each sees
-    the GPU whole, and nobody limits what it uses.
+    the whole GPU, and nothing limits its use.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -29,8 +29,8 @@ class Devices:
     def take(self, holder: int, count: float) -> dict[str, str] | None:
         """Give an actor `count` GPUs: a whole number, or a part of one.
 
-        Returns what to put into its environment, None if there are too few free. An
-        actor that asks for none sees what there is.
+        Returns the variables for its environment, None if there are too few free. An
+        actor that asks for none sees all.
         """
         if not count:
             return {}

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The end of a session, as its driver goes about it.
+"""The end of a session, as its driver carries it out.
 
-First it waits for what it has sent: calls, and tells, for which nobody else waits. Only
-then are the actors asked to stop, so that those which a call needs are there until it
-has ended. Both together have the grace; what is left of it, or a second, is for the
-actors to stop in.
+First it waits for its own calls, and for tells, for which nobody else waits. Only then
+it asks the actors to stop, so that those which a call needs are there until it has
+ended. Both together have the grace; its rest, or a second, is for the actors to stop
+in.
 
 Invariants:
 
-* The end takes no longer than the grace and a second, whatever actors do.
+* The end takes no longer than the grace and a second, even if actors hang.
 * A session in which nothing is outstanding is not held up.
-* Tells that are given up are said to be, in one sentence on stderr.
+* Tells that are given up are reported, in one sentence on stderr.
 * Ctrl-C ends each of the waits at once. It takes effect when the end is complete: no
   processes are left behind for it.
 """
@@ -41,8 +41,8 @@ GRACE_S = 3.0
 _LEAST_S = 1.0
 #: The same after Ctrl-C.
 _HURRIED_S = 0.2
-_KILLED_S = 5.0  # in which what was killed is gone
-_LOOK_MS = 50  # how soon a Ctrl-C is seen
+_KILLED_S = 5.0  # in which killed processes are gone
+_LOOK_MS = 50  # the delay until a Ctrl-C is seen
 
 
 class Awaited(Enum):
@@ -54,11 +54,11 @@ class Awaited(Enum):
 
     @classmethod
     def after(cls, raised: type[BaseException] | None) -> Awaited:
-        """The calls that an end is to wait for which `raised` has brought about.
+        """The calls that an end waits for if `raised` caused the end.
 
-        An error is no reason to lose a tell, which was to have an effect whatever
-        becomes of its sender. Results of calls are wanted no more. A user who presses
-        Ctrl-C, which an asyncio program sees as a cancellation, wants the end now.
+        An error is no reason to lose a tell, which should have its effect even without
+        its sender. Results of calls are not wanted any more. A user who presses Ctrl-C,
+        which an asyncio program sees as a cancellation, wants the end now.
         """
         if raised is None or issubclass(raised, SystemExit):
             return cls.ALL
@@ -67,9 +67,9 @@ class Awaited(Enum):
 
 
 def ended_by() -> type[BaseException] | None:
-    """The exception that ends the program, in an exit handler; None: no one does."""
+    """The exception that ends the program, in an exit handler; None: there is none."""
     if hasattr(sys, "ps1"):
-        return None  # it is of an earlier line that somebody has typed
+        return None  # it is of an earlier line of an interactive program
     return getattr(sys, "last_type", None)
 
 
@@ -128,7 +128,7 @@ class Ending:
         rest = self._wait_for_calls(start + self._grace_s)
         self._say(rest)
         runtime.caller.give_up(rest)
-        # Looked at once: a Ctrl-C after this moment shortens the grace told here.
+        # Read once: a Ctrl-C after this moment shortens the grace told here.
         hurried = self._hurry.hurried
         self._shut_down(self._left(start + self._grace_s, hurried), rest, hurried)
 
@@ -145,12 +145,12 @@ class Ending:
     # -- calls -------------------------------------------------------------
 
     def _wait_for_calls(self, until: float) -> list[Future]:
-        """The calls that have not ended by then, or when somebody is in a hurry."""
+        """The calls that have not ended by then, or at a Ctrl-C."""
         rest: list[Future] = []
 
         def done() -> bool:
-            # Called with each message: it looks at those once that have ended, and at
-            # all only when none is left of the last look.
+            # Called with each message: it looks at each ended call once, and at all
+            # calls only when none is left of the last look.
             while rest and rest[-1].state:
                 rest.pop()
             rest.extend(() if rest else self._outstanding())
@@ -168,8 +168,8 @@ class Ending:
         return found
 
     def _say(self, rest: list[Future]) -> None:
-        """Say what nobody hears of otherwise. The Refs of calls say it themselves, so
-        one who did not wait for calls is told of none."""
+        """Report losses that would otherwise be silent. The Refs of calls report their
+        own, so without a wait for calls none of them is named."""
         said = rest
         if self._awaited is not Awaited.ALL or self._hurry.hurried:
             said = [future for future in rest if future.told]

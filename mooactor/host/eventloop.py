@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The agent's event loop: descriptors, lifelines and timers, all in one thread.
 
-Invariant: a listener is called by the loop (`serve`, `read_line`) and by who closes a
-line, never from within `post`. So whoever posts may do so between two changes that
-belong together, and what a process sent before it died is read before its end is news.
+Invariant: a listener is called by the loop (`serve`, `read_line`) and by code that
+closes a line, never from within `post`. So code may post between two changes that
+belong together, and messages that a process sent before it died are read before its end
+is news.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class EventLoop:
         self._held: set[Lifeline] | None = None  # lines with messages for `together`
 
     def serve(self, latest: float | None = None) -> None:
-        """Wait for what comes, at most until `latest` (monotonic), and act on it."""
+        """Wait for events, at most until `latest` (monotonic), and act on them."""
         for key, _ in self._selector.select(self._timeout(latest)):
             # One served earlier in this round may have ended this one, and the number
             # may belong to another by now.
@@ -79,14 +80,14 @@ class EventLoop:
         self._selector.register(fd, selectors.EVENT_WRITE, action)
 
     def unwatch(self, fd: int) -> None:
-        """No more of it. One that is not watched is left alone."""
+        """Stop watching `fd`. Does nothing if it is not watched."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
     # -- lifelines ---------------------------------------------------------
 
     def watch_line(self, line: Lifeline, listener: Listener) -> None:
-        """Hand what comes over it to the listener, until it is closed."""
+        """Hand its messages to the listener, until it is closed."""
         self._listeners[line] = listener
         self._selector.register(
             line, selectors.EVENT_READ, partial(self.read_line, line)
@@ -96,8 +97,8 @@ class EventLoop:
         return line in self._listeners
 
     def read_line(self, line: Lifeline) -> bool:
-        """Hand on what has come over it, send what had to wait; False if that was
-        nothing."""
+        """Hand on its arrived messages, send the waiting ones; False if there were
+        none."""
         listener = self._listeners.get(line)
         if listener is None:
             return False
@@ -141,10 +142,10 @@ class EventLoop:
             listener.line_closed(line)
 
     def post(self, line: Lifeline, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send without ever blocking; what does not fit goes out later.
+        """Send without ever blocking; the rest goes out later.
 
-        That the other side is gone is no news here: its listener hears of that from the
-        loop, after all that came before.
+        An end of the other side is not reported here: its listener hears of it from the
+        loop, after all earlier messages.
         """
         if not self.is_open(line):
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The fields of a request to the agent, which may have come from anybody."""
+"""The fields of a request to the agent, from any sender."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_ID = (1 << 64) - 1
 
 
 class Refused(Exception):
-    """A request that cannot be done; says why."""
+    """A request that cannot be done; its text is the reason."""
 
 
 def required(message: Message, key: str, kind: type) -> Any:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Which actors end when: ends that somebody wants, and those that follow from others.
+"""The ends of actors: requested ones, and those that follow from others.
 
 Invariants:
 
-* Every actor has an owner: the actor that spawned it, or the session. The end of an
-  owner's process, whatever its reason, ends what it owns, and so what that owns: by a
-  request to stop if the owner itself was stopped, else by a kill.
-* A restarted owner starts when all that is gone, so the names that it will give again
-  are free.
-* An actor whose end is wanted is never restarted, whatever state it is in.
+* Every actor has an owner: the actor that spawned it, or the session. Every end of an
+  owner's process ends the actors that it owns, and those that they own: by a request to
+  stop if the owner itself was stopped, else by a kill.
+* A restarted owner starts when all of these are gone, so the names that it will give
+  again are free.
+* An actor whose end was requested is never restarted, in any state.
 * A process that waits for an end is told when neither the actor nor what it owned will
   run again.
 """
@@ -39,12 +39,12 @@ class Lifetimes:
         )  # actors for which the session's end has no time
 
     def kill(self, actor: Supervised, why: Unwanted = "killed") -> None:
-        """End it now, whatever its state; it is not restarted."""
+        """End it now, in any state; it is not restarted."""
         if actor.over:
             return
         actor.unwanted = actor.unwanted or why
         if actor.ending:
-            return  # its end is being looked after
+            return  # its end is under way
         if actor.pid is not None:
             kill_group(actor.pid)
             return
@@ -62,7 +62,7 @@ class Lifetimes:
         self.release(actor)
 
     def end_owned(self, actor: Supervised, *, gently: bool) -> None:
-        """Its process has ended: end what it owns."""
+        """Its process has ended: end the actors that it owns."""
         loop = self._agent.loop
         for owned in list(actor.owned):
             if gently and owned.child is not None:
@@ -86,9 +86,9 @@ class Lifetimes:
             actor = owner
 
     def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
-        """Ask every actor to stop; what still runs after the grace is killed, and those
-        that are `given_up` as soon as the others have ended. Said again, it shortens
-        the grace."""
+        """Ask every actor to stop. Those that still run after the grace are killed, and
+        those in `given_up` as soon as the others have ended. A second call shortens the
+        grace."""
         agent = self._agent
         agent.ending = True
         self._given_up.update(given_up)
@@ -110,7 +110,7 @@ class Lifetimes:
 
 
 def record_of_none(actor: Supervised) -> ExitRecord:
-    """The end of an actor that had no process then, but somebody who wanted it."""
+    """The record of a requested end of an actor without a process."""
     assert actor.unwanted
     owner = actor.owner_label if actor.unwanted == "owner" else None
     return ExitRecord(cast(Kind, actor.unwanted), note=owner or "")

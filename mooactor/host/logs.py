@@ -3,14 +3,14 @@
 
 Each line gets the actor's name in front. It goes to the driver's own stdout or stderr
 (see `terminal`), or over the lifeline to a driver that shows lines itself, as in a
-notebook. Invariants, whether anybody reads there or not:
+notebook. Invariants, with and without a reader:
 
 * The agent waits for no reader: spawns and deaths go on.
-* While a terminal is full, the pipes of those who print to it are left unread, so they
-  slow down, and a slow reader misses no line.
+* While a terminal is full, the pipes of the actors that print to it are left unread, so
+  they slow down, and a slow reader misses no line.
 * No actor hangs for a reader that has stopped. Once a terminal is stalled, the pipes
   are read now and then, in a small part of the time, and the oldest lines are dropped.
-* Lines that are dropped are counted, and the count is told where they would have been.
+* Dropped lines are counted, and the count appears in their place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mooactor.host.terminal import Terminal, lost
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
 _RETRY_S = 0.05
 _RELIEF_S = 0.02
-_RELIEF_SHARE = 0.05  # of the agent's time, for those who print to a stalled terminal
+_RELIEF_SHARE = 0.05  # of the agent's time, for actors that print to a stalled terminal
 _DRAIN_S = 0.5  # without any progress
 _DRAIN_MOST_S = 1.5
 
@@ -44,18 +44,18 @@ class Logs:
         self._dropped = 0  # lines for the lifeline
 
     def configure(self, config: Message) -> None:
-        """Whether the driver wants lines, and which way."""
+        """Set whether the driver wants lines, and by which way."""
         self._config = config
 
     def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        """Relay from here on what comes over `fd`, which is somebody's stdout (1) or
-        stderr (2)."""
+        """Relay the output of `fd` from here on, an actor's stdout (1) or stderr
+        (2)."""
         reader = LineReader(fd, partial(self._emit, number, prefix))
         self._streams[number].watch(reader)
         return reader
 
     def end(self, reader: LineReader) -> None:
-        """Its writer is dead: take what is left, and close."""
+        """Its writer is dead: read the rest, and close."""
         for stream in self._streams.values():
             stream.unwatch(reader)
         reader.finish()
@@ -80,7 +80,8 @@ class Logs:
         self._loop.post(self._driver, {"ev": "log", "stream": number, "line": line})
 
     def after_round(self) -> None:
-        """Once there is room: tell how many lines the driver has missed."""
+        """Once there is room: tell the driver the number of lines that it has
+        missed."""
         if self._dropped and self._driver.kept <= _MOST_LOGS:
             count, self._dropped = self._dropped, 0
             self._send(2, lost(count).decode().rstrip())
@@ -94,7 +95,7 @@ class Logs:
     # -- the end -----------------------------------------------------------
 
     def close(self) -> None:
-        """Write what the terminals still take; what they do not is lost."""
+        """Write as much as the terminals still take; the rest is lost."""
         until, count = time.monotonic() + _DRAIN_MOST_S, 0
         for stream in self._streams.values():
             stream.terminal.drain(_DRAIN_S, until)
@@ -106,7 +107,7 @@ class Logs:
 
 
 class _Stream:
-    """One terminal, and those whose lines go there."""
+    """One terminal, and the pipes whose lines go there."""
 
     def __init__(self, loop: EventLoop, terminal: Terminal) -> None:
         self.terminal = terminal
@@ -136,7 +137,7 @@ class _Stream:
             self._loop.later(self.terminal.stalls_in(), self._relieve)
 
     def _relieve(self) -> None:
-        """If the terminal is stalled, let those who print to it go on a bit."""
+        """If the terminal is stalled, let the actors that print to it go on a bit."""
         self._relief_due = False
         if not self.terminal.full:
             self._resume()
@@ -178,7 +179,7 @@ class _Stream:
         if some:
             self._expect()
         elif self.terminal.waiting:
-            # Told that there is room, where there is none: not again at once.
+            # The room that was reported is gone: do not try again at once.
             self._expecting = True
             self._loop.later(_RETRY_S, self._on_room)
 

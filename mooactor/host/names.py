@@ -33,9 +33,9 @@ class Names:
         return self._holders.get(name)
 
     def give(self, actor: Supervised) -> int:
-        """The actor has its name from here on; nothing happens if it has none.
+        """Give the actor its name; does nothing if it has none.
 
-        Returns how many actors have had the name before.
+        Returns the number of actors that had the name before.
         """
         if actor.name is None:
             return 0
@@ -80,12 +80,12 @@ class Names:
                 self._reply(entry.line, entry.rid, None)
 
     def forget(self, line: Lifeline) -> None:
-        """A process is gone, and what it looked for with it."""
+        """A process is gone: drop its lookups."""
         self._lookups = [entry for entry in self._lookups if entry.line is not line]
 
 
 class Segments:
-    """Named pieces of shared memory: the same one for all who ask.
+    """Named pieces of shared memory: the same one for all processes.
 
     They are sparse: address space, and pages as they are touched.
     """
@@ -94,7 +94,7 @@ class Segments:
         self._segments: dict[str, int] = {}
 
     def get(self, name: str, size: int) -> int:
-        """The descriptor; `size` counts for the first who asks.
+        """The descriptor; the first request decides the `size`.
 
         Raises:
           OSError: the system has no such memory.

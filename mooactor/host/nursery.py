@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The agent's side of the zygote: processes are asked for, born, and reaped.
+"""The agent's side of the zygote: processes are requested, born, and reaped.
 
 A process is first *unborn*: the agent has its ends of the lifeline and of the output
 pipes, and no pid. Messages may be posted already; they wait in the socket. With the
@@ -42,7 +42,7 @@ class Child:
 
     number: int
     life: Message
-    parcels: list[int]  # descriptors that it is to get beside its own
+    parcels: list[int]  # descriptors that it gets beside its own
     lifeline: Lifeline
     stdout: int
     stderr: int
@@ -81,7 +81,7 @@ class Nursery:
         self._line: Lifeline | None = None
         self._pid: int | None = None
         self._status: int | None = None  # of the zygote, once it is reaped
-        self._deaths = 0  # of zygotes, since one did something
+        self._deaths = 0  # of zygotes, since one made a process
         self.closed = False
 
     @property
@@ -92,7 +92,7 @@ class Nursery:
     # -- the zygote --------------------------------------------------------
 
     def fork_zygote(self) -> None:
-        """Start the first one. Before this process has anything that a fork must not
+        """Start the first one, before this process has anything that a fork must not
         share."""
         ours, theirs = socket.socketpair()
         agent = os.getpid()
@@ -128,13 +128,13 @@ class Nursery:
         self._loop.watch_line(self._line, self)
 
     def configure(self, path: list[str], argv: list[str], modules: list[str]) -> None:
-        """Say what the zygote's programs import, and from where."""
+        """Send the zygote the modules to import, and the path to them."""
         self._config = {"path": path, "argv": argv}
         self._modules = list(modules)
         self._tell({"op": "prepare", "modules": self._modules, **self._config})
 
     def preload(self, modules: list[str]) -> None:
-        """Have it import these, too, before it forks what is asked for from now on."""
+        """Have it import these, too, before it forks for later requests."""
         known = {*self._modules, *self._deadly}
         more = [module for module in modules if module not in known]
         if more:
@@ -195,10 +195,10 @@ class Nursery:
         self._unborn[child.number] = child
 
     def disown(self, child: Child) -> None:
-        """Nobody wants it any more, and it has no pid yet."""
+        """It is not wanted any more, and has no pid yet."""
         self._unborn.pop(child.number, None)
 
-    # -- what the zygote says ----------------------------------------------
+    # -- messages of the zygote --------------------------------------------
 
     def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         actions: dict[str, Callable[[Message], None]] = {
@@ -271,7 +271,7 @@ class Nursery:
             self._tell({**modules, **self._config})
 
     def _report(self) -> str:
-        """Say on stderr that it died, and of what."""
+        """Report on stderr that it died, and the cause."""
         if self._pid is not None:
             kill_group(self._pid)  # it may merely have closed its end
             _, self._status = os.waitpid(self._pid, 0)
@@ -282,7 +282,7 @@ class Nursery:
             how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             why += f" {how}"
         if self._importing is not None:
-            # Without it there would be no end of this.
+            # Without this limit it would go on for ever.
             self._modules = [m for m in self._modules if m != self._importing]
             self._deadly.add(self._importing)
             why += f" while it imported {self._importing}, which is no longer preloaded"

@@ -13,7 +13,7 @@ _MAX_LINE = 1 << 16
 
 
 class LineReader:
-    """One output pipe of one actor. Whole lines go to `emit` as soon as they come."""
+    """One output pipe of one actor. Whole lines go to `emit` as soon as they arrive."""
 
     def __init__(self, fd: int, emit: Callable[[bytes], None]) -> None:
         self.fd = fd
@@ -22,7 +22,7 @@ class LineReader:
         self._partial = b""
 
     def read(self) -> bool:
-        """Take what is there; False at the end of the pipe."""
+        """Read the bytes that are there; False at the end of the pipe."""
         try:
             data = os.read(self.fd, 1 << 16)
         except BlockingIOError:
@@ -40,7 +40,7 @@ class LineReader:
         return bool(data)
 
     def finish(self) -> None:
-        """Take what is left without waiting, then close."""
+        """Read the rest without waiting, then close."""
         poller = select.poll()
         poller.register(self.fd, select.POLLIN)
         for _ in range(1024):

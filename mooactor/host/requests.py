@@ -11,9 +11,9 @@ Invariants:
 * An error in a request ends that request and nothing else. Its sender gets
   ``"failed": reason`` in the reply; a failed `spawn`, which may be sent without an
   ``rid``, is told as the death of that actor.
-* An actor that is not known may be one whose `spawn` is still to be read from another
-  line, sent before this request was. Such a request is put off until every line has
-  been read to what was sent by then.
+* The `spawn` of an unknown actor may be unread on another line, though it was sent
+  before this request. Such a request is put off until every line has been read up to
+  that time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _CONFIGURATION = {
 
 
 class Requests:
-    """Listens to lifelines and does what comes over them."""
+    """Listens to lifelines and carries out their requests."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -119,7 +119,7 @@ class Requests:
         return bool(self._put_off)
 
     def after_round(self) -> None:
-        """Every line that had something has been read once more."""
+        """Every readable line has been read once more."""
         put_off, self._put_off = self._put_off, []
         for rounds, line, message in put_off:
             if rounds and self._find(message) is None:
@@ -153,7 +153,7 @@ class Requests:
         elif (
             message.get("op") == "spawn"
             and type(actor_id) is int
-            and 0 < actor_id <= MAX_ID  # else it is no actor's, and nobody waits
+            and 0 < actor_id <= MAX_ID  # otherwise it is no actor's, and nobody waits
         ):
             record = ExitRecord("exception", note=why)
             self._agent.loop.post(line, death_notice(actor_id, record, None))
@@ -207,7 +207,7 @@ class Requests:
 
     def _turn_away(self, line: Lifeline, actor: Supervised, rid: int | None) -> None:
         """There is no room for it. Others may have its handle already, so without a
-        reply to say so it is an actor that has died."""
+        reply it counts as an actor that has died."""
         why = openfiles.no_room("the session", len(self._agent.living))
         note = f"{actor.label} cannot be started: {why}"
         if rid is not None:
@@ -265,7 +265,7 @@ class Requests:
             raise Refused(f"{key} is either bytes or one descriptor")
         return self._agent.shelf.keep(data, fds[0] if fds else None)
 
-    # -- what actors say of themselves -------------------------------------
+    # -- messages of actors about themselves -------------------------------
 
     def _ready(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         self._agent.is_ready(self._sender(line))
@@ -285,7 +285,7 @@ class Requests:
         actor.snapshot = parcel
         self._reply(line, optional(message, "rid", int), True)
 
-    # -- what anybody may ask ----------------------------------------------
+    # -- requests of any process -------------------------------------------
 
     def _kill(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         actor, rid = self._find(message), optional(message, "rid", int)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How often the agent restarts an actor, and when."""
+"""The number and the times of an actor's restarts by the agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_RESTARTS = 0xFFFF  # of one actor in its life: its process ids have room fo
 
 
 class RestartBudget:
-    """How many restarts a policy still allows; times are monotonic seconds."""
+    """The restarts that a policy still allows; times are monotonic seconds."""
 
     def __init__(self, policy: Restart | None) -> None:
         self._policy = policy

@@ -115,7 +115,7 @@ class Session:
         *,
         deliver: bool = False,
     ) -> None:
-        """Wait for what was sent, stop every actor, wait until all are gone, and free
+        """Wait for calls and tells, stop every actor, wait until all are gone, and free
         everything; see `ending`.
 
         With `deliver`, Ctrl-C meanwhile is the program's own to handle afterwards.
@@ -179,7 +179,7 @@ def _start_agent(
 def _pidfd() -> int:
     """A descriptor of this very process, by which the agent knows of its death.
 
-    The end of the lifeline would not do: whoever is forked from this process has that
+    The end of the lifeline is not enough: children forked from this process have that
     line, too. Made here, it cannot be of another process that got the pid later.
     """
     try:
@@ -214,8 +214,7 @@ def _config(
 
 
 def _stdout_is_descriptor() -> bool:
-    """Whether what is written to descriptor 1 shows up where `print` does; not so in
-    a notebook."""
+    """Whether descriptor 1 leads to the same place as `print`; not so in a notebook."""
     try:
         return sys.stdout.fileno() == 1
     except (OSError, ValueError, AttributeError):

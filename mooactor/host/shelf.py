@@ -9,8 +9,8 @@ from mooactor.process.parcel import Parcel
 
 
 class Shelf:
-    """The parcels that the agent keeps. One that came several times, as for the members
-    of a group, is kept once."""
+    """The parcels that the agent keeps. One that arrives several times, as for the
+    members of a group, is kept once."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[int, int], list[int]] = {}  # inode: descriptor, users

@@ -7,8 +7,8 @@ stopped program. Invariants:
 * Writing never blocks. A pipe or terminal is opened once more, for a non-blocking
   description of the agent's own: the flag on the driver's would be the driver's, too.
 * The bytes that wait to be written are bounded. Past half of the bound the terminal is
-  `full`, and whoever has lines for it should wait. One who brings some all the same
-  (the last words of an actor) does so at the cost of the oldest lines in the end.
+  `full`, and further lines should wait. Lines that are added all the same (the last
+  words of an actor) displace the oldest lines in the end.
 * Lines are written whole or dropped whole, in order. The number of those that were
   dropped is written in their place.
 """
@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-_PIPE_BUF = 4096  # what a pipe takes as a whole or not at all
+_PIPE_BUF = 4096  # bytes that a pipe takes as a whole or not at all
 _BOUND = 1 << 21
 _PATIENCE_S = 1.0
 
@@ -39,11 +39,11 @@ class Terminal:
         self._piece = b""  # is being written
         self._size = 0
         self._dropped = 0
-        self._moved = 0.0  # when it took something, or had nothing to take
+        self._moved = 0.0  # when it last took bytes, or had none to take
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something that it has not taken."""
+        """Whether it has not taken all lines yet."""
         return bool(self._piece or self._lines or self._dropped)
 
     @property
@@ -69,7 +69,7 @@ class Terminal:
         self.flush()
 
     def flush(self) -> bool:
-        """Write what it takes; whether that was something."""
+        """Write as much as it takes; whether that was anything."""
         some = False
         while self._piece or self._take_piece():
             try:
@@ -77,7 +77,7 @@ class Terminal:
             except BlockingIOError:
                 return some
             except OSError:
-                self._forget()  # nobody is there to read
+                self._forget()  # the reader is gone
                 return some
             self._piece = self._piece[written:]
             self._size -= written
@@ -104,8 +104,8 @@ class Terminal:
         self._size = self._dropped = 0
 
     def drain(self, patience_s: float, until: float) -> None:
-        """Write what waits, until so much time passes without any progress, and at the
-        latest until `until` (monotonic)."""
+        """Write the waiting lines, until so much time passes without any progress, and
+        at the latest until `until` (monotonic)."""
         poller = select.poll()
         poller.register(self.fd, select.POLLOUT)
         while self.waiting:
@@ -114,10 +114,10 @@ class Terminal:
                 if left <= 0 or not poller.poll(left * 1000):
                     return
                 if not self.flush():
-                    time.sleep(0.001)  # it said that it would, and does not
+                    time.sleep(0.001)  # it was reported writable, and is not
 
     def give_up(self) -> int:
-        """Drop what it has not taken; the number of lines."""
+        """Drop the lines that it has not taken; return their number."""
         number = self._dropped + len(self._lines) + bool(self._piece)
         self._forget()
         return number
@@ -130,7 +130,7 @@ def lost(count: int) -> bytes:
 
 
 def _writer(fd: int) -> tuple[int, Callable[[bytes], int]]:
-    """How to write to what `fd` is open for, without blocking."""
+    """A writer to the file of `fd` that does not block."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:
@@ -143,8 +143,8 @@ def _writer(fd: int) -> tuple[int, Callable[[bytes], int]]:
         with contextlib.suppress(OSError):
             own = os.open(f"/proc/self/fd/{fd}", flags)
             return own, lambda data: os.write(own, data)
-    # A file takes everything. So may what belongs to another user, who has left it to
-    # this one: then all that can be done is to look first, and write little.
+    # A file takes everything. A pipe or terminal of another user, left to this one,
+    # cannot be opened anew: then look first, and write little.
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
 

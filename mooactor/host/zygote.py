@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The zygote: a warm process with one thread, from which actors are forked.
 
-One runs in each session. It imports what actors will need, numpy and torch above all,
-so that a fork takes milliseconds and shares that memory. It forks twice: the process in
-between exits at once, whereupon the kernel makes the actor a child of the agent (its
-``PR_SET_CHILD_SUBREAPER``), which watches and reaps it.
+One runs in each session. It imports the modules that actors will need, numpy and torch
+above all, so that a fork takes milliseconds and shares their memory. It forks twice:
+the process in between exits at once, whereupon the kernel makes the actor a child of
+the agent (its ``PR_SET_CHILD_SUBREAPER``), which watches and reaps it.
 
 Invariants:
 
@@ -17,7 +17,7 @@ Invariants:
   before the kernel can tell it of that child's death.
 * No user code runs before the actor is the agent's child and has asked the kernel to be
   killed with it. An actor that finds the agent gone exits instead.
-* Nothing here starts a thread; `threads` holds the libraries back that would.
+* Nothing here starts a thread; `threads` keeps libraries from starting any.
 * The zygote dies with the agent. Its own death harms no actor.
 
 A request is a message with the descriptors of the new process: its lifeline, its two
@@ -49,7 +49,7 @@ _LINE = 3  # the number of the lifeline's descriptor in an actor; its parcels fo
 
 
 class Birth(NamedTuple):
-    """A request for one process: `life` is what it is told of itself."""
+    """A request for one process: `life` is the description of its actor."""
 
     number: int
     life: Message
@@ -135,7 +135,7 @@ def _fork_all(line: Lifeline, agent: int, births: list[Birth]) -> None:
     else:
         if middle == 0:
             _fork_each(line, agent, births)  # does not return
-        # Not before it is gone are its children the agent's.
+        # Its children become the agent's only when it is gone.
         os.waitpid(middle, 0)
         line.send({"ev": "done", "numbers": [birth.number for birth in births]})
     for birth in births:
@@ -148,7 +148,7 @@ def _tell_unborn(line: Lifeline, birth: Birth, error: OSError) -> None:
 
 
 def _fork_each(line: Lifeline, agent: int, births: list[Birth]) -> None:
-    """The process in between: fork each actor, say so, and be gone."""
+    """The process in between: fork each actor, report it, and exit."""
     middle = os.getpid()
     try:
         for birth in births:

@@ -21,7 +21,7 @@ from mooactor.process.objects.future import Future
 
 
 class AgentClient:
-    """Talks to the agent. ``on_…`` may be set to hear of what it sends by itself."""
+    """Talks to the agent. ``on_…`` may be set as handlers of its own messages."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class AgentClient:
         wait: Callable[[Future, float | None], bool],
         wake: Callable[[], None],
     ) -> None:
-        """`wait` for a future, so many seconds; `wake` whoever does."""
+        """`wait` for a future, so many seconds; `wake` waiting threads."""
         self._lifeline = lifeline
         self._wait = wait
         self._wake = wake
@@ -92,7 +92,7 @@ class AgentClient:
             self._requests.pop(rid, None)
 
     def shared_segment(self, name: str, size: int) -> int:
-        """A descriptor of the named shared memory, the same for all who ask.
+        """A descriptor of the named shared memory, the same for all processes.
 
         It is sparse: `size` bytes of address space, pages as they are touched. The
         caller owns the descriptor.
@@ -101,7 +101,7 @@ class AgentClient:
         return int(reply["descriptor"])
 
     def read(self) -> None:
-        """Act on what the agent sent. From any thread; one at a time."""
+        """Act on the agent's messages. From any thread; one at a time."""
         if not self._lock.acquire(False):
             return
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The thread that runs what users hang on Refs: done-callbacks.
+"""The thread that runs users' done-callbacks of Refs.
 
-They may do what they like there, also wait for calls. A callback is queued once,
-however often it is asked for; what it raises is printed.
+They may do anything there, also wait for calls. A callback is queued once, even if
+requested several times; its exceptions are printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Callbacks:
         self._closed = False
 
     def submit(self, once: Iterator[Callable[[], object]]) -> None:
-        """Queue what `once` has, which is then empty."""
+        """Queue the contents of `once`, which is then empty."""
         self._queue.extend(once)
         with self._lock:
             if self._queue and self._thread is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The caller's side of calls: sending them, and what becomes of each.
+"""The caller's side of calls: sending them, and their ends.
 
 A signal handler, a finalizer or another thread may start, end or cancel calls between
 any two lines here. The following holds all the same:
@@ -11,15 +11,15 @@ any two lines here. The following holds all the same:
    its record is sent until its reply is here, or is known not to come. A call that was
    cancelled, or is past its deadline, still counts: the actor may be at it.
    ``max_pending`` bounds this count.
-3. **Starting a call raises only what is wrong with its arguments**, and then nothing
-   was sent and nothing lent. An error of the callee (dead, unreachable,
-   overloaded, restarting) ends the future instead.
+3. **Starting a call raises only errors of its arguments**, and then nothing was sent
+   and nothing lent. An error of the callee (dead, unreachable, overloaded, restarting)
+   ends the future instead.
 4. **A call ends once**: of a reply, a failure, a cancellation and a deadline that race,
    the first decides. See `Future`.
 5. **A call is sent once.** With ``retries=`` it is sent again, under a new id, but only
    when the agent has told that the process that had it is dead.
-6. **A deadline is the call's own**: the housekeeper ends the call then, whether anybody
-   waits for it or not.
+6. **A deadline is the call's own**: the housekeeper ends the call then, also if nobody
+   waits for it.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Caller:
             self._housekeeper.at(future.deadline, self._expire)
 
     def _expire(self) -> None:
-        """End what has passed its deadline; come again for the next one."""
+        """End calls past their deadline; come again for the next one."""
         self._next_deadline = math.inf
         now, following = perf_counter(), math.inf
         for future in list(self._pending.values()):
@@ -384,7 +384,7 @@ class Caller:
             return
         future = self._pending.get(call_id)
         if future is None:
-            # Late: what is attached gives its memory back.
+            # Late: its attached memory is given back.
             self._payloads.reply_of(record)
             return
         if flags & envelope.EMPTY:
@@ -437,7 +437,7 @@ class Caller:
             if sent and why.delivered is None:
                 why.delivered = turns.delivered(future.call_id)
             if self._replies.drop(future.call_id):
-                why.delivered = True  # it was its result that did not get here
+                why.delivered = True  # it ran, and its result did not get here
             if lost is not None:
                 lost.add(future, why.delivered)
             future.set_error(why)
@@ -478,20 +478,20 @@ class Caller:
             future.set_error(error)
 
     def give_up(self, futures: list[Future]) -> None:
-        """Of these, forget the tells: it is said that they are lost."""
+        """Forget the tells among these: their loss is reported."""
         for future in futures:
             if future.told:
                 future.set_error(errors.ActorUnavailable("the session has ended"))
                 self._forget(future.call_id, future.link)
 
     def close_streams(self) -> None:
-        """Nobody here takes items any more: let their producers end."""
+        """No consumer here takes items any more: let their producers end."""
         for future in list(self._pending.values()):
             if hasattr(future, "on_item"):
                 self.cancel(future)
 
     def close(self) -> None:
-        """Nothing will come any more: what is pending fails."""
+        """Nothing will arrive any more: pending calls fail."""
         for future in list(self._pending.values()):
             future.set_error(errors.ActorUnavailable("the session has ended"))
         self._pending.clear()

@@ -14,7 +14,7 @@ from mooactor.process.interface import MethodSpec
 
 @dataclass(frozen=True)
 class CallOptions:
-    """How one call is to be made. ``timeout`` in seconds, None for no deadline."""
+    """The options of one call. ``timeout`` in seconds, None for no deadline."""
 
     timeout: float | None = None
     retries: int = 0
@@ -73,7 +73,7 @@ BLOCKING = 2  # its thread is about to wait: also, the message leaves at once
 
 
 class Form(NamedTuple):
-    """In which form a method is called: a plain call, `remote`, `tell`, a stream."""
+    """The form of a call: a plain call, `remote`, `tell`, a stream."""
 
     spec: MethodSpec
     options: CallOptions = DEFAULT_OPTIONS
@@ -95,7 +95,7 @@ IN_THREAD = 1
 
 
 class CallContext:
-    """All that the method that runs here may know of its call; see `moo.current()`."""
+    """The facts of the call for the method that runs here; see `moo.current()`."""
 
     cancelled = False
     in_thread = False  # it has the one thread of an async actor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of what users pass to public functions.
+"""Checks of users' arguments to public functions.
 
 Invariant: a wrong argument is refused where the user passed it, before anything is
 sent or started, by one sentence that begins with the argument's name and its value. A
@@ -26,7 +26,7 @@ _repr.maxstring = _repr.maxother = 60
 
 
 def shown(name: str, value: object) -> str:
-    """``name=value``, the value shortened: how every message begins."""
+    """``name=value``, the value shortened: the beginning of every message."""
     return f"{name}={_repr.repr(value)}"
 
 
@@ -97,7 +97,7 @@ def name(name: str, value: Any) -> str:
 
 
 def amount(name: str, value: Any) -> float:
-    """How many of something, such as CPUs; parts are possible."""
+    """An amount of something, such as CPUs; parts are possible."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{shown(name, value)} must be a number")
     number = float(value)

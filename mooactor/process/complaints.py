@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Messages about errors that nobody waits for: on stderr, come what may."""
+"""Messages about errors that nobody waits for, on stderr in all circumstances."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The runtime of this process, if it has one.
 
-A process that was forked from one with a runtime has none, whatever it inherited; see
-`forks`. It may start a session of its own.
+A process that was forked from one with a runtime has none; see `forks`. It may start a
+session of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_forked() -> bool:
 
 
 def forked_error(what: str = "") -> errors.ActorUnavailable:
-    """The error of a forked process that asks for what its parent has: `what`."""
+    """The error of a forked process that uses `what`, which belongs to its parent."""
     return errors.ActorUnavailable(
         f"{what + ': ' if what else ''}this process was forked from one with a "
         "mooactor session and has no part in that; start a session of its own with "

@@ -96,7 +96,7 @@ class Holders(Protocol):
 
 
 class DeadlockDetector:
-    """One per process; of use where an actor lives."""
+    """One per process; used in actors' processes."""
 
     #: The callee's side, in an actor's process.
     server: Holders | None = None
@@ -108,7 +108,7 @@ class DeadlockDetector:
         sender: Sender,
         abandon: Callable[[Future], None],
     ) -> None:
-        """`abandon`: tell the callee that nobody wants that result any more."""
+        """`abandon`: tell the callee that its result is no longer wanted."""
         self._me = process_id
         self._poller = poller
         self._sender = sender
@@ -157,7 +157,7 @@ class DeadlockDetector:
         path: list[str],
         initiator: int = 0,
     ) -> None:
-        """Ask the actors that one future is to come from what holds it up there."""
+        """Ask the actors that will produce one future what holds it up there."""
         # Labels need not be unique; the id in front makes a hop so.
         hop = f"{waiter.actor_id:x} {waiter.actor_label}"
         if len(path) >= _MAX_HOPS or path.count(hop) > 1:

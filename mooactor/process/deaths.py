@@ -87,7 +87,7 @@ class Deaths:
         self._housekeeper.at(due, self._conclude)
 
     def _conclude(self) -> None:
-        """The grace of one is over: see to all of which that is so."""
+        """The grace of one is over: conclude all whose grace is over."""
         now, over = perf_counter(), []
         while self._waiting and self._waiting[0].due <= now:
             over.append(self._waiting.popleft())

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""The directory of a session: how it is made, whose it is, and who may remove it.
+"""The directory of a session: its creation, its owner, and its removal.
 
 Sockets lie in it. The agent removes it at the session's end; if driver and agent were
-both killed, whoever starts the next session does.
+both killed, the start of the next session does.
 
 The protocol, for those who start sessions and clean up after others at the same time:
 
-* A directory is one of ours by its name and by the file `LOCK` in it. Others are left
-  alone, whatever they are called, unless they are empty: somebody's own files may well
-  lie in ``/tmp/mooactor-examples``.
-* A directory belongs to whoever holds the lock (``flock``) on the file `LOCK` that is
+* A directory is one of ours by its name and by the file `LOCK` in it. Others with such
+  a name are left alone, unless they are empty: ``/tmp/mooactor-examples`` may well have
+  a user's own files.
+* A directory belongs to the holder of the lock (``flock``) on the file `LOCK` that is
   in it *now*: a lock on a file that is no longer there is worth nothing.
 * The maker of a directory goes on with it once it holds that lock, and keeps it: the
   agent inherits it. Before that, the directory may be taken for an abandoned one. A
@@ -19,7 +19,7 @@ The protocol, for those who start sessions and clean up after others at the same
   removed, the directory may be its maker's again, and is removed only if it is empty: a
   maker puts nothing into it before its own lock.
 
-So nobody removes what somebody uses, and no start fails because others clean up.
+So no directory in use is removed, and no start fails because others clean up.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _lock(path: str, flags: int = 0) -> int | None:
 
 
 def bases() -> list[str]:
-    """Where directories of sessions may lie, best first.
+    """The possible parents of sessions' directories, best first.
 
     ``XDG_RUNTIME_DIR`` comes last: it is removed when its user has logged out, and a
     program left in ``tmux`` or under ``nohup`` goes on.

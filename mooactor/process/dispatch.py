@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Messages in: each record goes to the part of the runtime that it is meant for.
+"""Messages in: each record goes to the part of the runtime that handles its kind.
 
 The thread that leads the poller calls `Dispatch.message`, so the methods named ``on_…``
 run one at a time, in order. There are two exceptions, both rare: a signal handler or a
 finalizer that waits for a call while its thread dispatches, and a leader that is
 overtaken because it stays away. A handler of records may then run again, or beside
-itself, for the same record. It may also be cut short at any line, by what a signal
-handler raises, and run again afterwards. So every handler can be run twice:
+itself, for the same record. It may also be cut short at any line, by an exception of a
+signal handler, and run again afterwards. So every handler can be run twice:
 
 * A call enters the mailbox by emptying an iterator that holds it once (`Job.entry`), an
   item of a stream its channel in the same way; a reply ends a future, of which the
   first end counts.
-* A handler keeps what it has made of a record in the record's ``memo``.
+* A handler keeps its results for a record in the record's ``memo``.
 * Credit given twice lets a producer get further ahead; a value sent or a reference
   counted twice is held longer than need be. A reference given back twice would be freed
   too early: that record is dropped before it is handled.
@@ -106,19 +106,19 @@ class Dispatch:
                 handler(record)
         except envelope.MalformedMessage as error:
             self._report_dropped(error)
-            records.clear()  # who sends nonsense is not to be believed in the rest
+            records.clear()  # the rest of a malformed message is not trusted
         except Exception as error:
             memo = record.memo
             memo["tries"] = memo.get("tries", 0) + 1
             if was_interrupted(error) and memo["tries"] < _MOST_TRIES:
                 raise  # and the record stays
-            # From a peer with the key, so a bug in it or in us: say so and live on.
+            # From a peer with the key, so a bug in it or in us: report it and live on.
             print("mooactor: a message could not be handled:", file=sys.stderr)
             traceback.print_exc()
             records.clear()
 
     def _report_dropped(self, error: errors.MooError) -> None:
-        """Say so, but once a second at most: a stranger may send a flood."""
+        """Report it, but once a second at most: a stranger may send a flood."""
         self._dropped += 1
         now = perf_counter()
         if now - self._dropped_said > 1.0:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """SIGUSR1: a process says on stderr what it is doing, and goes on with it.
 
-The agent, the zygote and every actor do so, and the driver where nobody else has a use
-for the signal. A report has the stack of each thread and asyncio task, the calls that
-this process waits for, and, of an actor, the calls that run and those in its mailbox.
+The agent, the zygote and every actor do so, and the driver if the signal has no other
+use there. A report has the stack of each thread and asyncio task, the calls that this
+process waits for, and, of an actor, the calls that run and those in its mailbox.
 
 Invariants:
 
@@ -47,7 +47,7 @@ _MOST_LINES = 40  # of one kind; the rest is counted
 
 
 class _Said:
-    """What the report of this process begins with, and what it adds to the stacks."""
+    """The beginning of this process's report, and its lines beside the stacks."""
 
     title = ""
     parts: Parts
@@ -94,7 +94,7 @@ def install_in_driver(wanted: bool | None) -> None:
 
 
 def describe(title: str, parts: Parts) -> None:
-    """What this process is from now on, after a fork."""
+    """Set this process's title and lines, after a fork."""
     _Said.title, _Said.parts, _Said.pid = title, staticmethod(parts), os.getpid()
 
 
@@ -163,7 +163,7 @@ def _threads(interrupted: FrameType | None) -> Iterator[str]:
 
 
 def _number(thread: threading.Thread | None) -> str:
-    """The number by which the system knows it."""
+    """The system's number of the thread."""
     if thread is None:
         return ""
     # After a fork Python has the parent's number of the main thread.
@@ -203,7 +203,8 @@ def _tasks() -> Iterator[str]:
 
 
 def _awaited(coroutine: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine and of what it awaits, as far as they are Python's."""
+    """The frames of a coroutine and of its awaited ones, as far as they are
+    Python's."""
     while coroutine is not None:
         kind = next(
             (k for k in ("cr", "gi", "ag") if hasattr(coroutine, k + "_frame")), ""
@@ -217,7 +218,7 @@ def _awaited(coroutine: Any) -> Iterator[FrameType]:
         coroutine = getattr(coroutine, what)
 
 
-# -- what processes add ----------------------------------------------------
+# -- the lines of processes ------------------------------------------------
 
 
 def of_session() -> Iterator[str]:
@@ -235,7 +236,7 @@ def of_session() -> Iterator[str]:
 
 
 def _call(future: Future) -> str:
-    # Not its repr, which decodes what has come meanwhile.
+    # Not its repr, which decodes replies that have arrived.
     label = str(getattr(future, "_label", "a call"))
     return f"{future.link.label}.{label}, a tell" if future.told else label
 
@@ -254,7 +255,7 @@ def _name(job: _Job) -> str:
 
 
 def _listed(verb: str, names: Iterable[str]) -> Iterator[str]:
-    """What is alike in one line, with its number."""
+    """Equal lines as one, with their number."""
     counted = Counter(names)
     total = counted.total()
     yield f"{verb}: {f'{total} calls' if total != 1 else '1 call'}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a process ended, as the agent knows it and as it tells others."""
+"""The end of a process, as the agent knows it and tells others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mooactor.errors import Cause, PlacementError
 Kind = Literal[
     "exit", "signal", "exception", "oom", "killed", "stopped", "owner", "unknown"
 ]
-# Why somebody wanted an actor to end; empty: nobody did.
+# The reason of a requested end of an actor; empty: none was requested.
 Unwanted = Literal["", "stopped", "killed", "owner"]
 
 
@@ -40,7 +40,7 @@ class ExitRecord:
         stderr: tuple[str, ...],
         oom: bool,
     ) -> ExitRecord:
-        """From a wait status and what was known of the actor before."""
+        """From a wait status and earlier facts of the actor."""
         if failure is not None:
             return cls("exception", exception=failure, stderr=stderr)
         if unwanted == "killed":
@@ -64,7 +64,7 @@ class ExitRecord:
 
     @classmethod
     def of_plain(cls, plain: dict[str, Any]) -> ExitRecord:
-        """From what the agent sent; anything else becomes an ``"unknown"`` one."""
+        """From the agent's message; anything else becomes an ``"unknown"`` one."""
         kind, lines = plain.get("kind"), plain.get("stderr")
         return cls(
             cast(Kind, kind if kind in get_args(Kind) else "unknown"),

@@ -2,14 +2,14 @@
 """The end of a runtime in a process that was forked from its own.
 
 All of it is the parent's: the sockets, the threads that the child does not have, the
-locks that they may have held. Invariant: nothing that such a child does, its end
-included, sends anything over its parent's sockets, waits for one of its parent's locks,
-or takes anything from its parent's session.
+locks that they may have held. Invariant: no action of such a child, its end included,
+sends anything over its parent's sockets, waits for one of its parent's locks, or takes
+anything from its parent's session.
 
 * The parts of the runtime are replaced by one that raises, and so is all that they
   have, since other objects may have kept a part. The old ones stay in memory,
   untouched, since their finalizers would act on what is the parent's.
-* The runtime is closed, so whatever is pending of it ends when somebody looks: see
+* The runtime is closed, so its pending futures end when they are looked at: see
   `Future.end_with_session`.
 * The C parts see to themselves, also where a fork runs none of Python's hooks: the
   inbox (``cext/mail/inbox.c``) and the data plane (``cext/plane/plane.c``).
@@ -52,7 +52,7 @@ _PARTS = (
 
 
 class Disowned:
-    """Stands for a part of the parent's runtime: whoever uses it hears why not."""
+    """Stands for a part of the parent's runtime; every use of it raises the reason."""
 
     def __getattr__(self, name: str) -> Any:
         raise forked_error()
@@ -73,7 +73,7 @@ def disown(runtime: Runtime) -> None:
 
 
 def _hollow(part: Any) -> None:
-    """Take all from a part that it has: whoever kept it must not act with it."""
+    """Empty a part: other objects that kept it must not act with it."""
     _of_the_parents.append(dict(part.__dict__))
     for name in part.__dict__:
         part.__dict__[name] = Disowned()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The thread that sees to what nobody waits for.
+"""The thread for events that no other thread waits for.
 
-It alone reads the lifeline: news of a death reach those who wait whatever others
-do, and no signal handler can cut their handling short, as those run in the main
-thread. It ends calls whose deadline has passed, and acts on what is to happen later.
+It alone reads the lifeline: news of a death reach waiting threads independently of
+other threads, and no signal handler can cut their handling short, because those run in
+the main thread. It ends calls whose deadline has passed, and runs delayed actions.
 While replies or queued records are due and perhaps nobody waits for them, it looks
 every few milliseconds. It runs no code of the user's; see `callbacks`.
 """
@@ -26,7 +26,7 @@ _IDLE_TICKS = 25
 
 
 class Household(Protocol):
-    """The runtime, as the housekeeper sees to it."""
+    """The runtime, as the housekeeper sees it."""
 
     lifeline_fd: int
 
@@ -56,12 +56,12 @@ class Housekeeper:
         )
 
     def start(self) -> None:
-        """Start the thread: whoever is to hear of the lifeline's news is ready."""
+        """Start the thread: all handlers of the lifeline's news are ready."""
         self._thread.start()
 
     def arm(self) -> None:
-        """Something is due though nobody may wait for it: look for it. Never blocks;
-        finalizers may call it."""
+        """Look for due events that perhaps nobody waits for. Never blocks; finalizers
+        may call it."""
         if not self._armed:
             self._armed = True
             self._wake()
@@ -102,8 +102,8 @@ class Housekeeper:
                 traceback.print_exc()
 
     def _sleep_ms(self) -> float | None:
-        # `_wakes_at` is set before the list is looked at: what is added from here on
-        # sees it, and wakes.
+        # `_wakes_at` is set before the list is looked at: later additions see it, and
+        # wake.
         self._wakes_at = float("inf")
         if self._armed:
             return _TICK_MS
@@ -132,7 +132,7 @@ class Housekeeper:
             pass
 
     def close(self) -> None:
-        """End the thread; what was to happen later does not."""
+        """End the thread; delayed actions are dropped."""
         self._closed = True
         self._wake()
         if self._thread.ident and self._thread is not threading.current_thread():

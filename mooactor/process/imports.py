@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Something to do when the import of a module ends, whoever imports it.
+"""Actions at the end of a module's import, by any importer.
 
-It costs the import of any other module one look into a dict, and nothing once all that
-was waited for has come.
+It costs the import of any other module one look into a dict, and nothing once all
+awaited modules are imported.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Loader(Loader):
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        # The module, and whoever looks at it, is to see the loader that it has.
+        # The module, and all that inspect it, must see its own loader.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

@@ -81,8 +81,8 @@ class MethodSpec:
 
 
 def _positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
-    """How many bare positional arguments surely fit; an empty range if that is not
-    all there is to check."""
+    """The numbers of bare positional arguments that surely fit; an empty range if more
+    must be checked."""
     least = most = 0
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -98,7 +98,7 @@ def _positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Interface:
-    """All of a class that its callers need."""
+    """The description of a class for its callers."""
 
     label: str
     methods: dict[str, MethodSpec]
@@ -111,7 +111,7 @@ class Interface:
 
     @functools.cached_property
     def concurrency(self) -> int:
-        """How many calls may be under way at once."""
+        """The number of calls that may be under way at once."""
         if self.options.max_concurrency is not None:
             return self.options.max_concurrency
         return 1000 if self.is_async else 1
@@ -156,7 +156,7 @@ def _method_spec(name: str, attribute: Any) -> MethodSpec | None:
 
 
 def signature_of(function: Any) -> inspect.Signature:
-    """Its parameters; what their annotations name need not exist.
+    """Its parameters; names in their annotations need not exist.
 
     Raises:
       TypeError, ValueError: it has no signature, as some builtins.

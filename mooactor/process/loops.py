@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Event loops that run beside us: who may block in one, and who reads what in it.
+"""Event loops that run beside us: blocking in one, and reading in one.
 
 Blocking in a thread that runs an event loop freezes everything else in that loop, so
 blocking forms refuse to, before anything is sent. A notebook is the exception: its
-kernel runs a loop of its own in the thread that runs the cells, and who blocks in a
-cell blocks nobody but oneself. A cell is recognised by the task that runs it: the
-outermost coroutine of that task is ipykernel's or IPython's. A task that the user
-made (``asyncio.create_task`` in a cell) is an asyncio program like any other.
+kernel runs a loop of its own in the thread that runs the cells, and a cell that blocks
+holds up nothing else. A cell is recognised by the task that runs it: the outermost
+coroutine of that task is ipykernel's or IPython's. A task that the user made
+(``asyncio.create_task`` in a cell) is an asyncio program like any other.
 """
 
 from __future__ import annotations

@@ -58,20 +58,19 @@ def raise_limit() -> None:
 
 
 def reachable() -> int:
-    """How many descriptors each process may have once `raise_limit` was called, at
-    least."""
+    """The least number of descriptors of each process once `raise_limit` was called."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
 
 
 def limit() -> int:
-    """How many descriptors this process may have."""
+    """The number of descriptors that this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else soft
 
 
 def capacity(descriptors: int, own: int = 0) -> int:
-    """How many actors a session can have if each process may have so many descriptors,
+    """The number of actors in a session if each process may have so many descriptors,
     and one has `own` open for other purposes."""
     reserve = min(_RESERVE, descriptors // 2)
     return min(_MOST_ACTORS, max(0, descriptors - max(own, reserve)) // PER_ACTOR)
@@ -87,7 +86,7 @@ def no_room(who: str, actors: int, own: int = 0) -> str:
 
 
 class Room:
-    """How many actors more this process can know, by the descriptors that it has."""
+    """The number of further actors that this process's descriptors allow."""
 
     def __init__(self, messenger: Messenger, links: Links, payloads: Payloads) -> None:
         self._messenger = messenger

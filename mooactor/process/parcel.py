@@ -4,8 +4,8 @@
 A small one travels inside the message. A large one lies in a sealed memory file, of
 which only the descriptor travels: the agent keeps that and hands it on, but neither
 maps nor copies the bytes. The receiver maps the file privately, so arrays in the value
-are views that are writable and copied page by page on the first write; nobody else
-sees what is written.
+are views that are writable and copied page by page on the first write; nobody else sees
+the writes.
 
 A parcel's bytes are a head (the length of the pickle, the number of its out-of-band
 buffers, the length of each), the pickle, and the buffers, each at a multiple of 64.
@@ -95,11 +95,11 @@ def _stored(pieces: list[Any]) -> int:
 
 
 def unpack(parcel: Parcel) -> Any:
-    """Decode the value. The parcel may be closed afterwards; the value keeps what it
-    needs.
+    """Decode the value. The parcel may be closed afterwards; the value keeps its
+    memory.
 
     Raises:
-      Exception: what its unpickling raised.
+      Exception: its unpickling raised it.
     """
     if parcel.fd is not None:
         content = memoryview(_mapped(parcel.fd))

@@ -58,8 +58,8 @@ class PendingReplies:
         return call_id in self._calls
 
     def takes(self, record: envelope.Record) -> bool:
-        """Whether this record is seen to here: its data, or that of one before it,
-        is under way."""
+        """Whether this record is handled here: its data, or that of one before it, is
+        under way."""
         call_id, flags = record.call_id, record.flags
         queue = self._calls.get(call_id)
         if queue is None and not flags & envelope.ATTACHED:
@@ -80,7 +80,8 @@ class PendingReplies:
         return True
 
     def cancel(self, call_id: int) -> None:
-        """Nobody wants them; what has come is still delivered, without its data."""
+        """Nobody wants them; arrived records are still delivered, without their
+        data."""
         for pending in list(self._calls.get(call_id, ())):
             self._payloads.cancel(pending.transfer)
 
@@ -93,7 +94,7 @@ class PendingReplies:
 
     def _settle(self, call_id: int) -> None:
         queue = self._calls.get(call_id)
-        for pending in queue or ():  # at the same time for all, wherever they stand
+        for pending in queue or ():  # at the same time for all, in any state
             if pending.lost and not pending.asked:
                 pending.asked = True
                 self._payloads.soon(partial(self._conclude, call_id, pending))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Where a process is: its working directory, and where it imports from.
+"""The place of a process: its working directory, and its path of imports.
 
 Invariant: an actor starts where its spawner is when it spawns it, and starts there
 again after each death. That costs nothing while the spawner is where the zygote is,
-from which the actor is forked: then nothing is said.
+from which the actor is forked: then no place is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
     @classmethod
     def here(cls) -> Place:
-        """Where this process is now.
+        """The present place of this process.
 
         Raises:
           PlacementError: its working directory is gone.
@@ -76,9 +76,8 @@ class Place(NamedTuple):
 
 
 def _forget_relative() -> None:
-    # Of what `importlib.invalidate_caches` does, the part that is due: finders of
-    # relative entries look where the working directory was, and what was no directory
-    # may be one here.
+    # The due part of `importlib.invalidate_caches`: finders of relative entries look in
+    # the old working directory, and a path that was no directory may be one here.
     for entry, finder in list(sys.path_importer_cache.items()):
         if finder is None or not os.path.isabs(entry):
             del sys.path_importer_cache[entry]

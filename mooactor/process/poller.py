@@ -15,10 +15,10 @@ again. The following holds all the same:
    whose destructor gives up the lead, so the lead is free however the wait ends. A
    leader that stays away is overtaken. A turn is used again only after a wait that
    ended in its own time.
-2. **No wake-up is lost.** A thread looks at what it waits for after each message that
-   it dispatched, and after each that another thread or an inner wait dispatched
-   (`moo_turn_handled` sees to that). A follower also looks when a future that it
-   named is done; one that named none looks every few milliseconds. Code that completes
+2. **No wake-up is lost.** A thread checks its own result after each message that it
+   dispatched, and after each that another thread or an inner wait dispatched
+   (`moo_turn_handled` sees to that). A follower also looks when a future that it named
+   is done; one that named none looks every few milliseconds. Code that completes
    something outside of `Dispatcher.dispatch` must call `Poller.wake` afterwards, for
    the leader.
 3. **Every message is dispatched at least once.** It stays in the queue from its receipt
@@ -84,7 +84,7 @@ class Poller:
         dispatcher: Dispatcher,
         inbound: InboundTransfers | None = None,
     ) -> None:
-        """`inbound`: None in a process that has nothing to do with other hosts."""
+        """`inbound`: None in a process without contact to other hosts."""
         self._inbox = messenger.inbox
         self._dispatcher = dispatcher
         self._turns: list[Any] = []  # that were left, and may be used again
@@ -159,7 +159,7 @@ class Poller:
         return timeout
 
     def _went_on(self, event: int, turn: Any, deadline: float | None) -> bool:
-        """See to what is rarer than a message; False if the wait is over."""
+        """Handle events rarer than a message; False if the wait is over."""
         if event == _SHUT:
             return False
         if event == _BOTH:
@@ -181,13 +181,13 @@ class Poller:
             self._inbound.look()
 
     def wake(self) -> None:
-        """Make a leader look again that was not told of what it waits for. Call after
+        """Make a leader look again whose result came without a notice. Call after
         completing something outside of `Dispatcher.dispatch`."""
         lib.moo_inbox_wake(self._inbox)
 
     def try_drain(self) -> bool:
-        """Dispatch all that is there, without waiting; whether there was something.
-        If another thread leads, then it does that."""
+        """Dispatch all messages that are there, without waiting; whether there were
+        any. If another thread leads, that one does it."""
         some = False
         turn = self._new_turn()
         with _gc(turn, _leave):
@@ -224,8 +224,8 @@ class Poller:
     def _on_readable(self) -> None:
         if self._closed:
             return  # the descriptors may be somebody else's by now
-        # A thread that leads dispatches what is there, and tells the loop if it leaves
-        # something behind.
+        # A leading thread dispatches arrived messages, and tells the loop if it leaves
+        # some behind.
         _clear(self._loop_fds[1])
         self.try_drain()
 
@@ -247,7 +247,8 @@ class Poller:
     # -- the end -----------------------------------------------------------
 
     def disown(self) -> None:
-        """In the child of a fork: nobody is to be woken, as all are the parent's."""
+        """In the child of a fork: wake nobody, because all waiting threads are the
+        parent's."""
         self._closed = True
         self._inbound = None
 

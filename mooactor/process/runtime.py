@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """One process's part in a session, put together from its parts.
 
-The driver has one and every actor's process has one. `Runtime._put_together` shows
-which part needs which, and which part handles which kind of record:
+The driver has one and every actor's process has one. `Runtime._put_together` shows the
+dependencies of the parts, and the handler of each kind of record:
 
-* `messenger` has the sockets, `links` the actors that are known, `sender` what is to
-  be sent; `poller` reads, and `dispatch` hands each record on;
+* `messenger` has the sockets, `links` the actors that are known, `sender` the records
+  to be sent; `poller` reads, and `dispatch` hands each record on;
 * `caller` has the calls that this process made, `server` (in an actor's process; see
   `actor.worker`) those that it takes;
-* `values` and `objects` have what Refs stand for, `borrows` tells who holds it,
+* `values` and `objects` have the values of Refs, `borrows` tells their holders,
   `payloads` attaches tensors to records, and `plane` has the memory of tensors;
 * `agent` is the lifeline to the host's agent, which tells of `deaths`.
 """
@@ -83,7 +83,7 @@ class Runtime:
         )
         self.directory = directory
         self.key = key
-        # Which session it is, without telling the key.
+        # The session's mark, which does not reveal the key.
         self.session_mark = blake2b(key, digest_size=8, person=b"session").digest()
         self.process_id = process_id
         self.actor_id = actor_of(process_id)
@@ -204,7 +204,7 @@ class Runtime:
         return self.server is None or not self.server.has_ready()
 
     def read_lifeline(self) -> None:
-        """Hear what the agent has to say; see `AgentClient.read`."""
+        """Read the agent's messages; see `AgentClient.read`."""
         self.agent.read()
 
     def shared_segment(self, name: str, size: int) -> int:
@@ -245,8 +245,8 @@ class Runtime:
         self.objects.sweep()
 
     def flush_if_due(self) -> None:
-        """As `flush`, but quick if nothing is known to be due. For whoever is about to
-        wait: what else waits for company leaves when the poller's leader sleeps."""
+        """As `flush`, but quick if nothing is known to be due. For a thread that is
+        about to wait; other waiting records leave when the poller's leader sleeps."""
         sender = self.sender
         if sender.dirty or sender.afterwards or self.objects.dropped:
             self.flush()
@@ -257,7 +257,8 @@ class Runtime:
         self.housekeeper.at(perf_counter() + seconds, action)
 
     def look(self) -> bool:
-        """Dispatch what has come, if nobody else does; whether there was something."""
+        """Dispatch arrived messages, if no other thread does; whether there were
+        any."""
         return self.poller.try_drain()
 
     def is_idle(self) -> bool:
@@ -327,7 +328,7 @@ class Runtime:
         self.inbound = None
 
     def statistics(self) -> dict[str, Any]:
-        """Counts that should come back to rest, and who is reached how; see
+        """Counts that should return to zero, and the way to each peer; see
         `moo.stats()`."""
         self.objects.sweep()
         return {

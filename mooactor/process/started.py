@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Which calls an actor has started, known to its callers also after its death.
+"""The calls that an actor has started, known to its callers also after its death.
 
 The actor maps one page of a file in the session's directory, with a slot for each
 caller: the highest number of a call of that caller that had its turn. The number is
-written before the method runs, and the kernel keeps the page however the process ends.
-Numbers of one caller rise in the order sent. So a caller on the same host knows of each
+written before the method runs, and the kernel keeps the page after every end of the
+process. Numbers of one caller rise in the order sent. So a caller on the same host
+knows of each
 call that was not answered:
 
 * A call with a higher number than the slot's has not run: ``delivered=False``.

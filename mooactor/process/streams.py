@@ -5,14 +5,14 @@ An actor is forked with its generators in the state of the zygote's, so all that
 loaded are seeded anew before any code of the user's runs: `random`, `numpy.random` and
 torch's, of the CPU and of GPUs. Without ``moo.init(seed=…)`` the system gives the seed.
 
-With it each seed is a digest (BLAKE2b) of what the actor is, and of nothing else:
+With it each seed is a digest (BLAKE2b) of the actor's identity only:
 
-* of an actor with a name, the session's seed, the name, and how many actors have had
-  the name before in this session;
-* of any other, the seed of the process that spawns it, and how many actors without a
-  name that has spawned before;
-* of both, the number of restarts, so that a restarted actor, and what it spawns, does
-  not draw once more what its predecessor drew.
+* of an actor with a name, the session's seed, the name, and the number of earlier
+  actors with the name in this session;
+* of any other, the seed of the process that spawns it, and the number of actors without
+  a name that this process spawned before;
+* of both, the number of restarts, so that a restarted actor, and the actors that it
+  spawns, do not repeat the numbers of its predecessor.
 
 Hence no two processes of a session share a stream, and what other processes do at the
 same time changes no seed. A library that is loaded later is seeded when its import
@@ -40,7 +40,7 @@ class Streams:
     """The seed of one process, and those of the actors that it spawns.
 
     Args:
-      session: what `moo.init` was given; None for streams that nobody can repeat.
+      session: the seed given to `moo.init`; None for streams that nobody can repeat.
       who: plain values that no other process of the session has.
     """
 
@@ -56,7 +56,7 @@ class Streams:
 
     @classmethod
     def of_actor(cls, life: dict[str, Any]) -> Streams:
-        """Those of a process that was told this of itself."""
+        """Those of an actor's process, from its birth message."""
         if life["name"] is None:
             who: tuple[Any, ...] = ("number", life.get("stream"))
         else:
@@ -64,7 +64,7 @@ class Streams:
         return cls(life["seed"], *who, life["incarnation"])
 
     def next(self) -> bytes | None:
-        """A number that tells the next actor without a name from all others."""
+        """A number for the next actor without a name, different for each."""
         if self._own is None:
             return None
         return _digest(self._own, next(self._spawned))

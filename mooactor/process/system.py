@@ -64,7 +64,8 @@ def children() -> list[int]:
 
 
 def oom_kills() -> int:
-    """How many processes of our control group the kernel has killed for memory."""
+    """The number of processes of our control group that the kernel has killed for
+    memory."""
     try:
         with open("/proc/self/cgroup") as file:
             path = next(line for line in file if line.startswith("0::"))[3:].strip()

@@ -2,8 +2,9 @@
 """Tells: calls for which nobody waits.
 
 Invariant: **no tell is lost in silence.** An actor answers each one that it takes,
-without a value, and prints what the method raised. So its future here is pending until
-it has run; one that fails here was never run, or died with the actor, and this process
+without a value, and prints an exception of the method. So its future here is pending
+until it has run; one that fails here was never run, or died with the actor, and this
+process
 says so on stderr: those that failed for one reason together, in one sentence.
 """
 
@@ -27,7 +28,7 @@ def say_refused(future: Future, link: Link, error: errors.MooError) -> None:
 
 
 class Lost:
-    """The tells that one death has taken along."""
+    """The tells lost by one death."""
 
     def __init__(self, link: Link, cause: errors.Cause) -> None:
         self._link = link
@@ -42,7 +43,7 @@ class Lost:
         if delivered is False or self._cause.kind == "exception":
             self._surely += 1
         elif self._cause.kind != "killed":
-            # A user who kills an actor in the midst of a method has meant just that.
+            # A user who kills an actor in the middle of a method intends the loss.
             self._perhaps += 1
 
     def say(self) -> None:

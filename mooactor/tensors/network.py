@@ -2,8 +2,8 @@
 """`Network`: how a process may reach others, by `moo.init(transport=…)` and the
 environment.
 
-The driver decides for all processes of its session. An actor that was given variables
-of its own (``moo.on(…, env=…)``) has what these say, as a host of its own would.
+The driver decides for all processes of its session. An actor with variables of its own
+(``moo.on(…, env=…)``) uses their values, as a host of its own would.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Network:
         return cls(**{**plain, "transports": names})
 
     def with_environment(self, variables: Mapping[str, str]) -> Network:
-        """The same, but for what the variables say; an empty one says the default.
+        """The same with the variables' values; an empty one means the default.
 
         Raises:
           ValueError: one makes no sense.

@@ -2,7 +2,7 @@
 """Answers: replies and errors to the calls that an actor has accepted.
 
 Invariant: **every job that an actor has accepted is answered exactly once**, or the
-actor's death answers it. So no caller waits for ever, whatever a method does.
+actor's death answers it. So no caller waits for ever, for any behaviour of a method.
 
 The rule for exceptions is the same for every kind of actor, and `Answers.fail` is the
 one place that applies it. It holds for any `BaseException` out of a method, a generator
@@ -16,7 +16,7 @@ or an argument's unpickling:
 * Everything else goes to the caller as its own type, and the actor lives: also
   `KeyboardInterrupt`, `GeneratorExit`, `StopIteration` and `asyncio.CancelledError`.
 * A stream cannot end with a `StopIteration`, which would end its consumer's loop as if
-  all had come: it becomes a `RuntimeError`, as Python has it in generators.
+  all had arrived: it becomes a `RuntimeError`, as Python has it in generators.
 * A result that cannot be pickled becomes a `TypeError` that names it.
 * Errors of a `tell`, for which nobody waits, are printed by the actor.
 
@@ -250,7 +250,7 @@ class Answers(abc.ABC):
 
     def _snapshot(self, job: Job) -> BaseException | None:
         """Let the agent keep the actor's state, if it is to be restored and the call
-        may have changed it. Returns what went wrong; the actor has printed that."""
+        may have changed it. Returns the error; the actor has printed it."""
         spec = self._methods.get(job.name)
         if spec is None or spec.options.read_only:
             return None
@@ -276,8 +276,8 @@ class Answers(abc.ABC):
     def _save(self, state: Any) -> None:
         with Borrowing(self.runtime.borrows) as borrowing:
             packed = parcel.pack(state, f"the snapshot of {self.label}")
-        # The actor holds what its latest snapshot needs, whichever process of it
-        # restores that.
+        # The actor holds the values of its latest snapshot, for any later process that
+        # restores it.
         actor = every_incarnation(self.runtime.actor_id)
         borrowing.lend_to(actor)
         try:
@@ -290,7 +290,7 @@ class Answers(abc.ABC):
 
 
 def _defused(error: BaseException, where: str) -> RuntimeError:
-    """In place of what would mean something else to the caller."""
+    """In place of exceptions that would mean something else to the caller."""
     name = type(error).__name__
     refusal = RuntimeError(f"{where}, raised {name}({errors.text_of(error)})")
     if not isinstance(error, SystemExit):
@@ -299,7 +299,7 @@ def _defused(error: BaseException, where: str) -> RuntimeError:
 
 
 def mend_streams() -> None:
-    """Where a method deleted ``sys.stderr``: no thread can be started without."""
+    """If a method deleted ``sys.stderr``, restore it: no thread can start without."""
     if not hasattr(sys, "stderr"):
         sys.stderr = None
 

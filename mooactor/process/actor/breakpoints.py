@@ -4,7 +4,7 @@
 With ``MOOACTOR_DEBUG=1`` (which `moo.init(debug=True)` sets) the thread that comes to a
 breakpoint listens on a socket in the session's private directory, says so on stderr,
 and waits. ``mooactor attach`` connects a terminal to pdb there. Without it the
-breakpoint is passed over, and says once how to get a debugger.
+breakpoint is passed over, and a line says once how to get a debugger.
 
 Invariant: a debugger never ends a call. Quitting it, and the end of its connection,
 let the method go on, where pdb would raise `BdbQuit` in it.
@@ -86,7 +86,7 @@ def _wait_for_terminal(frame: FrameType, directory: str, name: str) -> RemoteTer
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{path}.new")
         listener.listen(1)
-        os.rename(f"{path}.new", path)  # whoever sees the name can connect
+        os.rename(f"{path}.new", path)  # a process that sees the name can connect
         try:
             _say(
                 f"{name} is stopped at {_shown(_place(frame))}; in a terminal: "

@@ -256,7 +256,7 @@ class ConcurrentWorker(Worker):
             self.wake()
 
     async def _closed(self, items: Any) -> BaseException | None:
-        """Close a generator where it ran; what it raised then."""
+        """Close a generator where it ran; return its exception."""
         try:
             if hasattr(items, "aclose"):
                 await items.aclose()

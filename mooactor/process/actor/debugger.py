@@ -13,8 +13,8 @@ from typing import Any
 
 
 class RemoteTerminal(io.TextIOBase):
-    """Both directions of a connection, as pdb wants files. A lost one reads as its
-    end and swallows what is written, because pdb runs inside the user's code."""
+    """Both directions of a connection, as files for pdb. After a loss it reads as ended
+    and drops writes, because pdb runs inside the user's code."""
 
     encoding = "utf-8"
 
@@ -44,7 +44,7 @@ class Debugger(pdb.Pdb):
     """pdb at the other end of a connection, until the method goes on freely."""
 
     def __init__(self, terminal: RemoteTerminal) -> None:
-        files: Any = terminal  # as much of a file as pdb uses
+        files: Any = terminal  # the part of a file that pdb uses
         super().__init__(stdin=files, stdout=files, nosigint=True)
         self._terminal = terminal
         self._goes_on = False

@@ -28,7 +28,7 @@ from mooactor.process.supervision import Restart
 from mooactor.tensors.network import Network
 
 _FIRST_PARCEL = 4  # the number of the first parcel's descriptor
-#: The agent takes no larger frames, and what matters is the type and the text.
+#: The agent takes no larger frames, and the type and the text are what matters.
 _MAX_FAILURE_BYTES = 1 << 20
 
 
@@ -93,7 +93,7 @@ def _move_out(life: Message) -> None:
 
 
 def _place_of_the_zygote() -> Place | None:
-    """Where this process was forked: None if the directory there is gone."""
+    """The place of the fork: None if its directory is gone."""
     try:
         return Place.here()
     except errors.PlacementError:

@@ -17,8 +17,8 @@ _ONCE = ((),)
 class Job:
     """One call at the callee, from its arrival to its reply."""
 
-    # Attributes that most calls never have are kept here, so that a call need not be
-    # given it.
+    # Defaults of attributes that most calls never have, so that a call need not set
+    # them.
     needs: Sequence[tuple[int, Future]] = ()  # values of Refs, by token
     context: Any = None
     task: Any = None  # asyncio task, once it runs
@@ -53,7 +53,7 @@ class Job:
         self.entry = iter((self,))
 
     def ready(self) -> bool:
-        """Whether all that it needs is here, or has failed to come."""
+        """Whether all its data is here, or has failed to arrive."""
         if self.transfer is not None and not self.transfer.done:
             return False
         return all(future.state for _, future in self.needs)

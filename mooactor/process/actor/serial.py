@@ -22,7 +22,7 @@ from mooactor.process.interface import Interface
 from mooactor.process.runtime import Runtime
 
 _SLOW_S = 100e-6  # replies that wait leave before a method that takes longer
-_VERY_SLOW_S = 2e-3  # somebody else should read the inbox meanwhile
+_VERY_SLOW_S = 2e-3  # another thread should read the inbox meanwhile
 _REPLY_DELAY_S = 200e-6
 
 
@@ -167,7 +167,7 @@ class SerialWorker(Worker):
 
 
 def _closed(iterator: Any) -> BaseException | None:
-    """Close a generator, if it is one; what it raised then."""
+    """Close a generator, if it is one; return its exception."""
     try:
         close = getattr(iterator, "close", None)
         if close is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How many threads an actor computes with: as many as it has CPUs, at least one.
+"""The number of threads of an actor's computations: that of its CPUs, at least one.
 
 Libraries that compute in parallel (OpenMP, BLAS, torch) take the number of their
 threads from the environment when they are loaded, or else take every core. An actor is
@@ -11,10 +11,10 @@ Invariants:
   no lock that a thread holds, and no pool whose threads are gone.
 * In an actor, a library that is loaded later finds its number in the environment; one
   that was loaded before is told the number that it would find there.
-* The number of a library is what ``moo.on(env=…)`` says; else what the environment of
-  the program says; else that of the actor's CPUs.
-* A variable of ``env=`` never stands there without effect: what a library has read
-  already, and no function of the library changes, is refused.
+* The number of a library comes from ``moo.on(env=…)``, else from the environment of the
+  program, else from the actor's CPUs.
+* A variable of ``env=`` is never without effect: if a library has read it already, and
+  has no function to change it, it is refused.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _openblas(prefix: str, suffix: str) -> tuple[str, str]:
     return name % "get", name % "set"
 
 
-# As threadpoolctl has them. MKL reads what it reads at its first use, which is not in
-# the zygote.
+# As in threadpoolctl. MKL reads its variables at its first use, which is not in the
+# zygote.
 LIBRARIES = (
     Library(
         ("libgomp", "libiomp", "libomp"),
@@ -147,11 +147,11 @@ def _note(path: str, library: Library) -> None:
 
 
 def set_variables(given: Mapping[str, str], cpus: int) -> None:
-    """Make the environment that of the program, with what the actor was given, and the
-    number of threads that `cpus` stand for. Starts nothing.
+    """Make the environment that of the program, with the actor's own variables, and the
+    number of threads for `cpus`. Starts nothing.
 
     Raises:
-      PlacementError: a library has read what was given, and cannot be told.
+      PlacementError: a library has read a given variable, and cannot change it.
     """
     _refuse_late(given)
     variables = {**_inherited, **given}
@@ -178,9 +178,9 @@ def _refuse_late(given: Mapping[str, str]) -> None:
 def tell_libraries() -> None:
     """Have the libraries that are loaded use the numbers of `set_variables`. They may
     start threads."""
-    # Torch says what OpenMP does in this thread, and keeps a number for all threads. So
-    # it is asked before OpenMP is told, and told after that: it tells OpenMP, and the
-    # MKL inside of it.
+    # Torch returns OpenMP's number of this thread, and keeps a number for all threads.
+    # So it is asked before OpenMP is told, and told after that: it tells OpenMP, and
+    # the MKL inside of it.
     torch, number = sys.modules.get("torch"), _first_of(_OF_TORCH)
     told = torch is None or torch.get_num_threads() == number
     for one in _loaded.values():
@@ -190,8 +190,8 @@ def tell_libraries() -> None:
 
 
 def tell_of_thread() -> None:
-    """In a thread of an actor's that was started later: OpenMP has a number for each
-    thread, and the zygote's to begin with."""
+    """In a later thread of an actor: OpenMP has a number for each thread, and the
+    zygote's to begin with."""
     for one in _loaded.values():
         if one.library.variables == (COMMON,):
             _tell(one)

@@ -4,10 +4,10 @@
 `Worker` has what all actors share. How calls run is up to its subclasses: one at a
 time in `serial`, several at once in `concurrent`.
 
-A stop lets what was accepted finish: calls that arrived before it, also those that wait
+A stop lets accepted calls finish: those that arrived before it, also those that wait
 for the value of a Ref, and streams while their consumers take. It travels in the same
-ordered channel as the calls of whoever asked for it, so all that this caller sent
-before was accepted. Calls that arrive later are refused with ``delivered=False``.
+ordered channel as its sender's calls, so all that this caller sent before was accepted.
+Calls that arrive later are refused with ``delivered=False``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Worker(Answers):
         self._may_refuse = interface.options.overflow == "raise"  # also before
         self.current: CallContext | None = None  # what has the only thread for methods
         self._stop_asked = False
-        self._callers: set[int] = set()  # processes of whose death the agent tells us
+        self._callers: set[int] = set()  # processes whose death the agent reports to us
 
     # -- calls in (the poller's thread) --------------------------------------
 
@@ -104,7 +104,7 @@ class Worker(Answers):
         self.runtime.links.watch(sender)
 
     def _refusal(self) -> errors.MooError | None:
-        """Why no call is taken in just now, if so."""
+        """The error if no call is accepted now, else None."""
         options = self.interface.options
         if self.stopping:
             return self._unavailable()
@@ -154,19 +154,19 @@ class Worker(Answers):
             self.resume(job)
 
     def on_stop(self, sender: int) -> None:
-        """Somebody stops the actor: what came before this was accepted."""
+        """Somebody stops the actor: earlier calls were accepted."""
         self.runtime.agent.tell(op="stopping")
         self._stop_asked = self.stopping = True
         self.wake()
 
     def stop_now(self) -> None:
-        """The session ends, says the agent, who kills what has not ended after a
-        while. Calls that have arrived by now were accepted."""
+        """The session ends, says the agent, which kills remaining actors after a while.
+        Calls that have arrived by now were accepted."""
         self._stop_asked = True
         self.wake()
 
     def idle(self) -> bool:
-        """Whether all that was accepted has ended."""
+        """Whether all accepted calls have ended."""
         return not (self.running or len(self.mailbox))
 
     def ended(self) -> bool:
@@ -179,7 +179,8 @@ class Worker(Answers):
         return self.idle()
 
     def refuse_rest(self) -> None:
-        """The last look at the inbox: what came too late is refused, not lost."""
+        """The last look at the inbox: calls that came too late are refused, not
+        lost."""
         self.stopping = True
         self.runtime.poller.try_drain()
         self.runtime.flush()
@@ -193,7 +194,7 @@ class Worker(Answers):
         return known
 
     def _let_go(self, job: Job) -> None:
-        """It will not run: what has come and is under way for it is not wanted."""
+        """It will not run: its data, arrived or under way, is not wanted."""
         job.arguments = None
         self.runtime.payloads.cancel(job.transfer)
         for token, _ in job.needs:
@@ -218,7 +219,7 @@ class Worker(Answers):
 
     def holders_of(self, sender: int, call_id: int) -> list[CallContext]:
         """The calls whose waits hold up a call that was made here: itself if it runs;
-        what has the one thread, or the whole actor, if it waits for that."""
+        if it waits for the one thread, or the whole actor, those that have that."""
         job = self.running.get((sender, call_id))
         if job is not None and job.context is not None and job.context.started:
             return [] if job.parked else [job.context]
@@ -227,7 +228,7 @@ class Worker(Answers):
     # -- for subclasses ----------------------------------------------------
 
     def wake(self) -> None:
-        """There may be work. Called by whichever thread leads the poller."""
+        """There may be work. Called by the thread that leads the poller."""
         self.runtime.poller.wake()
 
     def on_queued(self) -> None:
@@ -236,7 +237,7 @@ class Worker(Answers):
 
     @abc.abstractmethod
     def cancel_running(self, job: Job) -> None:
-        """Its caller has given up; the flags on it say so already."""
+        """Its caller has given up; its flags are set already."""
 
     @abc.abstractmethod
     def resume(self, job: Job) -> None:
@@ -261,8 +262,7 @@ class Worker(Answers):
         """The bound method and its arguments; from here on the call counts as started.
 
         Raises:
-          BaseException: whatever the reply shall be instead. All that came for the
-            call was let go of.
+          BaseException: the error for the reply. All data of the call was let go of.
         """
         try:
             spec = self._methods.get(job.name)
@@ -314,7 +314,7 @@ class Worker(Answers):
         return self._fill(job, args, kwargs) if job.needs else (args, kwargs)
 
     def _check_transfer(self, job: Job, spec: MethodSpec) -> None:
-        """Give its place to others; refuse to run if its arguments did not come."""
+        """Give its place to others; refuse to run if its arguments did not arrive."""
         transfer, job.transfer = job.transfer, None
         self.runtime.payloads.cancel(transfer)
         error = transfer.error if transfer is not None else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Borrows whose lender died: how many of them have arrived.
+"""Borrows whose lender died: a count of those that have arrived.
 
 A lender tells the owner of a borrow, and the receiver by its message; killed in
 between, it may have told one of them only (see `table`). So after a lender's death,
-when what it sent has been read, each receiver tells the owners how many of its borrows
+when its messages have been read, each receiver tells the owners how many of its borrows
 it holds (HOLDS), and each owner asks those that it counts borrows of that lender for
 (AUDIT). The number replaces the owner's count.
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from mooactor.process.objects.holds import Hold
     from mooactor.process.objects.table import ObjectTable
 
-#: How long what a dead process sent may lie in an inbox unread.
+#: The time that a dead process's messages may lie in an inbox unread.
 INBOX_S = 0.1
 
 
 class Audit:
-    """One per process: it receives, and it owns."""
+    """One per process, in its parts as receiver and as owner."""
 
     def __init__(
         self,
@@ -61,7 +61,8 @@ class Audit:
             self.lender_lost(hold.lender)
 
     def lender_lost(self, dead: int) -> None:
-        """Tell the owners what has arrived of it, and of its incarnations before."""
+        """Tell the owners which borrows of it, and of its earlier incarnations, have
+        arrived."""
         holds = list(self._lent_by_others)
         for lender in {hold.lender for hold in holds if hold.lender is not None}:
             if died_with(lender, dead):
@@ -79,7 +80,7 @@ class Audit:
         return Counter((hold.owner, hold.object_id) for hold in holds)
 
     def _tell(self, owner: int, lender: int, numbers: Iterable[int]) -> None:
-        self._sender.post_what_is_due()  # what was given back before
+        self._sender.post_what_is_due()  # those given back before
         self._table.sweep()
         arrived = self._arrived_from(lender)
         counts = [(number, arrived[owner, number]) for number in numbers]
@@ -93,8 +94,8 @@ class Audit:
     # -- as owner ----------------------------------------------------------
 
     def ask(self, holder: int, lender: int, numbers: list[int]) -> None:
-        """Find out what has arrived of the borrows of a dead lender."""
-        # It has been told of the death by then, too, and has read what there was.
+        """Find out which borrows of a dead lender have arrived."""
+        # The holder has heard of the death by then, too, and has read its inbox.
         self._later(2 * INBOX_S, partial(self._ask, holder, lender, numbers))
 
     def _ask(self, holder: int, lender: int, numbers: list[int]) -> None:

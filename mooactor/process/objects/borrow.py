@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Borrows: which process holds a value of which other, and the Refs in one pickle.
+"""Borrows: values that one process holds of another, and the Refs in one pickle.
 
 A process that gets a Ref *borrows* its value from the owner; the process that sends the
-Ref is the *lender*. `table` has the protocol, and what a borrow means to the owner.
-`Borrows` tells the owner, wherever it is.
+Ref is the *lender*. `table` has the protocol, and the owner's side. `Borrows` tells the
+owner, wherever it is.
 
 Nothing is lent while something is pickled: that may fail, and its receiver may not be
 known yet. A pickler of ours notes the Refs that it meets with the `Borrowing` that its
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Borrows:
-    """Tells the owner of a value who holds it: a table here, or another process."""
+    """Tells the owner of a value, a table here or another process, of its holders."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Borrows:
         sender: Sender,
         arm: Callable[[], None],
     ) -> None:
-        """`arm`: have somebody call `ObjectTable.sweep` soon."""
+        """`arm`: have `ObjectTable.sweep` called soon."""
         self.process_id = process_id
         self._table = table
         self._audit = audit
@@ -52,8 +52,8 @@ class Borrows:
         return self._sender.ended
 
     def lend(self, hold: Hold, borrower: int, future: Future | None = None) -> None:
-        """Note with the owner that `borrower` is about to hold a value, too. `future`
-        has the value if it is a result of this process."""
+        """Tell the owner that `borrower` is about to hold a value, too. `future` has
+        the value if it is a result of this process."""
         if hold.owner == self.process_id:
             self._table.lend(hold.object_id, borrower, future)
             self._arm()
@@ -66,7 +66,7 @@ class Borrows:
         self._audit.note(hold)
 
     def give_back(self, hold: Hold, holder: int, lender: int) -> None:
-        """Note with the owner that a borrow of `holder` has ended."""
+        """Tell the owner that a borrow of `holder` has ended."""
         if hold.owner == self.process_id:
             self._table.given_back(hold.object_id, holder, lender)
         else:
@@ -93,8 +93,8 @@ _here = _Pickling()
 
 
 class Borrowing:
-    """Within it, what this thread pickles is for `borrower`, None if it is not known.
-    Not `alone`: what is pickled may be sent to others as well.
+    """Within it, this thread pickles for `borrower`, None if it is not known. Not
+    `alone`: the pickle may be sent to others as well.
 
     Afterwards it stands for the Refs that were met, and keeps their values.
     """

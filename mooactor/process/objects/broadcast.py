@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Broadcast trees: a value for many processes crosses the way to each other host once.
 
-The first process of a host that is to get a stored value becomes its *holder* there:
-it keeps what it received, without a copy, for as long as the value lives here. A later
+The first process of a host that gets a stored value becomes its *holder* there: it
+keeps the received value, without a copy, for as long as the value lives here. A later
 process of that host is told to take the value from the holder, over shared memory. The
 hosts form a binary tree, in the order in which they came up: this process serves the
 first two, their holders serve the next four, and so on.
@@ -37,8 +37,8 @@ class BroadcastTree:
         self._order: list[bytes] = []
 
     def source(self, host: bytes, target: int) -> tuple[int, bool]:
-        """Where `target`, on `host`, is to take it from, 0 for here; and whether it is
-        the holder from now on."""
+        """The process from which `target`, on `host`, takes it, 0 for here; and whether
+        `target` is the holder from now on."""
         holder = self.holders.get(host, 0)
         if holder and holder != target:
             return holder, False
@@ -69,14 +69,14 @@ class Broadcaster:
         self._hosts: dict[int, bytes] = {}
         self._trees: weakref.WeakSet[BroadcastTree] = weakref.WeakSet()
         self._numbers = itertools.count(1)
-        # By token: what is to be taken from a holder, by whom, and from which.
+        # By token: a value to be taken from a holder, its receiver, and the holder.
         self._waiting: dict[int, tuple[Stored, int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def host_of(self, target: int) -> bytes | None:
-        """Its host, if that is known and another than this one."""
+        """The host of a process, if it is known and not this one."""
         if self._payloads.inbound is None:
             return None
         host = self._hosts.get(target)
@@ -89,7 +89,7 @@ class Broadcaster:
         return None if host == mine else host
 
     def send(self, stored: Stored, target: int, token: int) -> None:
-        """Send a value as `token`, or have it sent by who is nearer.
+        """Send a value as `token`, or have a nearer holder send it.
 
         Raises:
           MooError: it cannot be sent.
@@ -104,7 +104,7 @@ class Broadcaster:
             try:
                 self._send(stored, target, token, tree if holds else None)
             except BaseException:
-                tree.lost(target)  # nobody is to ask it
+                tree.lost(target)  # no process may ask it
                 raise
             return
         self._waiting[token] = (stored, target, source)
@@ -133,7 +133,7 @@ class Broadcaster:
         self._waiting.pop(record.call_id, None)
 
     def retry(self, token: int) -> None:
-        """It does not come from there: whoever was to hold it, does not.
+        """It does not come from there: that process is no holder.
 
         Raises:
           MooError: it cannot be sent.

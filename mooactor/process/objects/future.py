@@ -27,7 +27,7 @@ class Future:
     while another call of it is under way, and an exception may leave it at any point:
 
     * The first result that is appended to ``_results`` is the result. Appending is one
-      step, and all that follows from it can be done again, by whoever comes next.
+      step, and all later steps can be repeated, by any thread.
     * A listener is taken off the list after it was called. So each is called at least
       once, perhaps twice; it must not mind.
     * No lock is held while code of the user's runs, but that of this one future while
@@ -111,14 +111,14 @@ class Future:
             pass
 
     def expire(self) -> None:
-        """Its deadline has passed. Only of those that have one."""
+        """End it: its deadline has passed. Only futures with a deadline have this."""
 
     def end_with_session(self) -> None:
-        """End it if the session that it belongs to is over, or is not this process's:
-        then nobody else would."""
+        """End it if its session is over, or is not this process's: then nobody else
+        would."""
 
     def unwrap(self) -> Any:
-        """The value, or raise the error. Only once it is done."""
+        """Return the value, or raise the error. Only once it is done."""
         if self.state == RAW:
             self._decode()
         if self.state == ERROR:
@@ -151,9 +151,9 @@ class Reply:
     """A reply as it came, not yet decoded.
 
     Memory attached to a result is taken over on arrival, because its owner may die
-    before somebody reads it. Arguments of queued calls are taken over when they run:
-    if their sender dies first, nobody needs them. Data on another host is fetched
-    on arrival, see `inbound`, which moves it from `descriptors` to `buffers`.
+    before somebody reads it. Arguments of queued calls are taken over when they run: if
+    their sender dies first, they are not needed. Data on another host is fetched on
+    arrival, see `inbound`, which moves it from `descriptors` to `buffers`.
 
     It may be dropped at any time: memory and borrows (see `holds`) are given back.
     """
@@ -194,7 +194,7 @@ class Reply:
             del self.descriptors[0]
 
     def replaced_by(self, error: bytes) -> Reply:
-        """One that fails, in place of this; `error` is as `encode_error` has it."""
+        """A reply that fails, in place of this; `error` is from `encode_error`."""
         self.claims = None
         return Reply(error, [], True, self._plane)
 
@@ -202,7 +202,7 @@ class Reply:
         """Decode it, once.
 
         Raises:
-          BaseException: the remote exception, or what went wrong in decoding.
+          BaseException: the remote exception, or the failure of decoding.
         """
         claims, self.claims = self.claims, None
         if claims is None:
@@ -231,7 +231,7 @@ class Reply:
 
 
 def taken_over(reply: Reply) -> Exception | None:
-    """Map what is attached to a reply; the error if that failed."""
+    """Map the memory attached to a reply; the error if that failed."""
     try:
         reply.take_over()
     except Exception as error:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The receiving side of borrows: what this process holds of others, and of itself.
+"""The receiving side of borrows: this process's holds of values, its own included.
 
 `table` has the protocol. A payload with Refs in it names their borrows beside the
 pickle; `Claims` are those borrows, as *holds*. Each Ref that is decoded claims the hold
 of its own, and keeps it for as long as it lives. Holds that nobody claimed, because the
 payload was dropped undecoded or decoding failed half-way, are given back with the
-claims. So every borrow that arrives is given back, whatever happens to its payload.
+claims. So every borrow that arrives is given back, even if its payload is dropped.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Hold:
     """A value, by its owner and its number there; held until this is collected.
 
-    `lender`: who lent it to this process; None if it is not counted: by the Ref to a
-    result of this process, which has the value itself, and by a Ref that was pickled by
-    hand.
+    `lender`: the process that lent it. None if it is not counted: for the Ref to a
+    result of this process, which has the value itself, and for a Ref that was pickled
+    by hand.
     """
 
     __slots__ = ("_borrows", "owner", "object_id", "lender", "__weakref__")
@@ -49,8 +49,7 @@ _here = _Decoding()
 
 
 class Claims:
-    """The borrows of one payload. Within it, what this thread decodes is that
-    payload."""
+    """The borrows of one payload. Within it, this thread decodes that payload."""
 
     __slots__ = ("_holds", "_before")
 
@@ -75,7 +74,7 @@ class Claims:
         self._holds.clear()
 
     def disarm(self) -> None:
-        """Give nothing back: others have claims on the same borrows."""
+        """Give nothing back: other claims have the same borrows."""
         for holds in self._holds.values():
             for hold in holds:
                 hold.lender = None

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """Inbound transfers: data of records that came from other hosts, still under way.
 
-A record is a few bytes and comes at once; what is attached to it may be a gigabyte.
-So it is fetched while other records go on, and whoever handles the record is called
-when all of it is there.
+A record is a few bytes and comes at once; its attached data may be a gigabyte. So the
+data is fetched while other records go on, and the record's handler is called when all
+of it is there.
 
-How much is fetched at a time is bounded, in bytes; what exceeds that waits at its
-sender. There are four *lanes*, each with a bound of its own: small data does not wait
-behind large, and what the method that runs here waits for does not wait behind the
-arguments of calls that come after it.
+The bytes under way are bounded; data beyond the bound waits at its sender. There are
+four *lanes*, each with a bound of its own: small data does not wait behind large, and
+the results that a running method waits for do not wait behind the arguments of later
+calls.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from mooactor.process.objects.future import Reply
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
 
-#: Up to so many bytes data counts as small.
+#: The most bytes of small data.
 SMALL = 1 << 20
 #: Bytes in a lane, at most: of large data, and of small.
 LARGE_BYTES = 256 << 20
 SMALL_BYTES = 64 << 20
 _PART_OF_MEMORY = 8
-#: How long after a lost connection the news of a death may come, which has its cause.
+#: The time after a lost connection in which news of a death, its cause, may come.
 NEWS_S = 0.25
-#: How long data waits for room in memory that others may give back.
+#: The time that data waits for memory that others may give back.
 ROOM_S = 2.0
 
 
 class Lane:
     """Transfers that share a bound.
 
-    `until_release`: they count until then, because what has come is of no use before
-    its turn; otherwise until all of them is there.
+    `until_release`: they count until then, because arrived data is of no use before its
+    turn; otherwise until all of their data is there.
     """
 
     __slots__ = ("bound", "until_release", "taken", "flying", "waiting")
@@ -54,7 +54,7 @@ class Lane:
 
 
 class Transfer:
-    """The data of one record. `error` says what it failed with, once it is `done`."""
+    """The data of one record. `error` is its failure, once it is `done`."""
 
     __slots__ = (
         "reply",
@@ -73,7 +73,7 @@ class Transfer:
         self.reply = reply
         self.then = then
         self.lane = lane
-        # Whatever its size, one more fits beside it.
+        # A single transfer of any size fits.
         self.cost = min(reply.size(), lane.bound // 2)
         self.begun = False  # it is counted
         self.fetches: list[Fetch] = []  # all that were begun
@@ -84,8 +84,8 @@ class Transfer:
 
     @property
     def lost(self) -> bool:
-        """Whether its sender died or was cut off, so that its data cannot come. Which
-        of the two it was, only news of a death can say."""
+        """Whether its sender died or was cut off, so that its data cannot come. Only
+        news of a death tells the two apart."""
         return isinstance(self.error, errors.ActorDied)
 
     def cut_off(
@@ -97,7 +97,7 @@ class Transfer:
         delivered: bool | None = None,
     ) -> errors.ActorUnavailable:
         """The error of one that is lost, when no death was told of. `what` was under
-        way; `before` and `after` that, what it means for the call."""
+        way; `before` and `after` are the meaning for the call."""
         broke = f"the connection broke while {what} under way ({self.error})"
         return errors.ActorUnavailable(before + broke + after, delivered=delivered)
 
@@ -110,7 +110,7 @@ class InboundTransfers:
     """
 
     def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
-        """`stuck`: whether no call is ready to run. Then one more is let in even if
+        """`stuck`: whether no call is ready to run. Then one more is admitted even if
         those here take all the room: they may be waiting for it."""
         self._plane = plane
         self._stuck = stuck
@@ -130,7 +130,7 @@ class InboundTransfers:
 
     @property
     def readable_fd(self) -> int:
-        """Readable when `look` has something to do; not for what is `restless`."""
+        """Readable when `look` has something to do, except for `restless` transfers."""
         return self._plane.finished_fd
 
     @property
@@ -140,7 +140,7 @@ class InboundTransfers:
 
     @property
     def restless(self) -> bool:
-        """Whether `look` is to be called every few milliseconds, whatever happens."""
+        """Whether `look` must be called every few milliseconds, also without events."""
         if self._ended or self._later:
             return True
         return any(lane.waiting for lane in self._lanes)
@@ -148,8 +148,8 @@ class InboundTransfers:
     def begin(
         self, reply: Reply, then: Callable[[], None], *, argument: bool = False
     ) -> Transfer:
-        """Have all that is attached to `reply` fetched; then `then` is called, also if
-        that failed. Call `release` when an `argument` was used, or dropped."""
+        """Have all data attached to `reply` fetched; then `then` is called, also after
+        a failure. Call `release` when an `argument` was used, or dropped."""
         lanes = self._arguments if argument else self._results
         transfer = Transfer(reply, then, lanes[reply.size() > SMALL])
         with self._lock:
@@ -158,7 +158,7 @@ class InboundTransfers:
         return transfer
 
     def look(self) -> bool:
-        """Act on what has happened; whether anything had."""
+        """Act on events so far; whether there were any."""
         tags = self._plane.finished() if self._flying else []
         with self._lock:
             for tag in tags:
@@ -188,7 +188,7 @@ class InboundTransfers:
         self._later.append((perf_counter() + NEWS_S, action))
 
     def close(self) -> None:
-        """End everything; nobody is called."""
+        """End everything, without calls of `then`."""
         with self._lock:
             waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
             for transfer in {*self._flying.values(), *waiting}:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Payloads of records: what is attached to those that leave and to those that come."""
+"""Payloads of records: the memory attached to outgoing and incoming ones."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class Payloads:
         inbound: InboundTransfers | None,
         arm: Callable[[], None],
     ) -> None:
-        """`inbound`: None if all is on this host. `arm`: have somebody look at it
-        soon."""
+        """`inbound`: None if all is on this host. `arm`: have it looked at soon."""
         self.plane = plane
         self.borrows = borrows
         self.inbound = inbound
@@ -52,8 +51,8 @@ class Payloads:
         """A payload with its large buffers exported to one process.
 
         With `wait`, for the first contact with another host, so that its failure is
-        an error here. Never so in a thread that others depend on: the poller's, an
-        actor's, an event loop's.
+        an error here. Never with `wait` in a thread that others depend on: the
+        poller's, an actor's, an event loop's.
 
         Raises:
           OutOfMemory: nothing was exported.
@@ -66,13 +65,13 @@ class Payloads:
         return envelope.pack_attached(descriptors, data)
 
     def forget_grants(self, process_id: int) -> None:
-        """It is gone, whether it owned or received."""
+        """A process is gone: forget its grants, as owner and as receiver."""
         if self._granted:
             self._granted = {pair for pair in self._granted if process_id not in pair}
 
     def _have_owners_watch(self, descriptors: list[bytes], process_id: int) -> None:
-        """Received memory is granted by its owner, in C: this is how it learns to
-        whom."""
+        """Received memory is granted by its owner, in C: this tells the owner the
+        receiver."""
         here = {self._links.process_id, process_id}
         for owner in set(map(owner_of, descriptors)) - here:
             if (owner, process_id) not in self._granted:
@@ -123,10 +122,10 @@ class Payloads:
     def receive(
         self, reply: Reply, then: Callable[[], None], *, argument: bool = False
     ) -> Transfer | None:
-        """Have what is attached fetched if it is on another host, and call `then` in
-        the poller's thread when it is there; see `InboundTransfers.begin`.
+        """Have attached data fetched if it is on another host, and call `then` in the
+        poller's thread when it is there; see `InboundTransfers.begin`.
 
-        None: there is nothing to wait for, and nobody will be called.
+        None: there is nothing to wait for, and `then` will not be called.
         """
         if self.inbound is None or not reply.is_remote():
             return None
@@ -135,13 +134,13 @@ class Payloads:
         return transfer
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Call `action` in a moment, when news of a death would have come."""
+        """Call `action` in a moment, when news of a death would have arrived."""
         assert self.inbound is not None
         self.inbound.soon(action)
         self._arm()
 
     def cancel(self, transfer: Transfer | None) -> None:
-        """Nobody wants it any more, or it was used."""
+        """The data is not wanted any more, or was used."""
         if transfer is not None and self.inbound is not None:
             self.inbound.cancel(transfer)
             self._arm()

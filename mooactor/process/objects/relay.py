@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Whom a value was asked of, and whose it is."""
+    """The holder asked for a value, and the value's owner."""
 
     holder: int
     owner: int
@@ -79,7 +79,7 @@ class Relay:
         self._sender.post(holder, envelope.ASK, token, payload)
 
     def expect(self, token: int, key: Key) -> None:
-        """The value that comes as `token` is to be kept."""
+        """Keep the value that will come as `token`."""
         self._keys[token] = key
         self._dropped.pop(key, None)
         self._kept.setdefault(key, Kept())
@@ -100,7 +100,7 @@ class Relay:
         self._answer(kept, kept.stored)
 
     def _own_borrowing(self, reply: Reply) -> Borrowing | None:
-        """A kept value holds the values of the Refs in it for itself: whoever decodes
+        """A kept value holds the values of the Refs in it by holds of its own: decoding
         the reply gives its borrows back."""
         if reply.claims is None:
             return None
@@ -113,13 +113,13 @@ class Relay:
         return borrowing
 
     def knows(self, token: int) -> bool:
-        """Whether it comes from a holder, or is to be kept for others."""
+        """Whether it comes from a holder, or must be kept for others."""
         return token in self._asked or token in self._keys
 
     def retry(self, token: int, error: BaseException | None) -> bool:
-        """It was lost. True if its owner was asked to send it; else that was it, and
-        those who wait for it here ask the owner, unless `error` says that nothing
-        comes from there."""
+        """It was lost. True if its owner was asked to send it. Otherwise it came from
+        the owner; then the processes that wait for it here ask the owner, unless
+        `error` says that nothing comes from there."""
         if self.ask_owner(token):
             return True
         key = self._keys.pop(token, None)
@@ -128,14 +128,14 @@ class Relay:
         return False
 
     def ask_owner(self, token: int) -> bool:
-        """A holder did not give it. False if it was to come from its owner."""
+        """A holder did not give it. False if it should come from its owner."""
         asked = self._asked.pop(token, None)
         if asked is not None:
             self._sender.post(asked.owner, envelope.RETRY, token)
         return asked is not None
 
     def give_up(self, token: int, error: BaseException) -> None:
-        """It cannot be had: its owner need not wait, and others must not."""
+        """It is lost for good: its owner need not wait, and others must not."""
         asked = self._asked.pop(token, None)
         if asked is not None:
             self._sender.post(asked.owner, envelope.TAKEN, token)
@@ -152,7 +152,7 @@ class Relay:
         if key in self._dropped:
             self._refuse(target, record.call_id)
             return
-        # The owner's word that we are to keep it may come after this.
+        # The owner's message that we keep it may arrive after this.
         kept = self._kept.setdefault(key, Kept())
         kept.asks.append((target, record.call_id))
         if kept.stored is not None:
@@ -176,8 +176,8 @@ class Relay:
     def _refuse(
         self, target: int, token: int, error: BaseException | None = None
     ) -> None:
-        """With an error: its owner cannot be reached, so that it is not asked for what
-        would take the same way again."""
+        """With an error: its owner cannot be reached, so a request to it would fail in
+        the same way."""
         if error is None:
             self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)
             return
@@ -186,7 +186,7 @@ class Relay:
         self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def on_drop(self, record: envelope.Record) -> None:
-        """Nobody will ask for it any more."""
+        """No other process will ask for it any more."""
         self._forget(Key(record.sender, record.call_id))
 
     def _forget(self, key: Key, error: BaseException | None = None) -> None:
@@ -206,7 +206,7 @@ class Relay:
             self._forget(key)
 
     def close(self) -> None:
-        """Let go of what is kept."""
+        """Let go of the kept values."""
         for kept in self._kept.values():
             if kept.stored is not None:
                 kept.stored.close()

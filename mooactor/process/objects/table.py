@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Values that outlive a call: what `moo.put` stored, and results that were lent.
+"""Values that outlive a call: those of `moo.put`, and results that were lent.
 
-The process that made a value *owns* it. A value may be asked for as long as its owner
-lives and somebody holds it. These hold one:
+The process that made a value *owns* it. A value is available as long as its owner lives
+and it has a holder. Holders are:
 
 * a local Ref, in the owner's process: to a result by having it, to a stored value by a
   count of its own process;
@@ -27,10 +27,10 @@ Invariants:
    holds something of it, and counts nothing for one that it knows to be dead.
 
 5. A third process that lends may be killed between its BORROW and its message, so that
-   only one of them arrives. Borrows of a dead lender are audited (see `audit`): what
-   the holder says that it has replaces the count. Only if nobody else holds the value
-   in the meantime, some tenths of a second, can it be gone for such a holder, which
-   then hears `ActorUnavailable`.
+   only one of them arrives. Borrows of a dead lender are audited (see `audit`): the
+   holder's own number replaces the count. The audit takes some tenths of a second. If
+   the value has no other holder meanwhile, it may be gone for such a holder, which then
+   gets `ActorUnavailable`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Stored:
 
     @property
     def is_large(self) -> bool:
-        """Whether a second crossing of a network costs more than being told of it."""
+        """Whether a second crossing of a network costs more than a redirection."""
         return sum(map(len, self._buffers)) >= LARGE
 
     def payload_for(self, process_id: int) -> tuple[bytes, int]:
@@ -105,7 +105,7 @@ class Stored:
         return self._plane
 
     def close(self) -> None:
-        """Let go of the memory; the value cannot be had any more."""
+        """Let go of the memory; the value is no longer available."""
         self._buffers.clear()
         self._plane = None
         self._borrowing = None
@@ -206,7 +206,7 @@ class ObjectTable:
         self, holder: int, lender: int, counts: Iterable[tuple[int, int]]
     ) -> None:
         """Borrows of a dead lender that have arrived, and were not given back: (object
-        id, count) of each value that is in question."""
+        id, count) of each value in question."""
         freed = []
         with self._lock:
             for object_id, count in counts:
@@ -222,7 +222,7 @@ class ObjectTable:
         if holder in (PINNED, self._me):
             return
         self._links.watch(holder)
-        # Looked at after it was counted: who dies from here on is told of later.
+        # Looked at after it was counted: a later death has a notice of its own.
         if self._links.is_gone(holder):
             self.process_lost(holder)
 
@@ -248,7 +248,7 @@ class ObjectTable:
         self.dropped.append((object_id, lender))
 
     def sweep(self) -> None:
-        """Free what the garbage collector reported."""
+        """Free the values whose Refs the garbage collector reported."""
         while self.dropped:
             try:
                 object_id, lender = self.dropped.popleft()
@@ -257,8 +257,8 @@ class ObjectTable:
             self._count(object_id, self._me, lender, -1)
 
     def process_lost(self, process_id: int) -> None:
-        """Forget what a dead process, or the same actor's before it, held, and what
-        they can no longer have lent."""
+        """Forget the holds of a dead process, and of the same actor's processes before
+        it, and the borrows that they can no longer have lent."""
         freed = []
         doubtful: dict[tuple[int, int], list[int]] = {}
         with self._lock:

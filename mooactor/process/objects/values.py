@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""How the value of a Ref reaches a third process: from whoever has it, directly.
+"""The way of a Ref's value to a third process: directly from the process that has it.
 
 A Ref among the arguments of a call becomes a placeholder with a random *token*; its
 value is sent to the callee as a VALUE record with that token: by this process if the
 value is here, by its producer (FORWARD) if it is still to come, by its owner (FETCH)
 if it was borrowed. The callee runs the call once the values of all tokens are there.
 
-A value that comes for a call which is not there yet waits for it; a value whose call
-was refused, cancelled or never made is dropped, and with it its memory and its borrows.
+A value that arrives before its call waits for it; a value whose call was refused,
+cancelled or never made is dropped, and with it its memory and its borrows.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from mooactor.process.objects.relay import Relay
     from mooactor.process.objects.table import ObjectTable, Stored
 
-#: How long a value waits for its call, which was sent within microseconds of it.
+#: The time that a value waits for its call, which was sent within microseconds of it.
 _UNCLAIMED_S = 60.0
 _GIVEN_UP_KEPT = 1024
 
 
 class Producer(Protocol):
-    """Whose results can be forwarded."""
+    """The callee's side, whose results can be forwarded."""
 
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
         """Whether the result of that call will be sent to a third process, too."""
@@ -66,7 +66,7 @@ class Values:
         later: Callable[[float, Callable[[], None]], None],
         wake: Callable[[], None],
     ) -> None:
-        """`later`: call in so many seconds. `wake`: have whoever waits look again."""
+        """`later`: call in so many seconds. `wake`: make waiting threads look again."""
         self._me = links.process_id
         self._links = links
         self._sender = sender
@@ -89,7 +89,7 @@ class Values:
         """Have the value of `ref` sent to process `target` as `token`. If that fails,
         the error is sent in its place.
 
-        Returns the process id of whoever sends it: its producer, or this one.
+        Returns the process id of its sender: its producer, or this one.
         """
         ref.end_with_session()  # an error is a result, too
         home = getattr(ref, "home", None)
@@ -139,14 +139,14 @@ class Values:
         self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def send_error(self, target: int, token: int, error: BaseException) -> None:
-        """Send why there is no value."""
+        """Send an error in place of a value."""
         with Borrowing(self._payloads.borrows, target) as borrowing:
             payload = codec.encode_error(error, f"process {os.getpid()}")
         payload, flags = borrowing.issue(target, payload, envelope.ERROR)
         self._sender.post(target, envelope.VALUE, token, payload, flags)
 
     def _forward_failure(self, token: int) -> None:
-        """The producer cannot forward what did not come to be: tell the target."""
+        """The producer has no result to forward: tell the target."""
         entry = self._forwarded.get(token)
         if entry is not None and entry[0].failure() is not None:
             del self._forwarded[token]
@@ -169,8 +169,8 @@ class Values:
         return future
 
     def _doubt(self, token: int) -> None:
-        """Its producer is dead, and nobody will tell of that again. A value sent before
-        may still lie in the inbox."""
+        """Its producer is dead, and no further notice of that will come. A value sent
+        before may still lie in the inbox."""
         self._later(INBOX_S, partial(self._settle_doubt, token))
 
     def _settle_doubt(self, token: int) -> None:
@@ -197,7 +197,7 @@ class Values:
         return future
 
     def refuse(self, token: int, producer: int) -> None:
-        """The call that it was to come for does not run."""
+        """Its call does not run."""
         self.expect(token, producer)
         self.abandon(token)
 
@@ -320,7 +320,7 @@ class Values:
             self.send_error(target, token, gone)
 
     def on_retry(self, record: envelope.Record) -> None:
-        """A value that was to be taken from a holder did not come from there."""
+        """A value that should come from a holder did not."""
         token = record.call_id
         try:
             self._broadcaster.retry(token)
@@ -328,11 +328,11 @@ class Values:
             self.send_error(record.sender, token, error)
 
     def expected_of(self, link: Link) -> list[Future]:
-        """The values that an actor was to send."""
+        """The values expected from an actor."""
         return [o for o in list(self._expected.values()) if o.link is link]
 
     def close(self) -> None:
-        """Nothing will come any more: what is expected fails."""
+        """Nothing will arrive any more: expected values fail."""
         for future in list(self._expected.values()):
             future.set_error(errors.ActorUnavailable("the session has ended"))
         self._expected.clear()

@@ -12,8 +12,8 @@ raise. Both may wait for a call of their own, in this thread, and so enter the p
 again. The following holds all the same:
 
 1. **If a thread waits, one leads**, or has been woken to lead. A wait has a *turn*,
-   whose destructor gives up the lead, so the lead is free however the wait ends. A
-   leader that stays away is overtaken. A turn is used again only after a wait that
+   whose destructor gives up the lead, so the lead is free after every end of the wait.
+   A leader that stays away is overtaken. A turn is used again only after a wait that
    ended in its own time.
 2. **No wake-up is lost.** A thread checks its own result after each message that it
    dispatched, and after each that another thread or an inner wait dispatched

@@ -135,6 +135,7 @@ class OwnedValue:
         self.counts: dict[tuple[int, int], int] = {}  # by (holder, lender)
 
     def add(self, key: tuple[int, int], count: int) -> None:
+        """Add to a count, which may be negative; one of zero is dropped."""
         total = self.counts.get(key, 0) + count
         if total:
             self.counts[key] = total

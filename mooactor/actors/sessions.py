@@ -87,7 +87,7 @@ def init(
       TypeError, ValueError: an argument, or a variable, makes no sense.
       PlacementError: the working directory of this process is gone, or an address was
         given.
-      ActorUnavailable: the one transport that is allowed cannot be had here.
+      ActorUnavailable: the only allowed transport is missing here.
       OSError: ``MOOACTOR_BIND`` is no address of this host.
     """
     refuse_in_actor("moo.init()")

@@ -48,7 +48,7 @@ class Supervised:
     failure: bytes | None = None
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
-    due: bool = False  # it is to start as soon as what it owned is over
+    due: bool = False  # it starts as soon as the actors it owned are over
     last_event: Message | None = None
     _notice: Message | None = None
 

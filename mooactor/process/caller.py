@@ -6,7 +6,7 @@ any two lines here. The following holds all the same:
 
 1. **A call is pending until it has ended.** It is in ``_pending`` from before its
    record is sent until its future is done. So a reply, a death, a deadline and the end
-   of the session each find every call that they are to end.
+   of the session each find every call that they must end.
 2. **A call counts until its reply is settled.** Its id is in ``link.calls`` from before
    its record is sent until its reply is here, or is known not to come. A call that was
    cancelled, or is past its deadline, still counts: the actor may be at it.

@@ -36,7 +36,7 @@ class Network:
     stripes: int | None = None
     threads: int | None = None
     checksum: bool = False
-    gpu_direct: bool | None = None  # None: where it is offered
+    gpu_direct: bool | None = None  # None: if it is offered
 
     def __post_init__(self) -> None:
         """Raises ValueError: GPUDirect is demanded, but no transport can have it."""

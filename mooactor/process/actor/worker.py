@@ -250,7 +250,7 @@ class Worker(Answers):
 
     @abc.abstractmethod
     def run(self) -> None:
-        """Serve until the actor is to end."""
+        """Serve until the actor must end."""
 
     @abc.abstractmethod
     def complete(self, hook: Awaitable[Any]) -> None:

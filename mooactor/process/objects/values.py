@@ -212,7 +212,7 @@ class Values:
             self._payloads.cancel(self._arriving.get(token))
 
     def on_value(self, record: envelope.Record) -> None:
-        """A value, or the notice that it cannot be had. In the poller's thread."""
+        """A value, or the notice that it is not available. In the poller's thread."""
         sender, token, relay = record.sender, record.call_id, self._relay
         if record.flags & envelope.GONE:
             if not record.flags & envelope.ERROR:

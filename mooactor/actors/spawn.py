@@ -62,8 +62,7 @@ def on(
     env: Mapping[str, str] | None = None,
     detached: bool = False,
 ) -> Spec[P, T]:
-    """Choose placement and policies of an actor, then ``.spawn(…)`` or ``.group(n,
-    …)``.
+    """Choose placement and policies, then ``.spawn(…)`` or ``.group(n, …)``.
 
     Args:
       host: a host of the session by name; empty for any with room.

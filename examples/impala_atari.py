@@ -14,14 +14,14 @@ The picture, for two actors and two learners:
 
 Each actor steps a batch of environments in two halves: while the C++ threads of ale-py
 emulate one half, the policy chooses actions for the other. The supply keeps a bounded
-number of calls in flight to all actors and hands what they played to whichever learner
+number of calls in flight to all actors and hands their unrolls to any learner that
 asks; only Refs pass through it, the unrolls themselves go from actor to learner through
 shared memory. An actor begins each unroll with the newest weights. The learners add up
 their gradients and so stay identical to the last bit, which is checked with every
 report.
 
-What is learned does not depend on the machine: the update, its batch and what is in
-flight are the same on 2 cores and on 64; a larger machine is only faster.
+The result of learning does not depend on the machine: the update, its batch and the
+unrolls in flight are the same on 2 cores and on 64; a larger machine is only faster.
 
 Read from top to bottom: settings, actor, loss, learner, training, main. The parts that
 are not IMPALA's own (environments, networks, V-trace, the supply, checkpoints) are in
@@ -58,7 +58,7 @@ AVERAGED = (
     *("policy_lag", "queue", "actor_busy", "environment_share", "inference_share"),
     *("learner_busy", "allreduce_share"),
 )
-# What a checkpoint and a resume must agree on; with --deterministic, on all but FREE.
+# A checkpoint and a resume must agree on these; with --deterministic, on all but FREE.
 FIXED = ("env", "model", "lstm", "optimizer", "all_actions")
 FREE = {"total_steps", "run_dir", "device", "resume", "checkpoint_every_s", "eval"}
 FREE |= {"eval_games", "record", "ceiling"}
@@ -196,7 +196,7 @@ class Actor:
         self.finished_at = time.perf_counter()
 
     def on_start(self) -> None:
-        """Let learners run first: what is played then never waits, and ages little."""
+        """Let learners run first: then unrolls never wait, and age little."""
         for thread in os.listdir("/proc/self/task"):  # those of the emulators, too
             os.setpriority(os.PRIO_PROCESS, int(thread), BEHIND_LEARNERS)
 
@@ -233,7 +233,7 @@ class Actor:
 
     @moo.method
     def games(self) -> list[State]:
-        """Where its games and its choices stand, with --deterministic."""
+        """The state of its games and its choices, with --deterministic."""
         return [half.state() for half in self.halves]
 
     @moo.method
@@ -331,9 +331,9 @@ class Learner:
         return self._report()
 
     def learn(self, batch: Unroll) -> tuple[dict[str, Tensor | float], float]:
-        """One update from ``batch`` and what the other learners bring to it.
+        """One update from ``batch`` and the other learners' gradients.
 
-        Returns what to report about it, and the seconds spent on the allreduce. A
+        Returns the facts for the report, and the seconds spent on the allreduce. A
         gradient that is not finite changes nothing, and ends the run with the report.
         """
         config = self.plan.config
@@ -380,7 +380,7 @@ class Learner:
 
     @moo.method
     def state(self) -> State:
-        """All that `load` needs to go on from here; the same for all learners."""
+        """The state for `load` to go on from here; the same for all learners."""
         return {
             "network": self.weights(),
             "optimizer": self.optimizer.state_dict(),
@@ -398,7 +398,7 @@ class Learner:
 
     @moo.method
     def games(self) -> list[State]:
-        """What it took and has not learned from yet, with --deterministic."""
+        """The unrolls it has not learned from yet, with --deterministic."""
         return self.intake.state()
 
     @moo.method

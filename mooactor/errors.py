@@ -153,7 +153,7 @@ class ActorUnavailable(MooError):
 
 
 class Overloaded(MooError):
-    """The actor's mailbox is at its bound, and the call was to raise then."""
+    """The actor's mailbox is at its bound, and the call does not wait for room."""
 
 
 class Cancelled(MooError):
@@ -201,9 +201,9 @@ class OutOfMemory(MooError, MemoryError):
 
 
 class RemoteError(MooError):
-    """Stands in for a remote exception whose own type cannot be had here.
+    """Stands in for a remote exception whose own type is not available here.
 
-    ``type_name`` is the name of that type, ``reason`` what could not be pickled.
+    ``type_name`` is the name of that type, ``reason`` why it could not cross.
     """
 
     type_name: str = ""

@@ -103,12 +103,12 @@ moo_err mooi_links_wait(moo_group *group, moo_work *work, int out, int in,
  * A round's buffer is cut into a chunk for each host. In each of its steps a
  * host sends one chunk and receives another, which is the one that it sends in
  * the next step: first reduced with its own (`reduce` steps), then as it is
- * (`gather` steps). What a step sends depends on what came exactly one chunk
- * earlier in the stream; so as long as a chunk takes longer on its way than a
- * hop's latency, nobody ever waits, also not between rounds.
+ * (`gather` steps). The bytes that a step sends depend on those received
+ * exactly one chunk earlier in the stream; so as long as a chunk takes longer
+ * on its way than a hop's latency, nobody ever waits, also not between rounds.
  *
  * It cannot block for ever: the host that is the farthest behind with sending
- * has, or is being sent, all that it needs next; and whoever is to receive
+ * has, or is being sent, all that it needs next; and the host that receives
  * from it holds back at most two chunks, which have been sent by then.
  */
 struct mooi_cursor {
@@ -124,7 +124,7 @@ struct mooi_plan {
     uint32_t first;
     uint64_t rounds;
     size_t element, partial;      /* bytes of one, in either form */
-    bool own_partial, left_partial; /* what hosts self and self - 1 put in */
+    bool own_partial, left_partial; /* the inputs of hosts self and self - 1 */
     size_t slot_bytes;            /* the largest chunk, as partial results */
     uint32_t divisor;
     /* How many elements a chunk of a round has. */
@@ -184,8 +184,9 @@ struct mooi_cut {
 /* The same on all ranks. */
 void mooi_cut_find(moo_group *group, moo_work *work, struct mooi_cut *cut);
 void mooi_plan_make(moo_group *group, moo_work *work, struct mooi_plan *plan);
-/* What the members of a shared host do with a round: put their own bytes into
- * the segment, reduce a share of what all have put, take the results out. */
+/* The work of the members of a shared host on a round: put their own bytes
+ * into the segment, reduce a share of what all have put, take the results
+ * out. */
 void mooi_round_put(moo_group *group, moo_work *work, uint64_t round);
 void mooi_round_reduce(moo_group *group, moo_work *work, uint64_t round);
 void mooi_round_get(moo_group *group, moo_work *work, uint64_t round);

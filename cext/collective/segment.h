@@ -21,8 +21,8 @@
  * lives. Its *rank* is its index in the view of one *epoch*. Every operation
  * has a *sequence number*, counted alike by all members and never reused,
  * and a *commit decision*, which is made exactly once for all of them:
- * committed (whatever is still missing will arrive, because it is in shared
- * memory already) or aborted. Therefore nobody can succeed where another fails.
+ * committed (the missing bytes will arrive, because they are in shared memory
+ * already) or aborted. Therefore nobody can succeed where another fails.
  *
  * Every call of a member takes sequence numbers until one has another decision
  * than DECISION_LEFT; that decision is how the call ends, be it a success, a
@@ -36,7 +36,7 @@
  *
  * An aborted operation always ends its epoch, and the first operation of an
  * epoch begins with everybody's acknowledgement (`acked`). This is what makes
- * it safe to reuse buffers: whoever acknowledges reads no older bytes.
+ * it safe to reuse buffers: a member that acknowledges reads no older bytes.
  */
 #ifndef MOOI_SEGMENT_H
 #define MOOI_SEGMENT_H

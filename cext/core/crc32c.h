@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* crc32c.h: CRC-32 with Castagnoli's polynomial, as iSCSI and ext4 use it. */
+/* crc32c.h: CRC-32 with Castagnoli's polynomial (1993), as in iSCSI and
+ * ext4. */
 #ifndef MOOI_CRC32C_H
 #define MOOI_CRC32C_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mac.h: SipHash-2-4 with 128 bits of output, the proof of the session key. */
+/* mac.h: SipHash-2-4 (Aumasson and Bernstein, 2012) with 128 bits of output,
+ * the proof of the session key. */
 #ifndef MOOI_MAC_H
 #define MOOI_MAC_H
 

@@ -242,7 +242,7 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
  * how it failed: MOO_EPEER: the owner died, or its connection broke.
  * MOO_EUNREACHABLE: it made no contact. MOO_ESTALE: fetched before, or
  * revoked, or an earlier call returned the end of it. MOO_ESYS: errno is that
- * of the failure, in whichever thread it was. */
+ * of the failure, in any thread. */
 moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
                        size_t *out_bytes);
 

@@ -15,7 +15,7 @@
  *  1. A letter is in the list from its receipt until it is reported as
  *     handled. If that does not happen, the next leader handles it (again).
  *  2. If threads sleep, one leads, or one of those has been woken to lead:
- *     every way out of `wait` without the lead, and `leave`, sees to it
+ *     every way out of `wait` without the lead, and `leave`, ensures it
  *     (`pass_on`).
  *  3. The lead is kept from one call to the next, so that the leader handles
  *     what it received without a change of threads. But it binds nobody: a

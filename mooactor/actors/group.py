@@ -354,7 +354,7 @@ class _Gathered:
 
 
 def _name(function: Any) -> str:
-    """The name of an unbound method, however it is decorated."""
+    """The name of an unbound method, decorated or not."""
     name = getattr(function, "__name__", None)
     if name is None or isinstance(function, type):
         raise TypeError(

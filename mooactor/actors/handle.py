@@ -161,7 +161,7 @@ class RemoteMethod:
         A generator gives a `Stream` at once, an async method a coroutine to await.
 
         Raises:
-          BaseException: what the method raised, with the remote traceback as a note.
+          BaseException: the method raised it; the remote traceback is a note of it.
           MooError: the named error that the call ended with.
           RuntimeError: on a running event loop, which waiting would freeze.
         """

@@ -65,21 +65,21 @@ def init(
       debug: whether `breakpoint` in an actor stops it until ``mooactor attach`` comes;
         by default what ``MOOACTOR_DEBUG`` says, else it is passed over.
       logs: whether what actors print appears here, each line with its actor's name.
-      memory: bytes of shared memory that one process may hold; by default half of
-        what the machine, or its control group, has.
+      memory: bytes of shared memory that one process may hold; by default half of the
+        memory of the machine or of its control group.
       preload: modules that every actor will need: imported once, shared by all.
-      seed: what the actors' random streams begin from, at least 0 and below 2**64:
+      seed: the start of the actors' random streams, at least 0 and below 2**64:
         `random`, numpy's and torch's draw the same numbers again in each actor of the
-        same name, and in each without a name that is the same in the order in which
-        its spawner spawns those. By default nobody can repeat them. The streams of
-        this program are its own, and not touched.
+        same name, and in each without a name that is the same in the order in which its
+        spawner spawns those. By default nobody can repeat them. The streams of this
+        program are its own, and not touched.
       sigusr1: whether the signal makes this program print on stderr what it is doing,
         as it makes every actor do; by default it does, except in a Slurm job, where
         it may be the notice of preemption. A handler of yours is never replaced, and
         nothing is installed outside the main thread.
-      transport: what arrays and tensors may travel by: some of "shm", "ofi" and "tcp",
-        in a list or separated by commas. By default what ``MOOACTOR_TRANSPORT`` says,
-        or "auto": what is best, which on one machine is shared memory.
+      transport: the allowed transports of arrays and tensors: some of "shm", "ofi" and
+        "tcp", in a list or separated by commas. By default what ``MOOACTOR_TRANSPORT``
+        says, or "auto": the best, which on one machine is shared memory.
 
     Raises:
       MooError: a session runs already, as it does in every method of an actor, or this
@@ -87,7 +87,7 @@ def init(
       TypeError, ValueError: an argument, or a variable, makes no sense.
       PlacementError: the working directory of this process is gone, or an address was
         given.
-      ActorUnavailable: the one transport that is allowed cannot be had here.
+      ActorUnavailable: the only allowed transport is missing here.
       OSError: ``MOOACTOR_BIND`` is no address of this host.
     """
     refuse_in_actor("moo.init()")

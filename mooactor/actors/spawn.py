@@ -62,7 +62,7 @@ def on(
     env: Mapping[str, str] | None = None,
     detached: bool = False,
 ) -> Spec[P, T]:
-    """Say where and how an actor is to run, then ``.spawn(…)`` or ``.group(n, …)``.
+    """Choose placement and policies, then ``.spawn(…)`` or ``.group(n, …)``.
 
     Args:
       host: a host of the session by name; empty for any with room.

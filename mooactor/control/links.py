@@ -67,10 +67,12 @@ class Link:
 
     @property
     def outstanding(self) -> int:
+        """The number of calls sent and not answered."""
         return len(self.calls)
 
     @property
     def process_id(self) -> int:
+        """The id of the actor's present process."""
         return self.actor_id + self.incarnation
 
     def gone(self, delivered: bool | None = False) -> MooError:

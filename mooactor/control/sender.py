@@ -43,8 +43,8 @@ class Sender:
         payload: bytes = b"",
         flags: int = 0,
     ) -> None:
-        """Send one control record now, behind what is queued for that process; to one
-        that is known to be dead, nothing."""
+        """Send one control record now, behind those queued for that process; none to a
+        process that is known to be dead."""
         if self._links.is_gone(process_id):
             return
         record = envelope.pack_record(kind, number, payload, flags)

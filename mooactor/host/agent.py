@@ -123,6 +123,7 @@ class Agent:
             yield f"{actor.label}: {actor.state.value}, {where}, {restarts}"
 
     def alive(self) -> list[Supervised]:
+        """The actors that have a process now."""
         return [actor for actor in self.living.values() if actor.child]
 
     def line_closed(self, line: Lifeline) -> None:
@@ -169,6 +170,7 @@ class Agent:
         self.ended(actor, record)
 
     def start(self, actor: Supervised) -> None:
+        """Start its next process, as soon as the actors that it owned are gone."""
         if self.ending or actor.over or actor.child is not None:
             return
         actor.due = bool(actor.owned)

@@ -48,6 +48,11 @@ def quantity(message: Message, key: str) -> float:
 
 
 def no_more_than(most: int, key: str, value: Any) -> Any:
+    """`value`, if its length is at most `most`.
+
+    Raises:
+      Refused: it is longer.
+    """
     if value is not None and len(value) > most:
         raise Refused(f"{key} has a length of {len(value)}; at most {most} are kept")
     return value

@@ -7,7 +7,7 @@ by ``{"ev": "reply", "rid": …, "value": …}``.
 Invariants:
 
 * A request is done as a whole or refused: its fields are checked before anything
-  changes, and by their exact types, whoever sent it.
+  changes, and by their exact types, for any sender.
 * An error in a request ends that request and nothing else. Its sender gets
   ``"failed": reason`` in the reply; a failed `spawn`, which may be sent without an
   ``rid``, is told as the death of that actor.

@@ -19,7 +19,7 @@ class RestartBudget:
         self._times: deque[float] = deque()
 
     def take(self, now: float) -> float | None:
-        """Seconds to wait before the next restart; None if there is to be none."""
+        """Seconds to wait before the next restart; None if there is no next one."""
         policy = self._policy
         if policy is None:
             return None

@@ -30,7 +30,7 @@ class Supervised:
     id: int
     name: str | None
     label: str
-    life: Message  # what its processes are told of themselves
+    life: Message  # its description for its processes
     handle: bytes  # pickled, never looked into
     owner: Supervised | None = None  # None: the session
     detached: bool = False
@@ -48,7 +48,7 @@ class Supervised:
     failure: bytes | None = None
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
-    due: bool = False  # it is to start as soon as what it owned is over
+    due: bool = False  # it starts as soon as the actors it owned are over
     last_event: Message | None = None
     _notice: Message | None = None
 
@@ -57,6 +57,7 @@ class Supervised:
 
     @property
     def process_id(self) -> int:
+        """The id of its present or next process."""
         return self.id + self.incarnation
 
     @property
@@ -102,6 +103,7 @@ class Supervised:
         return self._notice
 
     def last_notice(self) -> Message:
+        """The latest `death_notice`; it must have died before."""
         assert self._notice is not None, "asked of an actor that never died"
         return self._notice
 

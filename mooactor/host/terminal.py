@@ -48,6 +48,7 @@ class Terminal:
 
     @property
     def full(self) -> bool:
+        """Whether more than half of the bound waits to be written."""
         return self._size > self._bound // 2
 
     def stalls_in(self) -> float:

@@ -70,6 +70,7 @@ class Queued:
                     )
 
     def add(self, work: SharedWork, targets: Sequence[Buffer], label: str) -> Entry:
+        """Note an operation that was queued just now; `lock` is held."""
         entry = Entry(work, targets, label)
         self._entries.append(entry)
         return entry

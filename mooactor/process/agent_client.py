@@ -174,6 +174,7 @@ class AgentClient:
         return number
 
     def remove_monitor(self, actor_id: int, number: int) -> None:
+        """End a monitor of `add_monitor`; does nothing if it has ended."""
         if self._monitors.pop(number, None) is not None and not self.ended:
             self.tell(op="unmonitor", id=actor_id, monitor=number)
 

@@ -6,7 +6,7 @@ any two lines here. The following holds all the same:
 
 1. **A call is pending until it has ended.** It is in ``_pending`` from before its
    record is sent until its future is done. So a reply, a death, a deadline and the end
-   of the session each find every call that they are to end.
+   of the session each find every call that they must end.
 2. **A call counts until its reply is settled.** Its id is in ``link.calls`` from before
    its record is sent until its reply is here, or is known not to come. A call that was
    cancelled, or is past its deadline, still counts: the actor may be at it.
@@ -367,6 +367,7 @@ class Caller:
             self._sender.post(link.process_id, envelope.CANCEL, future.call_id)
 
     def on_reply(self, record: envelope.Record) -> None:
+        """A result, a stream item or an error. In the poller's thread."""
         call_id, flags = record.call_id, record.flags
         if (
             self._payloads.inbound is not None
@@ -430,6 +431,7 @@ class Caller:
     def fail_all(
         self, link: Link, error: Callable[[], errors.MooError], turns: Turns = UNKNOWN
     ) -> None:
+        """End all calls over a link, each with an error of its own."""
         lost = None if link.cause is None else Lost(link, link.cause)
         for future in self._futures_of(link):
             sent = self._pending.get(future.call_id) is future
@@ -449,6 +451,8 @@ class Caller:
     def retry_or_fail(
         self, link: Link, cause: errors.Cause, turns: Turns = UNKNOWN
     ) -> None:
+        """The process of a link died, and another will follow: send calls with retries
+        left again, and end the others."""
         lost = Lost(link, cause)
         futures = self._futures_of(link)
         link.calls.clear()

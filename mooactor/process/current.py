@@ -70,6 +70,7 @@ def refuse_in_actor(what: str) -> None:
 
 
 def set_current_runtime(runtime: Runtime | None) -> None:
+    """Make `runtime` the one of this process; None: it has none any more."""
     global _current, _forked
     _current = runtime
     _forked = _forked and runtime is None

@@ -18,8 +18,8 @@ Unwanted = Literal["", "stopped", "killed", "owner"]
 
 @dataclass(frozen=True)
 class ExitRecord:
-    """The exception stays pickled: the agent does not look into it. `note` is for
-    what has no exception: the system's refusal, or the name of the owner."""
+    """The exception stays pickled: the agent does not look into it. `note` is for ends
+    without an exception: the system's refusal, or the name of the owner."""
 
     kind: Kind
     exitcode: int | None = None

@@ -14,9 +14,9 @@ The cost of one actor was measured (a session of 20 actors, /proc/PID/fd):
 
 * 3 descriptors in the agent: lifeline, stdout, stderr. 8 while its birth waits for the
   zygote: their other ends, and a large constructor argument with its duplicate.
-* 3 in whoever calls it: a connection each way, and ZeroMQ's own for the socket. 6 once
-  arrays were passed both ways: two connections more, and the memory that its arrays lie
-  in. That comes in slabs of 64 MiB and more, of which each is one.
+* 3 in each process that calls it: a connection each way, and ZeroMQ's own for the
+  socket. 6 once arrays were passed both ways: two connections more, and the memory that
+  its arrays lie in. That comes in slabs of 64 MiB and more, of which each is one.
 * None in the zygote, once it is born.
 
 An actor's own process has some 25 open at its start, as the driver has; slabs of its

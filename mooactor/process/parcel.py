@@ -40,6 +40,7 @@ class Parcel(NamedTuple):
 
     @property
     def fds(self) -> list[int]:
+        """The descriptors to send with it: one, or none."""
         return [] if self.fd is None else [self.fd]
 
     def close(self) -> None:

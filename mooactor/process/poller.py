@@ -12,15 +12,14 @@ raise. Both may wait for a call of their own, in this thread, and so enter the p
 again. The following holds all the same:
 
 1. **If a thread waits, one leads**, or has been woken to lead. A wait has a *turn*,
-   whose destructor gives up the lead, so the lead is free however the wait ends. A
-   leader that stays away is overtaken. A turn is used again only after a wait that
+   whose destructor gives up the lead, so the lead is free after every end of the wait.
+   A leader that stays away is overtaken. A turn is used again only after a wait that
    ended in its own time.
 2. **No wake-up is lost.** A thread checks its own result after each message that it
    dispatched, and after each that another thread or an inner wait dispatched
-   (`moo_turn_handled` sees to that). A follower also looks when a future that it named
-   is done; one that named none looks every few milliseconds. Code that completes
-   something outside of `Dispatcher.dispatch` must call `Poller.wake` afterwards, for
-   the leader.
+   (by `moo_turn_handled`). A follower also looks when a future that it named is done;
+   one that named none looks every few milliseconds. Code that completes something
+   outside of `Dispatcher.dispatch` must call `Poller.wake` afterwards, for the leader.
 3. **Every message is dispatched at least once.** It stays in the queue from its receipt
    until its dispatch has returned. If dispatching is cut short, the next leader
    dispatches the message again; `dispatch` says why that does no harm.

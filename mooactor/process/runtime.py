@@ -295,7 +295,7 @@ class Runtime:
         self.relay.process_lost(old)
         self.plane.peer_lost(old)
         if self.server is not None:
-            # The mailbox belongs to whoever dispatches.
+            # The mailbox belongs to the thread that dispatches.
             self.messenger.put(envelope.pack_record(envelope.LOST, old))
 
     def disown(self) -> None:

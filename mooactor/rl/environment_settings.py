@@ -35,6 +35,7 @@ class Spaces:
 
     @property
     def images(self) -> bool:
+        """Whether observations are images ``(C, H, W)``."""
         return len(self.shape) == 3
 
 

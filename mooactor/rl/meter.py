@@ -20,6 +20,7 @@ class Meter:
         self._samples: dict[str, list[float | Tensor]] = defaultdict(list)
 
     def add(self, facts: Mapping[str, float | Tensor]) -> None:
+        """Add one number or 0-d tensor under each name."""
         for name, value in facts.items():
             self._samples[name].append(value)
 

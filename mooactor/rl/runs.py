@@ -35,7 +35,7 @@ class Run:
     ``format``, the ``settings`` and the number of resumes (``resumes``).
 
     Args:
-      settings: where it is.
+      settings: the directory, and the options.
       title: a new run's directory is runs/TITLE-TIME, unless ``settings`` say where.
       values: all settings of the program by name, plain values; see `flatten`.
       fixed: names of those that may not change in a run that goes on.

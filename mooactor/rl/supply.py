@@ -91,11 +91,11 @@ class Supply:
 
     Its actors have a method ``unroll(version)``, which begins by asking `weights` and
     returns the unroll that it played. At most ``in_flight`` unrolls are asked for and
-    not taken yet, so the policy lag is bounded however many actors there are; at most
-    two of these calls wait for one actor. All learners take from one supply, in the
-    order in which unrolls come, so a slow actor delays nobody. A call that is lost with
-    its actor is sent again, as the actor's supervisor starts a new one; any other error
-    of an actor is raised by every `take` from then on.
+    not taken yet, so the policy lag is bounded for any number of actors; at most two of
+    these calls wait for one actor. All learners take from one supply, in the order in
+    which unrolls come, so a slow actor delays nobody. A call that is lost with its
+    actor is sent again, as the actor's supervisor starts a new one; any other error of
+    an actor is raised by every `take` from then on.
 
     With ``in_order`` nothing depends on time: actor ``i`` plays for learner ``i %
     learners``, one call at a time, in rotation, with the weights of the version that

@@ -245,6 +245,7 @@ class SharedGroup:
             raise _error(err)
 
     def describe(self) -> Info:
+        """The present state and counters of this member."""
         info = ffi.new("moo_group_info *")
         lib.moo_group_describe(self._group, info)
         return Info(*(getattr(info, name) for name in Info._fields))

@@ -160,8 +160,8 @@ struct mooi_fabric_statistics {
     uint64_t reads;    /* under way */
     uint64_t asked;    /* bytes requested and not received yet */
     uint64_t received; /* bytes, so far */
-    uint64_t cuts;     /* so far: connections or endpoints closed by us, as
-                          what was to end did not do so by itself */
+    uint64_t cuts;     /* so far: connections or endpoints that we closed, as
+                          their reads did not end by themselves */
 };
 
 void mooi_fabric_statistics(struct mooi_fabric *fabric,

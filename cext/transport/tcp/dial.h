@@ -2,11 +2,11 @@
 /*
  * dial.h: connect to a process at one of several addresses.
  *
- * Attempts begin in the order of the addresses, every MOOI_DIAL_STAGGER_MS or
- * as soon as one has failed, while the earlier ones go on. The first
- * connection is handed out. If another process answered there, the dial goes
- * on with the other addresses. The deadline is the caller's. No function
- * blocks; one thread.
+ * Attempts are staggered as in RFC 8305 ("Happy Eyeballs"): they begin in the
+ * order of the addresses, every MOOI_DIAL_STAGGER_MS or as soon as one has
+ * failed, while the earlier ones go on. The first connection is handed out. If
+ * another process answered there, the dial goes on with the other addresses.
+ * The deadline is the caller's. No function blocks; one thread.
  */
 #ifndef MOOI_DIAL_H
 #define MOOI_DIAL_H

@@ -246,7 +246,7 @@ void mooi_tcp_bring_up(struct mooi_tcp_link *link)
     engine->next_tick_ns = 0;
     engine->events.up(engine->events.context, link, link->peer,
                       link->incoming);
-    /* only now: `up` comes before whatever they send */
+    /* only now: `up` comes before their messages */
     mooi_tcp_lock(engine);
     for (uint16_t i = 0; i < link->count && link->broken == MOO_OK; i++)
         mooi_tcp_flush(&link->stripes[i]);

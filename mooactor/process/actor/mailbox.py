@@ -78,11 +78,14 @@ class Mailbox:
         return held + sum(map(len, self._levels.values()))
 
     def has_ready(self) -> bool:
+        """Whether `take` would return a job."""
         if self._plain:
             return True
         return len(self._order) > 1 and any(self._levels.values())
 
     def put(self, job: Job) -> None:
+        """Queue a job; it is held back until its data, and earlier held jobs, are
+        ready."""
         if job.needs or job.transfer is not None or self._held:
             key = (job.sender, job.priority)
             queue = self._held.get(key)
@@ -113,6 +116,7 @@ class Mailbox:
                 self._held.pop(key, None)
 
     def take(self) -> Job | None:
+        """The next job that can run, None if there is none."""
         if len(self._order) == 1:
             return self._plain.popleft() if self._plain else None
         for priority in self._order:

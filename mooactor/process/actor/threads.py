@@ -87,7 +87,7 @@ class Loaded(NamedTuple):
 
 
 _loaded: dict[str, Loaded] = {}  # by path
-_inherited: dict[str, str] = {}  # what the program's environment says of threads
+_inherited: dict[str, str] = {}  # the program's variables for threads
 
 
 def number_in(text: str | None) -> int | None:

@@ -35,13 +35,14 @@ class Worker(Answers):
         self.mailbox = Mailbox()
         self.stopping = False  # calls that arrive are refused
         self._may_refuse = interface.options.overflow == "raise"  # also before
-        self.current: CallContext | None = None  # what has the only thread for methods
+        self.current: CallContext | None = None  # has the only thread for methods
         self._stop_asked = False
         self._callers: set[int] = set()  # processes whose death the agent reports to us
 
     # -- calls in (the poller's thread) --------------------------------------
 
     def on_call(self, record: envelope.Record) -> None:
+        """Accept a call, or refuse it. In the poller's thread."""
         sender = record.sender
         if sender not in self._callers:
             self._meet(sender)
@@ -129,6 +130,7 @@ class Worker(Answers):
         self.wake()
 
     def on_cancel(self, sender: int, call_id: int) -> None:
+        """Drop a waiting call, or flag a running one as cancelled."""
         job = self.mailbox.remove(sender, call_id)
         if job is not None and job.iterator is None:
             self._let_go(job)
@@ -144,6 +146,7 @@ class Worker(Answers):
             self.cancel_running(job)
 
     def on_credit(self, sender: int, call_id: int, items: int) -> None:
+        """Let a stream send `items` more items."""
         job = self.running.get((sender, call_id))
         if job is None:
             # It waits in the mailbox: its first credit comes right behind it.
@@ -186,6 +189,8 @@ class Worker(Answers):
         self.runtime.flush()
 
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
+        """Note that a result goes to a third process, too. False: no such call is
+        here."""
         known = (sender, call_id) in self.running or any(
             job.call_id == call_id for job in self.mailbox.of_sender(sender)
         )
@@ -245,7 +250,7 @@ class Worker(Answers):
 
     @abc.abstractmethod
     def run(self) -> None:
-        """Serve until the actor is to end."""
+        """Serve until the actor must end."""
 
     @abc.abstractmethod
     def complete(self, hook: Awaitable[Any]) -> None:

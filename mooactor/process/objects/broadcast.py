@@ -49,6 +49,7 @@ class BroadcastTree:
         return (self.holders[self._order[above - 1]] if above else 0), True
 
     def lost(self, process_id: int) -> None:
+        """A process died: it is no holder any more."""
         for host, holder in self.holders.items():
             if holder == process_id:
                 self.holders[host] = 0
@@ -149,6 +150,7 @@ class Broadcaster:
         self.send(stored, target, token)
 
     def process_lost(self, process_id: int) -> None:
+        """A process died: forget it as holder and as receiver."""
         for tree in list(self._trees):
             tree.lost(process_id)
         for token, entry in list(self._waiting.items()):

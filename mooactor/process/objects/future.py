@@ -60,12 +60,16 @@ class Future:
         self.deadline: float | None = None  # perf_counter; see `expire`
 
     def set_raw(self, reply: Any) -> bool:
+        """End it with a `Reply`, decoded by its first reader. False: it had ended
+        before."""
         return self._set(RAW, reply)
 
     def set_value(self, value: Any) -> bool:
+        """End it with a value. False: it had ended before."""
         return self._set(VALUE, value)
 
     def set_error(self, error: BaseException) -> bool:
+        """End it with an error. False: it had ended before."""
         return self._set(ERROR, error)
 
     def _set(self, state: int, result: Any) -> bool:
@@ -104,6 +108,7 @@ class Future:
             self._call_listeners()
 
     def unlisten(self, listener: Callable[[], object]) -> None:
+        """Take a listener off the list, if it is still there."""
         try:
             if self._listeners:
                 self._listeners.remove(listener)

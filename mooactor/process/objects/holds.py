@@ -84,6 +84,7 @@ class Claims:
         return [key for key, holds in self._holds.items() for _ in holds]
 
     def claim(self, owner: int, object_id: int) -> Hold | None:
+        """Take one hold of a value, or None if all are claimed."""
         holds = self._holds.get((owner, object_id))
         return holds.pop() if holds else None
 

@@ -199,6 +199,8 @@ class Relay:
             self._refuse(target, token, error if cut_off else None)
 
     def process_lost(self, process_id: int) -> None:
+        """A process died: ask owners in its place, and drop the kept values that it
+        owned."""
         for token, asked in list(self._asked.items()):
             if asked.holder == process_id:
                 self.ask_owner(token)

@@ -19,8 +19,8 @@ Invariants:
    owner directly or by a BORROW record posted before the message that carries the Ref.
    It is given back once: by its holder, with a RELEASE record that names the lender.
 2. A count may be negative for a while: a holder's RELEASE may overtake the BORROW of a
-   third process. Where no BORROW can come any more, because the lender is dead or is
-   this process, a RELEASE without a count is ignored.
+   third process. If no BORROW can come any more, because the lender is dead or is this
+   process, a RELEASE without a count is ignored.
 3. An entry goes when all its counts are zero. The entry of a result exists only while
    it is lent: the local Ref has the value, and is entered again when it is lent again.
 4. The borrows of a dead process are forgotten. The owner watches every process that
@@ -135,6 +135,7 @@ class OwnedValue:
         self.counts: dict[tuple[int, int], int] = {}  # by (holder, lender)
 
     def add(self, key: tuple[int, int], count: int) -> None:
+        """Add to a count, which may be negative; one of zero is dropped."""
         total = self.counts.get(key, 0) + count
         if total:
             self.counts[key] = total

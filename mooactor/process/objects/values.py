@@ -182,6 +182,7 @@ class Values:
         self._wake()
 
     def forget(self, token: int) -> None:
+        """Drop the expectation of a value, and its data under way."""
         self._expected.pop(token, None)
         transfer = self._arriving.pop(token, None)
         if transfer is not None:
@@ -211,6 +212,7 @@ class Values:
             self._payloads.cancel(self._arriving.get(token))
 
     def on_value(self, record: envelope.Record) -> None:
+        """A value, or the notice that it is not available. In the poller's thread."""
         sender, token, relay = record.sender, record.call_id, self._relay
         if record.flags & envelope.GONE:
             if not record.flags & envelope.ERROR:

@@ -91,6 +91,7 @@ class Opened:
             self._close_all()
 
     def statistics(self) -> dict[str, int]:
+        """Counts of owners, of open allocations, and of copies not known to be done."""
         with self._lock:
             return {
                 "owners": len(self._owners),

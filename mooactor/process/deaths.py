@@ -4,9 +4,9 @@
 Methods run in the housekeeper's thread. Invariants:
 
 * Messages that an actor sent before it died are acted on before its calls fail: each
-  death has a moment of grace. An actor that was stopped has answered all calls that it
-  began, so their answers are waited for longer: on a busy machine libzmq's own thread
-  may bring them later than the news of the end.
+  death has a moment of grace. An actor that was stopped, and ended by itself, has
+  answered all calls that it began, so their answers are waited for longer: on a busy
+  machine libzmq's own thread may bring them later than the news of the end.
 * Many actors that die together have their graces together, and all of their calls end
   before anything is tidied up after one of them. So the last death is known soon after
   the first.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mooactor.process.poller import Poller
 
 _GRACE_S = 0.008
-_ANSWERS_S = 5.0  # from the notice on: for answers that were sent before a stop
+_ANSWERS_S = 30.0  # from the notice on: for answers that were sent before a stop
 
 
 class Death(NamedTuple):
@@ -81,7 +81,8 @@ class Deaths:
             link.cause = cause
             link.peer = None
         due = perf_counter() + _GRACE_S
-        latest = due + (_ANSWERS_S if cause.kind == "stopped" else 0.0)
+        has_answered = cause.kind == "stopped" and cause.exitcode == 0
+        latest = due + (_ANSWERS_S if has_answered else 0.0)
         death = Death(due, latest, link, incarnation, following, cause)
         self._waiting.append(death)
         self._housekeeper.at(due, self._conclude)

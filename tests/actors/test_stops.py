@@ -19,7 +19,7 @@ import mooactor as moo
 from tests.conftest import eventually
 from tests.process import programs
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Gate:

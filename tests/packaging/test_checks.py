@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -27,7 +28,8 @@ def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "Makefile").write_text(re.sub(r"(?m)^setup:.*$", "setup:", makefile))
     (folder / "GNUmakefile").write_text(QUICK)
     command = ["make", "check", "PYTHON=python3", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    ours = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    return subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True)
 
 
 def test_every_stage_runs_once_in_order_and_is_timed(tmp_path: Path) -> None:

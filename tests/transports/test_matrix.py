@@ -113,12 +113,26 @@ class Witness:
         )
 
 
+def moves_again(pair: Pair, sender: Worker, receiver: Worker) -> None:
+    """After a failure the next attempts are refused for a moment."""
+
+    def moved() -> bool:
+        try:
+            move(pair, sender, receiver, "random", MB, 7)
+        except (ActorDied, ActorUnavailable):
+            return False
+        return True
+
+    assert eventually(moved, 2 * SOON_S)
+
+
 @pytest.fixture
 def met(pair: Pair) -> Pair:
-    """A pair whose processes know each other: what they keep open for that is open."""
-    move(pair, pair.a, pair.b, "random", MB, 1)
-    move(pair, pair.b, pair.a, "random", MB, 1)
-    assert pair.settled()
+    """A pair whose processes know each other: their connections are open. The test
+    before may have cut them."""
+    moves_again(pair, pair.a, pair.b)
+    moves_again(pair, pair.b, pair.a)
+    assert eventually(pair.settled)
     return pair
 
 
@@ -257,19 +271,6 @@ def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut, nbytes):
     moves_again(met, met.a, met.b)
     moves_again(met, met.b, met.a)
     assert met.settled()
-
-
-def moves_again(pair: Pair, sender: Worker, receiver: Worker) -> None:
-    """After a failure the next attempts are refused for a moment."""
-
-    def moved() -> bool:
-        try:
-            move(pair, sender, receiver, "random", MB, 7)
-        except (ActorDied, ActorUnavailable):
-            return False
-        return True
-
-    assert eventually(moved, 2 * SOON_S)
 
 
 @over(*NETWORKS)

@@ -62,6 +62,7 @@ static moo_err take_slot(moo_group *group)
     atomic_store(&segment->cells[slot].waiting, 0);
     atomic_store(&member->state, MEMBER_TAKEN);
     group->slot = (uint32_t)slot;
+    group->entered = atomic_load(&segment->epoch);
     if (view->size < segment->min_size)
         mooi_transition(segment, view->first_seq ? view->first_seq : 1, true,
                         true);

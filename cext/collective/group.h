@@ -63,6 +63,7 @@ struct moo_group {
     struct mooi_view view;
     struct mooi_hosts hosts;
     struct mooi_ring *ring; /* NULL until members are on several hosts */
+    uint32_t entered; /* the epoch in which it took its slot */
     uint32_t rank, acked; /* acked: the epoch that all have acknowledged */
     uint64_t seq; /* of the last operation that ended */
     bool formed;  /* has been in a view of enough members */

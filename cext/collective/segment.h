@@ -32,7 +32,8 @@
  * A member sees a view when it has ended all that came before the view's
  * first operation, and neither earlier nor later. So what it sees of the group
  * between two calls, and decides by it, is the same for all members; but for a
- * group of too few members, in which no call succeeds.
+ * group of too few members, in which no call succeeds. A newcomer begins with the
+ * first view that has it, however many have followed when it looks.
  *
  * An aborted operation always ends its epoch, and the first operation of an
  * epoch begins with everybody's acknowledgement (`acked`). This is what makes

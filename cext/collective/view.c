@@ -13,6 +13,25 @@
 #include "collective/view.h"
 #include "core/clock.h"
 
+/* Segment locked. The view that a newcomer begins with, or NULL: the first one
+ * since it took its slot that has it and enough members. Not the current one: what
+ * happened since then happened to all members of that view. If an operation was
+ * aborted because somebody left, the others run their call again; a newcomer that
+ * began behind the abort would take that for a call like any other. */
+static const struct mooi_view *first_view(moo_group *group)
+{
+    struct mooi_segment *segment = group->segment;
+    uint32_t epoch = atomic_load(&segment->epoch);
+    uint32_t since = epoch - group->entered; /* views */
+    for (uint32_t back = since < VIEWS ? since : VIEWS; back-- > 0;) {
+        const struct mooi_view *view = &segment->views[(epoch - back) % VIEWS];
+        if (mooi_rank_in(view, group->slot) >= 0 &&
+            view->size >= segment->min_size)
+            return view;
+    }
+    return mooi_current_view(segment);
+}
+
 moo_err mooi_adopt(moo_group *group)
 {
     struct mooi_segment *segment = group->segment;
@@ -23,7 +42,7 @@ moo_err mooi_adopt(moo_group *group)
     mooi_segment_lock(group);
     const struct mooi_view *next =
         group->formed ? mooi_view_at(segment, group->seq + 1)
-                      : mooi_current_view(segment);
+                      : first_view(group);
     if (next && next->epoch > group->view.epoch)
         view = *next;
     for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)

@@ -265,6 +265,24 @@ static void who_is_slow_sees_the_view_that_has_passed(void)
     ranks_free(&ranks);
 }
 
+/* Its first call is one that the others begin again, to be told of the leave. */
+static void who_was_let_in_is_told_of_a_leave_since(void)
+{
+    struct ranks ranks = ranks_new(3, 2);
+    moo_group *groups[4];
+    form(&ranks, groups, 3);
+    groups[3] = enter(&ranks);
+    CHECK_OK(all_do(groups, 3, MOO_GROUP_BARRIER)); /* which lets it in */
+    moo_group_leave(groups[2]);
+    groups[2] = groups[3];
+    all_ready(&groups[2], 1);
+    moo_outcome outcome = all_do(groups, 3, MOO_GROUP_BROADCAST);
+    CHECK(outcome.status == MOO_EPEER && outcome.left && outcome.rank == 2);
+    in_step(groups, 3);
+    leave_all(groups, 3);
+    ranks_free(&ranks);
+}
+
 /* ---- deaths ---- */
 
 /* A member that begins two barriers, the second of which it cannot end. */
@@ -389,6 +407,7 @@ int main(void)
     what_names_a_rank_tells_all_that_one_has_left();
     different_calls_at_a_leave_are_a_mismatch();
     who_is_slow_sees_the_view_that_has_passed();
+    who_was_let_in_is_told_of_a_leave_since();
     who_dies_after_a_barrier_that_lets_others_in_is_told_of();
     a_call_of_several_types_counts_once();
     who_leaves_within_a_call_ends_it_for_all();

@@ -66,6 +66,27 @@ class Process(NamedTuple):
         return [self, *self.descendants()]
 
 
+def stop(pid: int) -> None:
+    """SIGSTOP, and wait until every thread of the process has stopped: the signal by
+    itself is only a request. SIGCONT lets it go on."""
+    os.kill(pid, signal.SIGSTOP)
+    until = time.monotonic() + 30
+    while any(_is_running(thread) for thread in _threads(pid)):
+        if time.monotonic() > until:
+            raise TimeoutError(f"process {pid} did not stop")
+        time.sleep(0.001)
+
+
+def _threads(pid: int) -> list[str]:
+    return [f"{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+
+
+def _is_running(thread: str) -> bool:
+    """Whether a thread has neither stopped nor ended."""
+    stat = _stat(thread)
+    return stat is not None and stat[0] not in (b"T", b"t", b"Z", b"X")
+
+
 def _stat(pid: int | str) -> list[bytes] | None:
     """The fields of /proc/PID/stat after the name: state, parent, …"""
     try:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.process import programs
+from tests.processes import stop
 
 pytestmark = pytest.mark.usefixtures("no_session")
 
@@ -48,7 +49,7 @@ def test_a_stopped_driver_that_shows_logs_itself_keeps_its_session(
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         assert eventually((tmp_path / "done-begun").exists, 20.0)
-        process.send_signal(signal.SIGSTOP)
+        stop(process.pid)
         assert eventually(done.exists, 40.0)
         process.send_signal(signal.SIGCONT)
         out, err = process.communicate("go on\n", timeout=40)

@@ -19,7 +19,7 @@ import mooactor as moo
 from tests.actors.counter import Counter
 from tests.conftest import eventually, leaked, resources
 from tests.process import programs
-from tests.processes import Process
+from tests.processes import Process, stop
 
 psutil = pytest.importorskip("psutil")
 
@@ -243,14 +243,6 @@ def test_kills_while_actors_start_leave_nothing(tmp_path: Path, victim: str) -> 
         process.communicate()
     with session():  # which removes the directories that nobody could remove
         pass
-
-
-def stop(pid: int) -> None:
-    """Stop a process and wait until every thread of it has: the signal by itself is
-    only a request."""
-    os.kill(pid, signal.SIGSTOP)
-    threads = [psutil.Process(t.id) for t in psutil.Process(pid).threads()]
-    assert eventually(lambda: all(t.status() == psutil.STATUS_STOPPED for t in threads))
 
 
 def strays(path: Path) -> list[Any]:

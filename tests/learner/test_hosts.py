@@ -15,6 +15,7 @@ from tests.actors.networks.conftest import STAND_IN, obstacle
 from tests.learner.hosts import Ranks
 from tests.marks import slow
 from tests.networks import Cable, ip, why_not
+from tests.processes import stop
 
 _reason = why_not()
 pytestmark = pytest.mark.skipif(_reason is not None, reason=str(_reason))
@@ -235,7 +236,7 @@ def test_a_stopped_process_is_waited_for(cable: Cable, ranks: Any) -> None:
     group = ranks(cable, "ab")
     group.tell("sum", 30_000_000)
     _wait_until_busy(cable)
-    group.processes[1].send_signal(signal.SIGSTOP)
+    stop(group.processes[1].pid)
     time.sleep(4)  # longer than a cut link is believed in
     group.processes[1].send_signal(signal.SIGCONT)
     assert group.answers() == [sums(30_000_000, 2)] * 2

@@ -12,7 +12,7 @@ import pytest
 import mooactor as moo
 from tests.actors.counter import Counter
 from tests.conftest import eventually
-from tests.processes import Process
+from tests.processes import Process, stop
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_stopped_process_is_not_declared_dead(spawn: Any) -> None:
 
     counter = spawn(Counter)
     pid = counter.pid()
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         ref = counter.echo.remote(5)
         with pytest.raises(moo.CallTimeout):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ torch = pytest.importorskip("torch")  # before what needs it
 
 import mooactor as moo  # noqa: E402
 from tests.conftest import eventually  # noqa: E402
+from tests.processes import stop  # noqa: E402
 from tests.tensors.test_codec import (  # noqa: E402
     TORCH_LAYOUTS,
     journey,
@@ -265,7 +265,7 @@ def test_buffers_come_back_also_from_the_killed(mirror):
     tensor = torch.ones(LARGE, device=GPU)
     mirror.see(tensor)
     assert eventually(lambda: lent() == 0)
-    os.kill(mirror.pid(), signal.SIGSTOP)
+    stop(mirror.pid())
     waiting = [mirror.see.remote(tensor) for _ in range(3)]
     assert lent() == 3
     moo.kill(mirror)

@@ -27,6 +27,7 @@ from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, public, tickets
 from mooactor.tensors.cuda.direct import PATIENCE_S, SLOT, WELL
 from mooactor.tensors.tickets import Source, Ticket
+from tests.processes import stop
 from tests.tensors.conftest import FABRIC, eventually
 from tests.tensors.cuda_worker import GpuWorker, digest, patterned
 from tests.tensors.worker import KEY
@@ -235,7 +236,7 @@ def test_so_is_one_killed_in_mid_read(lender, reader):
 def test_who_froze_is_an_error_and_then_tried_again(lender, reader):
     try_it(lender, reader)
     lent = loan(lender, reader)
-    os.kill(lender.pid, signal.SIGSTOP)
+    stop(lender.pid)
     began = time.monotonic()
     with pytest.raises(ActorDied, match="froze"):
         read(reader, lender, lent)

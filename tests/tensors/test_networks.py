@@ -17,6 +17,7 @@ import pytest
 
 from mooactor import ActorDied, ActorUnavailable, InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
+from tests.processes import stop
 from tests.tensors.conftest import break_connections, eventually, over
 from tests.tensors.worker import Worker
 
@@ -135,7 +136,7 @@ def test_a_frozen_sender_is_waited_for_and_a_killed_one_is_not(plane, worker):
     first = plane.begin(worker.call("make", 1, MB, plane.process_id))
     assert first.result(5)[0] == 1
     descriptor = worker.call("make", 1, 64 * MB, plane.process_id)
-    os.kill(worker.pid, signal.SIGSTOP)
+    stop(worker.pid)
     fetch = plane.begin(descriptor, 9)
     assert not fetch.wait(0.2)
     assert plane.statistics()["fetches"] == 1
@@ -152,7 +153,7 @@ def test_a_frozen_sender_is_waited_for_and_a_killed_one_is_not(plane, worker):
 @pytest.mark.parametrize("into", [False, True], ids=["own", "callers"])
 def test_a_cancelled_fetch_leaves_nothing_on_either_side(plane, worker, into):
     descriptor = worker.call("make", 1, 64 * MB, plane.process_id)
-    os.kill(worker.pid, signal.SIGSTOP)
+    stop(worker.pid)
     fetch = plane.begin(descriptor, 9, bytearray(64 * MB) if into else None)
     fetch.cancel()
     assert plane.finished() == []
@@ -217,7 +218,7 @@ def test_a_killed_process_is_dead_to_the_next_export(plane, worker):
 
 def test_the_word_of_a_death_ends_what_waits_for_it(plane, worker):
     descriptor = worker.call("make", 1, 64 * MB, plane.process_id)
-    os.kill(worker.pid, signal.SIGSTOP)
+    stop(worker.pid)
     fetch = plane.begin(descriptor)
     plane.peer_lost(worker.id)
     with pytest.raises(ActorDied):
@@ -230,7 +231,7 @@ def test_the_word_of_a_death_ends_what_waits_for_it(plane, worker):
 def test_closing_ends_what_is_under_way(new_plane, worker):
     plane = new_plane()
     descriptor = worker.call("make", 1, 64 * MB, plane.process_id)
-    os.kill(worker.pid, signal.SIGSTOP)
+    stop(worker.pid)
     fetch = plane.begin(descriptor)
     plane.close()
     with pytest.raises(RuntimeError, match="closed"):
@@ -290,7 +291,7 @@ def test_a_third_process_gets_it_from_the_owner_or_else_from_us(
 
 def test_a_forked_child_ends_nothing(plane, worker):
     descriptor = worker.call("make", 1, 64 * MB, plane.process_id)
-    os.kill(worker.pid, signal.SIGSTOP)
+    stop(worker.pid)
     fetch = plane.begin(descriptor)
     child = os.fork()
     if child == 0:

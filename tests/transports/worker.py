@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tests.tensors.worker as base
+from tests.processes import stop
 from tests.transports import samples
 
 MB = 1 << 20
@@ -260,7 +261,7 @@ class Worker:
         self.process.kill()
 
     def freeze(self) -> None:
-        os.kill(self.process.pid, signal.SIGSTOP)
+        stop(self.process.pid)
 
     def thaw(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)

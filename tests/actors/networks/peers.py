@@ -15,6 +15,7 @@ import pytest
 
 import mooactor as moo
 from tests.conftest import eventually
+from tests.processes import stop
 
 BIG = 256 << 20
 SOME = 1 << 20
@@ -83,7 +84,7 @@ class Peer:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         yield
     finally:

@@ -152,6 +152,13 @@ class ActorUnavailable(MooError):
     """There is no such actor, or it no longer takes calls."""
 
 
+def session_ended(delivered: bool | None = None) -> ActorUnavailable:
+    """The error of what the end of the session cut short."""
+    return ActorUnavailable(
+        "the session has ended; moo.init() starts another one", delivered=delivered
+    )
+
+
 class Overloaded(MooError):
     """The actor's mailbox is at its bound, and the call does not wait for room."""
 

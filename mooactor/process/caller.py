@@ -235,7 +235,7 @@ class Caller:
         if link.cause is not None:
             raise link.gone()
         if not roomy and self._sender.ended:
-            raise errors.ActorUnavailable("the session has ended", delivered=False)
+            raise errors.session_ended(delivered=False)
         if not roomy:
             raise errors.CallTimeout(
                 f"the mailbox of {link.label} stayed full for {options.timeout} s: "
@@ -485,7 +485,7 @@ class Caller:
         """Forget the tells among these: their loss is reported."""
         for future in futures:
             if future.told:
-                future.set_error(errors.ActorUnavailable("the session has ended"))
+                future.set_error(errors.session_ended())
                 self._forget(future.call_id, future.link)
 
     def close_streams(self) -> None:
@@ -497,7 +497,7 @@ class Caller:
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""
         for future in list(self._pending.values()):
-            future.set_error(errors.ActorUnavailable("the session has ended"))
+            future.set_error(errors.session_ended())
         self._pending.clear()
 
 

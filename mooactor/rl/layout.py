@@ -7,7 +7,6 @@ with fewer environments each, and more learners with smaller parts of the same b
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -15,6 +14,7 @@ import torch
 
 from mooactor.rl.settings import SettingsError, Within
 from mooactor.rl.supply import SupplySettings
+from mooactor.tensors.limits import processors
 
 UNROLLS_IN_PLAY = 4  # environments for each unroll of the batch
 MOST_ENVIRONMENTS = 16  # in one actor
@@ -85,7 +85,7 @@ def choose_layout(
     Raises:
       SettingsError: ``settings`` do not go together, or not with this machine.
     """
-    cores = len(os.sched_getaffinity(0)) if cores is None else cores
+    cores = processors() if cores is None else cores
     if settings.device == "cpu":
         gpus = 0
     elif gpus is None:
@@ -113,8 +113,8 @@ def choose_layout(
         )
     if supply.lag > supply.max_lag:
         raise SettingsError(
-            f"--lag {supply.lag} with --max-lag {supply.max_lag}: what is played would "
-            "be dropped"
+            f"--lag {supply.lag} with --max-lag {supply.max_lag}: unrolls would be "
+            "dropped as too old; lower --lag or raise --max-lag"
         )
     if supply.deterministic and actors < learners:
         raise SettingsError(

@@ -452,5 +452,6 @@ def _check_private(directory: str) -> None:
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise PermissionError(
             f"{directory} must belong to this user with mode 0700: "
-            "whoever enters it could reach the tensors of this session"
+            "any process that can enter it reaches the tensors of this session; "
+            "run chown and chmod 700 on it"
         )

@@ -192,7 +192,7 @@ class InboundTransfers:
         with self._lock:
             waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
             for transfer in {*self._flying.values(), *waiting}:
-                self._fail(transfer, errors.ActorUnavailable("the session has ended"))
+                self._fail(transfer, errors.session_ended())
             self._ended.clear()
             self._later.clear()
 

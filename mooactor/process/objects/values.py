@@ -336,7 +336,7 @@ class Values:
     def close(self) -> None:
         """Nothing will arrive any more: expected values fail."""
         for future in list(self._expected.values()):
-            future.set_error(errors.ActorUnavailable("the session has ended"))
+            future.set_error(errors.session_ended())
         self._expected.clear()
 
 

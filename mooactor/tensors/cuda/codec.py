@@ -118,6 +118,13 @@ def pack(flat: torch.Tensor) -> tuple[Any, Origin]:
     return PickleBuffer(memory), origin
 
 
+def _place(raw: torch.Tensor) -> tuple[int, int, int, int]:
+    """Its device, address and bytes, and the stream that works on it."""
+    device = raw.get_device()
+    stream = torch.cuda.current_stream(device).cuda_stream
+    return device, raw.data_ptr(), raw.numel(), stream
+
+
 def _by_value(raw: torch.Tensor) -> Any:
     array: Any = raw.cpu().numpy()
     if array.nbytes < THRESHOLD:
@@ -141,13 +148,7 @@ def _shared(
     if route is None or trusted is None:
         probe = session.access.probe(origin.number)
         return None, origin._replace(probe=probe)
-    loan = _the_pool(session.driver).lend(
-        session.plane,
-        origin.number,
-        raw.data_ptr(),
-        raw.numel(),
-        torch.cuda.current_stream(origin.number).cuda_stream,
-    )
+    loan = _the_pool(session.driver).lend(session.plane, *_place(raw))
     if loan is None:
         return None, origin
     _counts["sent_shared"] += 1
@@ -159,14 +160,7 @@ def _shared(
 def _direct(
     session: _Session, peer: int, raw: torch.Tensor, origin: Origin
 ) -> tuple[PickleBuffer | None, Origin]:
-    found = session.direct.lend(
-        peer,
-        origin.uuid,
-        origin.number,
-        raw.data_ptr(),
-        raw.numel(),
-        torch.cuda.current_stream(origin.number).cuda_stream,
-    )
+    found = session.direct.lend(peer, origin.uuid, *_place(raw))
     if found is None:
         return None, origin
     if isinstance(found, ReadProbe):
@@ -222,9 +216,7 @@ def _from_host(source: torch.Tensor, raw: torch.Tensor) -> None:
 
 def _read(lent: Lent, raw: torch.Tensor, ticket: Any) -> None:
     session = _this_session()
-    index = raw.get_device()
-    stream = torch.cuda.current_stream(index).cuda_stream
-    session.opened.copy(lent, index, raw.data_ptr(), raw.numel(), stream, ticket)
+    session.opened.copy(lent, *_place(raw), ticket)
     _counts["got_shared"] += 1
 
 
@@ -232,10 +224,7 @@ def _read_direct(
     origin: Origin, source: Source, raw: torch.Tensor, ticket: Any
 ) -> None:
     session = _this_session()
-    index = raw.get_device()
-    stream = torch.cuda.current_stream(index).cuda_stream
-    place = (index, raw.data_ptr(), raw.numel(), stream)
-    session.direct.copy(origin.sender, origin.uuid, source, ticket, *place)
+    session.direct.copy(origin.sender, origin.uuid, source, ticket, *_place(raw))
     _counts["got_direct"] += 1
 
 

@@ -68,6 +68,7 @@ def test_each_actor_sees_its_own(two_gpus: None) -> None:
     assert moo.spawn(Sees).gpus() == "4,7"
 
 
+@pytest.mark.slow
 def test_they_are_free_again_when_the_actor_is_over(two_gpus: None) -> None:
     for end in (moo.stop, moo.kill):
         both = moo.on(Sees, num_gpus=2).spawn()
@@ -77,6 +78,7 @@ def test_they_are_free_again_when_the_actor_is_over(two_gpus: None) -> None:
     assert parts.call(Sees.gpus).get() == ["4", "4", "7", "7"]
 
 
+@pytest.mark.slow
 def test_a_restarted_actor_keeps_its_own(two_gpus: None) -> None:
     actor = moo.on(Sees, num_gpus=1, restart=moo.Restart(max=1)).spawn()
     before = actor.pid()
@@ -93,12 +95,14 @@ def test_a_restarted_actor_keeps_its_own(two_gpus: None) -> None:
     assert moo.on(Sees, num_gpus=1).spawn().gpus() == "7"
 
 
+@pytest.mark.slow
 def test_a_group_that_does_not_fit_leaves_nothing(two_gpus: None) -> None:
     with pytest.raises(moo.PlacementError):
         moo.on(Sees, num_gpus=1).group(3)
     assert moo.on(Sees, num_gpus=2).spawn().gpus() == "4,7"
 
 
+@pytest.mark.slow
 def test_an_actor_can_start_one_on_a_gpu_that_it_does_not_see(two_gpus: None) -> None:
     assert moo.on(Sees, num_gpus=1).spawn().in_its_place() == "7"
 

@@ -108,6 +108,7 @@ def test_the_agent_keeps_one_parcel_for_a_group_and_none_of_its_bytes(
     assert memory_files(running) == 0
 
 
+@pytest.mark.slow
 def test_what_one_member_writes_no_other_sees_nor_its_own_next_life(
     running: Any,
 ) -> None:
@@ -120,6 +121,7 @@ def test_what_one_member_writes_no_other_sees_nor_its_own_next_life(
     assert group.call(Keeper.total).get() == [1.0 * MIB, 1.0 * MIB]
 
 
+@pytest.mark.slow
 def test_snapshots_of_every_size_come_back(running: Any) -> None:
     keeper: Any = moo.on(Remembers, restart=moo.Restart(max=9)).spawn(np.zeros(1))
     for size in (10, 40_000, 3 * MIB):
@@ -136,6 +138,7 @@ def test_snapshots_of_every_size_come_back(running: Any) -> None:
     assert memory_files(running) == 0
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_cannot_be_stored_is_an_error_of_the_call(
     running: Any,
 ) -> None:

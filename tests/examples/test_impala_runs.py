@@ -150,6 +150,7 @@ def actor_pids() -> list[int]:
     return [row["pid"] for row in rows if row["label"].startswith("Actor")]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_actor_is_replaced_and_training_goes_on(
     impala: ModuleType, runtime: None, tmp_path: Path

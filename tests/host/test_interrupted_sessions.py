@@ -47,6 +47,7 @@ def test_a_signal_handler_may_end_the_session_that_the_program_waits_in(
     assert "ended" in done.stdout
 
 
+@pytest.mark.slow
 def test_threads_that_wait_are_released_by_the_end(tmp_path: Path) -> None:
     program = programs.write(
         tmp_path / "program.py",

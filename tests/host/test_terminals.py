@@ -202,6 +202,7 @@ def test_a_terminal_that_shows_nothing_holds_nobody_up(
         os.close(master)
 
 
+@pytest.mark.slow
 def test_a_program_whose_output_nobody_reads_ends(
     tmp_path: Path, pipe: tuple[int, int]
 ) -> None:

@@ -199,6 +199,7 @@ def _wait_until_busy(cable: Cable) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_while_the_cable_is_out_each_call_ends_in_the_same_error(
     cable: Cable, ranks: Any
 ) -> None:

@@ -37,6 +37,7 @@ def add_up(group: Any) -> None:
     group.allreduce(np.ones(3, np.float32), op="sum").wait()
 
 
+@pytest.mark.slow
 def test_who_cannot_be_let_in_is_told_why_the_barriers_fail(no_session: None) -> None:
     with running_session():
         old = [apart("a"), apart("b")]

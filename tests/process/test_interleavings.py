@@ -131,6 +131,7 @@ def test_every_thread_that_waits_gets_its_reply_in_any_schedule(
         assert [w.error for w in waiters] == [None] * threads, f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_a_change_of_threads_at_any_line_strands_nobody(
     messenger: Messenger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +174,7 @@ def test_an_exception_at_any_line_loses_no_reply(
     assert interrupted > 20
 
 
+@pytest.mark.slow
 def test_a_handler_may_wait_for_another_call_at_any_line(
     messenger: Messenger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_no_two_actors_share_a_stream_and_a_seed_repeats_all_of_them() -> None:
     assert states() == before  # the driver's own are not touched
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.parametrize("seed", [None, 2**64 - 1])
 def test_actors_that_share_a_torch_do_not_share_its_numbers(seed: int | None) -> None:

@@ -104,6 +104,7 @@ def test_without_its_actions_it_has_no_state() -> None:
     half.environments.close()
 
 
+@pytest.mark.slow
 def test_a_lost_life_ends_the_return_only_if_it_is_to() -> None:
     ends: dict[bool, Any] = {}
     for life_loss_ends in (True, False):

@@ -111,6 +111,7 @@ def test_a_film_shows_one_game_in_colour() -> None:
     assert not np.array_equal(reds, blues)
 
 
+@pytest.mark.slow
 def test_a_film_ends_with_its_game() -> None:
     environments, camera = (
         make_environments("ALE/Breakout-v5", 1),

@@ -118,6 +118,7 @@ def test_no_more_is_in_flight_than_may_be(start: Start, in_flight: int) -> None:
     assert played() == in_flight + 5
 
 
+@pytest.mark.slow
 def test_a_slow_actor_delays_nobody(start: Start, tmp_path: Any) -> None:
     supply, sources = start(4, 16)
     gate = tmp_path / "open"
@@ -131,6 +132,7 @@ def test_a_slow_actor_delays_nobody(start: Start, tmp_path: Any) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_all_learners_take_from_one_supply(start: Start) -> None:
     """None has actors of its own: one of three may take all, or nothing."""
     supply, _ = start(2, 4, learners=3)
@@ -143,6 +145,7 @@ def test_all_learners_take_from_one_supply(start: Start) -> None:
     assert eventually(all_seen)
 
 
+@pytest.mark.slow
 def test_in_order_nothing_depends_on_time(start: Start) -> None:
     supply, _ = start(3, 100, learners=2, in_order=True)
     seen = {0: [take(supply, 0) for _ in range(6)], 1: [take(supply, 1) for _ in "abc"]}
@@ -151,6 +154,7 @@ def test_in_order_nothing_depends_on_time(start: Start) -> None:
     assert [unroll["number"] for unroll in seen[0]] == [1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.slow
 def test_in_order_an_unroll_is_played_with_the_version_it_was_asked_for(
     start: Start,
 ) -> None:
@@ -165,6 +169,7 @@ def test_in_order_an_unroll_is_played_with_the_version_it_was_asked_for(
     assert take(supply, 0, 2)["version"] == 2
 
 
+@pytest.mark.slow
 def test_frozen_lanes_go_on_elsewhere(start: Start, spawn: Callable[..., Any]) -> None:
     supply, _ = start(3, 100, learners=2, in_order=True)
     for _ in range(3):
@@ -182,6 +187,7 @@ def test_frozen_lanes_go_on_elsewhere(start: Start, spawn: Callable[..., Any]) -
     assert take(other)["pid"] != take(supply)["pid"]
 
 
+@pytest.mark.slow
 def test_it_goes_on_when_an_actor_is_killed(start: Start) -> None:
     supply, _ = start(2, 4)
     killed = take(supply)
@@ -194,6 +200,7 @@ def test_it_goes_on_when_an_actor_is_killed(start: Start) -> None:
     assert moo.submit(supply.take).get().lost > 0
 
 
+@pytest.mark.slow
 def test_it_gives_up_on_an_actor_that_stays_away(start: Start) -> None:
     supply, _ = start(1, 2, restarts=0)
     os.kill(take(supply)["pid"], signal.SIGKILL)

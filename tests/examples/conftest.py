@@ -68,10 +68,11 @@ def start() -> Iterator[Callable[..., Program]]:
     """Start the example with these arguments, in a process group of its own."""
     programs: list[Program] = []
 
-    def start(*arguments: object) -> Program:
+    def start(*arguments: object, nice: int = 0) -> Program:
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         program = subprocess.Popen(
-            [sys.executable, str(EXAMPLE), *map(str, arguments)],
+            ["nice", "-n", str(nice), sys.executable, str(EXAMPLE)]
+            + [str(argument) for argument in arguments],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -93,8 +94,8 @@ def start() -> Iterator[Callable[..., Program]]:
 def run(start: Callable[..., Program]) -> Callable[..., str]:
     """Run the example to its end, and return what it printed."""
 
-    def run(*arguments: object) -> str:
-        program = start(*arguments)
+    def run(*arguments: object, nice: int = 0) -> str:
+        program = start(*arguments, nice=nice)
         printed, _ = program.communicate()
         assert program.returncode == 0, printed
         return printed

@@ -12,7 +12,7 @@ Rows = list[dict[str, str]]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("actors", "learners", "seed"),
     [(2, 2, 1), (2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)],
@@ -29,7 +29,8 @@ def test_it_learns_cart_pole_the_same_with_few_processes_and_many(
     """The plans of machines with 2, 16 and 64 cores."""
     plan = ("--env", "CartPole-v1", "--actors", actors, "--learners", learners)
     settings = ("--total-steps", 600_000, "--seed", seed, "--run-dir", tmp_path)
-    run(*plan, *settings)
+    # On a machine with fewer cores the larger plans would starve other tests.
+    run(*plan, *settings, nice=19 if actors > 2 else 0)
     rows = metrics(tmp_path)
     assert max(float(row["episode_return"]) for row in rows) >= 150
     lags = [float(row["policy_lag"]) for row in rows]

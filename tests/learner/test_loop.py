@@ -25,7 +25,7 @@ def test_the_docs_show_the_loop_of_the_docstring() -> None:
     assert lines[:-1] == documented_loop().strip().splitlines()[1:]
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("medium", MEDIA)
 def test_the_documented_loop_survives_kills_leaves_and_joins(
     session: Any, medium: str
@@ -34,7 +34,7 @@ def test_the_documented_loop_survives_kills_leaves_and_joins(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("medium", MEDIA)
 def test_the_documented_loop_survives_200_of_them(session: Any, medium: str) -> None:
     survive(medium, events=200, seed=2)
@@ -62,7 +62,7 @@ def survive(medium: str, events: int, seed: int) -> None:
         for _ in range(events):
             while len(running) < draw.randint(ALIVE - 1, ALIVE + 1):
                 start(draw.choice(["killed", "leaves"]))
-            done, _ = moo.wait(list(running), num_returns=1, timeout=60)
+            done, _ = moo.wait(list(running), num_returns=1, timeout=120)
             assert done, "no member has come to its end"
             for ref in done:
                 member, end = running.pop(ref)
@@ -76,7 +76,7 @@ def survive(medium: str, events: int, seed: int) -> None:
         for _ in range(2):
             start("stays")
         start("leaves")
-        assert eventually(lambda: ended("leaves"), 60)
+        assert eventually(lambda: ended("leaves"), 120)
         for ref in ended("leaves"):
             ref.get()
         assert not ended("stays")

@@ -87,7 +87,7 @@ def pass_round(workers: list[Worker], seconds: float) -> list[list[State]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.timeout(SECONDS + 400)
 @pytest.mark.parametrize("network", ["tcp", "ofi"])
 def test_nothing_is_lost_or_wrong_and_memory_is_flat(hosts: Hosts, network: str):
     if network == "ofi" and (why := why_no_fabric()):
@@ -96,7 +96,7 @@ def test_nothing_is_lost_or_wrong_and_memory_is_flat(hosts: Hosts, network: str)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SECONDS + 120)
+@pytest.mark.timeout(SECONDS + 400)
 @pytest.mark.parametrize("permille", [10, 50])
 def test_nor_where_packets_get_lost(hosts: Hosts, permille: int):
     if hosts.cable is None:

@@ -229,7 +229,7 @@ class Group(Generic[T]):
         methods[0]._spec.check(args, kwargs)
         prepared = None
         if args or kwargs:
-            prepared = runtime.caller.prepare(f"a group's {name}", args, kwargs)
+            prepared = runtime.arguments.prepare(f"a group's {name}", args, kwargs)
         refs: list[Ref[Any]] = []
         kind: type[Ref[Any]] = Told if flags & envelope.ONE_WAY else Ref
         for method in methods:

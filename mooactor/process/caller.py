@@ -26,14 +26,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import secrets
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.control import codec, envelope
-from mooactor.control.interrupts import was_interrupted
+from mooactor.control import envelope
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
 from mooactor.process.calls import (
@@ -48,17 +46,15 @@ from mooactor.process.calls import (
 from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.interface import MethodSpec
 from mooactor.process.loops import blocks_a_loop
-from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.values import placed
 from mooactor.process.pending import PendingReplies
 from mooactor.process.started import UNKNOWN, Turns
 from mooactor.process.told import Lost, say_refused
 
 if TYPE_CHECKING:
+    from mooactor.process.arguments import Arguments
     from mooactor.process.housekeeper import Housekeeper
-    from mooactor.process.objects.broadcast import Broadcaster
     from mooactor.process.objects.payloads import Payloads
     from mooactor.process.objects.values import Values
     from mooactor.process.poller import Poller
@@ -75,7 +71,7 @@ class Caller:
         housekeeper: Housekeeper,
         payloads: Payloads,
         values: Values,
-        broadcaster: Broadcaster,
+        arguments: Arguments,
         flush: Callable[[], None],
     ) -> None:
         """`flush`: send all that waits, before this thread does."""
@@ -85,7 +81,7 @@ class Caller:
         self._housekeeper = housekeeper
         self._payloads = payloads
         self._values = values
-        self._broadcaster = broadcaster
+        self._arguments = arguments
         self._flush = flush
         self._pending: dict[int, Future] = {}
         self._ids = itertools.count(1)
@@ -138,12 +134,12 @@ class Caller:
             payload = b""
             flags |= envelope.EMPTY
         elif prepared is not None:
-            payload, more = self._prepared(prepared, link)
+            payload, more = self._arguments.prepared(prepared, link)
             flags |= more
         else:
             again = future.request is not None
             try:
-                payload, flags = self._encode_arguments(
+                payload, flags = self._arguments.encode(
                     link, args, kwargs, flags, again
                 )
             except errors.ActorUnavailable as error:
@@ -266,87 +262,7 @@ class Caller:
             self._next_deadline = following
             self._housekeeper.at(following, self._expire)
 
-    # -- arguments ---------------------------------------------------------
-
-    def _encode_arguments(
-        self,
-        link: Link,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        flags: int,
-        again: bool,
-    ) -> tuple[bytes, int]:
-        # All that can fail comes first: nothing is lent, and no value of a Ref sent on
-        # its way, for a call that is not made.
-        refs: list[tuple[int, Future]] = []
-        if any(isinstance(arg, Future) for arg in args):
-            args = tuple(placed(arg, refs) for arg in args)
-        if kwargs:
-            kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
-        with Borrowing(self._payloads.borrows, link.process_id) as borrowing:
-            try:
-                if kwargs:
-                    data, buffers = codec.encode((args, kwargs))
-                    flags |= envelope.KWARGS
-                else:
-                    data, buffers = codec.encode_args(args)
-            except errors.MooError:
-                raise
-            except Exception as error:
-                if was_interrupted(error):
-                    raise
-                raise _unpicklable(link.label, args, kwargs, error) from error
-        if buffers:
-            data = self._attached(link, data, buffers, again)
-            flags |= envelope.ATTACHED
-        data, flags = borrowing.issue(link.process_id, data, flags)
-        if refs:
-            send, target = self._values.send, link.process_id
-            tokens = [(token, send(ref, target, token)) for token, ref in refs]
-            data = envelope.pack_tokens(tokens, data)
-            flags |= envelope.REFS
-        return data, flags
-
-    def _attached(
-        self, link: Link, data: bytes, buffers: codec.Buffers, again: bool
-    ) -> bytes:
-        # Wait for contact where nobody but this thread's own program depends on it: not
-        # in an actor, in an event loop, or where the poller sends a call again.
-        wait = not again and context.get() is None and not blocks_a_loop()
-        try:
-            return self._payloads.attach(data, buffers, link.process_id, wait=wait)
-        except errors.ActorUnavailable as error:
-            raise errors.ActorUnavailable(
-                f"the call to {link.label} was not made: {error}", delivered=False
-            ) from None
-
-    def _prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
-        broadcaster, target = self._broadcaster, link.process_id
-        if prepared.is_large and broadcaster.host_of(target) is not None:
-            token = secrets.randbits(63)
-            broadcaster.send(prepared, target, token)
-            tokens = envelope.pack_tokens([(token, self._links.process_id)], b"")
-            return tokens, envelope.REFS | envelope.WHOLE
-        payload, flags = prepared.payload_for(target)
-        return payload, flags | envelope.KWARGS
-
-    def prepare(
-        self, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Stored | None:
-        """Encode the arguments of a call to several actors once; None if each call
-        has to encode them for itself, because there are Refs among them."""
-        if any(isinstance(arg, Future) for arg in (*args, *kwargs.values())):
-            return None
-        with Borrowing(self._payloads.borrows) as borrowing:
-            try:
-                data, buffers = codec.encode((args, kwargs))
-            except errors.MooError:
-                raise
-            except Exception as error:
-                if was_interrupted(error):
-                    raise
-                raise _unpicklable(label, args, kwargs, error) from error
-        return Stored(self._payloads, data, buffers, borrowing)
+    # -- cancellation ------------------------------------------------------
 
     def cancel(self, future: Future) -> bool:
         """Give a call up: its future is `Cancelled` now, the callee is told."""
@@ -499,13 +415,6 @@ class Caller:
         for future in list(self._pending.values()):
             future.set_error(errors.session_ended())
         self._pending.clear()
-
-
-def _unpicklable(
-    label: str, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
-) -> TypeError:
-    where = codec.find_unpicklable(args, kwargs)
-    return TypeError(f"{where} of a call to {label} cannot be pickled: {error}")
 
 
 def _remaining(timeout: float | None, deadline: float | None) -> float | None:

@@ -29,6 +29,7 @@ from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable
 from mooactor.process import forks
 from mooactor.process.agent_client import AgentClient
+from mooactor.process.arguments import Arguments
 from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
@@ -132,6 +133,9 @@ class Runtime:
             self.later,
             poller.wake,
         )
+        self.arguments = Arguments(
+            self.process_id, payloads, self.values, self.broadcaster
+        )
         self.caller = Caller(
             links,
             sender,
@@ -139,7 +143,7 @@ class Runtime:
             self.housekeeper,
             payloads,
             self.values,
-            self.broadcaster,
+            self.arguments,
             self.flush,
         )
         self.deadlocks = DeadlockDetector(

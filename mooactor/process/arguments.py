@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""The arguments of calls, on their way into payloads."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from mooactor import errors
+from mooactor.control import codec, envelope
+from mooactor.control.interrupts import was_interrupted
+from mooactor.control.links import Link
+from mooactor.process.calls import context
+from mooactor.process.loops import blocks_a_loop
+from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.future import Future
+from mooactor.process.objects.payloads import Payloads
+from mooactor.process.objects.table import Stored
+from mooactor.process.objects.values import Values, placed
+
+
+class Arguments:
+    """Encodes them, lends their memory, and sends the values of Refs after them."""
+
+    def __init__(
+        self,
+        process_id: int,
+        payloads: Payloads,
+        values: Values,
+        broadcaster: Broadcaster,
+    ) -> None:
+        self._process_id = process_id
+        self._payloads = payloads
+        self._values = values
+        self._broadcaster = broadcaster
+
+    def encode(
+        self,
+        link: Link,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        flags: int,
+        again: bool,
+    ) -> tuple[bytes, int]:
+        """The payload of a call to the actor of `link`, and `flags` with those that
+        say what is in it. `again`: the call is sent a second time.
+
+        Raises:
+          TypeError: an argument cannot be pickled.
+          OutOfMemory: there is no room for them.
+          ActorUnavailable: nothing leads to the actor's process.
+        """
+        # All that can fail comes first: nothing is lent, and no value of a Ref sent on
+        # its way, for a call that is not made.
+        refs: list[tuple[int, Future]] = []
+        if any(isinstance(arg, Future) for arg in args):
+            args = tuple(placed(arg, refs) for arg in args)
+        if kwargs:
+            kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
+        with Borrowing(self._payloads.borrows, link.process_id) as borrowing:
+            try:
+                if kwargs:
+                    data, buffers = codec.encode((args, kwargs))
+                    flags |= envelope.KWARGS
+                else:
+                    data, buffers = codec.encode_args(args)
+            except errors.MooError:
+                raise
+            except Exception as error:
+                if was_interrupted(error):
+                    raise
+                raise _unpicklable(link.label, args, kwargs, error) from error
+        if buffers:
+            data = self._attached(link, data, buffers, again)
+            flags |= envelope.ATTACHED
+        data, flags = borrowing.issue(link.process_id, data, flags)
+        if refs:
+            send, target = self._values.send, link.process_id
+            tokens = [(token, send(ref, target, token)) for token, ref in refs]
+            data = envelope.pack_tokens(tokens, data)
+            flags |= envelope.REFS
+        return data, flags
+
+    def _attached(
+        self, link: Link, data: bytes, buffers: codec.Buffers, again: bool
+    ) -> bytes:
+        # Wait for contact where nobody but this thread's own program depends on it: not
+        # in an actor, in an event loop, or where the poller sends a call again.
+        wait = not again and context.get() is None and not blocks_a_loop()
+        try:
+            return self._payloads.attach(data, buffers, link.process_id, wait=wait)
+        except errors.ActorUnavailable as error:
+            raise errors.ActorUnavailable(
+                f"the call to {link.label} was not made: {error}", delivered=False
+            ) from None
+
+    def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
+        """The payload and the flags of a call with arguments that `prepare` encoded."""
+        broadcaster, target = self._broadcaster, link.process_id
+        if prepared.is_large and broadcaster.host_of(target) is not None:
+            token = secrets.randbits(63)
+            broadcaster.send(prepared, target, token)
+            tokens = envelope.pack_tokens([(token, self._process_id)], b"")
+            return tokens, envelope.REFS | envelope.WHOLE
+        payload, flags = prepared.payload_for(target)
+        return payload, flags | envelope.KWARGS
+
+    def prepare(
+        self, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Stored | None:
+        """Encode the arguments of a call to several actors once; None if each call
+        has to encode them for itself, because there are Refs among them."""
+        if any(isinstance(arg, Future) for arg in (*args, *kwargs.values())):
+            return None
+        with Borrowing(self._payloads.borrows) as borrowing:
+            try:
+                data, buffers = codec.encode((args, kwargs))
+            except errors.MooError:
+                raise
+            except Exception as error:
+                if was_interrupted(error):
+                    raise
+                raise _unpicklable(label, args, kwargs, error) from error
+        return Stored(self._payloads, data, buffers, borrowing)
+
+
+def _unpicklable(
+    label: str, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> TypeError:
+    where = codec.find_unpicklable(args, kwargs)
+    return TypeError(f"{where} of a call to {label} cannot be pickled: {error}")

@@ -124,6 +124,7 @@ static void take_result(struct schedule *schedule, struct member *member)
 static void step(struct schedule *schedule, struct member *member)
 {
     moo_outcome outcome;
+    member->group->spins = member->group->yields = 0; /* nobody else runs */
     if (!member->formed) {
         member->formed = moo_group_ready(member->group, 0) == MOO_OK;
         return;

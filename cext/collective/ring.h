@@ -152,7 +152,6 @@ moo_err mooi_stream_begin(moo_group *group, moo_work *work,
 /* Go on until the first `rounds` rounds, all enabled, are done: received and
  * passed on. As mooi_links_wait. */
 moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds);
-bool mooi_stream_done(const struct mooi_stream *stream, uint64_t rounds);
 
 /* ---- exchange.c ---- */
 

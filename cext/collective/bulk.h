@@ -17,7 +17,7 @@
 #include <poll.h>
 
 #include "collective/pipe.h"
-#include "collective/segment.h"
+#include "collective/segment/segment.h"
 
 /* The bounce buffers of a member, one in each direction. */
 struct mooi_bounce {

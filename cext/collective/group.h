@@ -9,7 +9,7 @@
 
 #include "collective/hosts.h"
 #include "collective/reduce.h"
-#include "collective/segment.h"
+#include "collective/segment/segment.h"
 #include "collective/spans.h"
 
 #define MOOI_STAGES 4u

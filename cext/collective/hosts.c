@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "collective/hosts.h"
-#include "collective/segment.h"
+#include "collective/segment/segment.h"
 
 void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES])
 {

@@ -3,7 +3,7 @@
 #ifndef MOOI_HOSTS_H
 #define MOOI_HOSTS_H
 
-#include "collective/segment.h"
+#include "collective/segment/segment.h"
 
 /* Which members share a host: a function of the view, so the same everywhere.
  * Hosts are numbered by their lowest rank, which is their *leader*; the

@@ -3,7 +3,7 @@
 #ifndef MOOI_PROGRESS_H
 #define MOOI_PROGRESS_H
 
-#include "collective/segment.h"
+#include "collective/segment/segment.h"
 
 /* ---- progress.c ---- */
 

@@ -3,7 +3,7 @@
 #ifndef MOOI_VIEW_H
 #define MOOI_VIEW_H
 
-#include "collective/segment.h"
+#include "collective/segment/segment.h"
 
 /* ---- view.c ---- */
 

@@ -7,7 +7,7 @@
  * through the ring. On a shared host each round takes four steps, which
  * overlap with those of its neighbours:
  *
- *   put     every member copies its part into the segment,
+ *   put     every member copies its part into shared memory,
  *   reduce  every member reduces a share of what all of them put,
  *   ring    the leader takes the round through the ring,
  *   get     every member copies the result to its output.
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/buffers.h"
 #include "collective/progress.h"
 #include "collective/ring.h"
 

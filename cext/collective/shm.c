@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shm.c: collective operations through the shared segment.
- *
- * Every member has a region of the segment, which it alone writes: two small
- * buffers, used in turn, and a ring of STAGES bulk buffers.
+ * shm.c: collective operations through shared memory, the regions of
+ * buffers.h. A bulk buffer holds STAGES segments of the pipeline in turn.
  *
  * Small tensors take one step: everybody puts all its bytes into its small
  * buffer, and everybody reduces all of them. Large ones are cut into
@@ -28,7 +26,7 @@
  */
 #include <string.h>
 
-#include "collective/group.h"
+#include "collective/buffers.h"
 #include "collective/progress.h"
 
 #define STAGES MOOI_STAGES

@@ -47,10 +47,9 @@ struct mooi_watch {
 };
 
 struct moo_group {
-    struct mooi_segment *segment;
+    struct mooi_segment *segment; /* of use to segment/ only */
     bool mapped; /* by moo_group_join; unmap it in the end */
     unsigned char *regions; /* by slot, see buffers.h */
-    _Atomic uint64_t *counters[MOO_GROUP_MAX]; /* by rank, of `view` */
     const struct mooi_collective *algorithms;
     uint32_t slot, min_size, spins, yields, chunk;
     int32_t pid;
@@ -63,6 +62,7 @@ struct moo_group {
     char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
     /* the runner's: one thread at a time, see work.c */
     struct mooi_view view;
+    _Atomic uint64_t *counters[MOO_GROUP_MAX]; /* by rank; mooi_counter_of */
     struct mooi_hosts hosts;
     struct mooi_ring *ring; /* NULL until members are on several hosts */
     uint32_t entered; /* the epoch in which it took its slot */

@@ -109,7 +109,8 @@ static inline int mooi_rank_in(const struct mooi_view *view, uint32_t slot)
 }
 
 /* Map the shared memory of a group, all zero or in use by other members. The
- * mapping is the caller's. MOO_EINVAL: it is too short. MOO_ESYS. Any thread. */
+ * mapping is the caller's. MOO_EINVAL: it is too short. MOO_ESYS. Any
+ * thread. */
 moo_err mooi_segment_map(int fd, struct mooi_segment **out);
 void mooi_segment_unmap(struct mooi_segment *segment);
 

@@ -34,7 +34,7 @@ struct moo_work {
     bool told; /* somebody left: all must agree to end as in `lost` */
     moo_outcome lost;
     int stage;    /* of the iteration */
-    uint64_t iteration, segments, chunk;
+    uint64_t iteration, rounds, chunk;
     double deadline;
     /* under the group's mutex */
     bool done, orphan;

@@ -48,21 +48,24 @@
  * The implementation is segment/: memory that all members map, so all of them
  * are on one machine. No file outside that folder knows how it is done. A
  * second implementation, from messages between machines, provides the functions
- * below, fills `counters` of a group, and keeps all of the above, and
+ * below, with another way in than mooi_segment_map and mooi_enter, and fills
+ * `counters` of a group. It keeps all of the above, and
  *   - one place for each commit decision: a member sees one only when no other
  *     member can ever see another one;
  *   - the order of what a member tells: another that sees a value of its
  *     counter sees the call, the addresses and the checksums told before;
  *   - the order of an abort: a member that has read it finds the epoch that
  *     follows, with the same members as all others do;
+ *   - the past: a member that is behind finds the decision on its operation and
+ *     the view of its next one;
  *   - the bell: a member that sleeps on it misses nothing;
- *   - deaths of the caller at any point: no function leaves a state in which
- *     the others wait for one that is dead.
+ *   - the death of a caller, at any point of a function: the others go on.
  * The bytes of the tensors are no part of this: members of one host pass them
  * through buffers.h, hosts through their connections (ring.h).
  *
  * Unless a comment says otherwise, one thread at a time calls these functions:
- * the group's runner (work.c). None of them waits for another member.
+ * the group's runner (work.c). None of them blocks, except for a moment while
+ * another member changes the membership.
  */
 #ifndef MOOI_AGREEMENT_H
 #define MOOI_AGREEMENT_H
@@ -151,9 +154,9 @@ void mooi_obstacle(moo_group *group, moo_outcome *out);
 enum mooi_reason {
     DECISION_COMMITTED,
     DECISION_DIED,
-    DECISION_LEFT,
-    DECISION_SHORT,
-    DECISION_LATE,
+    DECISION_LEFT,  /* before it began; the operation begins anew */
+    DECISION_SHORT, /* it left in the middle, or too few remain */
+    DECISION_LATE,  /* the deadline passed, waiting for that rank */
     DECISION_CUT,  /* a connection broke, or could not be made; nobody died */
     DECISION_NO_WAY, /* two members have no transport in common */
     DECISION_FEW /* fewer than min_size members for too long */

@@ -218,6 +218,19 @@ def test_c_includes_point_downward_only(path: Path) -> None:
             assert layer in (own, *C_USES[own]), f"{own} must not include {included}"
 
 
+C_PRIVATE = ("collective/segment/segment.h",)  # headers that only their folder includes
+
+
+@pytest.mark.parametrize("header", C_PRIVATE)
+def test_a_private_header_is_included_in_its_own_folder_only(header: str) -> None:
+    folders = {
+        path.parent
+        for path in C_FILES
+        if f'"{header}"' in INCLUDE.findall(path.read_text())
+    }
+    assert folders == {(CEXT / header).parent}
+
+
 def test_every_source_file_names_its_licence() -> None:
     def unmarked(path: Path) -> bool:
         head = path.read_text().splitlines()[:2]  # the first may be `#!`

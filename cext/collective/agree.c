@@ -69,18 +69,15 @@ static moo_err disagree(moo_work *work, uint32_t rank,
 
 moo_err mooi_agree(moo_group *group, moo_work *work)
 {
-    struct mooi_cell *cells = group->segment->cells;
-    uint32_t parity = work->seq & 1;
     moo_err err = mooi_await(group, work, PUT, work->seq << STEP_BITS);
     if (err)
         return err;
-    const struct mooi_signature *first =
-        &cells[group->view.slots[0]].signature[parity];
+    const struct mooi_signature *first = mooi_call_of(group, 0, work->seq);
     work->signature.admit = first->admit;
     work->signature.chunk = first->chunk;
     for (uint32_t rank = 1; rank < group->view.size; rank++) {
         const struct mooi_signature *other =
-            &cells[group->view.slots[rank]].signature[parity];
+            mooi_call_of(group, rank, work->seq);
         if (same(first, other))
             continue;
         err = mooi_conclude(group, work);

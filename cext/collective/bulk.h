@@ -16,8 +16,8 @@
 
 #include <poll.h>
 
+#include "collective/agreement.h"
 #include "collective/pipe.h"
-#include "collective/segment.h"
 
 /* The bounce buffers of a member, one in each direction. */
 struct mooi_bounce {

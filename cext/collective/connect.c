@@ -45,7 +45,7 @@ static moo_err begin_handshake(moo_group *group, uint32_t number, int fd)
         .token = group->view.epoch};
     memcpy(hello.host, group->host, sizeof hello.host);
     proof->fd = fd;
-    return mooi_handshake_connect(&proof->handshake, group->segment->key,
+    return mooi_handshake_connect(&proof->handshake, mooi_group_key(group),
                                   &hello);
 }
 
@@ -90,7 +90,7 @@ static void take_strangers(moo_group *group)
             return;
         }
         proof->since = mooi_now();
-        if (mooi_handshake_accept(&proof->handshake, group->segment->key,
+        if (mooi_handshake_accept(&proof->handshake, mooi_group_key(group),
                                   group->slot, group->host,
                                   MOOI_PURPOSE_RING))
             mooi_proof_drop(proof);

@@ -5,8 +5,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "collective/process.h"
@@ -14,34 +12,7 @@
 #include "collective/view.h"
 #include "core/clock.h"
 
-uint64_t moo_group_segment_bytes(void)
-{
-    return HEADER_BYTES + (uint64_t)MOO_GROUP_MAX * REGION_BYTES;
-}
-
 /* ---- joining ---- */
-
-static moo_err map_segment(int fd, struct mooi_segment **out)
-{
-    size_t bytes = moo_group_segment_bytes();
-    struct stat status;
-    void *start;
-    if (fstat(fd, &status))
-        return MOO_ESYS;
-    if ((uint64_t)status.st_size < bytes)
-        return MOO_EINVAL;
-    start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (start == MAP_FAILED)
-        return MOO_ESYS;
-    *out = start;
-    return MOO_OK;
-}
-
-static void unmap_segment(struct mooi_segment *segment)
-{
-    munmap(segment, moo_group_segment_bytes());
-}
 
 static void init_locks(moo_group *group)
 {
@@ -81,7 +52,6 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
     moo_group *group = calloc(1, sizeof *group);
     if (!group)
         return MOO_ENOMEM;
-    group->segment = segment;
     group->algorithms = &mooi_shm_collective;
     group->min_size = group->info.min_size = min_size;
     group->pid = getpid();
@@ -91,7 +61,7 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
     group->holds = 1;
     moo_err err = take_options(group, options);
     if (!err)
-        err = mooi_enter(group);
+        err = mooi_enter(group, segment);
     if (err) {
         free(group);
         return err;
@@ -106,12 +76,12 @@ moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
                        moo_group **out)
 {
     struct mooi_segment *segment;
-    moo_err err = map_segment(fd, &segment);
+    moo_err err = mooi_segment_map(fd, &segment);
     if (err)
         return err;
     err = mooi_join_at(segment, process_id, min_size, timeout_s, options, out);
     if (err)
-        unmap_segment(segment);
+        mooi_segment_unmap(segment);
     else
         (*out)->mapped = true;
     return err;
@@ -140,12 +110,7 @@ uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids)
 
 void moo_group_obstacle(moo_group *group, moo_outcome *out)
 {
-    struct mooi_segment *segment = group->segment;
-    *out = (moo_outcome){.status = MOO_OK};
-    mooi_segment_lock(group);
-    if (atomic_load(&segment->blocked))
-        *out = segment->obstacle;
-    mooi_segment_unlock(group);
+    mooi_obstacle(group, out);
 }
 
 /* ---- leaving ---- */
@@ -156,7 +121,7 @@ void moo_group_leave(moo_group *group)
         mooi_ring_disown(group);
         mooi_unwatch(group);
         if (group->mapped)
-            unmap_segment(group->segment);
+            mooi_segment_unmap(group->segment);
         return; /* the rest is a copy of objects that another process uses */
     }
     pthread_mutex_lock(&group->mutex);
@@ -169,7 +134,7 @@ void moo_group_leave(moo_group *group)
     mooi_ring_free(group); /* after the decision, which others will read */
     mooi_unwatch(group);
     if (group->mapped)
-        unmap_segment(group->segment);
+        mooi_segment_unmap(group->segment);
     pthread_mutex_lock(&group->mutex);
     mooi_group_rele(group);
 }

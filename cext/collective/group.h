@@ -7,9 +7,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "collective/agreement.h"
 #include "collective/hosts.h"
 #include "collective/reduce.h"
-#include "collective/segment.h"
 #include "collective/spans.h"
 
 #define MOOI_STAGES 4u
@@ -34,7 +34,7 @@ struct moo_work {
     bool told; /* somebody left: all must agree to end as in `lost` */
     moo_outcome lost;
     int stage;    /* of the iteration */
-    uint64_t iteration, segments, chunk;
+    uint64_t iteration, rounds, chunk;
     double deadline;
     /* under the group's mutex */
     bool done, orphan;
@@ -47,8 +47,9 @@ struct mooi_watch {
 };
 
 struct moo_group {
-    struct mooi_segment *segment;
+    struct mooi_segment *segment; /* of use to segment/ only */
     bool mapped; /* by moo_group_join; unmap it in the end */
+    unsigned char *regions; /* by slot, see buffers.h */
     const struct mooi_collective *algorithms;
     uint32_t slot, min_size, spins, yields, chunk;
     int32_t pid;
@@ -61,6 +62,7 @@ struct moo_group {
     char bind[MOOI_ADDRESS_TEXT]; /* a numeric address, or empty */
     /* the runner's: one thread at a time, see work.c */
     struct mooi_view view;
+    _Atomic uint64_t *counters[MOO_GROUP_MAX]; /* by rank; mooi_counter_of */
     struct mooi_hosts hosts;
     struct mooi_ring *ring; /* NULL until members are on several hosts */
     uint32_t entered; /* the epoch in which it took its slot */
@@ -119,20 +121,12 @@ static inline uint64_t mooi_base_of(const moo_work *work)
     return work->seq << STEP_BITS;
 }
 
-/* The bytes of a member, BULK_BYTES of them. */
-static inline unsigned char *mooi_bulk_buffer(moo_group *group, uint32_t rank)
+/* A counter of a rank, and all that it had told before it published that. */
+static inline uint64_t mooi_counter_of(const moo_group *group, uint32_t rank,
+                                       enum mooi_counter which)
 {
-    return (unsigned char *)group->segment + HEADER_BYTES +
-           (size_t)group->view.slots[rank] * REGION_BYTES + 2 * SMALL_BYTES;
-}
-
-/* SMALL_BYTES of a member; the next operation but one reuses them. */
-static inline unsigned char *mooi_small_buffer(moo_group *group,
-                                               const moo_work *work,
-                                               uint32_t rank)
-{
-    return mooi_bulk_buffer(group, rank) - 2 * SMALL_BYTES +
-           (work->seq & 1) * SMALL_BYTES;
+    return atomic_load_explicit(&group->counters[rank][which],
+                                memory_order_acquire);
 }
 
 /* ---- links.c ---- */
@@ -165,13 +159,6 @@ void mooi_group_rele(moo_group *group);
 void mooi_group_stop(moo_group *group);
 /* All queued work ends as MOO_ECLOSED. */
 void mooi_group_fail_queued(moo_group *group);
-
-/* ---- entry.c ---- */
-
-/* Take a slot. An error changes nothing. */
-moo_err mooi_enter(moo_group *group);
-/* Give the slot back. `midway`: in the middle of an operation. */
-void mooi_exit(moo_group *group, bool midway);
 
 /* ---- operation.c ---- */
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "collective/hosts.h"
-#include "collective/segment.h"
 
 void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES])
 {
@@ -25,35 +24,34 @@ static bool share(const struct mooi_member *a, const struct mooi_member *b)
 }
 
 /* The host of `rank`, which may be a new one. */
-static uint32_t host_of(struct mooi_hosts *hosts, const struct mooi_view *view,
-                        uint32_t rank, const struct mooi_member *members)
+static uint32_t host_of(struct mooi_hosts *hosts,
+                        const struct mooi_member *members, uint32_t rank)
 {
-    const struct mooi_member *member = &members[view->slots[rank]];
     for (uint32_t other = 0; other < rank; other++)
-        if (share(&members[view->slots[other]], member))
+        if (share(&members[other], &members[rank]))
             return hosts->of[other];
     return hosts->count++;
 }
 
-void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,
-                     uint32_t rank, const struct mooi_member *members)
+void mooi_hosts_find(struct mooi_hosts *hosts,
+                     const struct mooi_member *members, uint32_t size,
+                     uint32_t rank)
 {
-    const struct mooi_member *first = &members[view->slots[0]];
     uint32_t placed = 0;
     memset(hosts, 0, sizeof *hosts);
     hosts->transports = UINT32_MAX;
-    for (uint32_t r = 0; r < view->size; r++) {
-        const struct mooi_member *member = &members[view->slots[r]];
-        hosts->of[r] = (uint8_t)host_of(hosts, view, r, members);
+    for (uint32_t r = 0; r < size; r++) {
+        const struct mooi_member *member = &members[r];
+        hosts->of[r] = (uint8_t)host_of(hosts, members, r);
         hosts->transports &= member->transports;
         hosts->checks |= member->checks;
         if (hosts->stripes < member->stripes)
             hosts->stripes = member->stripes;
-        hosts->apart |= !same_name(first, member);
+        hosts->apart |= !same_name(members, member);
     }
     for (uint32_t host = 0; host < hosts->count; host++) {
         hosts->start[host] = (uint8_t)placed;
-        for (uint32_t r = 0; r < view->size; r++)
+        for (uint32_t r = 0; r < size; r++)
             if (hosts->of[r] == host)
                 hosts->order[placed++] = (uint8_t)r;
     }

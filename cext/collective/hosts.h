@@ -3,7 +3,7 @@
 #ifndef MOOI_HOSTS_H
 #define MOOI_HOSTS_H
 
-#include "collective/segment.h"
+#include "collective/agreement.h"
 
 /* Which members share a host: a function of the view, so the same everywhere.
  * Hosts are numbered by their lowest rank, which is their *leader*; the
@@ -21,9 +21,10 @@ struct mooi_hosts {
 
 /* The identity of the host of that name. */
 void mooi_host_name(const char *name, uint8_t out[MOOI_HOST_BYTES]);
-/* `members` by slot, as of `view`. */
-void mooi_hosts_find(struct mooi_hosts *hosts, const struct mooi_view *view,
-                     uint32_t rank, const struct mooi_member *members);
+/* `members` by rank; `rank` is this member's. */
+void mooi_hosts_find(struct mooi_hosts *hosts,
+                     const struct mooi_member *members, uint32_t size,
+                     uint32_t rank);
 static inline uint32_t mooi_leader(const struct mooi_hosts *hosts,
                                    uint32_t host)
 {

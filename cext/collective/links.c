@@ -30,15 +30,11 @@ uint32_t mooi_link_origin(const moo_group *group, uint32_t i)
 
 /* ---- the transport in use, for users ---- */
 
-/* The epoch, and one MOO_TRANSPORT_… bit. */
-#define CARRIER_BITS 8
-
 void mooi_carrier_tell(moo_group *group)
 {
     const struct mooi_links *links = &group->ring->links;
-    uint64_t bit = links->bulk_to ? MOO_TRANSPORT_OFI : MOO_TRANSPORT_TCP;
-    atomic_store(&group->segment->cells[group->slot].carrier,
-                 (uint64_t)links->epoch << CARRIER_BITS | bit);
+    mooi_post_carrier(group, links->bulk_to ? MOO_TRANSPORT_OFI
+                                            : MOO_TRANSPORT_TCP);
 }
 
 uint32_t mooi_carrier(const moo_group *group)
@@ -46,11 +42,7 @@ uint32_t mooi_carrier(const moo_group *group)
     const struct mooi_hosts *hosts = &group->hosts;
     if (hosts->count < 2)
         return hosts->count ? MOO_TRANSPORT_SHM : 0;
-    uint32_t slot = group->view.slots[mooi_leader(hosts, hosts->mine)];
-    uint64_t word = atomic_load(&group->segment->cells[slot].carrier);
-    return word >> CARRIER_BITS == group->view.epoch
-               ? (uint32_t)(word & ((1u << CARRIER_BITS) - 1))
-               : 0;
+    return mooi_carrier_of(group, mooi_leader(hosts, hosts->mine));
 }
 
 /* ---- the end ---- */
@@ -131,24 +123,22 @@ moo_err mooi_links_await(moo_group *group, moo_work *work, uint32_t rank,
 
 /* ---- checksums ---- */
 
-/* The sums go through the segment, like the decision that depends on them. */
+/* The sums do not go over the connections that they check. */
 moo_err mooi_links_check(moo_group *group, moo_work *work)
 {
-    struct mooi_cell *cells = group->segment->cells;
     const struct mooi_links *links = &group->ring->links;
     uint64_t target = mooi_base_of(work) + STEP_LAST - 1;
     if (!group->hosts.checks)
         return MOO_OK;
     for (uint32_t i = 0; i < links->count; i++)
-        atomic_store(&cells[group->slot].sums[i], links->to[i].sum);
+        mooi_post_sum(group, i, links->to[i].sum);
     mooi_publish(group, RINGED, target);
     for (uint32_t i = 0; i < links->count; i++) {
         uint32_t rank = mooi_link_origin(group, i);
-        uint32_t slot = group->view.slots[rank];
         moo_err err = mooi_links_await(group, work, rank, RINGED, target);
         if (err)
             return err;
-        if (atomic_load(&cells[slot].sums[i]) != links->from[i].sum)
+        if (mooi_sum_of(group, rank, i) != links->from[i].sum)
             return cut(group, work, rank);
     }
     return MOO_OK;

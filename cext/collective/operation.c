@@ -36,10 +36,9 @@ static moo_err acknowledge(moo_group *group, moo_work *work)
 
 static void post(moo_group *group, moo_work *work)
 {
-    struct mooi_segment *segment = group->segment;
-    work->signature.admit = atomic_load(&segment->joining) != 0;
+    work->signature.admit = mooi_newcomers_wait(group);
     work->signature.chunk = group->chunk;
-    segment->cells[group->slot].signature[work->seq & 1] = work->signature;
+    mooi_post_call(group, work->seq, &work->signature);
     work->entered = true;
     work->iteration = 0;
     work->stage = 0;
@@ -66,17 +65,16 @@ static bool names_a_rank(const moo_work *work)
            work->kind != MOO_GROUP_BARRIER;
 }
 
-static void blame(moo_group *group, moo_work *work, uint64_t word)
+static void blame(moo_group *group, moo_work *work,
+                  const struct mooi_decision *decision)
 {
-    enum mooi_reason why = mooi_reason_of(word);
-    struct mooi_decision *decision =
-        &group->segment->decisions[work->seq % DECISIONS];
+    enum mooi_reason why = decision->why;
     bool late = why == DECISION_LATE || why == DECISION_FEW;
     work->outcome.status = late                 ? MOO_ETIMEOUT
                            : why == DECISION_NO_WAY ? MOO_EUNREACHABLE
                                                 : MOO_EPEER;
     work->outcome.left = why == DECISION_LEFT || why == DECISION_SHORT;
-    work->outcome.rank = word & 0xffff;
+    work->outcome.rank = decision->rank;
     work->outcome.epoch = decision->epoch;
     work->outcome.pid = decision->pid;
     if (why == DECISION_CUT)
@@ -99,13 +97,12 @@ static void blame(moo_group *group, moo_work *work, uint64_t word)
 /* false: the operation has to begin again. */
 static bool end(moo_group *group, moo_work *work, moo_err err)
 {
-    uint64_t word;
+    struct mooi_decision decision;
     work->outcome.status = err;
     work->outcome.epoch = group->view.epoch;
     if (err == MOO_EPEER) {
-        mooi_settle(group);
-        mooi_decided(group, work->seq, &word);
-        blame(group, work, word);
+        mooi_read_abort(group, work->seq, &decision);
+        blame(group, work, &decision);
         mooi_ring_hang_up(group); /* which wakes the threads that wait for
                                    * bytes */
     }
@@ -115,7 +112,7 @@ static bool end(moo_group *group, moo_work *work, moo_err err)
         group->seq = work->seq;
         work->entered = false;
     }
-    if (err == MOO_EPEER && mooi_reason_of(word) == DECISION_LEFT) {
+    if (err == MOO_EPEER && decision.why == DECISION_LEFT) {
         if (names_a_rank(work) && !work->told) {
             work->told = true;
             work->lost = work->outcome;

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * progress.c: members' counters, and the waits for them.
+ * progress.c: the waits for members' counters.
  *
- * A member writes only its own counters, which only grow. A thread that waits
- * for one looks a few times, yields its core a few times, and then sleeps on
- * its own bell, a futex, after it has written the awaited value beside it. The
- * counters and that note are sequentially consistent: either the sleeper sees
- * the new value on its last look, or the writer sees the note and rings.
+ * A thread that waits for a counter looks a few times, yields its core a few
+ * times, and then sleeps on its member's bell, which it has armed for it.
  *
  * A sleeper wakes twenty times a second by itself to look for deaths, so a
  * killed member is noticed without its help and without its bell. A member
@@ -34,11 +31,6 @@ static inline void relax(void)
 #endif
 }
 
-static struct mooi_cell *cell_of(moo_group *group, uint32_t rank)
-{
-    return &group->segment->cells[group->view.slots[rank]];
-}
-
 /* One member's buffers, and those of the members that share its core, must fit
  * into a second-level cache, with as much again of private memory. */
 #define CACHED_BYTES ((uint32_t)512 << 10)
@@ -57,30 +49,10 @@ void mooi_tune(moo_group *group)
     group->yields = sharing == 1 ? 200 : 2;
 }
 
-void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
-{
-    struct mooi_cell *mine = cell_of(group, group->rank);
-    uint32_t word = (group->slot + 1) << 8 | which;
-    atomic_store(&mine->counter[which], value);
-    for (uint32_t rank = 0; rank < group->view.size; rank++) {
-        struct mooi_cell *cell = cell_of(group, rank);
-        if (atomic_load(&cell->waiting) == word &&
-            atomic_load(&cell->want) <= value)
-            mooi_notify(cell);
-    }
-}
-
-uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
-                         enum mooi_counter which)
-{
-    return atomic_load_explicit(&cell_of(group, rank)->counter[which],
-                                memory_order_acquire);
-}
-
 moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
                      double now)
 {
-    uint64_t word;
+    enum mooi_reason why;
     if (now - group->looked >= POLL_S) {
         int dead = mooi_find_dead(group);
         group->looked = now;
@@ -89,8 +61,8 @@ moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
     }
     if (now >= work->deadline)
         mooi_abort(group, work->seq, DECISION_LATE, rank);
-    if (mooi_decided(group, work->seq, &word) &&
-        mooi_reason_of(word) != DECISION_COMMITTED)
+    if (mooi_decided(group, work->seq, &why) &&
+        why != DECISION_COMMITTED)
         return MOO_EPEER;
     return MOO_OK;
 }
@@ -98,12 +70,12 @@ moo_err mooi_inspect(moo_group *group, moo_work *work, uint32_t rank,
 moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank)
 {
     const struct mooi_watch *watch = &group->watch[group->view.slots[rank]];
-    uint64_t word;
+    enum mooi_reason why;
     double end = mooi_now() + (rank == group->rank ? 0 : LOST_S);
     /* A process hangs up a moment before it is dead, and a member hangs up
      * after it has aborted. So look for an abort or a death first. */
     while (mooi_now() < end) {
-        if (mooi_decided(group, work->seq, &word))
+        if (mooi_decided(group, work->seq, &why))
             return MOO_EPEER;
         if (watch->pidfd == -1 || mooi_watch_wait(watch->pidfd, 10)) {
             mooi_abort(group, work->seq, DECISION_DIED, rank);
@@ -117,23 +89,20 @@ moo_err mooi_lost(moo_group *group, moo_work *work, uint32_t rank)
 static moo_err sleep_for(moo_group *group, moo_work *work, uint32_t rank,
                          enum mooi_counter which, uint64_t target)
 {
-    struct mooi_cell *mine = cell_of(group, group->rank);
     moo_err err = MOO_OK;
-    atomic_store(&mine->want, target);
-    atomic_store(&mine->waiting,
-                 (uint32_t)(group->view.slots[rank] + 1) << 8 | which);
+    mooi_bell_arm(group, rank, which, target);
     while (!err) {
-        uint32_t bell = atomic_load(&mine->bell);
-        if (atomic_load(&cell_of(group, rank)->counter[which]) >= target)
+        uint32_t bell = mooi_bell(group);
+        if (atomic_load(&group->counters[rank][which]) >= target)
             break;
         double now = mooi_now(), left = group->slice_end - now;
         err = mooi_inspect(group, work, rank, now);
         if (!err && (left <= 0 || group->closing ||
-                     !mooi_futex_wait(&mine->bell, bell,
-                                      left < POLL_S ? left : POLL_S)))
+                     !mooi_bell_wait(group, bell,
+                                     left < POLL_S ? left : POLL_S)))
             err = MOOI_PENDING;
     }
-    atomic_store(&mine->waiting, 0);
+    mooi_bell_disarm(group);
     return err;
 }
 

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* progress.h: the members' counters, and their agreement. */
+/* progress.h: the waits for other members, and the check of their calls. */
 #ifndef MOOI_PROGRESS_H
 #define MOOI_PROGRESS_H
 
-#include "collective/segment.h"
+#include "collective/agreement.h"
 
 /* ---- progress.c ---- */
 
-/* Store the counter and wake all that sleep for it. */
-void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value);
-uint64_t mooi_counter_of(moo_group *group, uint32_t rank,
-                         enum mooi_counter which);
 /* Wait until the counters of all other ranks have reached `target`.
  * MOOI_PENDING: the slice is over. MOO_EPEER: work was aborted. */
 moo_err mooi_await(moo_group *group, moo_work *work, enum mooi_counter which,

@@ -3,9 +3,9 @@
  * rendezvous.c: how the leaders of one epoch make their connections.
  *
  * A leader listens while an epoch's connections are made, on a port of that
- * epoch, and posts the addresses in its cell. The sender connects, so each
- * connection has one direction. Both ends prove the key that lies in the
- * segment, and name their slots and the epoch. A late caller of an earlier
+ * epoch, and posts the addresses. The sender connects, so each connection has
+ * one direction. Both ends prove the group's key, and name their slots and the
+ * epoch. A late caller of an earlier
  * epoch finds nobody listening. connect.c makes one connection.
  */
 #include <errno.h>
@@ -58,7 +58,7 @@ static void look_for_fabric(moo_group *group)
 /* Listen, and post the addresses. */
 static moo_err begin(moo_group *group, struct mooi_links *links)
 {
-    struct mooi_post *post = &group->segment->cells[group->slot].post;
+    struct mooi_post post = {0};
     struct mooi_contact *contact = new_contact();
     if (!contact)
         return MOO_ENOMEM;
@@ -75,12 +75,11 @@ static moo_err begin(moo_group *group, struct mooi_links *links)
         mooi_pipe_init(&links->to[links->count], 1, group->hosts.checks);
         mooi_pipe_init(&links->from[links->count], 1, group->hosts.checks);
     }
-    *post = (struct mooi_post){0};
     if (group->ring->bounce)
-        mooi_bounce_describe(group->ring->bounce, post);
-    post->count = (uint32_t)mooi_socket_addresses(
-        contact->listener, post->addresses, MOOI_POST_ADDRESSES);
-    mooi_publish(group, POSTED, group->view.epoch);
+        mooi_bounce_describe(group->ring->bounce, &post);
+    post.count = (uint32_t)mooi_socket_addresses(
+        contact->listener, post.addresses, MOOI_POST_ADDRESSES);
+    mooi_post_addresses(group, &post);
     return MOO_OK;
 }
 

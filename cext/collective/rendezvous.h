@@ -44,12 +44,6 @@ static inline uint32_t mooi_link_slot(const moo_group *group, uint32_t rank)
     return group->view.slots[rank];
 }
 
-static inline const struct mooi_post *mooi_post_of(const moo_group *group,
-                                                   uint32_t rank)
-{
-    return &group->segment->cells[mooi_link_slot(group, rank)].post;
-}
-
 /* The number of connections in one direction, and the purpose of each. */
 static inline uint32_t mooi_connections(const struct mooi_links *links,
                                         const struct mooi_pipe *pipes)

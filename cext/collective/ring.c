@@ -7,7 +7,7 @@
  * through the ring. On a shared host each round takes four steps, which
  * overlap with those of its neighbours:
  *
- *   put     every member copies its part into the segment,
+ *   put     every member copies its part into shared memory,
  *   reduce  every member reduces a share of what all of them put,
  *   ring    the leader takes the round through the ring,
  *   get     every member copies the result to its output.
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/buffers.h"
 #include "collective/progress.h"
 #include "collective/ring.h"
 
@@ -206,7 +207,7 @@ static moo_err begin_rounds(moo_group *group, moo_work *work)
 {
     struct mooi_plan plan;
     mooi_cut_find(group, work, &group->ring->cut);
-    work->segments = group->ring->cut.rounds;
+    work->rounds = group->ring->cut.rounds;
     work->iteration = 0;
     work->stage = mooi_shares(group) ? PUT_STEP : RING_STEP;
     if (!mooi_leads(group))
@@ -223,8 +224,8 @@ static moo_err run_alone(moo_group *group, moo_work *work)
     struct mooi_stream *stream = &group->ring->stream;
     if (work->stage != RING_STEP)
         return MOO_OK;
-    stream->enabled = work->segments;
-    moo_err err = mooi_stream_drive(group, work, work->segments);
+    stream->enabled = work->rounds;
+    moo_err err = mooi_stream_drive(group, work, work->rounds);
     if (!err && work->kind == MOO_GROUP_ALL_GATHER)
         mooi_spans_read(&work->spans, 0,
                         work->output + group->rank * work->spans.bytes,
@@ -264,7 +265,7 @@ static moo_err ring_step(moo_group *group, moo_work *work, uint64_t round)
 {
     struct mooi_stream *stream = &group->ring->stream;
     uint64_t base = mooi_base_of(work);
-    uint64_t done = round + 1 == work->segments ? round + 1 : round;
+    uint64_t done = round + 1 == work->rounds ? round + 1 : round;
     moo_err err = await_team(group, work, REDUCED, base + round + 1);
     if (err)
         return err;
@@ -293,7 +294,7 @@ static moo_err one_step(moo_group *group, moo_work *work, int stage)
     if (work->stage != stage)
         return MOO_OK;
     moo_err err = MOO_OK;
-    if (round < work->segments) { /* or beyond, or below zero */
+    if (round < work->rounds) { /* or beyond, or below zero */
         if (stage == PUT_STEP)
             err = put_step(group, work, round);
         else if (stage == REDUCE_STEP)
@@ -311,7 +312,7 @@ static moo_err one_step(moo_group *group, moo_work *work, int stage)
 static moo_err run_together(moo_group *group, moo_work *work)
 {
     moo_err err;
-    for (; work->iteration < work->segments + 3; work->iteration++) {
+    for (; work->iteration < work->rounds + 3; work->iteration++) {
         for (int stage = PUT_STEP; stage <= GET_STEP; stage++)
             if ((err = one_step(group, work, stage)))
                 return err;

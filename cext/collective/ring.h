@@ -19,13 +19,14 @@
  * few bytes see exchange.c.
  *
  * Each host takes part through its leader. If it has other members, they put
- * their tensors into the segment, reduce them there together, each its share,
- * and get the results from there; a host of one member works straight on its
- * tensors. The leaders are numbered like their hosts, and host h sends to
- * h + 1, h + 2, h + 4, …; the first of these connections make the ring.
+ * their tensors into shared memory (buffers.h), reduce them there together,
+ * each its share, and get the results from there; a host of one member works
+ * straight on its tensors. The leaders are numbered like their hosts, and host
+ * h sends to h + 1, h + 2, h + 4, …; the first of these connections make the
+ * ring.
  *
- * Membership, agreement and decisions stay in the segment, but no data and no
- * flow control: those know the connections only.
+ * Membership, calls and decisions go through agreement.h. Data and flow control
+ * know the connections only.
  */
 #ifndef MOOI_RING_H
 #define MOOI_RING_H
@@ -152,7 +153,6 @@ moo_err mooi_stream_begin(moo_group *group, moo_work *work,
 /* Go on until the first `rounds` rounds, all enabled, are done: received and
  * passed on. As mooi_links_wait. */
 moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds);
-bool mooi_stream_done(const struct mooi_stream *stream, uint64_t rounds);
 
 /* ---- exchange.c ---- */
 
@@ -185,12 +185,12 @@ struct mooi_cut {
 void mooi_cut_find(moo_group *group, moo_work *work, struct mooi_cut *cut);
 void mooi_plan_make(moo_group *group, moo_work *work, struct mooi_plan *plan);
 /* The work of the members of a shared host on a round: put their own bytes
- * into the segment, reduce a share of what all have put, take the results
+ * into shared memory, reduce a share of what all have put, take the results
  * out. */
 void mooi_round_put(moo_group *group, moo_work *work, uint64_t round);
 void mooi_round_reduce(moo_group *group, moo_work *work, uint64_t round);
 void mooi_round_get(moo_group *group, moo_work *work, uint64_t round);
-/* How many rounds may be in the segment at once. */
+/* How many rounds may be in shared memory at once. */
 #define MOOI_ROUND_STAGES 4u
 
 /* ---- ring.c ---- */
@@ -209,7 +209,7 @@ static inline bool mooi_leads(const moo_group *group)
     return mooi_leader(&group->hosts, group->hosts.mine) == group->rank;
 }
 
-/* Whether this host's members work through the segment. */
+/* Whether this host's members work through shared memory. */
 static inline bool mooi_shares(const moo_group *group)
 {
     return mooi_team(&group->hosts, group->hosts.mine) > 1;

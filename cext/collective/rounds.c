@@ -9,12 +9,13 @@
  *   broadcast         a run of the tensors, as one chunk.
  *
  * On a host of one member this buffer does not exist: its bytes are those of
- * the tensors themselves. On others it is in the segment, MOOI_ROUND_STAGES of
+ * the tensors themselves. On others it is in buffers.h, MOOI_ROUND_STAGES of
  * them: each member's input in its own region; their partial results, and the
  * results from the ring, in the leader's.
  */
 #include <string.h>
 
+#include "collective/buffers.h"
 #include "collective/ring.h"
 
 #define CHUNK_BYTES ((uint64_t)512 << 10)
@@ -174,7 +175,7 @@ static unsigned char *tensor_sink(moo_group *group, moo_work *work,
     return mooi_spans_at(&work->spans, true, at, run);
 }
 
-/* ---- a shared host: the round's buffer is in the segment ---- */
+/* ---- a shared host: the round's buffer is in shared memory ---- */
 
 static unsigned char *stage_of(moo_group *group, uint32_t rank, uint64_t round)
 {

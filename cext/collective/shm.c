@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shm.c: collective operations through the shared segment.
- *
- * Every member has a region of the segment, which it alone writes: two small
- * buffers, used in turn, and a ring of STAGES bulk buffers.
+ * shm.c: collective operations through shared memory, the regions of
+ * buffers.h. A bulk buffer holds STAGES rounds of the pipeline in turn.
  *
  * Small tensors take one step: everybody puts all its bytes into its small
  * buffer, and everybody reduces all of them. Large ones are cut into
- * segments, each of one chunk per rank. For each segment
+ * rounds, each of one chunk per rank. For each round
  *
  *   put     a rank copies into its buffer the chunks that others own,
  *   reduce  the owner of a chunk reduces its own private input and the
@@ -22,13 +20,13 @@
  * dropped: chunks of 128 KiB and more leave the second-level cache; a single
  * step for more than SMALL_LIMIT makes every rank read everybody's bytes.)
  *
- * The three steps of neighbouring segments overlap (put i, reduce i-1, get
+ * The three steps of neighbouring rounds overlap (put i, reduce i-1, get
  * i-2), so that nobody has to meet anybody at the same instant. Buffers are
  * reused when everybody's COPIED says so.
  */
 #include <string.h>
 
-#include "collective/group.h"
+#include "collective/buffers.h"
 #include "collective/progress.h"
 
 #define STAGES MOOI_STAGES
@@ -46,25 +44,25 @@ struct chunk {
     uint64_t offset, bytes; /* of the tensors as one run */
 };
 
-/* The place of chunk `which` in the buffer that `rank` uses for a segment. */
+/* The place of chunk `which` in the buffer that `rank` uses for a round. */
 static unsigned char *place(moo_group *group, moo_work *work, uint32_t rank,
-                            uint64_t segment, uint32_t which)
+                            uint64_t round, uint32_t which)
 {
-    uint64_t stage = segment % STAGES * group->view.size + which;
+    uint64_t stage = round % STAGES * group->view.size + which;
     return mooi_bulk_buffer(group, rank) + stage * work->chunk;
 }
 
 /* ---- the pipeline ---- */
 
-/* The steps of one segment, each after its own waits. The last step of a kind
- * must call mooi_conclude before it finishes the last segment. */
-typedef moo_err step(moo_group *group, moo_work *work, uint64_t segment);
+/* The steps of one round, each after its own waits. The last step of a kind
+ * must call mooi_conclude before it finishes the last round. */
+typedef moo_err step(moo_group *group, moo_work *work, uint64_t round);
 
 static moo_err one_step(step *run, moo_group *group, moo_work *work,
                         uint64_t delay)
 {
     if (!run || work->iteration < delay ||
-        work->iteration - delay >= work->segments)
+        work->iteration - delay >= work->rounds)
         return MOO_OK;
     return run(group, work, work->iteration - delay);
 }
@@ -77,7 +75,7 @@ static void enter_pipeline(moo_group *group, moo_work *work)
     work->stage = AGREE;
 }
 
-/* Cut `bytes` into segments of one chunk for each of `ranks`. All members must
+/* Cut `bytes` into rounds of one chunk for each of `ranks`. All members must
  * cut alike, so rank 0 chooses the largest chunk. */
 static void cut(moo_group *group, moo_work *work)
 {
@@ -88,7 +86,7 @@ static void cut(moo_group *group, moo_work *work)
     uint64_t want = mooi_align(bytes / ranks / (2 * STAGES));
     uint64_t most = work->signature.chunk, least = mooi_lesser(MOOI_CHUNK_LEAST, most);
     work->chunk = want < least ? least : mooi_lesser(want, most);
-    work->segments = (bytes + work->chunk * ranks - 1) / (work->chunk * ranks);
+    work->rounds = (bytes + work->chunk * ranks - 1) / (work->chunk * ranks);
 }
 
 bool mooi_possible(moo_group *group, moo_work *work)
@@ -113,7 +111,7 @@ static moo_err agree_on_pipeline(moo_group *group, moo_work *work)
         return err;
     if (mooi_possible(group, work))
         cut(group, work);
-    if (work->segments)
+    if (work->rounds)
         return MOO_OK;
     err = mooi_conclude(group, work);
     return err || mooi_possible(group, work) ? err : MOO_EINVAL;
@@ -127,7 +125,7 @@ static moo_err pipeline(moo_group *group, moo_work *work, step *first,
         return err;
     if (work->stage == AGREE)
         work->stage = FIRST;
-    for (; work->segments && work->iteration < work->segments + 2;
+    for (; work->rounds && work->iteration < work->rounds + 2;
          work->iteration++) {
         if (work->stage == FIRST) {
             if ((err = one_step(first, group, work, 0)))
@@ -148,68 +146,68 @@ static moo_err pipeline(moo_group *group, moo_work *work, step *first,
 
 /* Wait until nobody reads the buffer that this rank fills next. At the first
  * operation of an epoch the acknowledgements have shown that already. */
-static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t segment)
+static moo_err await_buffer(moo_group *group, moo_work *work, uint64_t round)
 {
-    if (segment >= STAGES)
+    if (round >= STAGES)
         return mooi_await(group, work, COPIED,
-                          mooi_base_of(work) + segment - STAGES + 1);
+                          mooi_base_of(work) + round - STAGES + 1);
     if (work->seq == group->view.first_seq)
         return MOO_OK;
     return mooi_await(group, work, COPIED, mooi_base_of(work) - 1);
 }
 
-/* The work is decided before the last segment is handed out: all have put it
+/* The work is decided before the last round is handed out: all have put it
  * by then, so the missing bytes will arrive. */
 static moo_err conclude_last(moo_group *group, moo_work *work,
-                             uint64_t segment)
+                             uint64_t round)
 {
-    return segment + 1 == work->segments ? mooi_conclude(group, work) : MOO_OK;
+    return round + 1 == work->rounds ? mooi_conclude(group, work) : MOO_OK;
 }
 
-/* This rank needs no member's buffers of that segment any more. */
-static moo_err copied(moo_group *group, moo_work *work, uint64_t segment)
+/* This rank needs no member's buffers of that round any more. */
+static moo_err copied(moo_group *group, moo_work *work, uint64_t round)
 {
-    mooi_publish(group, COPIED, mooi_base_of(work) + segment + 1);
+    mooi_publish(group, COPIED, mooi_base_of(work) + round + 1);
     return MOO_OK;
 }
 
 /* ---- allreduce, reduce_scatter ---- */
 
 static struct chunk chunk_of(moo_group *group, moo_work *work,
-                             uint64_t segment, uint32_t which)
+                             uint64_t round, uint32_t which)
 {
     uint64_t size = group->view.size, part = work->signature.output_bytes;
     if (work->kind == MOO_GROUP_REDUCE_SCATTER) {
-        uint64_t at = segment * work->chunk;
+        uint64_t at = round * work->chunk;
         return (struct chunk){which * part + at,
                               mooi_lesser(work->chunk, part - at)};
     }
-    uint64_t begin = segment * size * work->chunk;
+    uint64_t begin = round * size * work->chunk;
     uint64_t length = mooi_lesser(size * work->chunk, work->spans.bytes - begin);
     uint64_t each = mooi_align((length + size - 1) / size);
     uint64_t from = mooi_lesser(which * each, length);
     return (struct chunk){begin + from, mooi_lesser(each, length - from)};
 }
 
-static moo_err put_chunks(moo_group *group, moo_work *work, uint64_t segment)
+static moo_err put_chunks(moo_group *group, moo_work *work, uint64_t round)
 {
-    moo_err err = await_buffer(group, work, segment);
+    moo_err err = await_buffer(group, work, round);
     if (err)
         return err;
     for (uint32_t i = 1; i < group->view.size; i++) {
         uint32_t owner = (group->rank + i) % group->view.size;
-        struct chunk chunk = chunk_of(group, work, segment, owner);
+        struct chunk chunk = chunk_of(group, work, round, owner);
         mooi_spans_read(&work->spans, chunk.offset,
-                        place(group, work, group->rank, segment, owner),
+                        place(group, work, group->rank, round, owner),
                         chunk.bytes);
     }
-    mooi_publish(group, PUT, mooi_base_of(work) + segment + 1);
+    mooi_publish(group, PUT, mooi_base_of(work) + round + 1);
     return MOO_OK;
 }
 
 /* Reduce this rank's chunk, block by block: to `result`, and from there to
  * the output while it is still in the first-level cache. */
-static void reduce_chunk(moo_group *group, moo_work *work, uint64_t segment,
+static void reduce_chunk(moo_group *group, moo_work *work, uint64_t round,
                          struct chunk chunk, unsigned char *result)
 {
     const struct mooi_spans *spans = &work->spans;
@@ -224,7 +222,7 @@ static void reduce_chunk(moo_group *group, moo_work *work, uint64_t segment,
                             chunk.bytes - done);
         for (uint32_t rank = 0; rank < size; rank++)
             sources[rank] =
-                place(group, work, rank, segment, group->rank) + done;
+                place(group, work, rank, round, group->rank) + done;
         sources[group->rank] = spans->in[i] + within;
         work->reduce(result + done, sources, size, n / work->element);
         if (spans->out[i])
@@ -233,33 +231,33 @@ static void reduce_chunk(moo_group *group, moo_work *work, uint64_t segment,
     }
 }
 
-static moo_err reduce_own(moo_group *group, moo_work *work, uint64_t segment)
+static moo_err reduce_own(moo_group *group, moo_work *work, uint64_t round)
 {
     moo_err err =
-        mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
+        mooi_await(group, work, PUT, mooi_base_of(work) + round + 1);
     if (err)
         return err;
-    reduce_chunk(group, work, segment,
-                 chunk_of(group, work, segment, group->rank),
-                 place(group, work, group->rank, segment, group->rank));
-    mooi_publish(group, REDUCED, mooi_base_of(work) + segment + 1);
+    reduce_chunk(group, work, round,
+                 chunk_of(group, work, round, group->rank),
+                 place(group, work, group->rank, round, group->rank));
+    mooi_publish(group, REDUCED, mooi_base_of(work) + round + 1);
     return MOO_OK;
 }
 
-static moo_err get_results(moo_group *group, moo_work *work, uint64_t segment)
+static moo_err get_results(moo_group *group, moo_work *work, uint64_t round)
 {
     moo_err err =
-        mooi_await(group, work, REDUCED, mooi_base_of(work) + segment + 1);
-    if (err || (err = conclude_last(group, work, segment)))
+        mooi_await(group, work, REDUCED, mooi_base_of(work) + round + 1);
+    if (err || (err = conclude_last(group, work, round)))
         return err;
     for (uint32_t i = 1; i < group->view.size; i++) {
         uint32_t owner = (group->rank + i) % group->view.size;
-        struct chunk chunk = chunk_of(group, work, segment, owner);
+        struct chunk chunk = chunk_of(group, work, round, owner);
         mooi_spans_write(&work->spans, chunk.offset,
-                         place(group, work, owner, segment, owner),
+                         place(group, work, owner, round, owner),
                          chunk.bytes);
     }
-    return copied(group, work, segment);
+    return copied(group, work, round);
 }
 
 static void reduce_small(moo_group *group, moo_work *work)
@@ -321,16 +319,16 @@ static moo_err allreduce(moo_group *group, moo_work *work)
 }
 
 static moo_err reduce_to_output(moo_group *group, moo_work *work,
-                                uint64_t segment)
+                                uint64_t round)
 {
     moo_err err =
-        mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
-    if (err || (err = conclude_last(group, work, segment)))
+        mooi_await(group, work, PUT, mooi_base_of(work) + round + 1);
+    if (err || (err = conclude_last(group, work, round)))
         return err;
-    reduce_chunk(group, work, segment,
-                 chunk_of(group, work, segment, group->rank),
-                 work->output + segment * work->chunk);
-    return copied(group, work, segment);
+    reduce_chunk(group, work, round,
+                 chunk_of(group, work, round, group->rank),
+                 work->output + round * work->chunk);
+    return copied(group, work, round);
 }
 
 static moo_err reduce_scatter(moo_group *group, moo_work *work)
@@ -339,50 +337,49 @@ static moo_err reduce_scatter(moo_group *group, moo_work *work)
     return pipeline(group, work, put_chunks, reduce_to_output, NULL);
 }
 
-/* ---- broadcast, all_gather: whole segments, as they are ---- */
+/* ---- broadcast, all_gather: whole rounds, as they are ---- */
 
-static struct chunk segment_of(moo_group *group, moo_work *work,
-                               uint64_t segment)
+static struct chunk whole_of(moo_group *group, moo_work *work, uint64_t round)
 {
     uint64_t most = work->chunk * group->view.size;
-    uint64_t begin = segment * most;
+    uint64_t begin = round * most;
     return (struct chunk){begin, mooi_lesser(most, work->spans.bytes - begin)};
 }
 
-static moo_err put_segment(moo_group *group, moo_work *work, uint64_t segment)
+static moo_err put_whole(moo_group *group, moo_work *work, uint64_t round)
 {
-    struct chunk chunk = segment_of(group, work, segment);
-    moo_err err = await_buffer(group, work, segment);
+    struct chunk chunk = whole_of(group, work, round);
+    moo_err err = await_buffer(group, work, round);
     if (err)
         return err;
     mooi_spans_read(&work->spans, chunk.offset,
-                    place(group, work, group->rank, segment, 0), chunk.bytes);
-    mooi_publish(group, PUT, mooi_base_of(work) + segment + 1);
+                    place(group, work, group->rank, round, 0), chunk.bytes);
+    mooi_publish(group, PUT, mooi_base_of(work) + round + 1);
     return MOO_OK;
 }
 
-static moo_err put_as_root(moo_group *group, moo_work *work, uint64_t segment)
+static moo_err put_as_root(moo_group *group, moo_work *work, uint64_t round)
 {
     if (group->rank != work->signature.root)
         return MOO_OK;
-    return put_segment(group, work, segment);
+    return put_whole(group, work, round);
 }
 
 static moo_err get_from_root(moo_group *group, moo_work *work,
-                             uint64_t segment)
+                             uint64_t round)
 {
     uint32_t root = work->signature.root;
-    struct chunk chunk = segment_of(group, work, segment);
+    struct chunk chunk = whole_of(group, work, round);
     moo_err err = MOO_OK;
     if (group->rank != root)
         err = mooi_await_rank(group, work, root, PUT,
-                              mooi_base_of(work) + segment + 1);
-    if (err || (err = conclude_last(group, work, segment)))
+                              mooi_base_of(work) + round + 1);
+    if (err || (err = conclude_last(group, work, round)))
         return err;
     if (group->rank != root)
         mooi_spans_write(&work->spans, chunk.offset,
-                         place(group, work, root, segment, 0), chunk.bytes);
-    return copied(group, work, segment);
+                         place(group, work, root, round, 0), chunk.bytes);
+    return copied(group, work, round);
 }
 
 static moo_err broadcast(moo_group *group, moo_work *work)
@@ -391,26 +388,26 @@ static moo_err broadcast(moo_group *group, moo_work *work)
     return pipeline(group, work, put_as_root, NULL, get_from_root);
 }
 
-static moo_err get_from_all(moo_group *group, moo_work *work, uint64_t segment)
+static moo_err get_from_all(moo_group *group, moo_work *work, uint64_t round)
 {
-    struct chunk chunk = segment_of(group, work, segment);
+    struct chunk chunk = whole_of(group, work, round);
     uint64_t each = work->spans.bytes;
     moo_err err =
-        mooi_await(group, work, PUT, mooi_base_of(work) + segment + 1);
-    if (err || (err = conclude_last(group, work, segment)))
+        mooi_await(group, work, PUT, mooi_base_of(work) + round + 1);
+    if (err || (err = conclude_last(group, work, round)))
         return err;
     for (uint32_t i = 0; i < group->view.size; i++) {
         uint32_t rank = (group->rank + i) % group->view.size;
         memcpy(work->output + rank * each + chunk.offset,
-               place(group, work, rank, segment, 0), chunk.bytes);
+               place(group, work, rank, round, 0), chunk.bytes);
     }
-    return copied(group, work, segment);
+    return copied(group, work, round);
 }
 
 static moo_err all_gather(moo_group *group, moo_work *work)
 {
     enter_pipeline(group, work);
-    return pipeline(group, work, put_segment, NULL, get_from_all);
+    return pipeline(group, work, put_whole, NULL, get_from_all);
 }
 
 /* ---- barrier ---- */

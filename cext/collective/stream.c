@@ -307,7 +307,7 @@ moo_err mooi_stream_begin(moo_group *group, moo_work *work,
     return MOO_OK;
 }
 
-bool mooi_stream_done(const struct mooi_stream *stream, uint64_t rounds)
+static bool is_done(const struct mooi_stream *stream, uint64_t rounds)
 {
     return stream->out.round >= rounds && stream->in.round >= rounds;
 }
@@ -317,7 +317,7 @@ moo_err mooi_stream_drive(moo_group *group, moo_work *work, uint64_t rounds)
     struct mooi_stream *stream = stream_of(group);
     struct mooi_links *links = &group->ring->links;
     moo_err err;
-    while (!mooi_stream_done(stream, rounds) ||
+    while (!is_done(stream, rounds) ||
            !mooi_links_flushed(links, &err)) {
         bool moved = false, out = false, in = false;
         if (push(group, work, &moved, &out))

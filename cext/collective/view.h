@@ -3,7 +3,7 @@
 #ifndef MOOI_VIEW_H
 #define MOOI_VIEW_H
 
-#include "collective/segment.h"
+#include "collective/agreement.h"
 
 /* ---- view.c ---- */
 
@@ -17,10 +17,9 @@ moo_err mooi_wait_formed(moo_group *group, uint64_t seq, double deadline);
 
 /* ---- watch.c ---- */
 
-/* Watch all others of the view from now on, and nobody else. `members` by slot,
- * as of the view. */
-void mooi_watch_members(moo_group *group,
-                        const struct mooi_member members[MOO_GROUP_MAX]);
+/* Watch all others of the view from now on, and nobody else. `members` by
+ * rank. */
+void mooi_watch_members(moo_group *group, const struct mooi_member *members);
 /* The rank of a member whose process is dead, or -1. */
 int mooi_find_dead(moo_group *group);
 /* Let go of what mooi_watch_members opened. */

@@ -13,17 +13,15 @@ static void watch_close(struct mooi_watch *watch)
     watch->join_no = 0;
 }
 
-void mooi_watch_members(moo_group *group,
-                        const struct mooi_member members[MOO_GROUP_MAX])
+void mooi_watch_members(moo_group *group, const struct mooi_member *members)
 {
     for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++) {
         struct mooi_watch *watch = &group->watch[slot];
-        const struct mooi_member *member = &members[slot];
-        bool wanted = slot != group->slot &&
-                      mooi_rank_in(&group->view, slot) >= 0;
-        if (!wanted || watch->join_no != member->join_no)
+        int rank = slot == group->slot ? -1 : mooi_rank_in(&group->view, slot);
+        const struct mooi_member *member = rank < 0 ? NULL : &members[rank];
+        if (!member || watch->join_no != member->join_no)
             watch_close(watch);
-        if (!wanted || watch->join_no)
+        if (!member || watch->join_no)
             continue;
         watch->pidfd = mooi_watch_open(member->pid, member->start);
         watch->join_no = member->join_no;

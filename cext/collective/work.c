@@ -324,7 +324,7 @@ void moo_work_free(moo_work *work)
 void mooi_group_stop(moo_group *group)
 {
     group->closing = true;
-    mooi_notify(&group->segment->cells[group->slot]);
+    mooi_bell_ring(group);
     pthread_cond_broadcast(&group->changed);
     while (group->running)
         pthread_cond_wait(&group->changed, &group->mutex);

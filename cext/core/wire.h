@@ -105,6 +105,12 @@ void mooi_hello_proof(const uint8_t key[MOOI_KEY_BYTES], uint64_t from,
 void mooi_socket_name(const uint8_t key[MOOI_KEY_BYTES], uint64_t id,
                       char out[MOOI_NAME_BYTES]);
 
+static inline void mooi_put16(uint8_t *p, uint16_t x)
+{
+    p[0] = (uint8_t)x;
+    p[1] = (uint8_t)(x >> 8);
+}
+
 static inline void mooi_put32(uint8_t *p, uint32_t x)
 {
     for (int i = 0; i < 4; i++)
@@ -115,6 +121,11 @@ static inline void mooi_put64(uint8_t *p, uint64_t x)
 {
     for (int i = 0; i < 8; i++)
         p[i] = (uint8_t)(x >> 8 * i);
+}
+
+static inline uint16_t mooi_get16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
 }
 
 static inline uint32_t mooi_get32(const uint8_t *p)

@@ -430,7 +430,7 @@ static void an_absent_member_is_late_for_all(moo_group *group, void *unused)
     (void)unused;
     CHECK_OK(barrier(group));
     if (info.rank == info.size - 1)
-        while (info_of_segment(group)->epoch == info.epoch)
+        while (mooi_epoch(group) == info.epoch)
             sched_yield();
     outcome = barrier(group);
     CHECK(outcome.status == MOO_ETIMEOUT && outcome.rank == info.size - 1);

@@ -132,19 +132,6 @@ static inline moo_group_info info_of(moo_group *group)
     return info;
 }
 
-static inline struct mooi_segment *info_of_segment(moo_group *group)
-{
-    return group->segment;
-}
-
-static inline struct mooi_segment *map_segment(int fd)
-{
-    void *start = mmap(NULL, moo_group_segment_bytes(),
-                       PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    CHECK(start != MAP_FAILED);
-    return start;
-}
-
 static inline int count_of(const char *directory)
 {
     int count = 0;
@@ -186,13 +173,13 @@ static inline struct ranks ranks_new(uint32_t size, uint32_t min_size)
     ranks.fd = memfd_create("group", MFD_CLOEXEC);
     CHECK(ranks.fd >= 0);
     CHECK(!ftruncate(ranks.fd, (off_t)moo_group_segment_bytes()));
-    ranks.segment = map_segment(ranks.fd);
+    CHECK(mooi_segment_map(ranks.fd, &ranks.segment) == MOO_OK);
     return ranks;
 }
 
 static inline void ranks_free(struct ranks *ranks)
 {
-    munmap(ranks->segment, moo_group_segment_bytes());
+    mooi_segment_unmap(ranks->segment);
     close(ranks->fd);
 }
 

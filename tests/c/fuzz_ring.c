@@ -16,6 +16,7 @@
 
 #include "collective_fixture.h"
 #include "collective/ring.h"
+#include "collective/segment/segment.h"
 
 #define RANKS 3u
 #define LARGEST ((size_t)300 << 10)
@@ -103,7 +104,7 @@ static void form(uint32_t rank, bool checks)
     mooi_unwatch(us);
     for (uint32_t slot = 0; slot < RANKS; slot++)
         us->watch[slot] = (struct mooi_watch){
-            .join_no = segment->members[slot].join_no, .pidfd = -1};
+            .join_no = segment->slots[slot].member.join_no, .pidfd = -1};
     us->looked = mooi_now() + 3600;
 }
 

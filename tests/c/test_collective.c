@@ -3,6 +3,7 @@
  * Learner groups on one host. Deaths, which need processes, are in
  * test_collective_death.c.
  */
+#include "collective/segment/segment.h"
 #include "collective_cases.h"
 
 /* ---- members of one thread ---- */

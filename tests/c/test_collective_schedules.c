@@ -13,7 +13,7 @@
 enum { MOST = 5, LEAST = 2, EVENTS = 3000 };
 enum phase { BROADCAST, ALLREDUCE, BARRIER };
 
-/* Enough for several segments of the pipeline. */
+/* Enough for several rounds of the pipeline. */
 #define ELEMENTS 9000
 
 struct member {

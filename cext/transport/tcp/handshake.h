@@ -91,7 +91,6 @@ void mooi_proof_pack(const uint8_t proof[MOOI_MAC_BYTES], moo_err told,
 moo_err mooi_proof_parse(const uint8_t in[MOOI_PROOF_BYTES],
                          uint8_t proof[MOOI_MAC_BYTES]);
 void mooi_ready_pack(moo_err told, uint8_t out[MOOI_READY_BYTES]);
-moo_err mooi_ready_parse(const uint8_t in[MOOI_READY_BYTES]);
 
 /* One side of one handshake. All of it lies in here; nothing is allocated. */
 struct mooi_handshake {

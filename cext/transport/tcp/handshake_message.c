@@ -5,17 +5,6 @@
 #include "core/wire.h"
 #include "transport/tcp/handshake.h"
 
-static void put16(uint8_t *p, uint16_t x)
-{
-    p[0] = (uint8_t)x;
-    p[1] = (uint8_t)(x >> 8);
-}
-
-static uint16_t get16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
 static void pack_head(uint8_t *out, size_t bytes, int kind, moo_err told)
 {
     memset(out, 0, bytes);
@@ -53,8 +42,8 @@ void mooi_hello_pack(const struct mooi_hello *hello,
     mooi_put64(out + 8, hello->from);
     mooi_put64(out + 16, hello->to);
     mooi_put32(out + 24, hello->purpose);
-    put16(out + 28, hello->index);
-    put16(out + 30, hello->count);
+    mooi_put16(out + 28, hello->index);
+    mooi_put16(out + 30, hello->count);
     mooi_put64(out + 32, hello->token);
     mooi_put32(out + 40, hello->flags);
     memcpy(out + 48, hello->host, MOOI_HOST_BYTES);
@@ -68,13 +57,13 @@ moo_err mooi_hello_parse(const uint8_t in[MOOI_HELLO_BYTES],
 
     if (err != MOO_OK)
         return err;
-    if (get16(in + 28) >= get16(in + 30) || mooi_get32(in + 44))
+    if (mooi_get16(in + 28) >= mooi_get16(in + 30) || mooi_get32(in + 44))
         return MOO_EPROTO;
     out->from = mooi_get64(in + 8);
     out->to = mooi_get64(in + 16);
     out->purpose = mooi_get32(in + 24);
-    out->index = get16(in + 28);
-    out->count = get16(in + 30);
+    out->index = mooi_get16(in + 28);
+    out->count = mooi_get16(in + 30);
     out->token = mooi_get64(in + 32);
     out->flags = mooi_get32(in + 40);
     memcpy(out->host, in + 48, MOOI_HOST_BYTES);
@@ -129,9 +118,4 @@ moo_err mooi_proof_parse(const uint8_t in[MOOI_PROOF_BYTES],
 void mooi_ready_pack(moo_err told, uint8_t out[MOOI_READY_BYTES])
 {
     pack_head(out, MOOI_READY_BYTES, MOOI_HS_READY, told);
-}
-
-moo_err mooi_ready_parse(const uint8_t in[MOOI_READY_BYTES])
-{
-    return mooi_handshake_head(in, MOOI_HS_READY);
 }

@@ -87,11 +87,6 @@ void mooi_tcp_free_ended(struct mooi_tcp *engine)
     }
 }
 
-uint64_t mooi_tcp_peer(const struct mooi_tcp_link *link)
-{
-    return link->peer;
-}
-
 void mooi_tcp_reason(struct mooi_tcp_link *link, char *text, size_t room)
 {
     mooi_tcp_lock(link->engine);

@@ -170,8 +170,6 @@ void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer);
 void mooi_tcp_hold(struct mooi_tcp_link *link);
 void mooi_tcp_rele(struct mooi_tcp_link *link);
 
-uint64_t mooi_tcp_peer(const struct mooi_tcp_link *link);
-
 /* Owner, within `up`: the address at which the peer was found. */
 void mooi_tcp_address(const struct mooi_tcp_link *link,
                       struct mooi_address *out);

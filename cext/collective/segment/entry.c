@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "collective/group.h"
+#include "collective/segment/segment.h"
 #include "transport/tcp/handshake.h"
 
 /* Lock held. */
@@ -49,18 +49,15 @@ static moo_err take_slot(moo_group *group)
     int slot = find_slot(segment);
     if (slot < 0)
         return MOO_ENOMEM;
-    struct mooi_member *member = &segment->members[slot];
-    atomic_store(&member->state, MEMBER_FREE);
-    member->pid = group->pid;
-    member->start = group->start;
-    member->id = group->id;
-    member->join_no = ++segment->joins;
-    member->transports = group->transports;
-    member->checks = group->checks;
-    member->stripes = group->stripes;
-    memcpy(member->host, group->host, sizeof member->host);
+    struct mooi_slot *taken = &segment->slots[slot];
+    atomic_store(&taken->state, MEMBER_FREE);
+    taken->member = (struct mooi_member){
+        .pid = group->pid, .start = group->start, .id = group->id,
+        .join_no = ++segment->joins, .transports = group->transports,
+        .checks = group->checks, .stripes = group->stripes};
+    memcpy(taken->member.host, group->host, sizeof group->host);
     atomic_store(&segment->cells[slot].waiting, 0);
-    atomic_store(&member->state, MEMBER_TAKEN);
+    atomic_store(&taken->state, MEMBER_TAKEN);
     group->slot = (uint32_t)slot;
     group->entered = atomic_load(&segment->epoch);
     if (view->size < segment->min_size)
@@ -71,14 +68,16 @@ static moo_err take_slot(moo_group *group)
     return MOO_OK;
 }
 
-moo_err mooi_enter(moo_group *group)
+moo_err mooi_enter(moo_group *group, struct mooi_segment *segment)
 {
+    group->segment = segment;
+    group->regions = (unsigned char *)segment + HEADER_BYTES;
     mooi_segment_lock(group);
     moo_err err = check_segment(group);
     if (!err)
         err = take_slot(group);
     mooi_segment_unlock(group);
-    mooi_notify_all(group->segment);
+    mooi_notify_all(segment);
     return err;
 }
 
@@ -106,7 +105,7 @@ void mooi_exit(moo_group *group, bool midway)
     mooi_segment_lock(group);
     struct mooi_view *view = mooi_current_view(segment);
     int rank = mooi_rank_in(view, group->slot);
-    atomic_store(&segment->members[group->slot].state, MEMBER_FREE);
+    atomic_store(&segment->slots[group->slot].state, MEMBER_FREE);
     if (rank < 0)
         atomic_fetch_sub(&segment->joining, 1);
     else if (view->size < segment->min_size)

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cells.c: what a member tells the others, in its cell.
+ *
+ * A member writes only its own cell, but for the bells, and its counters only
+ * grow. The counters and the note of a sleeper (`want`, `waiting`) are
+ * sequentially consistent: either the sleeper sees the new value on its last
+ * look, or the writer sees the note and rings.
+ */
+#include "collective/process.h"
+#include "collective/segment/segment.h"
+
+static struct mooi_cell *cell_of(const moo_group *group, uint32_t rank)
+{
+    return &group->segment->cells[group->view.slots[rank]];
+}
+
+static struct mooi_cell *own_cell(const moo_group *group)
+{
+    return &group->segment->cells[group->slot];
+}
+
+/* ---- bells ---- */
+
+static void ring(struct mooi_cell *cell)
+{
+    atomic_fetch_add(&cell->bell, 1);
+    mooi_futex_wake(&cell->bell);
+}
+
+void mooi_notify_all(struct mooi_segment *segment)
+{
+    for (uint32_t slot = 0; slot < MOO_GROUP_MAX; slot++)
+        if (atomic_load(&segment->slots[slot].state) == MEMBER_TAKEN)
+            ring(&segment->cells[slot]);
+}
+
+uint32_t mooi_bell(const moo_group *group)
+{
+    return atomic_load(&own_cell(group)->bell);
+}
+
+bool mooi_bell_wait(moo_group *group, uint32_t bell, double seconds)
+{
+    return mooi_futex_wait(&own_cell(group)->bell, bell, seconds);
+}
+
+static uint32_t note_of(uint32_t slot, enum mooi_counter which)
+{
+    return (slot + 1) << 8 | which;
+}
+
+void mooi_bell_arm(moo_group *group, uint32_t rank, enum mooi_counter which,
+                   uint64_t target)
+{
+    struct mooi_cell *mine = own_cell(group);
+    atomic_store(&mine->want, target);
+    atomic_store(&mine->waiting, note_of(group->view.slots[rank], which));
+}
+
+void mooi_bell_disarm(moo_group *group)
+{
+    atomic_store(&own_cell(group)->waiting, 0);
+}
+
+void mooi_bell_ring(moo_group *group)
+{
+    ring(own_cell(group));
+}
+
+/* ---- counters ---- */
+
+void mooi_publish(moo_group *group, enum mooi_counter which, uint64_t value)
+{
+    uint32_t note = note_of(group->slot, which);
+    atomic_store(&own_cell(group)->counter[which], value);
+    for (uint32_t rank = 0; rank < group->view.size; rank++) {
+        struct mooi_cell *cell = cell_of(group, rank);
+        if (atomic_load(&cell->waiting) == note &&
+            atomic_load(&cell->want) <= value)
+            ring(cell);
+    }
+}
+
+/* ---- calls ---- */
+
+void mooi_post_call(moo_group *group, uint64_t seq,
+                    const struct mooi_signature *signature)
+{
+    own_cell(group)->signature[seq & 1] = *signature;
+}
+
+const struct mooi_signature *mooi_call_of(const moo_group *group, uint32_t rank,
+                                          uint64_t seq)
+{
+    return &cell_of(group, rank)->signature[seq & 1];
+}
+
+/* ---- leaders ---- */
+
+#define CARRIER_BITS 8
+
+const uint8_t *mooi_group_key(const moo_group *group)
+{
+    return group->segment->key;
+}
+
+void mooi_post_addresses(moo_group *group, const struct mooi_post *post)
+{
+    own_cell(group)->post = *post;
+    mooi_publish(group, POSTED, group->view.epoch);
+}
+
+const struct mooi_post *mooi_post_of(const moo_group *group, uint32_t rank)
+{
+    return &cell_of(group, rank)->post;
+}
+
+void mooi_post_carrier(moo_group *group, uint32_t transport)
+{
+    atomic_store(&own_cell(group)->carrier,
+                 (uint64_t)group->view.epoch << CARRIER_BITS | transport);
+}
+
+uint32_t mooi_carrier_of(const moo_group *group, uint32_t rank)
+{
+    uint64_t word = atomic_load(&cell_of(group, rank)->carrier);
+    return word >> CARRIER_BITS == group->view.epoch
+               ? (uint32_t)(word & ((1u << CARRIER_BITS) - 1))
+               : 0;
+}
+
+void mooi_post_sum(moo_group *group, uint32_t i, uint32_t sum)
+{
+    atomic_store(&own_cell(group)->sums[i], sum);
+}
+
+uint32_t mooi_sum_of(const moo_group *group, uint32_t rank, uint32_t i)
+{
+    return atomic_load(&cell_of(group, rank)->sums[i]);
+}

@@ -33,6 +33,13 @@ struct schedule {
     struct member members[MOST];
 };
 
+/* In place of libc's: the members that could go on meanwhile are of this thread, and
+ * on a busy machine each yield would cost a slice of time. */
+int sched_yield(void)
+{
+    return 0;
+}
+
 #define HOLDS(schedule, what) \
     do { \
         if (!(what)) \
@@ -124,7 +131,6 @@ static void take_result(struct schedule *schedule, struct member *member)
 static void step(struct schedule *schedule, struct member *member)
 {
     moo_outcome outcome;
-    member->group->spins = member->group->yields = 0; /* nobody else runs */
     if (!member->formed) {
         member->formed = moo_group_ready(member->group, 0) == MOO_OK;
         return;
@@ -181,7 +187,7 @@ static uint64_t play(uint32_t seed, bool hosts)
 int main(int argc, char **argv)
 {
     uint32_t from = argc > 1 ? (uint32_t)atoi(argv[1]) : 0;
-    uint32_t to = argc > 1 ? from + 1 : 100;
+    uint32_t to = argc > 1 ? from + 1 : 60;
     uint64_t steps = 0;
     for (uint32_t seed = from; seed < to; seed++)
         steps += play(seed, seed % 4 == 3);

@@ -2,6 +2,7 @@
 """The bench: its arithmetic, its table, and one real run of its quickest group."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -79,9 +80,25 @@ def test_busy_cores_are_given_back() -> None:
 
 def test_the_processor_time_of_both_ends_is_counted() -> None:
     with measure.busy_loops(1) as (loop,):
-        spell = measure.calls(lambda: time.sleep(0.002), 99, loop.pid)
+        anywhere = measure.ANYWHERE
+        spell = measure.calls(lambda: time.sleep(0.002), 99, loop.pid, anywhere)
     assert 0.002 <= spell.p50 <= spell.p99 and spell.p50 * 0.5 < spell.mean
     assert spell.processor > 1e-5  # of the loop's: this side has slept
+
+
+def test_both_ends_of_a_call_stay_where_they_are_put_and_go_back() -> None:
+    before = os.sched_getaffinity(0)
+    seen: list[list[set[int]]] = []
+    with measure.busy_loops(1) as (loop,):
+
+        def look() -> None:
+            seen.append([os.sched_getaffinity(pid) for pid in (0, loop.pid)])
+
+        for place in (places := measure.placements()):
+            measure.calls(look, 1, loop.pid, place)
+        look()
+    assert seen == [*map(list, places), [before, before]]
+    assert places[0][0] == places[0][1] and len(places) == min(2, len(before))
 
 
 def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

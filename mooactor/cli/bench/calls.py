@@ -9,10 +9,15 @@ from collections.abc import Iterator
 import mooactor as moo
 from mooactor.cli.bench import pyzmq
 from mooactor.cli.bench.measure import (
+    ANYWHERE,
+    Calls,
     Effort,
+    Placement,
     busy_loops,
     calls,
     calls_turn_about,
+    mean_of_calls,
+    placements,
     rate,
     turn_about,
 )
@@ -67,11 +72,16 @@ def _blocking(
     effort: Effort, echo: Echo, peer: pyzmq.Echo, loops: int
 ) -> Iterator[Row]:
     repeats, actor = effort.repeats(500), echo.pid()
-    ours, floor = calls_turn_about(
-        effort.rounds,
-        lambda: calls(echo.ping, repeats, actor),
-        lambda: calls(peer.ping, repeats, peer.pid),
-    )
+
+    def by_turns(place: Placement) -> list[Calls]:
+        return calls_turn_about(
+            effort.rounds,
+            lambda: calls(echo.ping, repeats, actor, place),
+            lambda: calls(peer.ping, repeats, peer.pid, place),
+        )
+
+    found = map(by_turns, placements() if loops else [ANYWHERE])
+    ours, floor = (mean_of_calls(each) for each in zip(*found, strict=True))
     for figure, bound in (BUSY if loops else IDLE).items():
         name, work = "call.idle", f"empty call, {WORDS[figure]}"
         if loops:

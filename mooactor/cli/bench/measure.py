@@ -8,8 +8,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -28,6 +28,10 @@ class Effort:
         """`full`, or less of it, and never less than three."""
         return max(3, int(full * self.share))
 
+
+#: The processors of the threads of a caller, and of those of its callee.
+Placement = tuple[set[int], set[int]]
+ANYWHERE: Placement = (set(), set())  # where the kernel likes
 
 THOROUGH = Effort(rounds=9, share=1.0)
 QUICK = Effort(rounds=3, share=0.3)
@@ -61,15 +65,18 @@ class Calls(NamedTuple):
     processor: float
 
 
-def calls(function: Callable[[], object], repeats: int, callee: int) -> Calls:
+def calls(
+    function: Callable[[], object], repeats: int, callee: int, place: Placement
+) -> Calls:
     """Call `function` repeatedly; `callee` is the pid of the process that answers."""
     spent = []
-    before = time.process_time() + _processor_time(callee)
-    for _ in range(repeats):
-        began = time.perf_counter()
-        function()
-        spent.append(time.perf_counter() - began)
-    processor = time.process_time() + _processor_time(callee) - before
+    with _placed(place, callee):
+        before = time.process_time() + _processor_time(callee)
+        for _ in range(repeats):
+            began = time.perf_counter()
+            function()
+            spent.append(time.perf_counter() - began)
+        processor = time.process_time() + _processor_time(callee) - before
     spent.sort()
     return Calls(
         statistics.median(spent),
@@ -85,6 +92,40 @@ def calls_turn_about(rounds: int, *works: Callable[[], Calls]) -> list[Calls]:
         Calls(*map(statistics.median, zip(*spells, strict=True)))
         for spells in _turns(rounds, *works)
     ]
+
+
+def mean_of_calls(found: Iterable[Calls]) -> Calls:
+    """The mean of each figure."""
+    return Calls(*map(statistics.fmean, zip(*found, strict=True)))
+
+
+def placements() -> list[Placement]:
+    """One processor for both ends of a call, and one for each.
+
+    Beside busy processes the kernel chooses one of these by chance, and stays with it
+    for seconds. Calls between two busy processors take several times as long.
+    """
+    first, *others = sorted(os.sched_getaffinity(0))
+    return [({first}, {first}), *(({first}, {other}) for other in others[:1])]
+
+
+@contextmanager
+def _placed(place: Placement, callee: int) -> Iterator[None]:
+    ends = (os.getpid(), callee)
+    before = [os.sched_getaffinity(pid) for pid in ends]
+    try:
+        for pid, processors, all_ in zip(ends, place, before, strict=True):
+            _allow(pid, processors or all_)
+        yield
+    finally:
+        for pid, processors in zip(ends, before, strict=True):
+            _allow(pid, processors)
+
+
+def _allow(pid: int, processors: set[int]) -> None:
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), processors)
 
 
 def _processor_time(pid: int) -> float:

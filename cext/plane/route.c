@@ -194,11 +194,11 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)
 /* When the awaited call has failed, another may be under way. */
 static void wait_until_decided(moo_plane *plane, const struct mooi_peer *peer)
 {
-    uint32_t before = peer->reach->verdicts;
+    uint32_t before = peer->reach->ended;
     uint64_t end = mooi_now_ns() + AWAIT_NS;
     struct timespec until = mooi_timespec(end);
 
-    while (peer->reach->verdicts == before && !plane->closed)
+    while (peer->reach->ended == before && !plane->closed)
         if (pthread_cond_timedwait(&plane->net->decided, &plane->lock,
                                    &until) == ETIMEDOUT)
             return;

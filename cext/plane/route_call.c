@@ -239,7 +239,7 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
     reach->was_linked = 1;
     reach->paused_ns = 0;
     end_silence(plane, reach);
-    reach->verdicts++;
+    reach->ended++;
     mooi_tcp_address(reach->out.link, &reach->linked_at);
     explain(plane->net, peer);
     mooi_peer_set_state(plane, peer, MOOI_PEER_LINKED);
@@ -273,7 +273,7 @@ void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
  * its address any more, it is gone. A process that never had a link may be
  * behind a firewall, and one that only lost the connection may well be
  * alive. */
-static moo_err verdict(const struct mooi_reach *reach, moo_err why)
+static moo_err outcome_of(const struct mooi_reach *reach, moo_err why)
 {
     if (why == MOO_ECLOSED)
         return why;
@@ -287,7 +287,7 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
 {
     struct mooi_reach *reach = peer->reach;
     char story[MOOI_WHY_BYTES - 64];
-    moo_err err = verdict(reach, why);
+    moo_err err = outcome_of(reach, why);
     int stood = peer->state == MOOI_PEER_LINKED;
     int silent = reach->was_linked && mooi_tcp_is_unanswered(reach->out.link);
 
@@ -300,7 +300,7 @@ void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
                        story);
         mooi_route_fail(plane, peer, err);
     }
-    reach->verdicts++;
+    reach->ended++;
     if (silent)
         reach->out_ns = mooi_now_ns();
     else if (stood)

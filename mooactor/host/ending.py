@@ -29,11 +29,14 @@ import threading
 from collections.abc import Iterator
 from enum import Enum
 from time import perf_counter
+from typing import Protocol
 
 from mooactor import errors
+from mooactor.process.agent_client import AgentClient
+from mooactor.process.caller import Caller
 from mooactor.process.complaints import say
 from mooactor.process.objects.future import Future
-from mooactor.process.runtime import Runtime
+from mooactor.process.poller import Poller
 from mooactor.process.told import summary
 
 GRACE_S = 3.0
@@ -101,18 +104,30 @@ class Hurry:
         self.hurried = True
 
 
+class Parts(Protocol):
+    """The parts of the driver's process that take part in the end. A `Runtime` has
+    them."""
+
+    agent: AgentClient
+    caller: Caller
+    poller: Poller
+
+    def flush(self) -> None:
+        """Send all that waits to be sent."""
+
+
 class Ending:
     """One end of one session."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        parts: Parts,
         agent: subprocess.Popen[bytes],
         grace_s: float,
         awaited: Awaited,
         hurry: Hurry,
     ) -> None:
-        self._runtime = runtime
+        self._parts = parts
         self._agent = agent
         self._grace_s = grace_s if awaited is not Awaited.NOTHING else _HURRIED_S
         self._awaited = awaited
@@ -121,13 +136,13 @@ class Ending:
 
     def run(self) -> None:
         """Wait, have the actors stop, and return when the agent is gone."""
-        runtime, start = self._runtime, perf_counter()
-        runtime.agent.on_agent_lost = self._lost
-        runtime.caller.close_streams()
-        runtime.flush()
+        parts, start = self._parts, perf_counter()
+        parts.agent.on_agent_lost = self._lost
+        parts.caller.close_streams()
+        parts.flush()
         rest = self._wait_for_calls(start + self._grace_s)
         self._say(rest)
-        runtime.caller.give_up(rest)
+        parts.caller.give_up(rest)
         # Read once: a Ctrl-C after this moment shortens the grace told here.
         hurried = self._hurry.hurried
         self._shut_down(self._left(start + self._grace_s, hurried), rest, hurried)
@@ -140,7 +155,7 @@ class Ending:
 
     def _lost(self) -> None:
         self._agent_lost = True
-        self._runtime.poller.wake()
+        self._parts.poller.wake()
 
     # -- calls -------------------------------------------------------------
 
@@ -158,11 +173,11 @@ class Ending:
 
         if self._awaited is not Awaited.NOTHING:
             deadline = None if math.isinf(until) else until
-            self._runtime.poller.wait(done, deadline)
-        return self._runtime.caller.outstanding()
+            self._parts.poller.wait(done, deadline)
+        return self._parts.caller.outstanding()
 
     def _outstanding(self) -> list[Future]:
-        found = self._runtime.caller.outstanding()
+        found = self._parts.caller.outstanding()
         if self._awaited is Awaited.TELLS:
             return [future for future in found if future.told]
         return found
@@ -206,7 +221,7 @@ class Ending:
 
     def _tell(self, *, grace: float, given_up: list[int]) -> None:
         with contextlib.suppress(errors.ActorUnavailable):  # gone, and the actors too
-            self._runtime.agent.tell(op="shutdown", grace=grace, given_up=given_up)
+            self._parts.agent.tell(op="shutdown", grace=grace, given_up=given_up)
 
     @contextlib.contextmanager
     def _poller(self) -> Iterator[select.poll]:

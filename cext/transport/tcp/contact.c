@@ -68,7 +68,7 @@ static void start_handshake(struct mooi_tcp_stripe *stripe, int fd)
 }
 
 /* The most informative of the errors. */
-static moo_err verdict(const struct mooi_dial *dial)
+static moo_err outcome_of(const struct mooi_dial *dial)
 {
     static const moo_err order[] = {MOO_EAUTH, MOO_EVERSION, MOO_ETIMEOUT};
 
@@ -102,7 +102,7 @@ void mooi_tcp_dial_go_on(struct mooi_tcp_link *link)
         start_handshake(express, fd);
     } else if (err != MOO_ETIMEOUT) {
         mooi_dial_reason(&link->dial, text, sizeof text);
-        mooi_tcp_break(link, verdict(&link->dial), text);
+        mooi_tcp_break(link, outcome_of(&link->dial), text);
     } else if (mooi_tcp_watch(link->engine, &link->dialing, EPOLLIN) !=
                MOO_OK) {
         mooi_tcp_break(link, MOO_ESYS, NULL);

@@ -43,10 +43,10 @@ from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
 from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
+from mooactor.process.actor.parts import Parts
 from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.runtime import Runtime
 from mooactor.process.started import StartedCalls
 
 _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
@@ -55,20 +55,20 @@ _ENDS_OF_LOOPS = (StopIteration, StopAsyncIteration)
 class Answers(abc.ABC):
     """The replies of one actor. Methods run in its own threads."""
 
-    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
-        self.runtime = runtime
+    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+        self.parts = parts
         self.interface = interface
         self.label: str = life["label"]
         self.instance: Any = None
         self.running: dict[tuple[int, int], Job] = {}
-        self.started = StartedCalls(runtime.directory, runtime.process_id)
+        self.started = StartedCalls(parts.directory, parts.process_id)
         self._methods = {s.name.encode(): s for s in interface.methods.values()}
         self._forwards: dict[tuple[int, int], list[bytes]] = {}
         self._credits: dict[tuple[int, int], int] = {}
         policy = life["policy"]
         self._snapshot_every = policy.snapshot_every if policy else 0
         self._calls_since_snapshot = 0
-        self._snapshot_borrowing = Borrowing(runtime.borrows)
+        self._snapshot_borrowing = Borrowing(parts.borrows)
 
     # -- the rule ----------------------------------------------------------
 
@@ -128,11 +128,11 @@ class Answers(abc.ABC):
             return
         alone = (job.sender, job.call_id) not in self._forwards
         try:
-            with Borrowing(self.runtime.borrows, job.sender, alone=alone) as borrowing:
+            with Borrowing(self.parts.borrows, job.sender, alone=alone) as borrowing:
                 data, buffers = codec.encode(value)
             payload, flags = data, 0
             if buffers:
-                payload = self.runtime.payloads.attach(data, buffers, job.sender)
+                payload = self.parts.payloads.attach(data, buffers, job.sender)
                 flags = envelope.ATTACHED
         except errors.MooError as error:
             error.delivered = True  # it was only the result that could not be sent
@@ -168,7 +168,7 @@ class Answers(abc.ABC):
         elif job.flags & envelope.STREAM and isinstance(error, _ENDS_OF_LOOPS):
             error = _defused(error, f"{self.name_of(job)}, a generator")
         where = f"{self.label}, process {os.getpid()} on {socket.gethostname()}"
-        with Borrowing(self.runtime.borrows, job.sender) as borrowing:
+        with Borrowing(self.parts.borrows, job.sender) as borrowing:
             data = codec.encode_error(error, where)
         flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
         payload, flags = borrowing.issue(job.sender, data, flags)
@@ -195,23 +195,21 @@ class Answers(abc.ABC):
         target, token = envelope.pair(pair)
         keep = flags & (envelope.ATTACHED | envelope.ERROR)
         if flags & envelope.EMPTY:
-            self.runtime.sender.post(
-                target, envelope.VALUE, token, codec.encode(None)[0]
-            )
+            self.parts.sender.post(target, envelope.VALUE, token, codec.encode(None)[0])
             return
         payload, buffers, borrowing = encoded
         try:
             if buffers:
-                payload = self.runtime.payloads.attach(payload, buffers, target)
+                payload = self.parts.payloads.attach(payload, buffers, target)
         except Exception as error:
-            self.runtime.values.send_error(target, token, error)
+            self.parts.values.send_error(target, token, error)
             return
         payload, keep = borrowing.issue(target, payload, keep)
-        self.runtime.sender.post(target, envelope.VALUE, token, payload, keep)
+        self.parts.sender.post(target, envelope.VALUE, token, payload, keep)
 
     def send_reply(self, process_id: int, record: bytes) -> None:
         """Hand a reply to the messenger, now or with others."""
-        self.runtime.messenger.peer(process_id).send(record)
+        self.parts.messenger.peer(process_id).send(record)
 
     # -- streams -----------------------------------------------------------
 
@@ -231,10 +229,10 @@ class Answers(abc.ABC):
         job.credit -= 1
         flags = envelope.STREAM
         try:
-            with Borrowing(self.runtime.borrows, job.sender) as borrowing:
+            with Borrowing(self.parts.borrows, job.sender) as borrowing:
                 data, buffers = codec.encode(item)
             if buffers:
-                data = self.runtime.payloads.attach(data, buffers, job.sender)
+                data = self.parts.payloads.attach(data, buffers, job.sender)
                 flags |= envelope.ATTACHED
         except errors.MooError:
             raise
@@ -274,15 +272,15 @@ class Answers(abc.ABC):
         return None
 
     def _save(self, state: Any) -> None:
-        with Borrowing(self.runtime.borrows) as borrowing:
+        with Borrowing(self.parts.borrows) as borrowing:
             packed = parcel.pack(state, f"the snapshot of {self.label}")
         # The actor holds the values of its latest snapshot, for any later process that
         # restores it.
-        actor = every_incarnation(self.runtime.actor_id)
+        actor = every_incarnation(self.parts.actor_id)
         borrowing.lend_to(actor)
         try:
             fds, data = packed.fds, packed.data
-            self.runtime.agent.tell(fds, op="snapshot", data=data)
+            self.parts.agent.tell(fds, op="snapshot", data=data)
         finally:
             packed.close()
         self._snapshot_borrowing.recall(actor)

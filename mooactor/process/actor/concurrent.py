@@ -25,11 +25,11 @@ from mooactor.control import envelope
 from mooactor.control.lifeline import Message
 from mooactor.process.actor.answers import end_if_forked, mend_streams
 from mooactor.process.actor.mailbox import Job
+from mooactor.process.actor.parts import Parts
 from mooactor.process.actor.threads import tell_of_thread
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import context
 from mooactor.process.interface import Interface, MethodSpec
-from mooactor.process.runtime import Runtime
 
 _END = object()
 Result = tuple[Any, BaseException | None]
@@ -38,8 +38,8 @@ Result = tuple[Any, BaseException | None]
 class ConcurrentWorker(Worker):
     """Runs up to `interface.concurrency` calls at once."""
 
-    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
-        super().__init__(runtime, interface, life)
+    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+        super().__init__(parts, interface, life)
         self._limit = interface.concurrency
         threads = 1 if interface.is_async else self._limit
         self._threads = ThreadPoolExecutor(
@@ -76,10 +76,10 @@ class ConcurrentWorker(Worker):
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._ended = asyncio.Event()
-        self.runtime.poller.attach(self._loop)
+        self.parts.poller.attach(self._loop)
         self._start_jobs()
         await self._ended.wait()
-        self.runtime.flush()
+        self.parts.flush()
 
     def wake(self) -> None:
         super().wake()
@@ -181,7 +181,7 @@ class ConcurrentWorker(Worker):
 
     def leave(self, job: Job, error: SystemExit) -> None:
         self._leaving = True
-        self.runtime.flush()
+        self.parts.flush()
         assert self._loop is not None
         self._loop.call_soon(_raise, error)
 
@@ -284,18 +284,18 @@ class ConcurrentWorker(Worker):
     # -- replies -----------------------------------------------------------
 
     def send_reply(self, process_id: int, record: bytes) -> None:
-        peer = self.runtime.messenger.peer(process_id)
+        peer = self.parts.messenger.peer(process_id)
         if threading.get_ident() != self._loop_thread or self._loop is None:
             peer.send(record)
             return
-        self.runtime.sender.queue(peer, record)
+        self.parts.sender.queue(peer, record)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_due = False
-        self.runtime.flush()
+        self.parts.flush()
 
 
 def _caught(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Result:

@@ -109,7 +109,7 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     runtime.agent.on_stop_request = worker.stop_now
     runtime.serve(worker)  # calls may come while the constructor waits for others
     runtime.housekeeper.start()
-    worker.current = _birth_context(runtime, worker)
+    worker.current = _birth_context(worker)
     context.set(worker.current)
     breakpoints.install(runtime.directory, worker.label)
     args = tuple(_resolved(runtime, arg) for arg in args)
@@ -146,8 +146,8 @@ def _resolved(runtime: Runtime, arg: Any) -> Any:
     return arg.get() if isinstance(arg, Future) else arg  # type: ignore[attr-defined]
 
 
-def _birth_context(runtime: Runtime, worker: Worker) -> CallContext:
-    return CallContext(runtime.actor_id, worker.label, 0, 0, (), None, "__init__")
+def _birth_context(worker: Worker) -> CallContext:
+    return CallContext(worker.parts.actor_id, worker.label, 0, 0, (), None, "__init__")
 
 
 def _run_hook(worker: Worker, name: str) -> None:
@@ -161,7 +161,7 @@ def _run_hook(worker: Worker, name: str) -> None:
 
 def _end(worker: Worker) -> None:
     """Run `on_stop`. Its error is printed and costs the exit code, no reply."""
-    context.set(_birth_context(worker.runtime, worker))
+    context.set(_birth_context(worker))
     code = 0
     try:
         _run_hook(worker, "on_stop")

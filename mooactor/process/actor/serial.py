@@ -16,10 +16,10 @@ from mooactor.control import envelope
 from mooactor.control.lifeline import Message
 from mooactor.process.actor.answers import mend_streams
 from mooactor.process.actor.mailbox import Job
+from mooactor.process.actor.parts import Parts
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import context
 from mooactor.process.interface import Interface
-from mooactor.process.runtime import Runtime
 
 _SLOW_S = 100e-6  # replies that wait leave before a method that takes longer
 _VERY_SLOW_S = 2e-3  # another thread should read the inbox meanwhile
@@ -32,22 +32,22 @@ class SerialWorker(Worker):
     A generator that is out of credit lets other calls run until it may go on.
     """
 
-    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
-        super().__init__(runtime, interface, life)
+    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+        super().__init__(parts, interface, life)
         self._seconds: dict[bytes, float] = {}  # running mean, by method
         self._oldest_reply = 0.0
 
     def run(self) -> None:
-        runtime, mailbox, has_work = self.runtime, self.mailbox, self._has_work
-        poller = runtime.poller
+        parts, mailbox, has_work = self.parts, self.mailbox, self._has_work
+        poller = parts.poller
         while True:
             job = mailbox.take()
             if job is not None:
                 self._run_job(job)
                 continue
-            runtime.flush_if_due()
+            parts.flush_if_due()
             if self._stop_asked and self.ended():
-                runtime.flush()
+                parts.flush()
                 return
             poller.wait(has_work)
 
@@ -61,7 +61,7 @@ class SerialWorker(Worker):
         asyncio.run(completed())
 
     def leave(self, job: Job, error: SystemExit) -> None:
-        self.runtime.flush()
+        self.parts.flush()
         raise error
 
     def cancel_running(self, job: Job) -> None:
@@ -78,22 +78,22 @@ class SerialWorker(Worker):
 
     def send_reply(self, process_id: int, record: bytes) -> None:
         # With more to do, replies share a send; `run` flushes before it sleeps.
-        runtime = self.runtime
-        peer = runtime.messenger.peer(process_id)
+        parts = self.parts
+        peer = parts.messenger.peer(process_id)
         if not self.mailbox.has_ready():
             peer.send(record)
         elif peer.queue(record):
-            if not runtime.sender.dirty:
+            if not parts.sender.dirty:
                 self._oldest_reply = perf_counter()
-            runtime.sender.dirty.add(peer)
+            parts.sender.dirty.add(peer)
 
     def _run_job(self, job: Job) -> None:
         expected = self._seconds.get(job.name)
-        if self.runtime.sender.dirty and (expected is None or expected > _SLOW_S):
-            self.runtime.flush()
+        if self.parts.sender.dirty and (expected is None or expected > _SLOW_S):
+            self.parts.flush()
         if expected is not None and expected > _VERY_SLOW_S:
             mend_streams()
-            self.runtime.housekeeper.arm()
+            self.parts.housekeeper.arm()
         start = perf_counter()
         if job.iterator is None:
             self.running[(job.sender, job.call_id)] = job
@@ -105,10 +105,10 @@ class SerialWorker(Worker):
         self._seconds[job.name] = (
             took if expected is None else 0.75 * expected + 0.25 * took
         )
-        if self.runtime.sender.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
-            self.runtime.flush()
+        if self.parts.sender.dirty and now - self._oldest_reply > _REPLY_DELAY_S:
+            self.parts.flush()
         if took > _SLOW_S:
-            self.runtime.poller.try_drain()  # cancellations, higher priorities
+            self.parts.poller.try_drain()  # cancellations, higher priorities
 
     def _call(self, job: Job) -> None:
         try:
@@ -145,7 +145,7 @@ class SerialWorker(Worker):
 
     def _parked(self, job: Job) -> bool:
         """Produce items while the consumer has room; False once there are no more."""
-        poller = self.runtime.poller
+        poller = self.parts.poller
         while not job.cancelled:
             if job.credit <= 0:
                 poller.try_drain()
@@ -161,7 +161,7 @@ class SerialWorker(Worker):
                 return False
             self.send_item(job, item)
             if perf_counter() - self._oldest_reply > _REPLY_DELAY_S:
-                self.runtime.flush()
+                self.parts.flush()
                 poller.try_drain()
         return False
 

@@ -22,16 +22,16 @@ from mooactor.control import envelope
 from mooactor.control.lifeline import Message
 from mooactor.process.actor.answers import Answers
 from mooactor.process.actor.mailbox import Job, Mailbox
+from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import CallContext
 from mooactor.process.interface import Interface, MethodSpec
-from mooactor.process.runtime import Runtime
 
 
 class Worker(Answers):
     """Takes calls in. Subclasses run them."""
 
-    def __init__(self, runtime: Runtime, interface: Interface, life: Message) -> None:
-        super().__init__(runtime, interface, life)
+    def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
+        super().__init__(parts, interface, life)
         self.mailbox = Mailbox()
         self.stopping = False  # calls that arrive are refused
         self._may_refuse = interface.options.overflow == "raise"  # also before
@@ -69,7 +69,7 @@ class Worker(Answers):
         arguments = None
         if not flags & envelope.EMPTY:
             # The message is let go once its last view is: keep bytes, not views.
-            arguments = self.runtime.payloads.reply_of(record)
+            arguments = self.parts.payloads.reply_of(record)
         deadline = perf_counter() + record.value if record.value else None
         job = Job(
             sender,
@@ -82,7 +82,7 @@ class Worker(Answers):
             deadline,
         )
         if arguments is not None and flags & envelope.ATTACHED:
-            job.transfer = self.runtime.payloads.receive(
+            job.transfer = self.parts.payloads.receive(
                 arguments, self.on_value, argument=True
             )
         if tokens:
@@ -91,7 +91,7 @@ class Worker(Answers):
 
     def _expect(self, job: Job, tokens: list[tuple[int, int]]) -> None:
         """Have the values of its Refs sent to it."""
-        expect = self.runtime.values.expect
+        expect = self.parts.values.expect
         job.needs = needs = []
         for token, producer in tokens:
             future = expect(token, producer)
@@ -102,7 +102,7 @@ class Worker(Answers):
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""
         self._callers.add(sender)
-        self.runtime.links.watch(sender)
+        self.parts.links.watch(sender)
 
     def _refusal(self) -> errors.MooError | None:
         """The error if no call is accepted now, else None."""
@@ -158,7 +158,7 @@ class Worker(Answers):
 
     def on_stop(self, sender: int) -> None:
         """Somebody stops the actor: earlier calls were accepted."""
-        self.runtime.agent.tell(op="stopping")
+        self.parts.agent.tell(op="stopping")
         self._stop_asked = self.stopping = True
         self.wake()
 
@@ -177,7 +177,7 @@ class Worker(Answers):
         if not (self._stop_asked and self.idle()):
             return False
         if not self.stopping:
-            self.runtime.poller.try_drain()  # accept what has arrived, and no more
+            self.parts.poller.try_drain()  # accept what has arrived, and no more
             self.stopping = True
         return self.idle()
 
@@ -185,8 +185,8 @@ class Worker(Answers):
         """The last look at the inbox: calls that came too late are refused, not
         lost."""
         self.stopping = True
-        self.runtime.poller.try_drain()
-        self.runtime.flush()
+        self.parts.poller.try_drain()
+        self.parts.flush()
 
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
         """Note that a result goes to a third process, too. False: no such call is
@@ -201,9 +201,9 @@ class Worker(Answers):
     def _let_go(self, job: Job) -> None:
         """It will not run: its data, arrived or under way, is not wanted."""
         job.arguments = None
-        self.runtime.payloads.cancel(job.transfer)
+        self.parts.payloads.cancel(job.transfer)
         for token, _ in job.needs:
-            self.runtime.values.abandon(token)
+            self.parts.values.abandon(token)
 
     def has_ready(self) -> bool:
         """Whether some call could be run at once."""
@@ -234,7 +234,7 @@ class Worker(Answers):
 
     def wake(self) -> None:
         """There may be work. Called by the thread that leads the poller."""
-        self.runtime.poller.wake()
+        self.parts.poller.wake()
 
     def on_queued(self) -> None:
         """A call is in the mailbox. Threads that wait at the poller need no wake-up:
@@ -288,7 +288,7 @@ class Worker(Answers):
             raise
         self.started.note(job.sender, job.call_id)
         job.context = CallContext(
-            self.runtime.actor_id,
+            self.parts.actor_id,
             self.label,
             job.sender,
             job.call_id,
@@ -321,7 +321,7 @@ class Worker(Answers):
     def _check_transfer(self, job: Job, spec: MethodSpec) -> None:
         """Give its place to others; refuse to run if its arguments did not arrive."""
         transfer, job.transfer = job.transfer, None
-        self.runtime.payloads.cancel(transfer)
+        self.parts.payloads.cancel(transfer)
         error = transfer.error if transfer is not None else None
         if transfer is not None and transfer.lost:
             raise transfer.cut_off(
@@ -344,7 +344,7 @@ class Worker(Answers):
     def _whole(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All arguments, which came as one value."""
         ((token, future),) = job.needs
-        self.runtime.values.forget(token)
+        self.parts.values.forget(token)
         args, kwargs = future.unwrap()
         return args, kwargs
 
@@ -354,7 +354,7 @@ class Worker(Answers):
         """Put the values of Refs where their placeholders stand."""
         values = dict(job.needs)
         for token in values:
-            self.runtime.values.forget(token)
+            self.parts.values.forget(token)
 
         def value(x: Any) -> Any:
             stands_in = isinstance(x, envelope.Placeholder)

@@ -72,7 +72,13 @@ def get(refs: Any, timeout: float | None = None) -> Any:
     refs = _listed(refs, "a Ref or a list of Refs")
     timeout = checks.seconds("timeout", timeout)
     deadline = None if timeout is None else perf_counter() + timeout
-    return [ref.get(_left(deadline)) for ref in refs]
+    values, ref = [], None
+    try:
+        for ref in refs:
+            values.append(ref.get(_left(deadline)))
+        return values
+    finally:
+        del refs, ref  # see `Future.unwrap`
 
 
 def _listed(refs: Any, what: str) -> list[Ref[Any]]:

@@ -171,7 +171,10 @@ class RemoteMethod:
             ref = self._start(args, kwargs, self._blocking)
             if not ref.state:
                 ref.block()
-            return ref.unwrap()
+            try:
+                return ref.unwrap()
+            finally:
+                del ref  # see `unwrap`
         if self._kind == "async":
             return self._awaited(args, kwargs)
         return self._stream(args, kwargs)

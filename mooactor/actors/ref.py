@@ -79,8 +79,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         """
         if not self.state:
             self._wait(timeout)
-        value: R_co = self.unwrap()
-        return value
+        try:
+            value: R_co = self.unwrap()
+            return value
+        finally:
+            del self  # see `unwrap`
 
     result = get
 

@@ -326,6 +326,11 @@ _GROUP_MEMBERS: Any = BaseExceptionGroup.__dict__["exceptions"]
 _NAME: Any = type.__dict__["__qualname__"]
 
 
+def drop_traceback(error: BaseException) -> None:
+    """Also where its class refuses to be changed."""
+    _TRACEBACK.__set__(error, None)
+
+
 def _cause(error: BaseException) -> BaseException | None:
     cause: BaseException | None = _CAUSE.__get__(error)
     return cause

@@ -20,7 +20,9 @@ A main thread that computes in C runs no handler before it is back in Python. So
 zygote and the actors have a second handler in front of it, in C (`faulthandler`), which
 writes the stack of the interrupted thread at once. It leaves other threads out: it
 would read their frames while they run, and with busy threads in Python that crashed the
-process within seconds of repeated signals.
+process within seconds of repeated signals. On Python 3.13 and later there is no second
+handler: the stack of the interrupted thread alone crashes 3.13.0 in the same way, if
+the signal comes while a frame is made.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 Parts = Callable[[], Iterable[str]]
 _SIGNAL = signal.SIGUSR1
+#: Whether `faulthandler` may read the stack of a thread at any moment of it.
+READS_FRAMES = sys.version_info < (3, 13)
 _MOST_LINES = 40  # of one kind; the rest is counted
 
 
@@ -72,14 +76,15 @@ def install(
       title: the process's name, such as ``the agent``.
       parts: gives further lines.
       write: takes the report, in the midst of anything; by default descriptor 2.
-      at_once: the C handler is put in front, for this process and all its forks.
+      at_once: the C handler is put in front, for this process and all its forks,
+        where it is safe.
     """
     if not (_is_ours() or _is_free()):
         return
     describe(title, parts)
     _Said.write = staticmethod(write or _to_stderr)
     signal.signal(_SIGNAL, _report)
-    if at_once:
+    if at_once and READS_FRAMES:
         faulthandler.register(_SIGNAL, file=2, all_threads=False, chain=True)
 
 

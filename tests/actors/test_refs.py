@@ -3,9 +3,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import gc
 import pickle
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 
 import mooactor as moo
 from tests.actors.counter import Async, Counter
+from tests.conftest import eventually
 
 
 def test_get_takes_one_ref_or_several(spawn: Any) -> None:
@@ -267,3 +272,30 @@ def test_submit_is_remote(spawn: Any) -> None:
     assert moo.submit(counter.add, 2).get() == 2
     with pytest.raises(TypeError, match="method of a handle"):
         moo.submit(len, [])
+
+
+LOOKS: dict[str, Callable[[list[Any]], Any]] = {
+    "exception": lambda box: box.pop().exception(),
+    "get": lambda box: box.pop().get(),
+    "moo.get": lambda box: moo.get([box.pop()]),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("kind", ["raised", "refused"])
+def test_an_error_that_was_looked_at_keeps_nothing_alive(
+    spawn: Any, look: Callable[[list[Any]], Any], kind: str
+) -> None:
+    """Without the garbage collector."""
+    counter: Any = spawn(Counter)
+    if kind == "refused":
+        moo.kill(counter)
+    box: list[Any] = [counter.fail.remote(ValueError("no"))]
+    ref = weakref.ref(box[0])
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError, moo.ActorDied):
+            look(box)
+        assert eventually(lambda: ref() is None, 5)
+    finally:
+        gc.enable()

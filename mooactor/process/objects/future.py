@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mooactor.control import codec
+from mooactor.control.exceptions import drop_traceback
 from mooactor.control.interrupts import was_interrupted
 from mooactor.errors import ActorUnavailable
 from mooactor.process.objects.holds import Claims
@@ -69,7 +70,9 @@ class Future:
         return self._set(VALUE, value)
 
     def set_error(self, error: BaseException) -> bool:
-        """End it with an error. False: it had ended before."""
+        """End it with an error, whose traceback is dropped: see `unwrap`. False: it
+        had ended before."""
+        drop_traceback(error)
         return self._set(ERROR, error)
 
     def _set(self, state: int, result: Any) -> bool:
@@ -123,12 +126,20 @@ class Future:
         would."""
 
     def unwrap(self) -> Any:
-        """Return the value, or raise the error. Only once it is done."""
+        """Return the value, or raise the error. Only once it is done.
+
+        An error's traceback holds the frames that it passed, and they their variables.
+        If the future were among these, the future, its error and the arguments of its
+        call would live until the garbage collector finds them.
+        """
         if self.state == RAW:
             self._decode()
-        if self.state == ERROR:
-            raise self._result
-        return self._result
+        try:
+            if self.state == ERROR:
+                raise self._result
+            return self._result
+        finally:
+            del self
 
     def failure(self) -> BaseException | None:
         """The error it ended with, None if it has a value. Only once it is done."""
@@ -145,6 +156,9 @@ class Future:
             except BaseException as error:
                 if was_interrupted(error):
                     raise  # it was not the result's; the next reader decodes it
+                # Frames of here say nothing of an error of there.
+                if not isinstance(self._result, Reply) or self._result.failed:
+                    drop_traceback(error)
                 decoded = ERROR, error
             self._results[:] = [decoded]
             self._result = decoded[1]

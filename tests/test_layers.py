@@ -184,6 +184,7 @@ SOURCES = [
         "tests/**/Makefile",
     )
     for path in sorted(ROOT.glob(pattern))
+    if path.is_file()  # `make docs` leaves .ci/__pycache__
 ]
 
 

@@ -187,8 +187,11 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     def __await__(self) -> Generator[Any, None, R_co]:
         if not self.state:
             yield from self._arrival().__await__()
-        value: R_co = self.unwrap()
-        return value
+        try:
+            value: R_co = self.unwrap()
+            return value
+        finally:
+            del self  # see `unwrap`
 
     async def _arrival(self) -> None:
         """Sleep, on the running loop, until it is done or its deadline passes."""

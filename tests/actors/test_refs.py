@@ -274,10 +274,15 @@ def test_submit_is_remote(spawn: Any) -> None:
         moo.submit(len, [])
 
 
+async def awaited(box: list[Any]) -> Any:
+    return await box.pop()
+
+
 LOOKS: dict[str, Callable[[list[Any]], Any]] = {
     "exception": lambda box: box.pop().exception(),
     "get": lambda box: box.pop().get(),
     "moo.get": lambda box: moo.get([box.pop()]),
+    "await": lambda box: asyncio.run(awaited(box)),
 }
 
 

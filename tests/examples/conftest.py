@@ -69,10 +69,10 @@ def start() -> Iterator[Callable[..., Program]]:
     programs: list[Program] = []
 
     def start(*arguments: object, nice: int = 0) -> Program:
+        niceness = ("nice", "-n", str(nice))
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         program = subprocess.Popen(
-            ["nice", "-n", str(nice), sys.executable, str(EXAMPLE)]
-            + [str(argument) for argument in arguments],
+            [*niceness, sys.executable, str(EXAMPLE), *map(str, arguments)],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

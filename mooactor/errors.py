@@ -38,19 +38,28 @@ class Cause:
     ``kind`` is ``"exit"`` (`exitcode`), ``"signal"`` (`signal`), ``"exception"``
     (`exception`, raised by ``__init__`` or ``__restore__``), ``"oom"`` (killed by the
     kernel for memory), ``"killed"`` (`moo.kill`), ``"stopped"`` (`moo.stop`),
-    ``"owner"`` (the actor that spawned it, named by `owner`, ended) or ``"unknown"``
-    (this session never had it). ``stderr`` holds the last lines that the process
-    wrote there.
+    ``"owner"`` (the actor that spawned it, named by `owner`, ended), ``"host"`` (its
+    host was lost; `host` has its name and how) or ``"unknown"`` (this session never had
+    it). ``stderr`` holds the last lines that the process wrote there.
     """
 
     kind: Literal[
-        "exit", "signal", "exception", "oom", "killed", "stopped", "owner", "unknown"
+        "exit",
+        "signal",
+        "exception",
+        "oom",
+        "killed",
+        "stopped",
+        "owner",
+        "host",
+        "unknown",
     ]
     exitcode: int | None = None
     signal: int | None = None
     exception: BaseException | None = None
     stderr: tuple[str, ...] = field(default=(), repr=False)
     owner: str | None = None
+    host: str | None = None
 
     def __str__(self) -> str:
         if self.kind == "signal" and self.signal is not None:
@@ -61,6 +70,8 @@ class Cause:
             return f"{type(self.exception).__name__}: {text_of(self.exception)}"
         if self.kind == "owner":
             return f"ended together with {self.owner}, which had spawned it"
+        if self.kind == "host":
+            return f"its host was lost, {self.host}"
         return _PLAIN_CAUSES[self.kind]
 
 

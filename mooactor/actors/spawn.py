@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -22,15 +21,14 @@ from mooactor.process.current import current_runtime, is_forked
 from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.place import Place
+from mooactor.process.place import Place, host_name
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
-from mooactor.tensors.limits import processors
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_HERE = ("", "localhost", "127.0.0.1")
+_HERE = ("localhost", "127.0.0.1")
 
 
 def spawn(cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,6 +55,10 @@ def on(
     host: str = "",
     num_cpus: float = 0,
     num_gpus: float = 0,
+    memory: float = 0,
+    labels: Mapping[str, str] | None = None,
+    spread: bool = False,
+    pack: bool = False,
     name: str | None = None,
     restart: Restart | None = None,
     env: Mapping[str, str] | None = None,
@@ -66,13 +68,21 @@ def on(
 
     Args:
       host: a host of the session by name; empty for any with room.
-      num_cpus: the CPUs that the host must have. The actor computes with as many
+      num_cpus: the CPUs that the host must have. In a session of several hosts they are
+        reserved there, until the actor ends for good. The actor computes with as many
         threads (OpenMP, BLAS, torch), rounded down, at least 1. If the program's
         environment has ``OMP_NUM_THREADS`` or one of its kin, that counts instead.
       num_gpus: the number of GPUs for this actor alone; it sees no others, and numbers
         its own from 0. Less than 1: a share of one, which nobody enforces. 0: it gets
         none for itself and sees them all. They are its own until it ends for good, also
         between restarts.
+      memory: the bytes that the host must have; in a session of several hosts they are
+        reserved. Nothing limits what the actor uses.
+      labels: the labels that the host must have, as ``mooactor host --label`` gave
+        them, such as ``{"rack": "b2"}``.
+      spread: whether actors go where the most free CPUs are, the driver's machine first
+        among equals; the default.
+      pack: whether they go to the host with the fewest free CPUs that has room instead.
       name: the name for `lookup`; members of a group get ``name/rank``.
       restart: the policy after a death; by default it is not restarted.
       env: environment variables, set before the constructor runs. Numbers of threads
@@ -91,6 +101,10 @@ def on(
         host=host,
         num_cpus=num_cpus,
         num_gpus=num_gpus,
+        memory=memory,
+        labels=labels,
+        spread=spread,
+        pack=pack,
         name=name,
         restart=restart,
         env=env,
@@ -108,6 +122,10 @@ class Spec(Generic[P, T]):
         host: str = "",
         num_cpus: float = 0,
         num_gpus: float = 0,
+        memory: float = 0,
+        labels: Mapping[str, str] | None = None,
+        spread: bool = False,
+        pack: bool = False,
         name: str | None = None,
         restart: Restart | None = None,
         env: Mapping[str, str] | None = None,
@@ -116,7 +134,7 @@ class Spec(Generic[P, T]):
         if not isinstance(cls, type):
             raise TypeError(f"an actor is made of a class, not of {cls!r}")
         self._cls: type = cls
-        self._host = checks.name("host", host) if host != "" else ""
+        self._host = _host(host)
         self._num_cpus = checks.amount("num_cpus", num_cpus)
         self._num_gpus = checks.amount("num_gpus", num_gpus)
         if self._num_gpus > 1 and self._num_gpus % 1:
@@ -124,6 +142,11 @@ class Spec(Generic[P, T]):
                 f"num_gpus={num_gpus} must be a whole number, or a share below 1 "
                 "such as 0.5"
             )
+        self._memory = checks.amount("memory", memory)
+        self._labels = _checked_labels(labels)
+        if checks.flag("spread", spread) and checks.flag("pack", pack):
+            raise ValueError("spread=True and pack=True exclude each other: give one")
+        self._order = "pack" if pack else "spread"
         self._name = None if name is None else checks.name("name", name)
         if restart is not None and not isinstance(restart, Restart):
             said = checks.shown("restart", restart)
@@ -143,7 +166,7 @@ class Spec(Generic[P, T]):
         """
         payload, borrowing = self._prepare(1, args, kwargs)
         try:
-            return cast(T, self._start(payload, borrowing, self._name))
+            return cast(T, self._start(new_process_id(), payload, borrowing, self._name))
         finally:
             payload.close()
 
@@ -157,25 +180,55 @@ class Spec(Generic[P, T]):
         n = checks.count("n", n, "a number of actors")
         payload, borrowing = self._prepare(n, args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
+        ids = [new_process_id() for _ in names]
         started: list[Handle] = []
         try:
-            for name in names:
-                started.append(self._start(payload, borrowing, name))
+            self._place_all(ids)
+            for actor_id, name in zip(ids, names, strict=True):
+                started.append(self._start(actor_id, payload, borrowing, name))
         except BaseException:
             for handle in started:
                 runtime, link = handle._where()
                 runtime.agent.ask(op="kill", id=link.actor_id)
+            ensure_runtime().agent.tell(op="unplace", ids=ids[len(started) :])
             raise
         finally:
             payload.close()
         return Group([cast(T, handle) for handle in started])
+
+    def _place_all(self, ids: list[int]) -> None:
+        """Reserve for all of them, or for none."""
+        if not self._is_choosy or not ids:
+            return
+        reply = ensure_runtime().agent.ask(op="place", ids=ids, **self._needs())
+        if reply.get("error"):
+            name = self._cls.__qualname__
+            raise errors.PlacementError(
+                f"a group of {len(ids)} {name} cannot be started: {reply['note']}",
+                delivered=False,
+            )
+
+    def _needs(self) -> dict[str, Any]:
+        return {
+            "host": self._host,
+            "num_cpus": self._num_cpus,
+            "num_gpus": self._num_gpus,
+            "memory": self._memory,
+            "labels": self._labels,
+            "order": self._order,
+        }
+
+    @property
+    def _is_choosy(self) -> bool:
+        """Whether there may be no place for it."""
+        amounts = self._num_cpus or self._num_gpus or self._memory
+        return bool(self._host or amounts or self._labels)
 
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[parcel.Parcel, Borrowing]:
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
-        self._check_placement()
         runtime = ensure_runtime()  # Refs among the arguments need it
         runtime.room.take(n, label)
         try:
@@ -190,25 +243,15 @@ class Spec(Generic[P, T]):
                 f"{label} or {where} of its constructor cannot be pickled: {error}"
             ) from error
 
-    def _check_placement(self) -> None:
-        if self._host not in (*_HERE, socket.gethostname()):
-            raise errors.PlacementError(
-                f"no host {self._host!r} in this session; it has only "
-                f"{socket.gethostname()!r}"
-            )
-        cpus = processors()
-        if self._num_cpus > cpus:
-            raise errors.PlacementError(
-                f"{self._cls.__qualname__} asks for {self._num_cpus:g} CPUs; this "
-                f"host has {cpus}: ask for at most that many"
-            )
-
     def _start(
-        self, payload: parcel.Parcel, borrowing: Borrowing, name: str | None
+        self,
+        actor_id: int,
+        payload: parcel.Parcel,
+        borrowing: Borrowing,
+        name: str | None,
     ) -> Handle:
         runtime = ensure_runtime()
         place = Place.here()
-        actor_id = new_process_id()
         interface = interface_of(self._cls)
         label = interface.label if name is None else f"{interface.label}:{name}"
         mark = runtime.session_mark
@@ -225,21 +268,16 @@ class Spec(Generic[P, T]):
             "place": None if place == runtime.origin else place.plain(),
             "threads": max(1, int(self._num_cpus)),
             "stream": runtime.streams.next() if name is None else None,
-            "num_gpus": self._num_gpus,
+            **self._needs(),
             "preload": _preload(),
             "handle": pickle.dumps(handle, 5),
             "detached": self._detached,
         }
-        if name is None and not self._num_gpus:
+        if name is None and not self._is_choosy:
             runtime.agent.tell(payload.fds, **request)
             borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
             return handle
         reply = runtime.agent.ask(fds=payload.fds, **request)
-        if reply.get("error") == "no GPU":
-            raise errors.PlacementError(
-                f"{label} asks for num_gpus={self._num_gpus:g}; this host has "
-                f"{reply['free']}: ask for fewer, or stop an actor that has some"
-            )
         if reply.get("error") == "no room":
             raise errors.PlacementError(reply["note"], delivered=False)
         if reply.get("error"):
@@ -249,6 +287,27 @@ class Spec(Generic[P, T]):
             )
         borrowing.lend_to(every_incarnation(actor_id))
         return handle
+
+
+def _host(said: str) -> str:
+    """The name of the host that is meant; empty: any."""
+    if said == "":
+        return ""
+    name: str = checks.name("host", said)
+    return host_name() if name in _HERE else name
+
+
+def _checked_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise TypeError(f"{checks.shown('labels', labels)} must be a dict of strings")
+    return {
+        checks.text("a label", key, "a name"): checks.text(
+            f"labels[{key!r}]", value, "the label's value"
+        )
+        for key, value in labels.items()
+    }
 
 
 def _check_constructor(

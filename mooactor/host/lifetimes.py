@@ -21,19 +21,18 @@ from typing import TYPE_CHECKING, cast
 
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord, Kind, Unwanted
-from mooactor.process.system import kill_group
 
 if TYPE_CHECKING:
-    from mooactor.host.agent import Agent
+    from mooactor.host.home import Home
 
 STOP_GRACE_S = 3.0
 
 
 class Lifetimes:
-    """Ends the agent's actors."""
+    """Ends the actors of a session."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._given_up: set[int] = (
             set()
         )  # actors for which the session's end has no time
@@ -46,12 +45,13 @@ class Lifetimes:
         if actor.ending:
             return  # its end is under way
         if actor.pid is not None:
-            kill_group(actor.pid)
+            self._home.sites.kill(actor)
             return
-        if actor.child is not None:
-            self._agent.nursery.disown(actor.child)
-            self._agent.let_go(actor.child)
-        self._agent.ended(actor, record_of_none(actor))
+        if actor.process is not None:
+            process = actor.process
+            self._home.let_go(process)
+            self._home.sites.disown(actor, process)
+        self._home.ended(actor, record_of_none(actor))
 
     def kill_tree(self, actor: Supervised) -> None:
         """End it and all that it owns now."""
@@ -63,11 +63,11 @@ class Lifetimes:
 
     def end_owned(self, actor: Supervised, *, gently: bool) -> None:
         """Its process has ended: end the actors that it owns."""
-        loop = self._agent.loop
+        loop = self._home.loop
         for owned in list(actor.owned):
-            if gently and owned.child is not None:
+            if gently and owned.process is not None:
                 owned.unwanted = owned.unwanted or "owner"
-                loop.post(owned.child.lifeline, {"ev": "stop"})
+                loop.post(owned.process.line, {"ev": "stop"})
                 loop.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
             else:
                 self.kill(owned, "owner")
@@ -76,36 +76,36 @@ class Lifetimes:
         """If an actor and all that it owned are gone, its owner has one less."""
         while actor is not None and actor.gone:
             for line, rid in actor.end_waiters:
-                self._agent.loop.reply(line, rid, True)
+                self._home.loop.reply(line, rid, True)
             actor.end_waiters.clear()
             owner = actor.owner
             if owner is not None:
                 owner.owned.discard(actor)
                 if owner.due:
-                    self._agent.start(owner)
+                    self._home.start(owner)
             actor = owner
 
     def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
         """Ask every actor to stop. Those that still run after the grace are killed, and
         those in `given_up` as soon as the others have ended. A second call shortens the
         grace."""
-        agent = self._agent
-        agent.ending = True
+        home = self._home
+        home.ending = True
         self._given_up.update(given_up)
-        for actor in reversed(agent.alive()):
+        for actor in reversed(home.alive()):
             actor.unwanted = actor.unwanted or "stopped"
-            assert actor.child is not None
-            agent.loop.post(actor.child.lifeline, {"ev": "stop"})
-        agent.loop.later(grace_s, self.kill_all)
+            assert actor.process is not None
+            home.loop.post(actor.process.line, {"ev": "stop"})
+        home.loop.later(grace_s, self.kill_all)
 
     def look(self) -> None:
         """After each round: is there anybody whose end is worth waiting for?"""
-        if self._given_up and all(a.id in self._given_up for a in self._agent.alive()):
+        if self._given_up and all(a.id in self._given_up for a in self._home.alive()):
             self.kill_all()
 
     def kill_all(self) -> None:
         """The session is over."""
-        for actor in self._agent.alive():
+        for actor in self._home.alive():
             self.kill(actor, "stopped")
 
 

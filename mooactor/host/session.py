@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 from mooactor import errors
-from mooactor.control.keys import new_process_id, new_session_key
+from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
+from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
@@ -46,7 +47,13 @@ class Session:
         debug: bool | None = None,
         seed: int | None = None,
         sigusr1: bool | None = None,
+        membership: Joining | None = None,
     ) -> None:
+        """`membership`: how to join a cluster; None: all is on this host.
+
+        Raises:
+          ActorUnavailable: no broker has taken this session.
+        """
         _require_linux()
         _require_gil()
         openfiles.raise_limit()
@@ -67,8 +74,19 @@ class Session:
         key, process_id = new_session_key(), new_process_id()
         lifeline = Lifeline(ours)
         config = _config(self.directory, key, logs, memory, self.modules(), network)
-        more = {"process_id": process_id, "seed": seed, "path": place.path}
-        lifeline.send({**config, **more})
+        reach = None if membership is None else membership.reach()
+        lifeline.send(
+            {
+                **config,
+                **_joining(membership),
+                "process_id": process_id,
+                "seed": seed,
+                "path": place.path,
+                "place": place.plain(),
+                "reach": reach,
+                "mark": session_mark(key).hex(),
+            }
+        )
         try:
             self.runtime = Runtime(
                 self.directory,
@@ -90,6 +108,16 @@ class Session:
         self.runtime.housekeeper.start()
         set_current_runtime(self.runtime)
         dump.install_in_driver(sigusr1)
+        if membership is not None:
+            self._join(membership)
+
+    def _join(self, membership: Joining) -> None:
+        """Wait until a broker has taken the session, or end it."""
+        try:
+            await_joined(self.runtime.agent, membership)
+        except BaseException:
+            self.close(0.0, Awaited.NOTHING)
+            raise
 
     def modules(self) -> list[str]:
         """The modules that forked actors should find imported already."""
@@ -210,7 +238,14 @@ def _config(
         "network": network.plain(),
         "preload": [str(module) for module in preload],
         "argv": [str(word) for word in sys.argv],
+        "python": sys.executable,
     }
+
+
+def _joining(membership: Joining | None) -> Message:
+    if membership is None:
+        return {"cluster": None, "local": True}
+    return {"cluster": membership.plain(), "local": membership.local}
 
 
 def _stdout_is_descriptor() -> bool:

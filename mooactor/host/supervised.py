@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from mooactor.control.lifeline import Lifeline, Message
-from mooactor.host.nursery import Child
-from mooactor.host.output import LineReader
+from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import Line
+from mooactor.host.placement import Needs
 from mooactor.host.restarts import RestartBudget
+from mooactor.host.site import Process
 from mooactor.process.exits import ExitRecord, Unwanted
 from mooactor.process.parcel import Parcel
 from mooactor.process.supervision import Restart
@@ -39,11 +40,12 @@ class Supervised:
     snapshot: Parcel | None = None
     incarnation: int = 0
     state: SupervisedState = SupervisedState.STARTING
-    child: Child | None = None
-    readers: dict[int, LineReader] = field(default_factory=dict)
-    watchers: set[Lifeline] = field(default_factory=set)
-    monitors: list[tuple[Lifeline, int]] = field(default_factory=list)
-    end_waiters: list[tuple[Lifeline, int | None]] = field(default_factory=list)
+    process: Process | None = None
+    preload: list[str] = field(default_factory=list)
+    needs: Needs = field(default_factory=Needs)
+    watchers: set[Line] = field(default_factory=set)
+    monitors: list[tuple[Line, int]] = field(default_factory=list)
+    end_waiters: list[tuple[Line, int | None]] = field(default_factory=list)
     owned: set[Supervised] = field(default_factory=set)  # those that are not gone
     failure: bytes | None = None
     unwanted: Unwanted = ""
@@ -71,20 +73,20 @@ class Supervised:
 
     @property
     def pid(self) -> int | None:
-        return self.child.pid if self.child is not None else None
+        return self.process.pid if self.process is not None else None
 
     @property
     def owner_label(self) -> str | None:
         return self.owner.label if self.owner is not None else None
 
-    def begin(self, child: Child) -> None:
+    def begin(self, process: Process) -> None:
         """There is, or will be, a process of it."""
-        self.child = child
+        self.process = process
         self.failure = None
         self.ending = self.due = False
         self.state = SupervisedState.STARTING
 
-    def forget(self, line: Lifeline) -> None:
+    def forget(self, line: Line) -> None:
         """A process is gone: tell it nothing more."""
         self.watchers.discard(line)
         self.monitors = [entry for entry in self.monitors if entry[0] is not line]

@@ -33,6 +33,8 @@ class AgentClient:
         self._lifeline = lifeline
         self._wait = wait
         self._wake = wake
+        self.joined = Future()  # the agent's news that a broker has taken the session
+        self.broker_news = ""  # why none has yet
         self.ended = False  # the session is over here: its agent may end, too
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
@@ -96,8 +98,13 @@ class AgentClient:
 
         It is sparse: `size` bytes of address space, pages as they are touched. The
         caller owns the descriptor.
+
+        Raises:
+          PlacementError: processes of another host share it already.
         """
         reply = self.ask(op="segment", name=name, size=size)
+        if reply.get("error") == "several hosts":
+            raise errors.PlacementError(reply["note"])
         return int(reply["descriptor"])
 
     def read(self) -> None:
@@ -137,6 +144,20 @@ class AgentClient:
             self._wake()
         elif "descriptor" in message:
             os.close(message["descriptor"])
+
+    def wait(self, future: Future, seconds: float) -> bool:
+        """Wait for `future`; False if it takes longer."""
+        return self._wait(future, seconds)
+
+    def _ev_joined(self, message: Message) -> None:
+        if not self.joined.state:
+            self.joined.set_value(message)
+            self._wake()
+
+    _ev_refused = _ev_joined
+
+    def _ev_broker_lost(self, message: Message) -> None:
+        self.broker_news = message["why"]
 
     def _ev_lost_snapshot(self, message: Message) -> None:
         print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)

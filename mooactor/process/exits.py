@@ -10,7 +10,15 @@ from typing import Any, Literal, cast, get_args
 from mooactor.errors import Cause, PlacementError
 
 Kind = Literal[
-    "exit", "signal", "exception", "oom", "killed", "stopped", "owner", "unknown"
+    "exit",
+    "signal",
+    "exception",
+    "oom",
+    "killed",
+    "stopped",
+    "owner",
+    "host",
+    "unknown",
 ]
 # The reason of a requested end of an actor; empty: none was requested.
 Unwanted = Literal["", "stopped", "killed", "owner"]
@@ -19,7 +27,8 @@ Unwanted = Literal["", "stopped", "killed", "owner"]
 @dataclass(frozen=True)
 class ExitRecord:
     """The exception stays pickled: the agent does not look into it. `note` is for ends
-    without an exception: the system's refusal, or the name of the owner."""
+    without an exception: the system's refusal, the name of the owner, or the host and
+    how it was lost."""
 
     kind: Kind
     exitcode: int | None = None
@@ -100,4 +109,5 @@ def cause_of(plain: dict[str, Any]) -> Cause:
         exception,
         record.stderr,
         record.note if record.kind == "owner" else None,
+        record.note if record.kind == "host" else None,
     )

@@ -16,12 +16,11 @@ dependencies of the parts, and the handler of each kind of record:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from time import perf_counter
 from typing import Any
 
 from mooactor.control import envelope
-from mooactor.control.keys import actor_of, every_incarnation
+from mooactor.control.keys import actor_of, every_incarnation, session_mark
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
@@ -84,8 +83,7 @@ class Runtime:
         )
         self.directory = directory
         self.key = key
-        # The session's mark, which does not reveal the key.
-        self.session_mark = blake2b(key, digest_size=8, person=b"session").digest()
+        self.session_mark = session_mark(key)
         self.process_id = process_id
         self.actor_id = actor_of(process_id)
         self.lifeline_fd = lifeline.fileno()

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from mooactor.control import addresses, secret
+from mooactor.control import secret
+from mooactor.host import addresses
 from mooactor.host import session as _session
 from mooactor.host.driver_joins import Joining
 from mooactor.host.ending import GRACE_S, Awaited

@@ -7,7 +7,8 @@ import argparse
 
 from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving
-from mooactor.control import addresses, secret
+from mooactor.control import secret
+from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
 from mooactor.host.keeper import Keeper, Offer
 from mooactor.process.place import host_name

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooactor import errors
-from mooactor.control.addresses import Address
+from mooactor.host.addresses import Address
 from mooactor.control.lifeline import Message
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.place import host_name

@@ -27,7 +27,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         options["secret"],
         bind=options["bind"],
         advertise=options["advertise"],
-        ports=None if ports is None else range(*ports),
+        ports=None if ports is None else range(ports[0], ports[1] + 1),
     )
 
     def announcement() -> dict[str, Any]:

@@ -40,7 +40,7 @@ class RelayedOutput:
             self._loop.watch(reader.fd, partial(self._read, reader))
 
     def _read(self, reader: LineReader) -> None:
-        if self._channel.kept > _MOST_KEPT:
+        if self._channel.queued > _MOST_KEPT:
             self._loop.unwatch(reader.fd)
             self._loop.later(_RETRY_S, partial(self._watch, reader))
         elif not reader.read():

@@ -8,8 +8,6 @@ import os
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from mooactor.control import secret
-from mooactor.host import addresses
 from mooactor.host import session as _session
 from mooactor.host.driver_joins import Joining
 from mooactor.host.ending import GRACE_S, Awaited
@@ -101,7 +99,8 @@ def init(
         platform cannot start one.
       TypeError, ValueError: an argument, or a variable, makes no sense.
       PlacementError: the working directory of this process is gone.
-      ActorUnavailable: the only allowed transport is missing here, or no broker answers.
+      ActorUnavailable: the only allowed transport is missing here, or no broker
+        answers.
       AuthError: there is no key, or it is unusable.
       VersionMismatch: the broker has a mooactor that this one cannot talk to.
       OSError: ``MOOACTOR_BIND`` is no address of this host.
@@ -141,6 +140,9 @@ def _joining(address: str | None, local: bool) -> Joining | None:
     named = address or os.environ.get(ADDRESS)
     if not named:
         return None
+    from mooactor.control import secret  # only here: others need none of it
+    from mooactor.host import addresses
+
     brokers = addresses.parse_list(named)
     loopback = all(one.is_local for one in brokers)
     ports = os.environ.get(PORTS)

@@ -166,7 +166,9 @@ class Spec(Generic[P, T]):
         """
         payload, borrowing = self._prepare(1, args, kwargs)
         try:
-            return cast(T, self._start(new_process_id(), payload, borrowing, self._name))
+            return cast(
+                T, self._start(new_process_id(), payload, borrowing, self._name)
+            )
         finally:
             payload.close()
 

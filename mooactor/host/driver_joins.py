@@ -6,13 +6,15 @@ from __future__ import annotations
 import socket
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.host.addresses import Address
 from mooactor.control.lifeline import Message
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.place import host_name
+
+if TYPE_CHECKING:
+    from mooactor.host.addresses import Address
 
 PATIENCE_S = 10.0
 

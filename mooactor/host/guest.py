@@ -223,7 +223,9 @@ class Guest:
         number = self._forget(process)
         self._remove_inbox(self._ids.pop(number))
         stderr = list(end.stderr)
-        self._post("exited", number=number, status=end.status, stderr=stderr, oom=end.oom)
+        self._post(
+            "exited", number=number, status=end.status, stderr=stderr, oom=end.oom
+        )
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.

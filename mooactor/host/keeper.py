@@ -31,7 +31,6 @@ from mooactor.host.versions import versions
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.system import adopt_orphans, name_process
 
-
 _DYING_S = 0.5  # processes that were killed may still hold files
 
 
@@ -205,5 +204,3 @@ def _tidy_up_after(read: int) -> None:
     directories.remove_abandoned()
     time.sleep(_DYING_S)
     directories.remove_abandoned()
-
-

@@ -22,8 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from mooactor.control.lifeline import Message
-from mooactor.host.eventloop import Line
-from mooactor.host.eventloop import EventLoop
+from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
 from mooactor.host.terminal import Terminal, lost
 

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host import zygote
-from mooactor.host.eventloop import EventLoop
+from mooactor.host.eventloop import EventLoop, Line
 from mooactor.process.system import kill_group
 
 _MOST_TRIES = 3
@@ -121,9 +121,7 @@ class Nursery:
             path = self._config["path"] if self._config else sys.path
             program = [self._python, "-c", _PROGRAM, *numbers, ":".join(path)]
             defaults = [signal.SIGINT, signal.SIGCHLD, signal.SIGTTOU]
-            pid = os.posix_spawn(
-                self._python, program, os.environ, setsigdef=defaults
-            )
+            pid = os.posix_spawn(self._python, program, os.environ, setsigdef=defaults)
         except OSError:
             ours.close()
             raise
@@ -211,7 +209,7 @@ class Nursery:
 
     # -- messages of the zygote --------------------------------------------
 
-    def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         actions: dict[str, Callable[[Message], None]] = {
             "born": self._born,
             "unborn": self._failed,
@@ -255,7 +253,7 @@ class Nursery:
     def _prepared(self, message: Message) -> None:
         self._importing, self._deaths = None, 0
 
-    def line_closed(self, line: Lifeline) -> None:
+    def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making."""
         line.close()
         if line is not self._line:

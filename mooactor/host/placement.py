@@ -28,7 +28,7 @@ class NoPlace(Exception):
 class Needs:
     """What an actor asks of its host."""
 
-    amount: Amount = Amount()
+    amount: Amount = field(default_factory=Amount)
     host: str = ""  # empty: any
     labels: dict[str, str] = field(default_factory=dict)
     pack: bool = False  # on hosts that are used already; else spread
@@ -95,7 +95,7 @@ def choose(
             raise NoPlace(_full(possible, needs, number, count))
         best = min(room, key=_packed if needs.pack else _spread)
         best.free -= needs.amount
-        best.load += max(needs.amount.cpus, 1.0)
+        best.load += max(0.0, 1.0 - needs.amount.cpus)
         found.append(next(one for one in possible if one.name == best.name))
     return found
 
@@ -138,7 +138,7 @@ def _nowhere(candidates: Sequence[Candidate], needs: Needs) -> str:
 
 
 def _full(possible: Sequence[Candidate], needs: Needs, placed: int, count: int) -> str:
-    free = "; ".join(f"{one.name}: {one.free}" for one in possible)
+    free = "; ".join(f"{one.name}: {one.free.like(needs.amount)}" for one in possible)
     what = f"{needs} for each of {count} actors" if count > 1 else f"{needs}"
     room = f"there is room for {placed} of them" if count > 1 else "all is reserved"
     return f"{what}: {room} now, free is {free}; ask for less, or stop an actor"

@@ -232,4 +232,3 @@ class RemoteSite:
                 self._let_go(process)
                 self._news.host_lost(process, why)
         self._news.site_closed(self, why)
-

@@ -58,9 +58,7 @@ _MOST_OF_A_HANDLE = 1 << 21
 _MOST_CHARACTERS = 1 << 16
 _MOST_OF_A_STREAM = 64
 _ROUNDS = 5  # a line is read by 4 MiB in each, and a frame has at most 16
-_OF_AN_ACTOR = frozenset(
-    ("kill", "await_end", "watch", "monitor", "handle")
-)
+_OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle"))
 # Fields of a spawn request that its processes are not told.
 _NOT_OF_LIFE = frozenset(
     (
@@ -88,7 +86,7 @@ class Requests:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._reply = home.loop.reply
-        self._put_off: list[tuple[int, Lifeline, Message]] = []
+        self._put_off: list[tuple[int, Line, Message]] = []
         self._operations: dict[str, Callable[[Line, Message, list[int]], None]] = {
             "configure": self._configure,
             "spawn": self._spawn,

@@ -58,19 +58,27 @@ class Amount:
 
         def number(key: str) -> float:
             found = plain.get(key)
-            return float(found) if type(found) in (int, float) else 0.0
+            return float(found) if isinstance(found, int | float) else 0.0
 
         return cls(number("cpus"), number("gpus"), number("memory"))
 
     def __str__(self) -> str:
+        return self.like(self)
+
+    def like(self, asked: Amount) -> str:
+        """In words, as far as the kinds that `asked` has."""
         said = []
-        if self.cpus:
-            said.append(f"{self.cpus:g} CPUs")
-        if self.gpus:
-            said.append(f"{self.gpus:g} GPUs")
-        if self.memory:
-            said.append(f"{self.memory / 2**30:.3g} GiB")
+        if asked.cpus:
+            said.append(f"{self.cpus:g} CPU{_s(self.cpus)}")
+        if asked.gpus:
+            said.append(f"{self.gpus:g} GPU{_s(self.gpus)}")
+        if asked.memory:
+            said.append(f"{max(0.0, self.memory) / 2**30:.3g} GiB")
         return ", ".join(said) or "nothing"
+
+
+def _s(number: float) -> str:
+    return "" if number == 1 else "s"
 
 
 class Resources:

@@ -17,8 +17,8 @@ from typing import Any
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
-from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
 from mooactor.host.driver_joins import Joining, await_joined
+from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime

@@ -25,7 +25,7 @@ OWN = "own"  # the session of this agent's driver, in this host's account
 
 
 class Sites:
-    """See the module. Placement is a home's own matter; the hosts have the last word."""
+    """See the module. A home places its actors; their hosts have the last word."""
 
     def __init__(self, here: Site, resources: Resources) -> None:
         self.here = here

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from mooactor import errors
 
-
 HOST_VARIABLE = "MOOACTOR_HOST_NAME"
 
 

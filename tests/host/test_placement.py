@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The choice of hosts: never more than there is, all or nothing, and what is missing."""
+"""The choice of hosts: never more than there is, and all or nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_group_that_has_no_room_as_a_whole_says_how_far_it_would_get():
     ("asked", "said"),
     [
         ({"num_cpus": 100}, "100 CPUs can never be had on any host; there is a with 4"),
-        ({"num_gpus": 1}, "1 GPUs can never be had"),
+        ({"num_gpus": 1}, "1 GPU can never be had"),
         ({"memory": 1e12}, "931 GiB can never be had"),
         ({"host": "z"}, "no host 'z' in this session; it has 'a'"),
         ({"host": "a", "num_cpus": 5}, "on host 'a'"),

@@ -13,7 +13,7 @@
     ├── DeadlockError      the call could only wait for itself
     ├── PeerLost           a member of a learner group died in an operation
     ├── PlacementError     no host satisfies what was asked for
-    ├── AuthError          the peer does not hold the session key
+    ├── AuthError          no usable key, or the other side holds another one
     ├── VersionMismatch    the peer speaks another protocol version
     ├── OutOfMemory       (also MemoryError) shared memory is at its limit
     ├── RemoteError        stands in for an exception whose type cannot be had here
@@ -207,7 +207,7 @@ class PlacementError(MooError):
 
 
 class AuthError(MooError):
-    """The other side does not hold this session's key."""
+    """A key is missing or unusable, or the other side holds another one."""
 
 
 class VersionMismatch(MooError):

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Many hosts: the broker that introduces them, and what starts them."""

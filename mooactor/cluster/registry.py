@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""The members of a cluster, as they have announced themselves: the broker's memory.
+
+A pure state machine: it has no socket and no clock. The time comes with each call, and
+messages leave through the function that it was made with. All it knows is told to it
+again by its members, so nothing is lost with it.
+
+* A *member* is an agent, at the other end of a channel of the broker's. It has one
+  *row*, which is what it last announced (see `announcement`).
+* Names of hosts are unique. A name belongs to the node that announced it first, for as
+  long as that one lives. Homes, the agents of drivers, have names, too, but nobody is
+  placed there by name except by their own driver; their names may be any.
+* A node may announce itself again over a new channel, which then takes the place of the
+  old one.
+* A *watcher* gets all rows at once, and from then on each change exactly once, in the
+  order of the changes, which is the same for all watchers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mooactor.cluster.announcement import Announcement
+from mooactor.host import rows
+
+# A member tells of itself each second. Its channel ends after three seconds of silence;
+# this is for one whose own loop has stopped, and whose connection lives on.
+EXPIRY_S = 4.0
+
+Message = dict[str, Any]
+Post = Callable[[Any, Message], None]
+
+
+@dataclass(slots=True)
+class _Entry:
+    member: Hashable
+    announced: Announcement
+    heard: float
+
+
+class Registry:
+    """Rows by name, and those who watch them.
+
+    Args:
+      post: sends a message to a watcher. It may call `leave` and `unwatch`.
+      expiry_s: the silence after which a member is taken to be gone.
+    """
+
+    def __init__(self, post: Post, expiry_s: float = EXPIRY_S) -> None:
+        self._post = post
+        self._expiry_s = expiry_s
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # longest silent first
+        self._by_member: dict[Hashable, str] = {}
+        self._watchers: dict[Hashable, None] = {}
+        self._events: deque[tuple[Hashable, Message]] = deque()
+        self._telling = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def rows(self) -> list[bytes]:
+        """Every member's row, encoded, by name, hosts first."""
+        found = sorted(
+            (entry.announced for entry in self._entries.values()),
+            key=lambda each: (each.kind != "host", each.name, each.id),
+        )
+        return [each.row for each in found]
+
+    def recent(self) -> Iterator[Announcement]:
+        """Those of the members heard last, the latest first."""
+        return (entry.announced for entry in reversed(self._entries.values()))
+
+    def members(self) -> list[Any]:
+        return list(self._by_member)
+
+    # -- members -----------------------------------------------------------
+
+    def announce(
+        self, member: Hashable, announced: Announcement, now: float
+    ) -> str | None:
+        """Take what a member announces, new or changed.
+
+        Returns why it is refused, None if it is not. A refused member is no member, and
+        a row that it had is gone.
+        """
+        key = _key(announced)
+        held = self._entries.get(key)
+        if held is not None and held.announced.id != announced.id:
+            if held.member != member:
+                why = _name_is_taken(held.announced)
+                self.leave(member, why)
+                return why
+            self.leave(member, "another node has its channel now")
+            held = None
+        self._drop_others(member, key, announced)
+        before = None if held is None else held.announced.row
+        self._entries[key] = _Entry(member, announced, now)
+        self._entries.move_to_end(key)
+        self._by_member[member] = key
+        if announced.row != before:
+            self._tell_all({"ev": "host", "row": announced.row})
+        return None
+
+    def _drop_others(self, member: Hashable, key: str, new: Announcement) -> None:
+        """A member has one row, and a row has one member."""
+        former = self._by_member.get(member)
+        if former is not None and former != key:
+            self.leave(member, f"it is {new.name} now")
+        held = self._entries.get(key)
+        if held is not None and held.member != member:
+            del self._by_member[held.member]
+
+    def is_member(self, member: Hashable) -> bool:
+        return member in self._by_member
+
+    def still(self, member: Hashable, now: float) -> bool:
+        """It lives, and its row has not changed; False if it has none here."""
+        key = self._by_member.get(member)
+        if key is None:
+            return False
+        self._entries[key].heard = now
+        self._entries.move_to_end(key)
+        return True
+
+    def leave(self, member: Hashable, why: str) -> Announcement | None:
+        """It is gone; what it announced last, if it did."""
+        key = self._by_member.pop(member, None)
+        if key is None:
+            return None
+        last = self._entries.pop(key).announced
+        self._tell_all({"ev": "gone", "name": last.name, "id": last.id, "why": why})
+        return last
+
+    def expire(self, now: float) -> list[tuple[Any, Announcement, str]]:
+        """Let go of members that were silent for too long: each with what it announced
+        last, and the reason."""
+        found = []
+        for entry in list(self._silent(now)):
+            last = entry.announced
+            why = f"{last.name} has said nothing for {now - entry.heard:.1f} s"
+            self.leave(entry.member, why)
+            found.append((entry.member, last, why))
+        return found
+
+    def _silent(self, now: float) -> Iterator[_Entry]:
+        for entry in self._entries.values():
+            if entry.heard + self._expiry_s > now:
+                return
+            yield entry
+
+    def due(self) -> float | None:
+        """When `expire` has something to do at the earliest."""
+        for entry in self._entries.values():
+            return entry.heard + self._expiry_s
+        return None
+
+    # -- watchers ----------------------------------------------------------
+
+    def watch(self, watcher: Hashable) -> None:
+        """Send it all rows now, and every change from now on."""
+        self._watchers[watcher] = None
+        for message in rows.messages(self.rows()):
+            self._events.append((watcher, message))
+        self._drain()
+
+    def unwatch(self, watcher: Hashable) -> None:
+        self._watchers.pop(watcher, None)
+
+    def _tell_all(self, event: Message) -> None:
+        for watcher in self._watchers:
+            self._events.append((watcher, event))
+        self._drain()
+
+    def _drain(self) -> None:
+        # A post may bring about the next change; its events come after this one's.
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._events:
+                watcher, event = self._events.popleft()
+                if watcher in self._watchers:
+                    self._post(watcher, event)
+        finally:
+            self._telling = False
+
+
+def _key(announced: Announcement) -> str:
+    """Hosts are known by name, homes by their node."""
+    is_host = announced.kind == "host"
+    return f"host {announced.name}" if is_host else f"home {announced.id}"
+
+
+def _name_is_taken(other: Announcement) -> str:
+    return (
+        f"another host is called {other.name!r}, at {other.address}, and it is alive: "
+        "choose a name with --name, or stop that one"
+    )

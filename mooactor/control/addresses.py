@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: MIT
+"""Addresses of nodes, ``tcp://HOST:PORT``: what to listen on, what others are told."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import zmq
+
+from mooactor.errors import MooError
+
+EVERY = "*"
+_SIOCGIFADDR = 0x8915
+_ELSEWHERE = "192.0.2.1"  # RFC 5737: for documentation, so nobody's
+_FORM = re.compile(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]/:\s]+):(\d{1,5})")
+
+
+def parse(address: str) -> tuple[str, int]:
+    """Its host, without brackets, and its port.
+
+    Raises:
+      ValueError: it is no address.
+    """
+    found = _FORM.fullmatch(address)
+    if found is None or not 0 < int(found[2]) < 1 << 16:
+        raise ValueError(
+            f"{address[:100]!r} is no address: give tcp://HOST:PORT, such as "
+            "tcp://10.0.0.5:4431"
+        )
+    return found[1].strip("[]"), int(found[2])
+
+
+def form(host: str, port: int | str) -> str:
+    """The address of a host and a port."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host reaches that address; it is numeric or ``localhost``."""
+    if host == "localhost":
+        return True
+    return is_numeric(host) and ipaddress.ip_address(host).is_loopback
+
+
+def is_same(host: str, other: str) -> bool:
+    """Whether two numeric hosts are one; IPv4 may be written as IPv6."""
+    try:
+        return _plain(host) == _plain(other)
+    except ValueError:
+        return False
+
+
+def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    found = ipaddress.ip_address(host)
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has IPv6 at all."""
+    try:
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()
+    except OSError:
+        return False
+    return True
+
+
+# -- this host's own addresses -------------------------------------------------------
+
+
+def towards(host: str) -> str | None:
+    """The address of this host that connections to `host` come from, or None."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
+
+
+def own() -> str:
+    """The address by which other hosts most likely reach this one."""
+    return towards(_ELSEWHERE) or next(iter(_of_interfaces()), "127.0.0.1")
+
+
+def _of_interfaces() -> list[str]:
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
+            except OSError:
+                continue  # it has none
+            found.append(socket.inet_ntoa(answer[20:24]))
+    return [address for address in found if not is_loopback(address)]
+
+
+# -- listening -----------------------------------------------------------------------
+
+
+def bind(
+    sock: zmq.Socket[Any], host: str, port: int | None, ports: Sequence[int] | None
+) -> int:
+    """Listen on `port`, on the first free one of `ports`, or on any; which one it is.
+
+    Raises:
+      MooError: the port is taken, or all are, or the host has no such address.
+    """
+    if host != EVERY and not is_numeric(host):
+        raise MooError(
+            f"cannot listen on {host!r}: give a numeric address of this host, or * for "
+            "all of its addresses"
+        )
+    if ":" in host or (host == EVERY and has_ipv6()):
+        sock.setsockopt(zmq.IPV6, 1)
+    wanted: Sequence[int | str] = [port] if port else ports or [EVERY]
+    for candidate in wanted:
+        try:
+            sock.bind(form(host, candidate))
+        except zmq.ZMQError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise MooError(_refusal(host, candidate, error)) from None
+        else:
+            return _port_of(sock)
+    raise MooError(_all_taken(host, port, ports))
+
+
+def _port_of(sock: zmq.Socket[Any]) -> int:
+    endpoint = sock.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(endpoint, bytes)
+    return int(endpoint.rstrip(b"\0").rpartition(b":")[2])
+
+
+def _refusal(host: str, port: object, error: zmq.ZMQError) -> str:
+    if error.errno in (errno.EADDRNOTAVAIL, errno.ENODEV):
+        return (
+            f"cannot listen on {host}: this host has no such address; "
+            "`ip -brief address` shows those that it has"
+        )
+    return f"cannot listen on port {port} of {host}: {error.strerror}"
+
+
+def _all_taken(host: str, port: int | None, ports: Sequence[int] | None) -> str:
+    if port or not ports:
+        return (
+            f"cannot listen on port {port} of {host}: another program does; choose "
+            "another port"
+        )
+    return (
+        f"all {len(ports)} ports from {ports[0]} to {ports[-1]} are taken on {host}, "
+        "and one more is needed: give a larger range with --ports"
+    )
+
+
+# -- host names ----------------------------------------------------------------------
+
+
+def look_up(
+    host: str, port: int, found: Callable[[list[str]], None]
+) -> threading.Thread:
+    """Call `found` with the numeric hosts that a name stands for, in another thread:
+    a name server may take its time. The list is empty if there are none."""
+
+    def work() -> None:
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            answers = []
+        found(list(dict.fromkeys(str(answer[4][0]) for answer in answers)))
+
+    thread = threading.Thread(target=work, name="mooactor-names", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: MIT
+"""Channels: reliable, ordered messages of plain values between two nodes.
+
+A channel is opened by one node (`Node.connect`) and accepted by another; after that
+both sides are alike. It goes over one TCP connection, from the node that opened it: so
+a node behind a firewall needs no way in, both directions break and heal together, and
+a pair of nodes costs one handshake and one descriptor at the side that listens.
+
+Guarantees:
+
+* Each message is handled at most once, in the order posted, and none is lost while the
+  channel is open: also if its connection breaks and a later one takes its place.
+* A channel whose other side was not heard of for `PATIENCE_S` is closed, on both sides.
+  A process that is busy or stopped for less is heard of, because libzmq's own thread
+  speaks for it, or because it comes back in time.
+* A process that has ended is known as soon as its kernel says so: its connection ends,
+  and a new one is refused.
+* A channel that is closed on one side never comes back: each frame of it is answered
+  with CLOSED.
+* The bytes that wait for the other side are bounded (`control.reliable`). A channel
+  past that bound is closed with that reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mooactor.control import frames, plain
+from mooactor.control.reliable import (
+    MAX_MESSAGE,
+    WINDOW,
+    Data,
+    Inflow,
+    Outflow,
+    Overflow,
+    Violation,
+)
+from mooactor.control.sockets import unnoticed_s
+
+PATIENCE_S = 3.0
+LINGER_S = 1.0  # after `close`, for what was posted before
+
+Message = dict[str, Any]
+
+
+class Listener(Protocol):
+    """The receiver of a channel's news. Both are called by `Node.serve` only, never
+    from within `post` or `close`."""
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        """Act on a message."""
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        """The channel has ended, and all its messages were handled. Called once, and
+        not at all if this side has closed the channel itself."""
+
+
+class Carrier(Protocol):
+    """A connection, as a channel sends over it."""
+
+    def send(self, frame: bytes) -> bool:
+        """Queue a frame. False: the connection is gone."""
+
+    def sent(self) -> None:
+        """That were all frames for now."""
+
+
+class Keeper(Protocol):
+    """The node that a channel belongs to."""
+
+    def touch(self, channel: Channel) -> None:
+        """Have `Channel.flush` called soon."""
+
+    def tell(self, channel: Channel, message: Message | None) -> None:
+        """Have `Channel.deliver` called soon, after all earlier ones."""
+
+    def watch(self, channel: Channel) -> None:
+        """`Channel.due` has changed."""
+
+
+class Channel:
+    """One side of it. Threads: the node's.
+
+    ``peer`` is the id of the other node, empty until it has answered; ``address`` is
+    where that node listens; ``why`` says why the channel has ended, and is None before.
+    """
+
+    def __init__(self, keeper: Keeper, key: bytes, address: str, beat_s: float) -> None:
+        self.key = key
+        self.peer = b""
+        self.address = address
+        self.why: str | None = None
+        self._keeper = keeper
+        self._beat_s = beat_s
+        self._listener: Listener | None = None
+        self._carrier: Carrier | None = None
+        self._out = Outflow()
+        self._in = Inflow()
+        self._told = 0  # pieces that the other side knows to have arrived
+        self._farewell: str | None = None  # this side has closed it, and says so
+        self._farewell_sent = False  # over this connection
+        self._heard = time.monotonic()
+        self._ends_at: float | None = self._heard + PATIENCE_S
+
+    def __repr__(self) -> str:
+        state = self.why or ("connected" if self.connected else "not connected")
+        return f"<Channel {self.key.hex()[:8]} with {self.address}: {state}>"
+
+    # -- for its user ------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self.why is None and self._farewell is None
+
+    @property
+    def connected(self) -> bool:
+        """Whether its connection stands just now."""
+        return self._carrier is not None
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since anything was heard of the other side, at most: its heartbeats
+        are heard while the connection stands."""
+        if self._carrier is not None and self._beat_s:
+            return 0.0
+        return time.monotonic() - self._heard
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait for the other side, beside those under way."""
+        return self._out.queued
+
+    def post(self, message: Message) -> None:
+        """Send a message, as soon as the other side takes it; never blocks. A closed
+        channel drops it.
+
+        Raises:
+          NotPlain: the message is not of plain values, or larger than 1 GiB.
+        """
+        data = plain.pack(message)
+        if len(data) > MAX_MESSAGE:
+            raise plain.NotPlain(f"a message of {len(data)} bytes; {MAX_MESSAGE} fit")
+        if not self.is_open:
+            return
+        try:
+            self._out.post(data)
+        except Overflow as error:
+            self.fail(f"{self.address} does not read what it is sent: {error}")
+        else:
+            self._keeper.touch(self)
+
+    def close(self, why: str = "the other side has closed it") -> None:
+        """Send what was posted before, for at most `LINGER_S`, then tell the other side
+        `why` it ends. No news of the channel reaches its listener from now on."""
+        if self._farewell is not None:
+            return
+        self._farewell = why
+        if self.why is None and not self.peer and self._out.all_sent:
+            self._leave(why)
+        elif self.why is None:
+            self._ends_at = time.monotonic() + LINGER_S
+            self._keeper.watch(self)
+            self._keeper.touch(self)
+
+    def _leave(self, why: str) -> None:
+        """Close it before the other side has answered."""
+        self.end(why)
+
+    # -- for the node ------------------------------------------------------
+
+    def due(self) -> float | None:
+        """When `tick` has to be called, if nothing happens before."""
+        return self._ends_at if self.why is None else None
+
+    def tick(self, now: float) -> None:
+        """Act on what is due."""
+        if self._ends_at is not None and now >= self._ends_at:
+            self.end(self._silence())
+
+    def _silence(self) -> str:
+        return f"nothing was heard of {self.address} for {PATIENCE_S:g} s"
+
+    def deliver(self, message: Message | None) -> None:
+        """Hand a message to the listener; None: the channel has ended."""
+        if self._farewell is not None or self._listener is None:
+            return
+        if message is None:
+            self._listener.channel_closed(self, self.why or "")
+        else:
+            self._listener.handle(self, message)
+
+    def flush(self) -> None:
+        """Send all that may be sent now."""
+        carrier = self._carrier
+        if carrier is None:
+            return
+        for number, piece in self._out.pieces():
+            if not self._send(frames.DATA, number, piece):
+                return
+        if self._told != self._in.taken and not self._send(frames.ACK):
+            return
+        if self._farewell is not None and self._out.all_sent:
+            self._say_farewell(self._farewell)
+        carrier.sent()
+
+    def _send(self, kind: int, number: int = 0, body: Data = b"") -> bool:
+        taken = self._in.taken
+        frame = frames.pack(kind, self.key, number, taken, body)
+        if self._carrier is None or not self._carrier.send(frame):
+            self.lost()
+            return False
+        self._told = taken
+        return True
+
+    def _say_farewell(self, why: str) -> None:
+        if self._carrier is not None and not self._farewell_sent:
+            self._farewell_sent = True
+            self._carrier.send(frames.pack_why(frames.CLOSE, self.key, why))
+            self._carrier.sent()
+
+    # -- connections -------------------------------------------------------
+
+    def attach(self, carrier: Carrier, taken: int) -> None:
+        """A connection stands, and the other side has taken so many pieces."""
+        try:
+            self._out.resume(taken)
+        except Violation as error:
+            self.fail(f"{self.address} broke the protocol: {error}")
+            return
+        self._carrier = carrier
+        self._heard = time.monotonic()
+        self._farewell_sent = False
+        if self._farewell is None:
+            self._ends_at = None
+        self._keeper.watch(self)
+        self._keeper.touch(self)
+
+    def lost(self) -> None:
+        """The connection has broken."""
+        if self._carrier is None:
+            return
+        self._carrier = None
+        now = time.monotonic()
+        if self._beat_s:
+            self._heard = max(self._heard, now - unnoticed_s(self._beat_s))
+        if self._farewell is None:
+            self._ends_at = max(now, self._heard + PATIENCE_S)
+        self._recover(now)
+        self._keeper.watch(self)
+
+    def _recover(self, now: float) -> None:
+        """Bring about another connection."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """The channel has ended: free everything that it has."""
+        raise NotImplementedError
+
+    # -- frames ------------------------------------------------------------
+
+    def receive(self, frame: frames.Frame) -> None:
+        """Act on a frame of this channel."""
+        if self.why is not None:
+            return
+        self._heard = time.monotonic()
+        act = _ACTIONS.get(frame.kind)
+        try:
+            if act is None:
+                raise frames.Malformed(f"a frame of kind {frame.kind} at this point")
+            act(self, frame)
+        except (Violation, frames.Malformed, plain.Malformed) as error:
+            self.fail(f"{self.address} broke the protocol: {error}")
+
+    def _data(self, frame: frames.Frame) -> None:
+        self._out.acknowledge(frame.taken)
+        for data in self._in.take(frame.number, frame.body):
+            message = plain.unpack(data)
+            if type(message) is not dict:
+                raise frames.Malformed(f"a {type(message).__name__} as a message")
+            self._keeper.tell(self, message)
+        if self._in.taken - self._told >= WINDOW // 4:
+            self.flush()
+        else:
+            self._keeper.touch(self)
+
+    def _ack(self, frame: frames.Frame) -> None:
+        self._out.acknowledge(frame.taken)
+        self._keeper.touch(self)
+
+    def _close(self, frame: frames.Frame) -> None:
+        why = frames.read_why(frame)
+        if self._carrier is not None:
+            self._carrier.send(frames.pack_why(frames.CLOSED, self.key, why))
+        self.end(why)
+
+    def _closed(self, frame: frames.Frame) -> None:
+        self.end(frames.read_why(frame))
+
+    # -- the end -----------------------------------------------------------
+
+    def fail(self, why: str) -> None:
+        """End it, and tell the other side if there is a way."""
+        self._say_farewell(why)
+        self.end(why)
+
+    def end(self, why: str) -> None:
+        """It is over, on this side; the listener hears of it."""
+        if self.why is not None:
+            return
+        self.why = why
+        self._carrier = None
+        self._release()
+        self._keeper.watch(self)
+        self._keeper.tell(self, None)
+
+
+_ACTIONS: dict[int, Callable[[Channel, frames.Frame], None]] = {
+    frames.DATA: Channel._data,
+    frames.ACK: Channel._ack,
+    frames.CLOSE: Channel._close,
+    frames.CLOSED: Channel._closed,
+}

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: MIT
+"""A node: one process's part in the network between hosts.
+
+Agents, brokers and commands are nodes. Each listens at an address of its own, and opens
+channels to others (`control.channel` states what these promise). All TCP connections
+are encrypted and authenticated with keys derived from one secret (`control.curve`).
+
+A node belongs to one thread and to its event loop: watch `fileno`, and call `serve`
+when it is readable, and at the time of `due` at the latest. ::
+
+    node = Node(secret, bind="10.0.0.5")
+    node.accept = lambda channel: listener
+    channel = node.connect("tcp://10.0.0.7:4431", listener)
+    channel.post({"op": "hosts"})
+
+It costs these descriptors: nine, one for each channel that it has accepted and four for
+each that it has opened.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from mooactor.control import addresses, frames
+from mooactor.control.channel import Channel, Listener, Message
+from mooactor.control.incoming import Accept, Acceptor
+from mooactor.control.outgoing import OutgoingChannel
+from mooactor.control.readiness import Readiness
+from mooactor.control.sockets import Sockets
+
+BEAT_S = 0.3
+
+
+class Node:
+    """``id`` is this node's incarnation: 8 random bytes. ``address`` is where others
+    reach it, ``accept`` decides on channels that they open: it returns the listener of
+    a channel, or None to refuse it. While it is None all are refused."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        *,
+        bind: str = "127.0.0.1",
+        port: int | None = None,
+        ports: Sequence[int] | None = None,
+        advertise: str | None = None,
+        beat_s: float = BEAT_S,
+    ) -> None:
+        """Listen.
+
+        Args:
+          secret: what all nodes of the cluster hold; 16 bytes or more.
+          bind: a numeric address of this host, or ``*`` for all of them.
+          port: the one to listen on; else the first free one of `ports`; else any.
+          advertise: the host that others are told; by default `bind`, or if that is
+            ``*`` that of the interface towards the first other host connected to.
+          beat_s: seconds between heartbeats on each connection. 0: none are sent by
+            this side, so a silent end of the other is not noticed here.
+
+        Raises:
+          MooError: no port is free, the host has no such address, or libzmq no CURVE.
+        """
+        self.id = secrets.token_bytes(frames.ID_BYTES)
+        self._beat_s = beat_s
+        self._bind = bind
+        self._advertised = advertise or (None if bind == addresses.EVERY else bind)
+        self._seen: str | None = None  # the interface towards the first other host
+        self._dirty: set[Channel] = set()
+        self._news: deque[tuple[Channel, Message | None]] = deque()
+        self._restless: set[Channel] = set()  # those with something due
+        self._outgoing: set[OutgoingChannel] = set()
+        self._closed = False
+        self._sockets = Sockets(secret)
+        self._ready = Readiness()
+        self._ready.watch(self._sockets.gate.fileno(), self._sockets.gate.serve)
+        self._acceptor = Acceptor(self.id, self, self._sockets, self._ready, beat_s)
+        try:
+            self.port = self._acceptor.bind(bind, port, ports)
+        except BaseException:
+            self._free()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Node {self.id.hex()[:8]} at {self.address}>"
+
+    # -- for its user ------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        host = self._advertised or self._seen or addresses.own()
+        return addresses.form(host, self.port)
+
+    @property
+    def accept(self) -> Accept | None:
+        return self._acceptor.accept
+
+    @accept.setter
+    def accept(self, accept: Accept | None) -> None:
+        self._acceptor.accept = accept
+
+    def connect(
+        self, address: str, listener: Listener, *, beat_s: float | None = None
+    ) -> Channel:
+        """Open a channel; returns at once. If nobody answers within the patience, the
+        listener hears that it is closed, and why.
+
+        Args:
+          address: ``tcp://HOST:PORT``; HOST may be a name.
+          beat_s: seconds between heartbeats, if not as the node has it.
+
+        Raises:
+          ValueError: `address` is none.
+        """
+        channel = OutgoingChannel(
+            self,
+            self._sockets,
+            self._ready,
+            secrets.token_bytes(frames.KEY_BYTES),
+            address,
+            listener,
+            self._introduce,
+            self._beat_s if beat_s is None else beat_s,
+        )
+        self._outgoing.add(channel)
+        self.watch(channel)
+        return channel
+
+    def _introduce(self, host: str) -> tuple[bytes, str]:
+        local = None if self._advertised else addresses.towards(host)
+        if local is None:
+            return self.id, self.address
+        if self._seen is None and not addresses.is_loopback(local):
+            self._seen = local
+        return self.id, addresses.form(local, self.port)
+
+    def channels(self) -> list[Channel]:
+        """All that have not ended."""
+        return [*self._outgoing, *self._acceptor.channels()]
+
+    def statistics(self) -> dict[str, int]:
+        """Numbers of what it has, and has done."""
+        gate = self._sockets.gate
+        return {
+            "channels": len(self.channels()),
+            "connections_in": self._acceptor.connections,
+            "handshakes_admitted": gate.admitted,
+            "handshakes_refused": gate.refused,
+            "queued_bytes": sum(channel.queued for channel in self.channels()),
+        }
+
+    # -- the loop ----------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when there is something to serve."""
+        return self._ready.fileno()
+
+    def due(self) -> float | None:
+        """The monotonic time at which `serve` must be called at the latest."""
+        times = (channel.due() for channel in self._restless)
+        return min((when for when in times if when is not None), default=None)
+
+    def serve(self) -> None:
+        """Act on everything that has come or is due; waits for nothing. Listeners are
+        called from here. An exception of theirs passes through; nothing is lost by it.
+        """
+        try:
+            self._ready.run()
+            self._tick(time.monotonic())
+            self._hand_on()
+        finally:
+            self._flush()
+
+    def _tick(self, now: float) -> None:
+        for channel in list(self._restless):
+            due = channel.due()
+            if due is None:
+                self._restless.discard(channel)
+            elif due <= now:
+                channel.tick(now)
+
+    def _hand_on(self) -> None:
+        for _ in range(len(self._news)):
+            channel, message = self._news.popleft()
+            channel.deliver(message)
+
+    def _flush(self) -> None:
+        if self._closed:
+            return
+        dirty, self._dirty = self._dirty, set()
+        for channel in dirty:
+            channel.flush()
+        if self._news or self._dirty:
+            self._ready.soon(_nothing)
+
+    def run_until(
+        self, condition: Callable[[], object], timeout_s: float | None = None
+    ) -> bool:
+        """Serve until `condition` holds, for at most `timeout_s`; whether it does. For
+        programs without an event loop."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self.serve()
+            if condition():
+                return True
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._ready.wait(self._shorter(left))
+
+    def _shorter(self, left: float | None) -> float | None:
+        due = self.due()
+        if due is None:
+            return left
+        wait = max(0.0, due - time.monotonic())
+        return wait if left is None else min(wait, left)
+
+    def close(self, linger_s: float = 0.5) -> None:
+        """Close all channels and free everything; not from within `serve`. What was
+        posted before has `linger_s` to leave."""
+        if self._closed:
+            return
+        for channel in self.channels():
+            channel.close()
+        self.run_until(lambda: not self.channels(), linger_s)
+        for channel in self.channels():
+            channel.end("its node was closed")
+        self._free()
+
+    def _free(self) -> None:
+        self._closed = True
+        self._acceptor.close()
+        self._ready.unwatch(self._sockets.gate.fileno())
+        self._sockets.close()
+        self._ready.close()
+
+    # -- for channels ------------------------------------------------------
+
+    def touch(self, channel: Channel) -> None:
+        if not self._dirty:
+            self._ready.soon(_nothing)  # `serve` ends with a flush
+        self._dirty.add(channel)
+
+    def tell(self, channel: Channel, message: Message | None) -> None:
+        if not self._news:
+            self._ready.soon(_nothing)
+        self._news.append((channel, message))
+
+    def watch(self, channel: Channel) -> None:
+        if channel.why is not None and isinstance(channel, OutgoingChannel):
+            self._outgoing.discard(channel)
+        if channel.due() is None:
+            self._restless.discard(channel)
+        else:
+            self._restless.add(channel)
+
+
+def _nothing() -> None:
+    """For `Readiness.soon`: `serve` is wanted."""

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: MIT
+"""The side of a channel that opened it: it connects, and connects again.
+
+Each attempt is a DEALER of its own, with a monitor, so no frame of one connection can
+be sent over the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import zmq
+
+from mooactor.control import addresses, frames
+from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener
+from mooactor.control.probe import Probe
+from mooactor.control.readiness import Readiness
+from mooactor.control.reliable import WINDOW
+from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
+
+ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
+FIRST_DELAY_S = 0.01
+LONGEST_DELAY_S = 0.1
+_FRAMES_AT_A_TIME = 4 * WINDOW  # as many as libzmq keeps; others have their turn
+_PARTING_MS = 200  # for a last frame
+_HANDSHAKE_FAILURES = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_EVENTS = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILURES
+_TURNED_DOWN = (
+    "the handshake failed, so what listens there holds another key or is no mooactor"
+)
+
+
+class Attempt:
+    """A connection, or the attempt at one."""
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        ready: Readiness,
+        target: tuple[str, int],
+        beat_s: float,
+        arrived: Callable[[bytes], None],
+        failed: Callable[[bool], None],
+    ) -> None:
+        """`arrived` gets each frame. `failed` is called when the connection ends or
+        does not come about: whether it was refused after the other side had answered.
+        """
+        self._ready = ready
+        self._arrived = arrived
+        self._failed = failed
+        self._turned_down = False
+        self._dealer = sockets.dealer(beat_s)
+        self._monitor = sockets.monitor(self._dealer, _EVENTS)
+        host, _ = target
+        self._dealer.setsockopt(zmq.IPV6, ":" in host)
+        self._dealer.connect(addresses.form(*target))
+        self._fds = [int(s.getsockopt(zmq.FD)) for s in (self._dealer, self._monitor)]
+        for fd, action in zip(self._fds, (self._read, self._read_events)):
+            ready.watch(fd, action)
+            ready.soon(action)  # a socket tells of its first news to a reader only
+
+    def send(self, frame: bytes) -> bool:
+        try:
+            self._dealer.send(frame, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def sent(self) -> None:
+        # Sending may have swallowed the sign that something has come.
+        if has_news(self._dealer):
+            self._ready.soon(self._read)
+
+    def _read(self) -> None:
+        for _ in range(_FRAMES_AT_A_TIME):
+            if self._dealer.closed:
+                return
+            try:
+                frame = self._dealer.recv(zmq.NOBLOCK)
+            except zmq.ZMQError:
+                return
+            self._arrived(frame)
+        self._ready.soon(self._read)
+
+    def _read_events(self) -> None:
+        while not self._dealer.closed:
+            try:
+                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.ZMQError:
+                return
+            event, _ = event_of(head)
+            if event & _HANDSHAKE_FAILURES:
+                self._turned_down = True
+            else:
+                self._ready.soon(self._finish)
+                return
+
+    def _finish(self) -> None:
+        # libzmq tells of the end just before it hands on the last frames.
+        self._read()
+        if not self._dealer.closed:
+            self._failed(self._turned_down)
+
+    def close(self, linger_ms: int = 0) -> None:
+        if not self._dealer.closed:
+            for fd in self._fds:
+                self._ready.unwatch(fd)
+            unmonitor(self._dealer, self._monitor)
+            self._dealer.close(linger=linger_ms)
+
+
+class OutgoingChannel(Channel):
+    def __init__(
+        self,
+        keeper: Keeper,
+        sockets: Sockets,
+        ready: Readiness,
+        key: bytes,
+        address: str,
+        listener: Listener,
+        introduce: Callable[[str], tuple[bytes, str]],
+        beat_s: float,
+    ) -> None:
+        """`introduce`: the id and the address of this node, towards a host.
+
+        Raises:
+          ValueError: `address` is none.
+        """
+        super().__init__(keeper, key, address, beat_s)
+        self._sockets = sockets
+        self._ready = ready
+        self._listener = listener
+        self._introduce = introduce
+        self._host, self._port = addresses.parse(address)
+        self._hosts = [self._host] if addresses.is_numeric(self._host) else []
+        self._tries = 0
+        self._attempt: Attempt | None = None
+        self._attempt_ends = 0.0
+        self._probe: Probe | None = None
+        self._delay_s = FIRST_DELAY_S
+        self._dial_at: float | None = None
+        self._obstacle = "it does not answer"
+        if self._hosts:
+            self._dial()
+        else:
+            self._look_up()
+
+    def _look_up(self) -> None:
+        self._obstacle = f"no address was found for the name {self._host}"
+
+        def hand_over(found: list[str]) -> None:  # in another thread
+            self._ready.soon(partial(self._found, found))
+
+        addresses.look_up(self._host, self._port, hand_over)
+
+    def _found(self, hosts: list[str]) -> None:
+        if self.why is None and hosts:
+            self._hosts = hosts
+            self._obstacle = "it does not answer"
+            self._dial()
+            self._keeper.watch(self)
+
+    def due(self) -> float | None:
+        times = (super().due(), self._dial_due())
+        return min((when for when in times if when is not None), default=None)
+
+    def _dial_due(self) -> float | None:
+        if self._attempt is None or self._carrier is not None:
+            return self._dial_at
+        return self._attempt_ends
+
+    def tick(self, now: float) -> None:
+        super().tick(now)
+        if self.why is not None:
+            return
+        due = self._dial_due()
+        if due is not None and now >= due:
+            self._dial()
+
+    def _target(self) -> tuple[str, int]:
+        return self._hosts[self._tries % len(self._hosts)], self._port
+
+    def _dial(self) -> None:
+        self._drop_attempt()
+        self._dial_at = None
+        self._tries += 1
+        self._attempt_ends = time.monotonic() + ATTEMPT_S
+        target = self._target()
+        self._attempt = Attempt(
+            self._sockets,
+            self._ready,
+            target,
+            self._beat_s,
+            self._arrived,
+            self._failed,
+        )
+        node_id, address = self._introduce(target[0])
+        hello = {
+            "wire": frames.WIRE,
+            "id": node_id,
+            "address": address,
+            "peer": self.peer,
+        }
+        self._attempt.send(
+            frames.pack_dict(frames.HELLO, self.key, hello, self._tries, self._in.taken)
+        )
+
+    def _arrived(self, data: bytes) -> None:
+        try:
+            frame = frames.unpack(data)
+            if frame.kind == frames.WELCOME:
+                self._welcome(frame)
+            elif frame.channel == self.key:
+                self.receive(frame)
+        except frames.Malformed as error:
+            self.fail(f"{self.address} broke the protocol: {error}")
+
+    def _welcome(self, frame: frames.Frame) -> None:
+        peer = frames.read_welcome(frame)
+        if self._carrier is not None or self._attempt is None:
+            raise frames.Malformed("a second welcome")
+        if self.peer not in (b"", peer):
+            self.end(self._gone())
+            return
+        self.peer = peer
+        self._delay_s = FIRST_DELAY_S
+        self.attach(self._attempt, frame.taken)
+
+    def _gone(self) -> str:
+        return f"the process that listened at {self.address} has ended"
+
+    def _failed(self, turned_down: bool) -> None:
+        stood = self._carrier is not None
+        self._drop_attempt()
+        if stood:
+            self.lost()
+            return
+        if turned_down:
+            self._obstacle = _TURNED_DOWN
+        self._dial_at = time.monotonic() + self._delay_s
+        self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)
+        self._ask_why()
+        self._keeper.watch(self)
+
+    def _recover(self, now: float) -> None:
+        self._drop_attempt()
+        self._dial_at = now
+
+    def _ask_why(self) -> None:
+        if self._probe is not None:
+            self._probe.close()
+        try:
+            self._probe = Probe(self._ready, *self._target(), self._probed)
+        except OSError:
+            self._probe = None  # out of descriptors: nothing is known
+
+    def _probed(self, refused: bool) -> None:
+        self._probe = None
+        if not refused or self._carrier is not None or self.why is not None:
+            return
+        if self.peer:
+            self.end(self._gone())
+        else:
+            self._obstacle = "nothing listens there"
+
+    def _silence(self) -> str:
+        if self.peer:
+            return super()._silence()
+        return f"no answer from {self.address} within {PATIENCE_S:g} s: " + (
+            self._obstacle
+        )
+
+    def _leave(self, why: str) -> None:
+        if self._attempt is not None:  # its HELLO may be on the way
+            self._attempt.send(frames.pack_why(frames.CLOSE, self.key, why))
+        super()._leave(why)
+
+    def _drop_attempt(self, linger_ms: int = 0) -> None:
+        if self._attempt is not None:
+            self._attempt.close(linger_ms)
+            self._attempt = None
+
+    def _release(self) -> None:
+        self._drop_attempt(_PARTING_MS)
+        self._dial_at = None
+        if self._probe is not None:
+            self._probe.close()
+            self._probe = None

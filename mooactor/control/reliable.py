@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""The reliability of a channel, without sockets: messages become numbered pieces, and
+pieces become messages again, each once and in order.
+
+A message is its length (4 bytes) and its bytes. All messages of one direction form one
+stream of bytes, which is cut into pieces of at most `PIECE_BYTES`: many small messages
+share a piece, a large one takes many. At most `WINDOW` pieces are under way; the
+receiver acknowledges by telling how many it has taken in all (cumulative
+acknowledgement, as in TCP, RFC 9293).
+
+A connection delivers a prefix of its pieces in order, and may break at any time. Each
+new connection begins with both sides telling how many pieces they have taken; the
+sender goes on from there (go-back-n). So one connection never has a gap, and a piece
+that comes again is dropped by its number.
+
+Invariants:
+
+* A piece is kept until it is acknowledged.
+* The bytes that wait behind the window are bounded: `MAX_QUEUED`, and beside these one
+  message that is larger.
+* A receiver keeps one incomplete message at most; what it allocates has arrived.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import TypeAlias
+
+PIECE_BYTES = 1 << 16
+WINDOW = 32  # pieces
+MAX_QUEUED = 1 << 26  # bytes
+MAX_MESSAGE = 1 << 30  # bytes
+_LENGTH = struct.Struct("<I")
+
+Data: TypeAlias = "bytes | memoryview"
+
+
+class Violation(Exception):
+    """The other side does not keep to the protocol."""
+
+
+class Overflow(Exception):
+    """Too many bytes wait for the other side."""
+
+
+class Outflow:
+    """The sending half of one side."""
+
+    def __init__(self) -> None:
+        self._queue: deque[memoryview] = deque()  # bytes that no piece has yet
+        self._posted = 0  # bytes, of all messages
+        self._cut = 0  # of these, bytes that are in pieces
+        self._large = 0, 0  # where in the stream the last large message begins and ends
+        self._window: deque[Data] = deque()  # pieces that are not acknowledged
+        self._acknowledged = 0  # pieces
+        self._next = 0  # the piece to be sent next over this connection
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait behind the window."""
+        return self._posted - self._cut
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether this connection has got all that was posted."""
+        return not self._queue and self._next == self._end
+
+    @property
+    def _end(self) -> int:
+        return self._acknowledged + len(self._window)
+
+    def post(self, message: bytes) -> None:
+        """Queue a message.
+
+        Raises:
+          Overflow: too much waits already; nothing was queued.
+          ValueError: it is larger than `MAX_MESSAGE`.
+        """
+        if len(message) > MAX_MESSAGE:
+            raise ValueError(f"a message of {len(message)} bytes; {MAX_MESSAGE} fit")
+        self._check_room(len(message))
+        if len(message) > MAX_QUEUED:
+            self._large = self._posted, self._posted + _LENGTH.size + len(message)
+        head = _LENGTH.pack(len(message))
+        if len(message) <= PIECE_BYTES:
+            self._queue.append(memoryview(head + message))
+        else:  # without a copy
+            self._queue += (memoryview(head), memoryview(message))
+        self._posted += _LENGTH.size + len(message)
+
+    def _check_room(self, size: int) -> None:
+        begin, end = self._large
+        large = max(0, end - max(begin, self._cut))  # bytes of it that wait
+        ordinary = self.queued - large
+        if size > MAX_QUEUED:
+            if large:
+                raise Overflow("two messages of more than 64 MiB wait to be read")
+        else:
+            ordinary += size
+        if ordinary > MAX_QUEUED:
+            raise Overflow(f"{self.queued} bytes wait to be read")
+
+    def pieces(self) -> Iterator[tuple[int, Data]]:
+        """The pieces to be sent now, with their numbers: as many as the window allows,
+        each once over this connection."""
+        while self._next < self._end or self._refill():
+            number = self._next
+            self._next += 1
+            yield number, self._window[number - self._acknowledged]
+
+    def _refill(self) -> bool:
+        if not self._queue or len(self._window) >= WINDOW:
+            return False
+        self._window.append(self._cut_one())
+        return True
+
+    def _cut_one(self) -> Data:
+        parts: list[memoryview] = []
+        room = PIECE_BYTES
+        while self._queue and room:
+            first = self._queue[0]
+            parts.append(first[:room])
+            if len(first) <= room:
+                self._queue.popleft()
+            else:
+                self._queue[0] = first[room:]
+            room -= len(parts[-1])
+        self._cut += PIECE_BYTES - room
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def acknowledge(self, taken: int) -> None:
+        """The other side has taken so many pieces in all. An old count says nothing.
+
+        Raises:
+          Violation: so many were never sent.
+        """
+        if taken > self._end:
+            raise Violation(f"it acknowledged {taken} pieces of {self._end}")
+        while self._acknowledged < taken:
+            self._window.popleft()
+            self._acknowledged += 1
+        self._next = max(self._next, self._acknowledged)
+
+    def resume(self, taken: int) -> None:
+        """A new connection has begun, and the other side has taken so many pieces.
+
+        Raises:
+          Violation: it acknowledged more before, or so many were never sent.
+        """
+        if taken < self._acknowledged:
+            raise Violation(f"it took {taken} pieces and acknowledged more before")
+        self.acknowledge(taken)
+        self._next = self._acknowledged
+
+
+class Inflow:
+    """The receiving half of one side."""
+
+    def __init__(self) -> None:
+        self.taken = 0  # pieces
+        self._incoming = bytearray()
+
+    def take(self, number: int, data: bytes) -> list[bytes]:
+        """Take a piece; the messages that it completes.
+
+        Raises:
+          Violation: a piece before it is missing, or its bytes are invalid.
+        """
+        if number < self.taken:
+            return []  # it came before, over an earlier connection
+        if number > self.taken:
+            raise Violation(f"piece {number} came where {self.taken} was due")
+        if not 0 < len(data) <= PIECE_BYTES:
+            raise Violation(f"a piece of {len(data)} bytes came")
+        self.taken += 1
+        self._incoming += data
+        return list(self._messages())
+
+    def _messages(self) -> Iterator[bytes]:
+        at = 0
+        while len(self._incoming) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._incoming, at)
+            if size > MAX_MESSAGE:
+                raise Violation(f"it announced a message of {size} bytes")
+            start = at + _LENGTH.size
+            if len(self._incoming) - start < size:
+                break
+            with memoryview(self._incoming) as view:
+                message = bytes(view[start : start + size])
+            yield message
+            at = start + size
+        del self._incoming[:at]

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""The ZeroMQ sockets of one node, all with CURVE, bounds and heartbeats.
+
+libzmq's own thread sends the heartbeats (ZMTP 3.1, RFC 37) and answers them, so a
+process whose Python is busy is alive to others. They cannot time out behind a large
+message (libzmq#2709), because `control.reliable` cuts messages into small frames, of
+which few are under way. Each side sends its own: the time to live that a heartbeat
+carries ends with the next frame that arrives, without another being set.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import zmq
+
+from mooactor.control import curve, frames
+from mooactor.control.reliable import WINDOW
+from mooactor.control.zap import Gate
+
+MAX_SOCKETS = 1 << 16
+CONNECT_MS = 500
+HANDSHAKE_MS = 1000  # of the side that connects; then it tries again
+_HALF_OPEN_MS = 3000  # of the side that listens
+_NEVER_MS = 3_600_000
+_BACKLOG = 4096  # connections that the kernel keeps until libzmq accepts them
+
+_EVENT = struct.Struct("=HI")
+
+Socket = zmq.Socket[bytes]
+
+
+def unnoticed_s(beat_s: float) -> float:
+    """How long a connection can have been dead when libzmq gives it up."""
+    return beat_s + _timeout_s(beat_s)
+
+
+def _timeout_s(beat_s: float) -> float:
+    return 2 * beat_s + 0.1
+
+
+class Sockets:
+    """Makes them, and ends with them."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._context: zmq.Context[Socket] = zmq.Context(1)
+        self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
+        self._monitors = 0
+        try:
+            self.gate = Gate(self._context, secret)
+        except BaseException:
+            self._context.term()
+            raise
+
+    def listener(self, beat_s: float) -> Socket:
+        """A ROUTER, not bound yet."""
+        router = self._context.socket(zmq.ROUTER)
+        _limit(router, beat_s)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.HANDSHAKE_IVL, _HALF_OPEN_MS)
+        router.setsockopt(zmq.BACKLOG, _BACKLOG)
+        curve.make_server(router, self._secret)
+        return router
+
+    def dealer(self, beat_s: float) -> Socket:
+        """A DEALER for one connection: its user closes it before it connects again.
+        Without reconnecting libzmq would drop frames that arrived before the end."""
+        dealer = self._context.socket(zmq.DEALER)
+        _limit(dealer, beat_s)
+        dealer.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
+        dealer.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        dealer.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        curve.make_client(dealer, self._secret)
+        return dealer
+
+    def monitor(self, socket: Socket, events: int) -> Socket:
+        """Where the events of another socket are read. End it with `unmonitor`."""
+        self._monitors += 1
+        address = f"inproc://monitor-{self._monitors}"
+        socket.monitor(address, events)
+        pair = self._context.socket(zmq.PAIR)
+        pair.setsockopt(zmq.LINGER, 0)
+        pair.setsockopt(zmq.RCVHWM, 0)  # else libzmq's thread would wait for room
+        pair.connect(address)
+        return pair
+
+    def close(self) -> None:
+        """After all sockets were closed."""
+        self.gate.close()
+        self._context.term()
+
+
+def unmonitor(socket: Socket, pair: Socket) -> None:
+    """In this order: libzmq's thread would wait for a reader that is gone."""
+    socket.monitor(None, 0)
+    pair.close()
+
+
+def has_news(socket: Socket) -> bool:
+    """Whether there is something to receive."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def event_of(head: bytes) -> tuple[int, int]:
+    """The event and its value, from the first part of a monitor's message."""
+    event, value = _EVENT.unpack(head)
+    return event, value
+
+
+def _limit(socket: Socket, beat_s: float) -> None:
+    # What leaves is bounded by the window, and ROUTER would drop at a limit of its own.
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 4 * WINDOW)
+    socket.setsockopt(zmq.MAXMSGSIZE, frames.MAX_FRAME + 64)
+    socket.setsockopt(zmq.LINGER, 0)
+    if beat_s:
+        socket.setsockopt(zmq.HEARTBEAT_IVL, round(beat_s * 1000))
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(_timeout_s(beat_s) * 1000))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""Addresses of brokers and hosts as users write them.
+
+``tcp://ADDR:PORT``, or shorter: without ``tcp://``, without the port, or the port alone
+as ``:PORT``. ADDR is a name, an IPv4 address, an IPv6 address (in brackets where a port
+follows), or ``*`` for all addresses of this host.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import NamedTuple
+
+BROKER_PORT = 4431
+_SCHEME = "tcp://"
+
+
+class Address(NamedTuple):
+    """An address in its parts; its text is what ZeroMQ takes."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{_SCHEME}{host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it can only be reached from this host."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return False  # a name, or all addresses
+
+
+def parse(text: str, default_port: int = BROKER_PORT) -> Address:
+    """The address that `text` means.
+
+    Raises:
+      ValueError: it means none; the message says so.
+    """
+    rest = text.strip().removeprefix(_SCHEME)
+    host, port = _split(rest)
+    if not _is_host(host) or not _is_port(port):
+        raise ValueError(
+            f"{text!r:.200} is no address: write ADDR:PORT, such as 10.0.0.5:4431, "
+            "[fd00::5]:4431 or *:4431"
+        )
+    return Address(host or "*", int(port) if port else default_port)
+
+
+def parse_list(text: str, default_port: int = BROKER_PORT) -> list[Address]:
+    """The addresses of a list with commas: at least one, each once, in their order.
+
+    Raises:
+      ValueError: one of them is none.
+    """
+    found = [parse(part, default_port) for part in text.split(",")]
+    return list(dict.fromkeys(found))
+
+
+def is_reachable(text: str) -> bool:
+    """Whether this is the whole address of one port of one host."""
+    try:
+        found = parse(text, 0)
+    except ValueError:
+        return False
+    return found.host != "*" and found.port > 0 and str(found) == text
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The host without brackets and the port, which may be empty."""
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        if not closed or (rest and not rest.startswith(":")) or ":" not in host:
+            return " ", ""
+        return host, rest[1:]
+    if text.count(":") > 1:  # an IPv6 address without a port
+        return text, ""
+    host, _, port = text.partition(":")
+    return host if host or port else " ", port
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        try:
+            return bool(ipaddress.IPv6Address(host.partition("%")[0]))
+        except ValueError:
+            return False
+    # the letters of names and interfaces; ZeroMQ has a meaning for others
+    if not host.isascii() or len(host) > 255:
+        return False
+    return host in ("", "*") or all(c.isalnum() or c in "-._" for c in host)
+
+
+def _is_port(port: str) -> bool:
+    if not port:
+        return True
+    digits = port.isascii() and port.isdecimal() and len(port) <= 5
+    return digits and int(port) <= 65535
+
+
+def parse_ports(text: str) -> range:
+    """The ports of ``A-B``, both included, or of a single one.
+
+    Raises:
+      ValueError: these are no ports.
+    """
+    first, _, last = text.partition("-")
+    last = last or first
+    if not all(map(_is_port, (first, last))) or not first:
+        raise ValueError(f"{text!r:.80} are no ports: write A-B, such as 20000-29999")
+    if not 0 < int(first) <= int(last):
+        raise ValueError(f"{text!r:.80} has no port: write the lower one first")
+    return range(int(first), int(last) + 1)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""Announcements for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mooactor.cluster.announcement import Announcement, read
+from mooactor.control.envelope import VERSION
+
+
+def row(name: str, node: str = "", **more: Any) -> dict[str, Any]:
+    """What a host of this name announces; by default its node is the only one of that
+    name."""
+    amounts = {"cpus": 4, "gpus": 1, "memory": 8 << 30}
+    return {
+        "name": name,
+        "id": node or f"node-of-{name}",
+        "address": "tcp://127.0.0.1:1",
+        "kind": "host",
+        **amounts,
+        "labels": {"rack": "r1"},
+        "free": dict(amounts),
+        "versions": {
+            "mooactor": "0.1.0",
+            "python": "3.11.7",
+            "torch": None,
+            "wire": VERSION,
+        },
+        "sessions": [],
+        "actors": 0,
+        **more,
+    }
+
+
+def announced(name: str, node: str = "", **more: Any) -> Announcement:
+    """The same, as the broker has read it."""
+    return read({"op": "announce", **row(name, node, **more)})

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""Channels to processes that are killed, stopped, busy or replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mooactor.control.channel import PATIENCE_S, Channel
+from mooactor.control.node import Node
+from tests.control.nodes import Recorder, Remote, introduced, node
+from tests.processes import stop
+
+
+@pytest.fixture
+def here() -> Iterator[Node]:
+    with node() as made:
+        yield made
+
+
+@pytest.fixture
+def remote() -> Iterator[Remote]:
+    made = Remote("127.0.0.1")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["opened here", "opened there"])
+def joined(
+    request: pytest.FixtureRequest, here: Node, remote: Remote
+) -> tuple[Channel, Recorder]:
+    """A channel between the two, and its listener on this side."""
+    mine = Recorder()
+    if request.param == "opened here":
+        channel = here.connect(remote.address, mine)
+    else:
+        here.accept = mine.accept
+        remote.write(connect=here.address)
+        assert here.run_until(lambda: mine.channels, 20)
+        (channel,) = mine.channels
+    return introduced(here, channel, mine)
+
+
+class Talk:
+    """Numbered messages to a node that sends each back."""
+
+    def __init__(self, here: Node, channel: Channel, mine: Recorder) -> None:
+        self.here, self.channel, self.mine = here, channel, mine
+        self.sent = 0
+
+    def go_on(self, seconds: float) -> None:
+        """Say something every few milliseconds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.channel.post({"n": self.sent})
+            self.sent += 1
+            self.here.run_until(lambda: False, 0.005)
+
+    def finish(self) -> None:
+        """Everything has come back, once and in order."""
+        self.here.run_until(lambda: len(self.mine.messages) >= self.sent, 30)
+        assert self.mine.closed == []
+        assert self.mine.numbers == list(range(self.sent))
+
+
+def test_a_killed_process_is_known_at_once(
+    here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    _, mine = joined
+    os.kill(remote.pid, signal.SIGKILL)
+    start = time.monotonic()
+    assert here.run_until(lambda: mine.closed, 20)
+    assert mine.closed == [f"the process that listened at {remote.address} has ended"]
+    assert mine.closed_at - start < PATIENCE_S / 2  # it takes some milliseconds
+
+
+def test_a_process_that_ends_properly_says_so(
+    here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    _, mine = joined
+    remote.write(exit=True)
+    assert here.run_until(lambda: mine.closed, 20)
+    assert mine.closed == ["the other side has closed it"]
+
+
+def test_a_process_that_is_stopped_for_two_seconds_is_not_dead(
+    here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    talk = Talk(here, *joined)
+    talk.go_on(0.1)
+    stop(remote.pid)
+    try:
+        talk.go_on(2.0)
+    finally:
+        os.kill(remote.pid, signal.SIGCONT)
+    talk.go_on(0.5)
+    talk.finish()
+
+
+def test_a_process_whose_python_is_busy_is_not_dead(
+    here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    talk = Talk(here, *joined)
+    talk.go_on(0.1)
+    remote.write(sleep=PATIENCE_S + 1)
+    talk.go_on(PATIENCE_S + 1)
+    talk.finish()
+
+
+def test_a_process_that_is_stopped_for_longer_is_told_that_it_was_given_up(
+    here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    channel, mine = joined
+    stop(remote.pid)
+    try:
+        start = time.monotonic()
+        assert here.run_until(lambda: mine.closed, 20)
+        assert mine.closed_at - start > PATIENCE_S - 1
+        assert mine.closed == [channel.why]
+        assert "nothing was heard" in mine.closed[0]
+    finally:
+        os.kill(remote.pid, signal.SIGCONT)
+    events: list[dict[str, object]] = []
+    while not events or events[-1]["event"] != "closed":
+        here.run_until(lambda: False, 0.2)  # it may come back, and is told
+        if remote.has_more():
+            events.append(remote.read())
+    assert "nothing was heard" in str(events[-1]["why"])
+    assert here.channels() == []
+
+
+def test_another_process_at_the_same_address_is_not_taken_for_the_first(
+    here: Node,
+) -> None:
+    mine = Recorder()
+    with node() as first:
+        first.accept = Recorder().accept
+        channel = here.connect(first.address, mine)
+        end = time.monotonic() + 20
+        while not channel.connected and time.monotonic() < end:
+            here.run_until(lambda: False, 0.001)
+            first.run_until(lambda: False, 0.001)
+        port = first.port
+        for theirs in first.channels():  # it ends without a word, as if it was killed
+            theirs._say_farewell = lambda why: None  # type: ignore[method-assign]
+        first.close(linger_s=0.0)
+    with node(port=port) as second:
+        second.accept = Recorder().accept
+        end = time.monotonic() + 20
+        while not mine.closed and time.monotonic() < end:
+            here.run_until(lambda: False, 0.001)
+            second.run_until(lambda: False, 0.001)
+        assert second.channels() == []
+    assert "has ended" in mine.closed[0]

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: MIT
+"""Hostile bytes: with the key they cost one channel, without it nothing is parsed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import zmq
+
+from mooactor.control import curve, frames, plain
+from mooactor.control.incoming import MAX_CHANNELS
+from mooactor.control.node import Node
+from mooactor.control.reliable import Inflow, Outflow, Violation
+from tests.control.nodes import SECRET, Echo, Recorder, node, together
+from tests.control.test_fuzz import mutate
+
+KEY = b"8 bytes!"
+ROUNDS = 100_000
+
+
+def good_frames(key: bytes = KEY) -> list[bytes]:
+    hello = {"wire": frames.WIRE, "id": b"n" * 8, "address": "tcp://h:1", "peer": b""}
+    out = Outflow()
+    out.post(plain.pack({"n": 1, "data": b"x" * 50}))
+    ((number, piece),) = out.pieces()
+    return [
+        frames.pack_dict(frames.HELLO, key, hello, number=1),
+        frames.pack(frames.DATA, key, number, 0, piece),
+        frames.pack(frames.ACK, key),
+        frames.pack_why(frames.CLOSE, key, "why"),
+        frames.pack_why(frames.CLOSED, key, "why"),
+        frames.pack_dict(frames.WELCOME, key, {"id": b"n" * 8}),
+    ]
+
+
+def parse(data: bytes) -> None:
+    frame = frames.unpack(data)
+    reader: Any = {
+        frames.HELLO: frames.read_hello,
+        frames.WELCOME: frames.read_welcome,
+        frames.CLOSE: frames.read_why,
+        frames.CLOSED: frames.read_why,
+    }.get(frame.kind)
+    if reader is not None:
+        reader(frame)
+    elif frame.kind == frames.DATA:
+        Outflow().acknowledge(frame.taken)
+        for message in Inflow().take(frame.number, frame.body):
+            plain.unpack(message)
+
+
+def test_the_parser_refuses_or_accepts_and_does_nothing_else() -> None:
+    rng = random.Random(0)
+    sources = good_frames()
+    counts = {"accepted": 0, "refused": 0}
+    for _ in range(ROUNDS):
+        try:
+            parse(mutate(rng, rng.choice(sources)))
+            counts["accepted"] += 1
+        except (frames.Malformed, Violation, plain.Malformed):
+            counts["refused"] += 1
+    assert min(counts.values()) > ROUNDS // 50
+
+
+@contextlib.contextmanager
+def insider(address: str, secret: bytes = SECRET) -> Iterator[zmq.Socket[bytes]]:
+    """A socket that is let in."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 1000
+        curve.make_client(dealer, secret)
+        dealer.connect(address)
+        yield dealer
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Node, Node, Recorder]]:
+    """A node with a channel that must not notice anything: the one that opened it, the
+    one that accepted it, and the listener of the first."""
+    mine, echo = Recorder(), Echo()
+    with node() as one, node() as other:
+        other.accept = echo.accept
+        one.connect(other.address, mine).post({"n": 0})
+        assert together((one, other), lambda: mine.numbers == [0])
+        yield one, other, mine
+
+
+def still_works(served: tuple[Node, Node, Recorder]) -> None:
+    one, other, mine = served
+    (channel,) = one.channels()
+    before = len(mine.messages)
+    channel.post({"n": before})
+    assert together((one, other), lambda: len(mine.messages) > before)
+    assert mine.numbers == list(range(before + 1)) and mine.closed == []
+
+
+def test_malformed_frames_of_an_insider_cost_no_other_channel(
+    served: tuple[Node, Node, Recorder],
+) -> None:
+    _, other, _ = served
+    rng = random.Random(1)
+    for number in range(60):
+        key = number.to_bytes(8, "big")
+        sources = good_frames(key)
+        with insider(other.address) as dealer:
+            dealer.send(sources[0])
+            for _ in range(50):
+                dealer.send(mutate(rng, rng.choice(sources)))
+            dealer.send_multipart([rng.randbytes(20)] * rng.randrange(1, 5))
+            still_works(served)
+    still_works(served)
+
+
+def test_an_invalid_message_closes_that_channel_with_the_reason(
+    served: tuple[Node, Node, Recorder],
+) -> None:
+    _, other, _ = served
+    theirs = Recorder()
+    other.accept = theirs.accept
+    with insider(other.address) as dealer:
+        dealer.send(good_frames()[0])
+        dealer.send(frames.pack(frames.DATA, KEY, 0, 0, b"\x05\0\0\0\x80\x05K\x01."))
+        assert together((other,), lambda: theirs.closed)
+        assert "broke the protocol" in theirs.closed[0] and theirs.messages == []
+        kinds = [frames.unpack(dealer.recv()).kind for _ in range(2)]
+        assert kinds == [frames.WELCOME, frames.CLOSE]
+    still_works(served)
+
+
+def test_a_connection_has_one_channel(served: tuple[Node, Node, Recorder]) -> None:
+    _, other, _ = served
+    with insider(other.address) as dealer:
+        dealer.send(good_frames()[0])
+        dealer.send(good_frames(b"8 others")[0])
+        poller = zmq.Poller()
+        poller.register(dealer, zmq.POLLIN)
+        assert together((other,), lambda: len(other.channels()) == 2)
+        kinds = [frames.unpack(dealer.recv()).kind for _ in range(2)]
+    assert kinds == [frames.WELCOME, frames.CLOSED]
+
+
+def test_another_version_is_named(served: tuple[Node, Node, Recorder]) -> None:
+    _, other, _ = served
+    with insider(other.address) as dealer:
+        dealer.send(frames.pack_dict(frames.HELLO, KEY, {"wire": 99, "new": 1}, 1))
+        poller = zmq.Poller()
+        poller.register(dealer, zmq.POLLIN)
+        assert together((other,), lambda: poller.poll(0))
+        frame = frames.unpack(dealer.recv())
+    assert frame.kind == frames.CLOSED
+    assert "install one mooactor on all hosts" in frames.read_why(frame)
+
+
+def test_the_number_of_channels_is_bounded(
+    served: tuple[Node, Node, Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MAX_CHANNELS < 1 << 16
+    monkeypatch.setattr("mooactor.control.incoming.MAX_CHANNELS", 3)
+    _, other, _ = served
+    answers: list[frames.Frame] = []
+    with contextlib.ExitStack() as stack:
+        for number in range(5):
+            dealer = stack.enter_context(insider(other.address))
+            dealer.send(good_frames(number.to_bytes(8, "big"))[0])
+            poller = zmq.Poller()
+            poller.register(dealer, zmq.POLLIN)
+            assert together((other,), partial(poller.poll, 0))
+            answers.append(frames.unpack(dealer.recv()))
+    assert [frame.kind for frame in answers].count(frames.WELCOME) == 2
+    assert "3 channels already" in frames.read_why(answers[-1])
+    still_works(served)
+
+
+# -- without the key -----------------------------------------------------------------
+
+
+def test_garbage_before_the_handshake_reaches_nothing(
+    served: tuple[Node, Node, Recorder],
+) -> None:
+    _, other, _ = served
+    admitted = other.statistics()["handshakes_admitted"]
+    rng = random.Random(2)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(48)
+    for number in range(300):
+        with socket.create_connection(("127.0.0.1", other.port)) as raw:
+            with contextlib.suppress(OSError):
+                raw.sendall(mutate(rng, greeting) + rng.randbytes(rng.randrange(2000)))
+        if number % 50 == 0:
+            still_works(served)
+    assert together((other,), lambda: other.statistics()["connections_in"] == 1)
+    assert other.statistics()["handshakes_admitted"] == admitted
+    still_works(served)
+
+
+def test_a_replayed_session_is_not_let_in(served: tuple[Node, Node, Recorder]) -> None:
+    one, other, _ = served
+    with Recording(other.port) as recording:
+        mine = Recorder()
+        through = one.connect(f"tcp://127.0.0.1:{recording.port}", mine)
+        through.post({"n": 0})
+        assert together((one, other), lambda: mine.numbers == [0])
+        through.close()
+        assert together((one, other), lambda: len(one.channels()) == 1)
+    assert len(recording.sent) > 300
+    assert together((other,), lambda: other.statistics()["connections_in"] == 1)
+    before = other.statistics()
+    with socket.create_connection(("127.0.0.1", other.port)) as raw:
+        raw.sendall(recording.sent)
+        raw.settimeout(20)
+        with contextlib.suppress(ConnectionError):
+            while raw.recv(1 << 16):  # until libzmq ends it
+                pass
+    assert together((other,), lambda: other.statistics()["connections_in"] == 1)
+    assert other.statistics() == before
+    still_works(served)
+
+
+class Recording:
+    """Between a client and a port of this host: it keeps what the client sends."""
+
+    def __init__(self, port: int) -> None:
+        self.sent = b""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._target = port
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        server = socket.create_connection(("127.0.0.1", self._target))
+        self._sockets += [client, server]
+        back = threading.Thread(target=self._carry, args=(server, client))
+        self._threads.append(back)
+        back.start()
+        self._carry(client, server, keep=True)
+
+    def _carry(
+        self, source: socket.socket, sink: socket.socket, keep: bool = False
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if keep:
+                    self.sent += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for sock in (*self._sockets, self._listener):
+            sock.close()
+
+
+def test_half_open_connections_keep_nobody_out_and_go(
+    served: tuple[Node, Node, Recorder],
+) -> None:
+    one, other, _ = served
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 5000 if hard == resource.RLIM_INFINITY else min(hard, 5000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    count = 1000
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(("127.0.0.1", other.port)))
+        still_works(served)
+        newcomer = Recorder()
+        channel = one.connect(other.address, newcomer)
+        channel.post({"n": 0})
+        assert together((one, other), lambda: newcomer.numbers == [0])
+        # They have all come, and libzmq gives them up although they are still open.
+        assert together((one, other), lambda: other.statistics()["connections_in"] == 2)
+        channel.close()
+        assert together((one, other), lambda: len(one.channels()) == 1)
+    still_works(served)

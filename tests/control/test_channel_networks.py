@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""Channels between two hosts whose cable is pulled, swallows packets or loses some."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mooactor.control.channel import PATIENCE_S, Channel
+from mooactor.control.node import Node
+from tests.control.nodes import Recorder, Remote, introduced, node
+from tests.control.test_channel_deaths import Talk
+from tests.networks import Cable, inside, why_not
+
+MiB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def cable() -> Iterator[Cable]:
+    if why := why_not():
+        pytest.skip(why)
+    made = Cable()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def here(cable: Cable) -> Iterator[Node]:
+    """A node on "a". The test runs there, too."""
+    with inside(cable.namespace["a"]), node(bind="10.99.1.1") as made:
+        yield made
+
+
+@pytest.fixture
+def remote(cable: Cable) -> Iterator[Remote]:
+    made = Remote("10.99.1.2", words=cable.on("b"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["opened here", "opened there"])
+def joined(
+    request: pytest.FixtureRequest, here: Node, remote: Remote
+) -> tuple[Channel, Recorder]:
+    mine = Recorder()
+    if request.param == "opened here":
+        channel = here.connect(remote.address, mine)
+    else:
+        here.accept = mine.accept
+        remote.write(connect=here.address)
+        assert here.run_until(lambda: mine.channels, 20)
+        (channel,) = mine.channels
+    return introduced(here, channel, mine)
+
+
+def closed_there(remote: Remote) -> float:
+    """When the other side has closed its channel, by the clock of both."""
+    while (event := remote.read())["event"] != "closed":
+        pass
+    assert "nothing was heard" in event["why"]
+    return float(event["at"])
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5, 2.0])
+def test_a_cut_that_heals_within_the_patience_loses_nothing(
+    cable: Cable, here: Node, joined: tuple[Channel, Recorder], seconds: float
+) -> None:
+    talk = Talk(here, *joined)
+    talk.go_on(0.2)
+    with cable.pulled():
+        talk.go_on(seconds)
+    talk.go_on(0.5)
+    talk.finish()
+
+
+def test_both_sides_of_a_cut_close_after_the_patience(
+    cable: Cable, here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    channel, mine = joined
+    with cable.pulled():
+        start = time.monotonic()
+        assert here.run_until(lambda: mine.closed, 20)
+        there = closed_there(remote)
+    assert mine.closed == [f"nothing was heard of {channel.address} for 3 s"]
+    for when in (mine.closed_at, there):
+        assert PATIENCE_S - 0.7 < when - start < 2 * PATIENCE_S
+
+
+def test_both_sides_close_when_only_one_direction_is_dead(
+    cable: Cable, here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    _, mine = joined
+    with cable.swallowing():
+        start = time.monotonic()
+        assert here.run_until(lambda: mine.closed, 20)
+        there = closed_there(remote)
+    for when in (mine.closed_at, there):
+        assert PATIENCE_S - 0.7 < when - start < 2 * PATIENCE_S
+
+
+def test_a_channel_does_not_come_back_after_the_cut(
+    cable: Cable, here: Node, remote: Remote, joined: tuple[Channel, Recorder]
+) -> None:
+    channel, mine = joined
+    with cable.pulled():
+        channel.post({"n": 0})
+        assert here.run_until(lambda: mine.closed, 20)
+        closed_there(remote)
+    fresh = Recorder()
+    again = here.connect(remote.address, fresh)
+    again.post({"n": 1})
+    assert here.run_until(lambda: fresh.messages, 20)
+    assert fresh.numbers == [1] and mine.messages == [] and not channel.connected
+
+
+@pytest.mark.slow
+def test_lost_packets_are_no_death(
+    cable: Cable, here: Node, joined: tuple[Channel, Recorder]
+) -> None:
+    if why := cable.why_none_lost():
+        pytest.skip(why)
+    talk = Talk(here, *joined)
+    with cable.losing(permille=50):
+        talk.go_on(10.0)
+        assert cable.lost("a")
+    talk.finish()
+
+
+@pytest.mark.slow
+def test_heartbeats_get_past_a_large_message_on_a_slow_link(
+    cable: Cable, here: Node, joined: tuple[Channel, Recorder]
+) -> None:
+    channel, mine = joined
+    with cable.slow(mbit=100):
+        channel.post({"n": 0, "data": bytes(40 * MiB)})
+        while not mine.messages:  # there and back: seven seconds
+            assert channel.connected, "a heartbeat timed out behind it"
+            here.run_until(lambda: mine.messages or not channel.connected, 60)
+    assert len(mine.messages[0]["data"]) == 40 * MiB

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: MIT
+"""Channels between nodes of one process: messages, ends, refusals and bounds."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mooactor.control import plain, reliable
+from mooactor.control.channel import PATIENCE_S
+from mooactor.control.node import Node
+from mooactor.errors import MooError
+from tests.control.nodes import SECRET, Echo, Recorder, node, together
+from tests.networks import need_ipv6
+
+MiB = 1 << 20
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Node, Node]]:
+    with node() as one, node() as other:
+        yield one, other
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_messages_go_both_ways_in_order(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+    echo, mine = Echo(), Recorder()
+    other.accept = echo.accept
+    channel = one.connect(other.address, mine)
+    for number in range(2000):
+        channel.post({"n": number, "data": bytes(number)})
+    assert together(pair, lambda: len(mine.messages) == 2000)
+    assert mine.numbers == echo.numbers == list(range(2000))
+    assert mine.messages[-1]["data"] == bytes(1999)
+    (theirs,) = echo.channels
+    assert channel.peer == other.id and theirs.peer == one.id
+    assert theirs.address == one.address and channel.address == other.address
+    assert channel.is_open and channel.connected and channel.silent_s == 0.0
+
+
+def test_a_channel_is_open_before_the_other_side_has_answered() -> None:
+    port = free_port()
+    mine, echo = Recorder(), Echo()
+    with node() as one:
+        channel = one.connect(f"tcp://127.0.0.1:{port}", mine)
+        channel.post({"n": 1})
+        assert one.run_until(lambda: channel._obstacle == "nothing listens there", 20)
+        assert channel.is_open and not channel.connected and channel.peer == b""
+        with node(port=port) as other:
+            other.accept = echo.accept
+            assert together((one, other), lambda: mine.numbers == [1])
+
+
+def test_a_node_can_have_channels_with_itself() -> None:
+    mine, echo = Recorder(), Echo()
+    with node() as one:
+        one.accept = echo.accept
+        one.connect(one.address, mine).post({"n": 1})
+        assert one.run_until(lambda: mine.numbers == [1], 20)
+
+
+def test_a_large_message_arrives_whole(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+    theirs = Recorder()
+    other.accept = theirs.accept
+    data = bytes(range(256)) * (100 * MiB // 256)
+    channel = one.connect(other.address, Recorder())
+    channel.post({"n": 0, "data": data})
+    channel.post({"n": 1})
+    assert together(pair, lambda: len(theirs.messages) == 2, 60)
+    assert theirs.numbers == [0, 1] and theirs.messages[0]["data"] == data
+
+
+def test_what_was_posted_before_a_close_arrives_first(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+    mine, theirs = Recorder(), Recorder()
+    other.accept = theirs.accept
+    channel = one.connect(other.address, mine)
+    for number in range(100):
+        channel.post({"n": number, "data": bytes(100_000)})
+    channel.close("all is said")
+    channel.post({"n": "dropped"})
+    assert not channel.is_open
+    assert together(pair, lambda: theirs.closed)
+    assert theirs.numbers == list(range(100)) and theirs.closed == ["all is said"]
+    assert together(pair, lambda: not one.channels() and not other.channels())
+    assert mine.closed == []  # it has closed the channel itself
+
+
+def test_both_sides_may_close_at_once(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+    mine, theirs = Recorder(), Recorder()
+    other.accept = theirs.accept
+    channel = one.connect(other.address, mine)
+    assert together(pair, lambda: channel.connected and theirs.channels)
+    channel.close()
+    theirs.channels[0].close()
+    assert together(pair, lambda: not one.channels() and not other.channels())
+    assert mine.closed == theirs.closed == []
+
+
+def test_the_end_of_a_node_is_told_at_once(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+    accepted, opened = Recorder(), Recorder()
+    one.accept = other.accept = accepted.accept
+    here = one.connect(other.address, Recorder())
+    there = other.connect(one.address, opened)
+    assert together(pair, lambda: here.connected and there.connected)
+    start = time.monotonic()
+    one.close()
+    assert other.run_until(lambda: opened.closed and accepted.closed, 20)
+    assert time.monotonic() - start < PATIENCE_S
+    assert opened.closed == accepted.closed == ["the other side has closed it"]
+    assert other.channels() == []
+
+
+def test_without_an_accept_channels_are_refused(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+    mine = Recorder()
+    channel = one.connect(other.address, mine)
+    assert together(pair, lambda: mine.closed)
+    assert mine.closed == [channel.why] == ["it accepts no channel"]
+
+
+def test_nobody_listens_is_said_when_the_patience_is_over() -> None:
+    mine = Recorder()
+    with node() as one:
+        address = f"tcp://127.0.0.1:{free_port()}"
+        start = time.monotonic()
+        one.connect(address, mine)
+        assert one.run_until(lambda: mine.closed, 20)
+    assert time.monotonic() - start >= PATIENCE_S
+    assert mine.closed == [
+        f"no answer from {address} within 3 s: nothing listens there"
+    ]
+
+
+def test_a_listener_that_raises_loses_nothing(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+
+    class Picky(Recorder):
+        def handle(self, channel, message):  # type: ignore[no-untyped-def]
+            super().handle(channel, message)
+            if message["n"] % 3 == 0:
+                raise RuntimeError(message["n"])
+
+    picky = Picky()
+    other.accept = picky.accept
+    channel = one.connect(other.address, Recorder())
+    for number in range(10):
+        channel.post({"n": number})
+    raised = []
+    end = time.monotonic() + 20
+    while len(picky.messages) < 10 and time.monotonic() < end:
+        try:
+            together(pair, lambda: len(picky.messages) == 10)
+        except RuntimeError as error:
+            raised.append(error.args[0])
+    assert picky.numbers == list(range(10)) and raised == [0, 3, 6, 9]
+
+
+def test_a_listener_may_close_and_post_while_it_is_called(
+    pair: tuple[Node, Node],
+) -> None:
+    one, other = pair
+
+    class Once(Recorder):
+        def handle(self, channel, message):  # type: ignore[no-untyped-def]
+            super().handle(channel, message)
+            channel.post({"n": -1})
+            channel.close("enough")
+
+    once, mine = Once(), Recorder()
+    other.accept = once.accept
+    channel = one.connect(other.address, mine)
+    for number in range(10):
+        channel.post({"n": number})
+    assert together(pair, lambda: mine.closed)
+    assert once.numbers == [0] and mine.numbers == [-1] and mine.closed == ["enough"]
+
+
+def test_a_reader_that_lags_behind_ends_the_channel_at_the_bound(
+    monkeypatch: pytest.MonkeyPatch, pair: tuple[Node, Node]
+) -> None:
+    monkeypatch.setattr(reliable, "MAX_QUEUED", MiB)
+    one, other = pair
+    mine, theirs = Recorder(), Recorder()
+    other.accept = theirs.accept
+    channel = one.connect(other.address, mine)
+    assert together(pair, lambda: channel.connected)
+    while channel.is_open:  # `other` is not served meanwhile
+        channel.post({"data": bytes(65_000)})
+        one.serve()
+    assert together(pair, lambda: mine.closed and theirs.closed)
+    assert "does not read what it is sent" in mine.closed[0]
+    assert "does not read what it is sent" in theirs.closed[0]
+
+
+def test_values_that_are_not_plain_are_refused_where_they_are_posted(
+    pair: tuple[Node, Node],
+) -> None:
+    channel = pair[0].connect(pair[1].address, Recorder())
+    with pytest.raises(plain.NotPlain, match="type object"):
+        channel.post({"data": object()})
+
+
+def test_another_key_gets_nowhere() -> None:
+    mine, theirs = Recorder(), Recorder()
+    with node(b"\1" * 32) as one, node() as other:
+        other.accept = theirs.accept
+        one.connect(other.address, mine).post({"n": 1})
+        assert together((one, other), lambda: mine.closed)
+        assert other.statistics()["handshakes_admitted"] == 0
+    assert "holds another key" in mine.closed[0]
+    assert theirs.channels == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "tcp://", "tcp://:1", "ipc://x", "tcp://h:0", "tcp://h:65536", "tcp://a:b:1"],
+)
+def test_what_is_no_address_is_refused_at_once(address: str) -> None:
+    with node() as one, pytest.raises(ValueError, match="give tcp://HOST:PORT"):
+        one.connect(address, Recorder())
+
+
+def test_names_are_looked_up_without_holding_up_the_loop(
+    pair: tuple[Node, Node],
+) -> None:
+    one, other = pair
+    mine, echo = Recorder(), Echo()
+    other.accept = echo.accept
+    one.connect(f"tcp://localhost:{other.port}", mine).post({"n": 1})
+    assert together(pair, lambda: mine.numbers == [1])
+
+
+def test_an_unknown_name_is_named() -> None:
+    mine = Recorder()
+    with node() as one:
+        one.connect("tcp://no-such-host.invalid:4431", mine)
+        assert one.run_until(lambda: mine.closed, 30)
+    assert "no address was found for the name no-such-host.invalid" in mine.closed[0]
+
+
+# -- listening -----------------------------------------------------------------------
+
+
+def test_a_port_of_the_range_is_taken_until_none_is_left() -> None:
+    first = free_port()
+    ports = range(first, first + 1)
+    with node(ports=ports) as one:
+        assert one.port == first
+        with pytest.raises(MooError, match="one more is needed.*--ports"):
+            Node(SECRET, ports=ports)
+        with pytest.raises(MooError, match="another program"):
+            Node(SECRET, port=first)
+
+
+def test_an_address_of_another_host_cannot_be_listened_on() -> None:
+    with pytest.raises(MooError, match="no such address"):
+        Node(SECRET, bind="192.0.2.1")
+    with pytest.raises(MooError, match="numeric"):
+        Node(SECRET, bind="broker.example")
+
+
+def test_a_node_listens_on_all_addresses_and_tells_a_reachable_one() -> None:
+    mine, echo = Recorder(), Echo()
+    with node(bind="*") as one, node() as other:
+        one.accept = echo.accept
+        assert "*" not in one.address and "0.0.0.0" not in one.address
+        other.connect(f"tcp://127.0.0.1:{one.port}", mine).post({"n": 1})
+        assert together((one, other), lambda: mine.numbers == [1])
+
+
+def test_a_node_listens_on_ipv6() -> None:
+    need_ipv6()
+    mine, echo = Recorder(), Echo()
+    with node(bind="::1") as one, node(bind="::1") as other:
+        assert one.address == f"tcp://[::1]:{one.port}"
+        one.accept = echo.accept
+        other.connect(one.address, mine).post({"n": 1})
+        assert together((one, other), lambda: mine.numbers == [1])
+        assert echo.channels[0].address == other.address
+
+
+def test_the_advertised_address_is_what_others_are_told(
+    pair: tuple[Node, Node],
+) -> None:
+    with node(bind="*", advertise="10.1.2.3") as one:
+        assert one.address == f"tcp://10.1.2.3:{one.port}"
+        theirs = Recorder()
+        pair[0].accept = theirs.accept
+        one.connect(pair[0].address, Recorder())
+        assert together((one, *pair), lambda: theirs.channels)
+        assert theirs.channels[0].address == one.address

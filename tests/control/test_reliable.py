@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: MIT
+"""The reliability of channels as pure state: every message once and in order, however
+connections break, and bounds for all that is kept."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+
+from mooactor.control import reliable
+from mooactor.control.reliable import (
+    MAX_MESSAGE,
+    MAX_QUEUED,
+    PIECE_BYTES,
+    WINDOW,
+    Inflow,
+    Outflow,
+    Overflow,
+    Violation,
+)
+
+
+def carry(out: Outflow, into: Inflow) -> list[bytes]:
+    """Everything over a connection that never breaks."""
+    messages = []
+    while pieces := list(out.pieces()):
+        for number, piece in pieces:
+            messages += into.take(number, bytes(piece))
+        out.acknowledge(into.taken)
+    return messages
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [0],
+        [5, 0, 5],
+        [1] * 100_000,
+        [PIECE_BYTES - 5, 1, 1],
+        [PIECE_BYTES - 4] * 3,
+        [PIECE_BYTES + n for n in range(-6, 6)],
+        [1, 10 * PIECE_BYTES * WINDOW, 1],
+    ],
+)
+def test_messages_arrive_as_they_were(sizes: list[int]) -> None:
+    rng = random.Random(1)
+    sent = [rng.randbytes(size) for size in sizes]
+    out = Outflow()
+    for message in sent:
+        out.post(message)
+    assert carry(out, Inflow()) == sent
+    assert out.queued == 0 and out.all_sent
+
+
+def test_small_messages_share_pieces() -> None:
+    out = Outflow()
+    for _ in range(1000):
+        out.post(b"x" * 60)
+    assert len(list(out.pieces())) == 1
+
+
+def test_no_more_than_the_window_is_under_way() -> None:
+    out, into = Outflow(), Inflow()
+    out.post(bytes(PIECE_BYTES * (WINDOW + 10)))
+    first = list(out.pieces())
+    assert len(first) == WINDOW and list(out.pieces()) == []
+    into.take(0, bytes(first[0][1]))
+    out.acknowledge(into.taken)
+    assert [number for number, _ in out.pieces()] == [WINDOW]
+
+
+def test_what_waits_is_bounded() -> None:
+    out = Outflow()
+    for _ in range(64):
+        out.post(bytes(MAX_QUEUED // 64 - 4))
+    with pytest.raises(Overflow, match="wait to be read"):
+        out.post(b"x")
+
+
+def test_one_large_message_waits_beside_the_others() -> None:
+    out = Outflow()
+    out.post(bytes(MAX_QUEUED + 1))
+    out.post(b"small")  # the large one does not count against it
+    with pytest.raises(Overflow, match="two messages"):
+        out.post(bytes(MAX_QUEUED + 1))
+    into, received = Inflow(), 0
+    while not received:  # until the large one has left
+        for number, piece in out.pieces():
+            received += len(into.take(number, bytes(piece)))
+        out.acknowledge(into.taken)
+    out.post(bytes(MAX_QUEUED + 1))
+    assert out.queued == MAX_QUEUED + 5
+
+
+def test_a_message_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reliable, "MAX_MESSAGE", 100)
+    with pytest.raises(ValueError, match="101 bytes"):
+        Outflow().post(bytes(101))
+
+
+def test_a_receiver_takes_no_message_beyond_the_limit() -> None:
+    into = Inflow()
+    with pytest.raises(Violation, match="announced"):
+        into.take(0, (MAX_MESSAGE + 1).to_bytes(4, "little"))
+
+
+def test_an_announced_message_takes_no_memory_before_it_comes() -> None:
+    into = Inflow()
+    into.take(0, MAX_MESSAGE.to_bytes(4, "little") + b"abc")
+    assert len(into._incoming) == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "data"), [(1, b"x"), (0, b""), (0, bytes(PIECE_BYTES + 1))]
+)
+def test_invalid_pieces_are_violations(number: int, data: bytes) -> None:
+    with pytest.raises(Violation):
+        Inflow().take(number, data)
+
+
+def test_acknowledging_too_much_is_a_violation() -> None:
+    out = Outflow()
+    out.post(b"x")
+    list(out.pieces())
+    with pytest.raises(Violation, match="of 1"):
+        out.acknowledge(2)
+
+
+def test_taking_back_an_acknowledgement_is_a_violation() -> None:
+    out = Outflow()
+    out.post(b"x")
+    list(out.pieces())
+    out.acknowledge(1)
+    out.acknowledge(0)  # an old one, over the same connection
+    with pytest.raises(Violation, match="before"):
+        out.resume(0)
+
+
+class Side:
+    """One side of a channel, with the connection as it sees it."""
+
+    def __init__(self) -> None:
+        self.out = Outflow()
+        self.into = Inflow()
+        self.received: list[bytes] = []
+        self.posted: list[bytes] = []
+
+
+Wire = deque[tuple[int, bytes, int]]  # number, piece (or none) and count
+
+
+class Simulation:
+    """Two sides, and connections that break at any time: of each direction a prefix
+    has arrived. Frames that were on their way can still come until the next
+    connection begins, as ZeroMQ may have them in a queue."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.sides = Side(), Side()
+        self.wires: tuple[Wire, Wire] = deque(), deque()
+        self.stands = False
+
+    def post(self) -> None:
+        side = self.rng.choice(self.sides)
+        size = self.rng.choice((0, 1, 30, 1000, PIECE_BYTES, 3 * PIECE_BYTES))
+        message = self.rng.randbytes(size)
+        side.posted.append(message)
+        side.out.post(message)
+
+    def flush(self) -> None:
+        if not self.stands:
+            return
+        index = self.rng.randrange(2)
+        side, wire = self.sides[index], self.wires[index]
+        for number, piece in side.out.pieces():
+            wire.append((number, bytes(piece), side.into.taken))
+            if self.rng.random() < 0.2:
+                return  # `pieces` may be left at any place
+        wire.append((-1, b"", side.into.taken))
+
+    def arrive(self) -> None:
+        index = self.rng.randrange(2)
+        wire, side = self.wires[index], self.sides[1 - index]
+        for _ in range(self.rng.randrange(1, 5)):
+            if wire:
+                number, piece, taken = wire.popleft()
+                side.out.acknowledge(taken)
+                if number >= 0:
+                    side.received += side.into.take(number, piece)
+
+    def break_off(self) -> None:
+        self.stands = False
+        for wire in self.wires:
+            for _ in range(self.rng.randrange(len(wire) + 1)):
+                wire.pop()
+
+    def connect(self) -> None:
+        for wire in self.wires:
+            wire.clear()
+        one, other = self.sides
+        one.out.resume(other.into.taken)
+        other.out.resume(one.into.taken)
+        self.stands = True
+
+    def run(self, steps: int) -> None:
+        actions = [self.post, self.flush, self.flush, self.arrive, self.arrive]
+        for _ in range(steps):
+            self.rng.choice(actions)()
+            if self.rng.random() < 0.05:
+                self.break_off()
+            if self.rng.random() < 0.1:
+                self.connect()
+
+    def settle(self) -> None:
+        self.connect()
+        for _ in range(10_000):
+            self.flush()
+            self.arrive()
+            if all(
+                len(self.sides[i].posted) == len(self.sides[1 - i].received)
+                for i in range(2)
+            ):
+                return
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_schedule_of_breaks_delivers_all_once_and_in_order(seed: int) -> None:
+    simulation = Simulation(seed)
+    simulation.run(600)
+    simulation.settle()
+    one, other = simulation.sides
+    assert one.received == other.posted
+    assert other.received == one.posted
+    assert one.posted and other.posted

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""Addresses as users write them."""
+
+import pytest
+
+from mooactor.host.addresses import (
+    Address,
+    is_reachable,
+    parse,
+    parse_list,
+    parse_ports,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("10.0.0.5", "10.0.0.5", 4431),
+        ("10.0.0.5:77", "10.0.0.5", 77),
+        ("tcp://10.0.0.5:77", "10.0.0.5", 77),
+        ("broker-1.lab:5", "broker-1.lab", 5),
+        (" broker_1 ", "broker_1", 4431),
+        ("[::1]:5", "::1", 5),
+        ("[::1]", "::1", 4431),
+        ("fd00::5", "fd00::5", 4431),
+        ("[fe80::1%eth0]:5", "fe80::1%eth0", 5),
+        ("*:5", "*", 5),
+        (":5", "*", 5),
+        ("*", "*", 4431),
+        ("a:0", "a", 0),
+    ],
+)
+def test_an_address_may_be_written_in_many_ways(
+    text: str, host: str, port: int
+) -> None:
+    found = parse(text)
+    assert found == Address(host, port)
+    assert parse(str(found)) == found  # its text means the same
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":",
+        "a b",
+        "a:b",
+        "a:70000",
+        "a:-1",
+        "a:٣",
+        "[::1",
+        "[a]:5",
+        "[::1]5",
+        "ipc://x",
+        "a/b",
+        "::g",
+        "a;b",
+        "tcp://",
+        "ü",
+        "x" * 300,
+        "a:" + "1" * 5000,
+    ],
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no address: write ADDR:PORT"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("*", False),
+        ("10.0.0.5", False),
+        ("0.0.0.0", False),
+        ("b", False),
+    ],
+)
+def test_loopback_addresses_are_local(host: str, local: bool) -> None:
+    assert Address(host, 1).is_local is local
+
+
+def test_a_list_keeps_its_order_and_names_each_once() -> None:
+    assert parse_list("a,b:5,tcp://a:4431") == [Address("a", 4431), Address("b", 5)]
+    with pytest.raises(ValueError, match="'' is no address"):
+        parse_list("a,")
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"), [("5-7", [5, 6, 7]), ("5", [5]), ("65535", [65535])]
+)
+def test_ports_are_a_range_with_both_ends(text: str, ports: list[int]) -> None:
+    assert list(parse_ports(text)) == ports
+
+
+@pytest.mark.parametrize("text", ["", "-", "7-5", "0-5", "a-b", "1-70000", "1-2-3"])
+def test_other_ports_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ports|port"):
+        parse_ports(text)
+
+
+def test_only_a_whole_address_is_reachable() -> None:
+    assert is_reachable("tcp://a:5") and is_reachable("tcp://[::1]:5")
+    for text in ("a:5", "tcp://a", "tcp://*:5", "tcp://a:0", "ipc://x", ""):
+        assert not is_reachable(text)

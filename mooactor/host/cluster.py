@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mooactor.control.channel import Node
+from mooactor.control.node import Node
 from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership

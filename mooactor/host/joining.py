@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mooactor.control.channel import Node
+from mooactor.control.node import Node
 from mooactor.control.lifeline import Message
 from mooactor.host.cluster import Cluster
 from mooactor.host.eventloop import EventLoop

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from mooactor import __version__
+from mooactor.cli import clustering
+from mooactor.cli.failure import Failure
+from mooactor.errors import MooError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,6 +19,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
+    except Failure as failure:
+        print(f"mooactor {options.command}: {failure}", file=sys.stderr)
+        return failure.code
+    except MooError as error:
+        print(f"mooactor {options.command}: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
 
@@ -23,10 +33,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mooactor", description=_DESCRIPTION)
     version = f"mooactor {__version__}"
     parser.add_argument("--version", action="version", version=version)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_bench(commands)
     _add_doctor(commands)
     _add_attach(commands)
+    clustering.add_commands(commands)
     return parser
 
 

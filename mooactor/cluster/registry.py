@@ -26,8 +26,7 @@ from typing import Any
 from mooactor.cluster.announcement import Announcement
 from mooactor.host import rows
 
-# A member tells of itself each second. Its channel ends after three seconds of silence;
-# this is for one whose own loop has stopped, and whose connection lives on.
+# A member tells of itself each second: three more may pass, as with any channel.
 EXPIRY_S = 4.0
 
 Message = dict[str, Any]

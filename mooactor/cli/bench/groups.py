@@ -6,6 +6,7 @@ from __future__ import annotations
 from mooactor.cli.bench import (
     allreduce,
     arrays,
+    broker,
     calls,
     environments,
     fabric,
@@ -27,6 +28,7 @@ GROUPS = {
         rings,
         startup,
         environments,
+        broker,
     )
 }
 

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""A broker of 10 000 hosts, on one core.
+
+Some hundred members join a broker of its own process over real connections. What each
+costs it, in processor time and memory, is measured there. The rest of the 10 000 is
+simulated: their announcements go through the same code in this process, which shows
+what a row costs. The rows below are the sum for 10 000.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from mooactor import __version__
+from mooactor.cli.bench.measure import Effort
+from mooactor.cli.bench.row import Goal, Row, Skipped
+from mooactor.cluster.announcement import read
+from mooactor.cluster.registry import Registry
+from mooactor.control import plain, secret
+from mooactor.control.channel import Channel
+from mooactor.control.envelope import VERSION
+from mooactor.control.node import Node
+from mooactor.host.brokerlink import CHANNEL_BEAT_S
+
+NAMES = ("broker.beats", "broker.joins", "broker.memory")
+HOSTS = 10_000
+_PATIENCE_S = 60.0
+_IDLE_S = 3.0  # less than the patience of a broker
+
+
+def rows(effort: Effort) -> Iterator[Row | Skipped]:
+    """Joins, then beats, of one sample; then the simulated rest."""
+    sample = 100 * min(effort.rounds, 5)
+    with _broker() as (pid, address, key):
+        node = Node(key)
+        try:
+            members = _Members(node, address)
+            idle_bytes = _resident(pid)
+            join_s = members.join(pid, sample)
+            connection = (_resident(pid) - idle_bytes) / sample
+            beat_s = members.beat(pid, 40 * effort.rounds) + members.idle(pid)
+        finally:
+            node.close()
+    row_bytes, row_s = _simulated()
+    yield Row(
+        "broker.beats",
+        f"a broker's work for the heartbeats of {HOSTS} hosts",
+        "cores",
+        HOSTS * beat_s,
+        {},
+        Goal("at most", 1),
+    )
+    yield Row(
+        "broker.joins",
+        "joins that a broker's core does, handshakes included",
+        "hosts/s",
+        1 / (join_s + row_s),
+        {},
+        Goal("at least", 1000),
+    )
+    memory = idle_bytes + HOSTS * (connection + row_bytes)
+    yield Row("broker.memory", f"a broker of {HOSTS} hosts", "MB", memory / 1e6)
+
+
+@contextlib.contextmanager
+def _broker() -> Iterator[tuple[int, str, bytes]]:
+    """Its process, its address and its key."""
+    with tempfile.TemporaryDirectory() as directory:
+        key = secret.make(f"{directory}/key")
+        words = ["broker", "--listen", "127.0.0.1:0", "--key-file", key.source]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mooactor", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().rstrip().rpartition(" ")[2]
+            yield process.pid, address, key.secret
+        finally:
+            process.kill()
+            process.communicate()
+
+
+class _Members:
+    """Many members at one node, each with a connection of its own."""
+
+    def __init__(self, node: Node, address: str) -> None:
+        self._node, self._address = node, address
+        self._channels: list[Channel] = []
+        self._answers = 0
+
+    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
+        if message["ev"] not in ("joined", "announce"):
+            raise RuntimeError(f"the broker said {message}")
+        self._answers += 1
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        raise RuntimeError(f"the broker has closed a channel: {why}")
+
+    def join(self, pid: int, count: int) -> float:
+        """The broker's processor time for the join of each."""
+        before = _processor_s(pid)
+        for number in range(count):
+            channel = self._connect()
+            channel.post({"op": "announce", **_row(number)})
+            self._channels.append(channel)
+        self._until(count)
+        return (_processor_s(pid) - before) / count
+
+    def beat(self, pid: int, rounds: int) -> float:
+        """The broker's processor time for one heartbeat of one member."""
+        stranger = self._connect()
+        stranger.post({"op": "still"})  # it has no row, so this is answered
+        self._until(self._answers + 1)
+        before = _processor_s(pid)
+        for _ in range(rounds):
+            for channel in [*self._channels, stranger]:
+                channel.post({"op": "still"})
+            self._until(self._answers + 1)
+        # the broker's libzmq hands messages of all connections on in turn
+        return (_processor_s(pid) - before) / rounds / len(self._channels)
+
+    def idle(self, pid: int) -> float:
+        """The broker's processor time for one member in a second of silence: the
+        heartbeats of libzmq, which go both ways."""
+        before, began = _processor_s(pid), time.monotonic()
+        self._node.run_until(lambda: False, _IDLE_S)
+        passed = time.monotonic() - began
+        return (_processor_s(pid) - before) / passed / len(self._channels)
+
+    def _connect(self) -> Channel:
+        return self._node.connect(self._address, self, beat_s=CHANNEL_BEAT_S)
+
+    def _until(self, answers: int) -> None:
+        if not self._node.run_until(lambda: self._answers >= answers, _PATIENCE_S):
+            raise RuntimeError(f"{self._answers} of {answers} answers came")
+
+
+def _simulated() -> tuple[float, float]:
+    """Bytes and seconds for the row of one host, of 10 000."""
+    messages = [plain.pack({"op": "announce", **_row(n)}) for n in range(HOSTS)]
+    registry = Registry(lambda watcher, message: None)
+    bytes_before, began = _resident(os.getpid()), time.process_time()
+    for number, message in enumerate(messages):
+        registry.announce(number, read(plain.unpack(message)), 0.0)
+    spent = time.process_time() - began
+    grown = _resident(os.getpid()) - bytes_before
+    return max(0.0, grown / HOSTS), spent / HOSTS
+
+
+def _row(number: int) -> dict[str, Any]:
+    amounts = {"cpus": 64, "gpus": 8, "memory": 512 << 30}
+    versions = {"mooactor": __version__, "python": "3.11.7", "torch": "2.13.0"}
+    return {
+        "name": f"host-{number:05}.cluster.example",
+        "id": f"{number:016x}",
+        "address": f"tcp://10.0.{number >> 8}.{number & 255}:20000",
+        "kind": "host",
+        **amounts,
+        "labels": {"rack": f"r{number // 40}", "zone": "a"},
+        "free": amounts,
+        "versions": {**versions, "wire": VERSION},
+        "sessions": ["0123456789abcdef"],
+        "actors": 64,
+    }
+
+
+def _resident(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _processor_s(pid: int) -> float:
+    # Linux's clock of another process, as clock_getcpuclockid(3) makes it.
+    return time.clock_gettime((~pid << 3) | 2)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor broker``: run a broker until it is told to end."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import socket
+
+from mooactor.cli.failure import Failure
+from mooactor.cli.serving import Serving
+from mooactor.cluster.broker import Broker, Standby
+from mooactor.control import secret
+from mooactor.control.node import Node
+from mooactor.host import addresses
+from mooactor.host.addresses import Address
+from mooactor.process import openfiles
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM, SIGINT or `mooactor stop`."""
+    key, bind, port = _where(options)
+    first = _address(options.standby_of) if options.standby_of else None
+    openfiles.raise_limit()  # each member has a connection
+    serving = Serving("mooactor broker")
+    try:
+        node = Node(key.secret, beat_s=0, bind=bind, port=port, ports=options.ports)
+        try:
+            _serve(serving, node, key, first)
+        finally:
+            node.close()
+    finally:
+        serving.close()
+    return 0
+
+
+def _serve(
+    serving: Serving, node: Node, key: secret.Key, first: Address | None
+) -> None:
+    broker = Broker(node, serving.log, serving.stop)
+    if key.made:
+        serving.log(f"made {key}, for programs of yours on this host")
+    else:
+        serving.log(f"uses the {key}")
+    standby = None
+    if first is not None:
+        standby = Standby(node, str(first), serving.loop.later, serving.log)
+    print(f"mooactor broker at {node.address}", flush=True)
+    serving.run(node, broker.look, broker.due)
+    if standby is not None:
+        standby.close()
+
+
+def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:
+    """The key, the address to bind, and the port, None for one of --ports."""
+    port = None if options.ports else addresses.BROKER_PORT
+    if options.listen is None:
+        key = secret.find(options.key_file)
+        if key is None:
+            return secret.load(local=True), "127.0.0.1", port
+        return key, "*", port
+    listen = _address(options.listen, default_port=-1)
+    key = secret.load(options.key_file, local=listen.is_local)
+    chosen = port if listen.port == -1 else listen.port
+    return key, _numeric(listen.host), chosen
+
+
+def _address(text: str, default_port: int = addresses.BROKER_PORT) -> Address:
+    try:
+        return addresses.parse(text, default_port)
+    except ValueError as error:
+        raise Failure(str(error)) from None
+
+
+def _numeric(host: str) -> str:
+    """The address of this host that a name stands for."""
+    if host == "*":
+        return host
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise Failure(
+            f"the name {host} has no address ({error.strerror}): give --listen an "
+            "address of this host, or *"
+        ) from None

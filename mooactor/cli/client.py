@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""`Client`: a short-lived command's connections to the broker and to agents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from mooactor.cli.failure import Failure
+from mooactor.control import secret
+from mooactor.control.channel import Channel
+from mooactor.control.node import Node
+from mooactor.host import addresses
+from mooactor.host.rows import Row, unpack_all
+
+VARIABLE = "MOOACTOR_ADDRESS"
+PATIENCE_S = 5.0  # for the broker's answer
+
+Message = dict[str, Any]
+
+
+class Talk:
+    """One channel of a command, and all that has come over it."""
+
+    def __init__(self, row: Row, heard: Callable[[Talk, Message], None] | None) -> None:
+        self.row = row
+        self.received: list[Message] = []
+        self.closed: str | None = None  # why
+        self._heard = heard
+        self.channel: Channel | None = None
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        if self._heard is None:
+            self.received.append(message)
+        else:
+            self._heard(self, message)
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        self.closed = why
+
+    def post(self, message: Message) -> None:
+        if self.channel is not None and self.closed is None:
+            self.channel.post(message)
+
+    def answer(self, event: str, rid: int | None = None) -> Message | None:
+        """The first message that came with this ``ev``, and this ``rid``."""
+        for message in self.received:
+            if message.get("ev") == event and message.get("rid") == rid:
+                return message
+        return None
+
+
+class Client:
+    """A node that is served while its command waits. A context manager."""
+
+    def __init__(self, connect: str | None = None, key_file: str | None = None) -> None:
+        text = connect or os.environ.get(VARIABLE) or "127.0.0.1"
+        try:
+            self._addresses = addresses.parse_list(text)
+        except ValueError as error:
+            raise Failure(str(error)) from None
+        local = all(address.is_local for address in self._addresses)
+        self._key = secret.load(key_file, local=local)
+        # Answers come over the connections that this node opens: nobody needs to
+        # reach it from another host.
+        self._node = Node(self._key.secret)
+        self._broker: Talk | None = None
+        self._rid = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._node.close()
+
+    def wait(self, condition: Callable[[], object], timeout_s: float | None) -> bool:
+        """Serve all channels until the condition holds; False if it never did."""
+        return self._node.run_until(condition, timeout_s)
+
+    def open(
+        self, row: Row, heard: Callable[[Talk, Message], None] | None = None
+    ) -> Talk:
+        """A channel to the agent of a row. Without `heard`, messages are collected."""
+        talk = Talk(row, heard)
+        talk.channel = self._node.connect(row["address"], talk)
+        return talk
+
+    # -- the broker --------------------------------------------------------
+
+    @property
+    def broker(self) -> Talk:
+        """The broker that answers first."""
+        if self._broker is None or self._broker.closed is not None:
+            self._broker = self._first()
+        return self._broker
+
+    def _first(self) -> Talk:
+        talks = [self.open({"address": str(a)}) for a in self._addresses]
+        for talk in talks:
+            talk.post({"op": "hosts", "rid": 0})
+
+        def answered() -> list[Talk]:
+            return [talk for talk in talks if talk.answer("hosts", 0)]
+
+        def over() -> bool:
+            return bool(answered()) or all(talk.closed is not None for talk in talks)
+
+        self.wait(over, PATIENCE_S)
+        if found := answered():
+            return found[0]
+        where = ", ".join(map(str, self._addresses))
+        raise Failure(
+            f"no broker answers at {where}: is it running (`mooactor broker`), and is "
+            f"its key this one (the {self._key})? --connect and --key-file name others"
+        )
+
+    def rows(self) -> list[Row]:
+        """The members of the cluster, as the broker knows them now."""
+        broker = self.broker
+        self._rid += 1
+        broker.received.clear()
+        broker.post({"op": "hosts", "rid": self._rid})
+        self.wait(lambda: self._listed() or broker.closed is not None, PATIENCE_S)
+        if not self._listed():
+            raise Failure(
+                f"the broker at {broker.row['address']} does not answer any more "
+                f"({broker.closed or 'it is busy'}): try again, or name another one "
+                "with --connect"
+            )
+        listed = [row for m in broker.received for row in unpack_all(m.get("rows"))]
+        broker.received.clear()
+        return listed
+
+    def _listed(self) -> bool:
+        """Whether the whole answer to the last question is there."""
+        assert self._broker is not None
+        return any(
+            m.get("rid") == self._rid and not m.get("more")
+            for m in self._broker.received
+        )
+
+    # -- agents ------------------------------------------------------------
+
+    def ask(
+        self, rows: Iterable[Row], message: Message, event: str, timeout_s: float
+    ) -> list[tuple[Row, Message | None]]:
+        """Ask several agents at once; None for each that has not answered in time."""
+        talks = [self.open(row) for row in rows]
+        for talk in talks:
+            talk.post(message)
+        self.wait(
+            lambda: all(t.closed is not None or t.answer(event) for t in talks),
+            timeout_s,
+        )
+        answers = [(talk.row, talk.answer(event)) for talk in talks]
+        for talk in talks:
+            if talk.channel is not None and talk.closed is None:
+                talk.channel.close()
+        return answers
+
+
+def homes(rows: Iterable[Row]) -> list[Row]:
+    """The agents of drivers; each has one session."""
+    return [row for row in rows if row["kind"] == "home"]

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""The parsers of the subcommands for clusters, and the options that these share."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from typing import TypeAlias
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_commands(commands: _Commands) -> None:
+    """Add them all."""
+    _add_keygen(commands)
+    _add_broker(commands)
+    status = commands.add_parser("status", help="hosts, sessions and their actors")
+    _complete(status, "status", "one JSON object, no tables")
+    _add_top(commands)
+    _add_logs(commands)
+    stop = commands.add_parser("stop", help="end the sessions, hosts and the broker")
+    _complete(stop, "stop", "one JSON object")
+
+
+def run_by(module: str) -> Callable[[argparse.Namespace], int]:
+    """``mooactor.cli.MODULE.run``, imported when it is called."""
+
+    def run(options: argparse.Namespace) -> int:
+        found = importlib.import_module(f"mooactor.cli.{module}")
+        return int(found.run(options))
+
+    return run
+
+
+def add_key_option(parser: argparse.ArgumentParser) -> None:
+    """``--key-file``, which every command of a cluster has."""
+    parser.add_argument(
+        "--key-file",
+        metavar="FILE",
+        help="the cluster's key (default: MOOACTOR_KEY_FILE, MOOACTOR_KEY, else "
+        "~/.config/mooactor/key)",
+    )
+
+
+def ports(text: str) -> range:
+    """The type of ``--ports A-B``."""
+    from mooactor.host.addresses import parse_ports
+
+    try:
+        return parse_ports(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _complete(parser: argparse.ArgumentParser, module: str, as_json: str) -> None:
+    """The options of a command that asks a cluster something."""
+    parser.add_argument("--json", action="store_true", help=as_json)
+    parser.add_argument(
+        "--connect",
+        metavar="ADDR",
+        help="the broker, or several with commas (default: MOOACTOR_ADDRESS, else "
+        "127.0.0.1)",
+    )
+    add_key_option(parser)
+    parser.set_defaults(run=run_by(module))
+
+
+def _add_keygen(commands: _Commands) -> None:
+    keygen = commands.add_parser("keygen", help="make the key of a cluster")
+    keygen.add_argument(
+        "file", nargs="?", metavar="FILE", help="default: ~/.config/mooactor/key"
+    )
+    keygen.add_argument("--force", action="store_true", help="replace a key there")
+    keygen.set_defaults(run=run_by("keygen"))
+
+
+def _add_broker(commands: _Commands) -> None:
+    broker = commands.add_parser("broker", help="introduce hosts and drivers")
+    broker.add_argument(
+        "--listen",
+        metavar="ADDR:PORT",
+        help="default: port 4431, of all addresses if there is a key, else of loopback",
+    )
+    broker.add_argument(
+        "--standby-of", metavar="ADDR", help="be the second broker beside that one"
+    )
+    broker.add_argument(
+        "--ports", type=ports, metavar="A-B", help="listen on one of these ports"
+    )
+    add_key_option(broker)
+    broker.set_defaults(run=run_by("broker"))
+
+
+def _add_top(commands: _Commands) -> None:
+    top = commands.add_parser("top", help="the same, live, until Ctrl-C")
+    top.add_argument(
+        "--interval",
+        type=_seconds,
+        default=1.0,
+        metavar="S",
+        help="seconds between two looks (default 1)",
+    )
+    _complete(top, "top", "one JSON object a line")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.1 and 3600")
+    return value
+
+
+def _add_logs(commands: _Commands) -> None:
+    logs = commands.add_parser("logs", help="what an actor has printed")
+    logs.add_argument("name", metavar="NAME", help="of the actor")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="go on until the actor ends"
+    )
+    _complete(logs, "logs", "one JSON object a line")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""What long-running commands have in common: a loop, signals, and a log on stderr.
+
+One thread. SIGTERM and SIGINT end `run`, and the command returns 0 then. A reader of
+stderr that has stopped does not hold it up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mooactor.control.node import Node
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.terminal import Terminal
+
+_LOG_BYTES = 1 << 18  # that wait for a reader of stderr
+_DRAIN_S = 0.5
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Serving:
+    """In the main thread; `name` begins each line of its log."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = EventLoop()
+        self._name = name
+        self._terminal = Terminal(2, _LOG_BYTES)
+        self._stopping = False
+        self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.loop.watch(self._woken, self._clear)
+        signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
+        self._before = [signal.signal(s, self._on_signal) for s in _SIGNALS]
+
+    def stop(self) -> None:
+        """Have `run` return as soon as the present round is over."""
+        self._stopping = True
+
+    def log(self, line: str) -> None:
+        """One line on stderr. It never blocks; what nobody reads is dropped."""
+        text = "".join(c if c.isprintable() else "�" for c in line)
+        self._terminal.add(f"{self._name}: {text}\n".encode(errors="replace"))
+
+    def run(
+        self, node: Node, look: Callable[[], Any], due: Callable[[], float | None]
+    ) -> None:
+        """Serve the node until a signal comes or `stop` is called; call `look` in each
+        round, and at `due()` (monotonic) at the latest."""
+        self.loop.watch(node.fileno(), node.serve)
+        while not self._stopping:
+            times = [at for at in (node.due(), due()) if at is not None]
+            self.loop.serve(min(times, default=None))
+            node_due = node.due()
+            if node_due is not None and node_due <= time.monotonic():
+                node.serve()
+            look()
+            if self._terminal.waiting:
+                self._terminal.flush()
+        self.loop.unwatch(node.fileno())
+
+    def close(self) -> None:
+        """Give the signals back, and write the rest of the log, if somebody reads."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in zip(_SIGNALS, self._before, strict=True):
+            signal.signal(number, handler)
+        self._terminal.drain(_DRAIN_S, time.monotonic() + _DRAIN_S)
+        self.loop.unwatch(self._woken)
+        os.close(self._woken)
+        os.close(self._wakes)
+
+    def _on_signal(self, *_: Any) -> None:
+        self._stopping = True
+
+    def _clear(self) -> None:
+        try:
+            os.read(self._woken, 4096)
+        except BlockingIOError:
+            pass

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor status``: the hosts of a cluster, its sessions and their actors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from mooactor.cli.client import Client, homes
+from mooactor.host.rows import Row
+
+PATIENCE_S = 2.0  # for the agents of drivers
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print it once."""
+    with Client(options.connect, options.key_file) as client:
+        found = look(client)
+    print(json.dumps(found) if options.json else as_text(found))
+    return 0
+
+
+def look(client: Client) -> dict[str, Any]:
+    """Everything, as plain values."""
+    rows = client.rows()
+    answers = client.ask(homes(rows), {"op": "status"}, "status", PATIENCE_S)
+    return {
+        "hosts": [{**row, "alive": True} for row in rows],
+        "sessions": [_session(row, answer) for row, answer in answers],
+    }
+
+
+def _session(row: Row, answer: dict[str, Any] | None) -> dict[str, Any]:
+    found = answer or {}
+    return {
+        "host": row["name"],
+        "session": found.get("session"),
+        "driver": found.get("driver"),
+        "actors": found.get("actors", []),
+        "answered": answer is not None,
+    }
+
+
+# -- text ------------------------------------------------------------------
+
+_HOSTS = ("host", "cpus free", "gpus free", "memory free", "actors", "labels", "runs")
+_ACTORS = ("actor", "host", "pid", "state", "restarts", "mailbox", "memory")
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Tables for a terminal."""
+    lines = table([_HOSTS, *map(_host, found["hosts"])])
+    if not found["hosts"]:
+        lines = ["no hosts: start one with `mooactor host --join ADDR`"]
+    for session in found["sessions"]:
+        lines += ["", _title(session)]
+        if session["actors"]:
+            lines += table([_ACTORS, *map(_actor, session["actors"])])
+    return "\n".join(lines)
+
+
+def _host(row: Row) -> tuple[str, ...]:
+    free, versions = row["free"], row["versions"]
+    runs = [f"{what} {versions[what]}" for what in versions if what != "wire"]
+    return (
+        row["name"] + (" (driver)" if row["kind"] == "home" else ""),
+        f"{free['cpus']:g} of {row['cpus']}",
+        f"{free['gpus']:g} of {row['gpus']}",
+        f"{size(free['memory'])} of {size(row['memory'])}",
+        str(row["actors"]),
+        " ".join(f"{key}={value}" for key, value in sorted(row["labels"].items())),
+        ", ".join(text for text in runs if not text.endswith("None")),
+    )
+
+
+def _title(session: dict[str, Any]) -> str:
+    if not session["answered"]:
+        return f"a session of {session['host']} does not answer: it is busy or ending"
+    actors = session["actors"]
+    count = f"{len(actors)} actor{'' if len(actors) == 1 else 's'}"
+    return f"session {session['session']}, {session['driver']}: {count}"
+
+
+def _actor(row: Row) -> tuple[str, ...]:
+    memory = row.get("memory")
+    return (
+        *(_cell(row.get(key)) for key in ("label", "host", "pid", "state")),
+        _cell(row.get("restarts")),
+        _cell(row.get("mailbox")),
+        size(memory) if isinstance(memory, int | float) else "-",
+    )
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else str(value)
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that suits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Aligned columns, the first row being the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    return [line.rstrip() for line in lines]

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: MIT
+"""The broker: it introduces the hosts and the drivers of a cluster to each other.
+
+One process, one thread, one event loop. What it knows is in the `Registry`, and its
+members tell it again each second; so a broker that was killed and started again is
+what it was within two seconds, and meanwhile only new joins and new lookups wait. It
+never sees a call or a tensor.
+
+Its messages are plain dicts over channels, which nobody without the key can open:
+
+=================  =================================================================
+``op``             meaning, and the answer
+=================  =================================================================
+``announce``       the sender's row (see `announcement`). The first time:
+                   ``{"ev": "joined", "brokers", "notes"}``, or each time
+                   ``{"ev": "refused", "why", "taken"}``; taken: another live node
+                   has its name
+``still``          the sender lives, its row is the same. If it has none here:
+                   ``{"ev": "announce"}``
+``hosts``, rid     all rows: ``{"ev": "hosts", "rid", "rows", "more"}``, several of
+                   them if there are many rows, which are encoded (`host.rows`)
+``watch``          all rows in the same way, without rid, and then each change:
+                   ``{"ev": "host", "row"}``, ``{"ev": "gone", "name", "id", "why"}``
+``standby``,       the sender is a second broker at that address. Members are told
+address            of it, ``{"ev": "brokers", "addresses"}``, and announce
+                   themselves to it as well
+``stop``           end; there is no answer
+=================  =================================================================
+
+A broker sends no heartbeats of its own: 10 000 connections with three a second would
+keep a core busy. Members send them, and say ``still``, whose absence a broker notices.
+
+A *stand-by* is a broker like any other. It needs no copy of the first one's memory:
+the members that it is introduced to announce themselves to both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+
+from mooactor.cluster import announcement
+from mooactor.cluster.announcement import Announcement
+from mooactor.cluster.registry import EXPIRY_S, Message, Registry
+from mooactor.control.channel import Channel
+from mooactor.control.node import Node
+from mooactor.host import brokerlink, rows
+from mooactor.host.addresses import is_reachable
+from mooactor.host.fields import MAX_ID, Refused, number, required
+
+MAX_STANDBYS = 8
+_PAUSE_S = 1.0
+_SWEEP_S = 30.0
+_CLIENT_SILENCE_S = 60.0
+_COMPARED = 64  # members whose versions a new one's are compared with
+
+
+class Broker:
+    """Answers the members and clients at the channels of a node.
+
+    Args:
+      node: whose channels it accepts. The caller serves it, and calls `look`.
+      log: takes a line for each thing that an operator may want to know.
+      stop: is called when a client asks the broker to end.
+    """
+
+    def __init__(
+        self, node: Node, log: Callable[[str], None], stop: Callable[[], None]
+    ) -> None:
+        self.registry = Registry(_post)
+        self._node = node
+        self._log = log
+        self._stop = stop
+        self._standbys: dict[Channel, str] = {}
+        self._looked = time.monotonic()
+        self._lenient_until = 0.0
+        self._sweep_at = self._looked + _SWEEP_S
+        self._actions: dict[str, Callable[[Channel, Message], None]] = {
+            "announce": self._announce,
+            "still": self._still,
+            "hosts": self._hosts,
+            "watch": lambda channel, _: self.registry.watch(channel),
+            "standby": self._standby,
+            "stop": lambda *_: self._stop(),
+        }
+        node.accept = lambda channel: self
+
+    # -- channels ----------------------------------------------------------
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        """Act on a message; one that makes no sense is answered with the reason."""
+        try:
+            action = self._actions.get(required(message, "op", str))
+            if action is None:
+                raise Refused(f"a broker knows no op={message['op']!r:.40}")
+            action(channel, message)
+        except Refused as refusal:
+            channel.post({"ev": "refused", "why": str(refusal)})
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        """A member or client is gone, or out of reach for too long."""
+        self.registry.unwatch(channel)
+        last = self.registry.leave(channel, why)
+        if last is not None:
+            self._log(f"{last.kind} {last.name} has left: {why}")
+        address = self._standbys.pop(channel, None)
+        if address is not None:
+            self._log(f"the stand-by {address} has left: {why}")
+            self._tell_of_standbys()
+
+    # -- requests ----------------------------------------------------------
+
+    def _announce(self, channel: Channel, message: Message) -> None:
+        new = announcement.read(message)
+        known = self.registry.is_member(channel)
+        why = self.registry.announce(channel, new, time.monotonic())
+        if why is not None:
+            channel.post({"ev": "refused", "why": why, "taken": True})
+        elif not known:
+            self._welcome(channel, new)
+
+    def _welcome(self, channel: Channel, new: Announcement) -> None:
+        others = islice(self.registry.recent(), _COMPARED)
+        notes = announcement.differences(new, others)
+        brokers = list(self._standbys.values())
+        channel.post({"ev": "joined", "brokers": brokers, "notes": notes})
+        self._log(f"{new.kind} {new.name} has joined from {new.address}")
+        for note in notes:
+            self._log(f"{new.kind} {new.name}: {note}")
+
+    def _still(self, channel: Channel, message: Message) -> None:
+        if not self.registry.still(channel, time.monotonic()):
+            channel.post({"ev": "announce"})
+
+    def _hosts(self, channel: Channel, message: Message) -> None:
+        rid = number(message, "rid", most=MAX_ID)
+        for answer in rows.messages(self.registry.rows(), rid):
+            channel.post(answer)
+
+    def _standby(self, channel: Channel, message: Message) -> None:
+        address = required(message, "address", str)
+        if not is_reachable(address):
+            raise Refused(f"address={address!r:.80} is not tcp://ADDR:PORT")
+        if len(self._standbys) >= MAX_STANDBYS:
+            raise Refused(f"a broker has at most {MAX_STANDBYS} stand-bys")
+        if self._standbys.get(channel) == address:
+            return
+        self._standbys[channel] = address
+        self._log(f"the stand-by {address} has joined")
+        self._tell_of_standbys()
+
+    def _tell_of_standbys(self) -> None:
+        addresses = list(self._standbys.values())
+        for member in self.registry.members():
+            member.post({"ev": "brokers", "addresses": addresses})
+
+    # -- time --------------------------------------------------------------
+
+    def look(self) -> None:
+        """Let go of members, and of others, that have been silent for too long."""
+        now = time.monotonic()
+        if now - self._looked > _PAUSE_S:
+            # This process was stopped, or busy: what members have said is still unread.
+            self._lenient_until = now + EXPIRY_S
+        self._looked = now
+        if now >= self._lenient_until:
+            for channel, last, why in self.registry.expire(now):
+                self._log(f"{last.kind} {last.name} has left: {why}")
+                self._drop(channel, why)
+        if now >= self._sweep_at:
+            self._sweep_at = now + _SWEEP_S
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Let go of clients whose host has vanished: they have never left."""
+        for channel in self._node.channels():
+            idle = channel.silent_s > _CLIENT_SILENCE_S
+            if idle and channel.is_open and not self.registry.is_member(channel):
+                self._drop(channel, "you were silent for too long")
+
+    def _drop(self, channel: Channel, why: str) -> None:
+        channel.close(why)  # one that was only slow comes back
+        self.channel_closed(channel, why)
+
+    def due(self) -> float | None:
+        """The time (monotonic) of the next `look`."""
+        return self._looked + _PAUSE_S / 2
+
+
+def _post(channel: Channel, message: Message) -> None:
+    channel.post(message)
+
+
+class Standby:
+    """The second broker's side: it keeps itself known to the first one.
+
+    Args:
+      node: of the second broker.
+      address: of the first one.
+      later: calls a function after so many seconds.
+    """
+
+    RETRY_S = 0.5
+    REPEAT_S = 10.0
+
+    def __init__(
+        self,
+        node: Node,
+        address: str,
+        later: Callable[[float, Callable[[], None]], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self._node, self._address, self._later, self._log = node, address, later, log
+        self._closed = False
+        self._open()
+
+    def _open(self) -> None:
+        if self._closed:
+            return
+        beat_s = brokerlink.CHANNEL_BEAT_S
+        self._say(self._node.connect(self._address, self, beat_s=beat_s))
+
+    def _say(self, channel: Channel) -> None:
+        """Be heard of now and then, for as long as this channel is there."""
+        if channel.is_open and not self._closed:
+            channel.post({"op": "standby", "address": self._node.address})
+            self._later(self.REPEAT_S, partial(self._say, channel))
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        if message.get("ev") == "refused":
+            self._log(f"the broker {self._address}: {message.get('why')!s:.300}")
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        self._later(self.RETRY_S, self._open)
+
+    def close(self) -> None:
+        self._closed = True

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""A member's side of one broker: a channel, opened again whenever it has closed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mooactor.control.channel import Channel
+from mooactor.host import rows
+from mooactor.host.rows import Row
+
+if TYPE_CHECKING:
+    from mooactor.host.membership import Membership
+
+Message = dict[str, Any]
+
+RETRY_S = 0.1  # after the broker was lost
+# Slower than between hosts, for the broker's sake. Half of the patience of a channel is
+# left to connect again once a silent end is noticed.
+CHANNEL_BEAT_S = 0.5
+# A host that was killed and started again may find that its name is still taken, until
+# the broker has noticed the death.
+NAME_PATIENCE_S = 5.0
+_NAME_RETRY_S = 0.2
+
+
+class BrokerLink:
+    """Announces a member to the broker at one address, for as long as it is open."""
+
+    def __init__(self, membership: Membership, address: str) -> None:
+        self.address = address
+        self.joined = False
+        self.peer = b""  # the broker's node, once joined
+        self._membership = membership
+        self._channel: Channel | None = None
+        self._announced: Row | None = None
+        self._closed = False
+        self._refused_since: float | None = None
+        self._complained = False
+        self._listed: list[Row] = []
+        self._actions: dict[str, Callable[[Message], None]] = {
+            "joined": self._joined,
+            "refused": self._refused,
+            "announce": lambda _: self._announce_anew(),
+            "brokers": lambda m: self._introduced(m.get("addresses")),
+            "hosts": self._hosts,
+            "host": self._host,
+            "gone": self._gone,
+        }
+
+    def open(self) -> None:
+        """Connect, and announce; the channel keeps both until the broker is there."""
+        if self._closed or self._channel is not None:
+            return
+        node = self._membership.node
+        self._channel = node.connect(self.address, self, beat_s=CHANNEL_BEAT_S)
+        self._listed.clear()
+        self._announce_anew()
+        if self._membership.watch:
+            self._post({"op": "watch"})
+
+    def close(self) -> None:
+        """Leave this broker, for good."""
+        self._closed, self.joined = True, False
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close("it has left")
+
+    def announce(self, row: Row) -> bool:
+        """Announce the row if it is news to the broker."""
+        if row == self._announced or self._channel is None:
+            return False
+        self._announced = row
+        self._post({"op": "announce", **row})
+        return True
+
+    def beat(self, row: Row) -> None:
+        """Once a second: the member lives."""
+        if not self.announce(row):
+            self._post({"op": "still"})
+
+    def _announce_anew(self) -> None:
+        self._announced = None
+        if not self._closed:
+            self.announce(self._membership.announcement())
+
+    def _post(self, message: Message) -> None:
+        if self._channel is not None:
+            self._channel.post(message)
+
+    # -- the broker's news -------------------------------------------------
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        """Act on a message of the broker's; unknown ones are of a later version."""
+        action = self._actions.get(str(message.get("ev")))
+        if channel is self._channel and action is not None:
+            action(message)
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        """The broker is gone, or was never there: try again soon, for ever."""
+        if channel is not self._channel:
+            return
+        self._channel, self.joined, self.peer = None, False, b""
+        self._membership.lost(self.address, why)
+        self._membership.later(RETRY_S, self.open)
+
+    def _joined(self, message: Message) -> None:
+        assert self._channel is not None
+        self.joined, self.peer = True, self._channel.peer
+        self._refused_since, self._complained = None, False
+        self._membership.joined(self, _texts(message.get("notes")))
+        self._introduced(message.get("brokers"))
+
+    def _introduced(self, addresses: Any) -> None:
+        if not self._closed:
+            self._membership.introduced(self.address, _texts(addresses))
+
+    def _refused(self, message: Message) -> None:
+        self.joined, self._announced = False, None  # so the next beat tries again
+        now = time.monotonic()
+        if self._refused_since is None:
+            self._refused_since = now
+        if message.get("taken") and now - self._refused_since < NAME_PATIENCE_S:
+            self._membership.later(_NAME_RETRY_S, self._try_again)
+        elif not self._complained:
+            self._complained = True
+            self._membership.on_refused(self.address, str(message.get("why")))
+
+    def _try_again(self) -> None:
+        if self._announced is None:
+            self._announce_anew()
+
+    def _hosts(self, message: Message) -> None:
+        self._listed += rows.unpack_all(message.get("rows"))
+        if not message.get("more"):
+            listed, self._listed = self._listed, []
+            self._membership.begin(self.address, listed)
+
+    def _host(self, message: Message) -> None:
+        row = rows.unpack(message.get("row"))
+        if row is not None:
+            self._membership.put(self.address, row)
+
+    def _gone(self, message: Message) -> None:
+        node_id, why = message.get("id"), str(message.get("why"))
+        if isinstance(node_id, str):
+            self._membership.remove(self.address, node_id, why)
+
+
+def _texts(value: Any) -> list[str]:
+    return [x for x in value if isinstance(x, str)] if isinstance(value, list) else []

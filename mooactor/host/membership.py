@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""An agent's place in a cluster: it is known to the brokers, and knows the others.
+
+The agent announces itself to every broker that it knows of: those of its list, and the
+stand-bys that these tell it of. It says each second that it lives, and anew what it is
+whenever that has changed. A broker that is lost is tried again for ever. So a broker
+that was killed and started again learns all that it knew within two seconds, and a
+stand-by knows it already.
+
+All in the thread of the agent's event loop; nothing blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mooactor.control.node import Node
+from mooactor.host.addresses import is_reachable
+from mooactor.host.brokerlink import BrokerLink
+from mooactor.host.roster import Roster
+from mooactor.host.rows import Row
+
+BEAT_S = 1.0
+TOGETHER_S = 0.05  # changes within this time are announced as one
+_MOST_BROKERS = 16
+
+Later = Callable[[float, Callable[[], None]], None]
+
+
+def _ignore(*_: Any) -> None: ...
+
+
+class Membership:
+    """Keeps a node announced, and the other members in view.
+
+    Args:
+      node: the agent's.
+      addresses: of the brokers, at least one, each ``tcp://ADDR:PORT``.
+      announcement: makes this member's row, without ``op`` (see
+        `mooactor.cluster.announcement` for its fields). Called each second at least.
+      later: calls a function after so many seconds.
+      watch: whether `hosts` is kept up; only agents that place actors need it.
+      on_joined: a broker has taken the announcement; with its address and sentences on
+        versions that differ. Again for each broker, and after each time it was lost.
+      on_refused: a broker refuses it; with its address and why. That is tried again
+        each second, and told once. `brokers` says whether others have taken it.
+      on_lost: the connection to a broker has ended; with its address and why.
+      on_host: a member is new, or its row has changed. One's own row comes, too.
+      on_gone: a member is gone; with its last row and why.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        addresses: Sequence[str],
+        announcement: Callable[[], Row],
+        later: Later,
+        *,
+        watch: bool = True,
+        on_joined: Callable[[str, list[str]], None] = _ignore,
+        on_refused: Callable[[str, str], None] = _ignore,
+        on_lost: Callable[[str, str], None] = _ignore,
+        on_host: Callable[[Row], None] = _ignore,
+        on_gone: Callable[[Row, str], None] = _ignore,
+    ) -> None:
+        self.node, self.later, self.watch = node, later, watch
+        self.announcement = announcement
+        self.on_refused = on_refused
+        self._on_joined, self._on_lost = on_joined, on_lost
+        self._on_host, self._on_gone = on_host, on_gone
+        self._roster = Roster()
+        self._own = list(dict.fromkeys(addresses))
+        self._links: dict[str, BrokerLink] = {}
+        self._told: dict[str, list[str]] = {}  # stand-bys, by the broker naming them
+        self._aliases: set[str] = set()  # other addresses of brokers that have a link
+        self._changed = self.closed = False
+        self._follow_all()
+        later(BEAT_S, self._beat)
+
+    @property
+    def hosts(self) -> dict[str, Row]:
+        """The rows of the hosts that are there, by name; see `Roster`."""
+        return self._roster.hosts()
+
+    def members(self) -> list[Row]:
+        """The rows of all members, homes included."""
+        return self._roster.rows()
+
+    def brokers(self) -> list[str]:
+        """The addresses of the brokers that have taken the announcement."""
+        return [address for address, link in self._links.items() if link.joined]
+
+    def changed(self) -> None:
+        """The announcement has changed: tell it soon, without waiting for the beat."""
+        if not self._changed and not self.closed:
+            self._changed = True
+            self.later(TOGETHER_S, self._announce_changes)
+
+    def close(self) -> None:
+        """Leave: the brokers learn of it at once."""
+        self.closed = True
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def _announce_changes(self) -> None:
+        self._changed = False
+        row = self.announcement() if not self.closed else {}
+        for link in list(self._links.values()):
+            link.announce(row)
+
+    def _beat(self) -> None:
+        if self.closed:
+            return
+        self.later(BEAT_S, self._beat)
+        row = self.announcement()
+        for link in list(self._links.values()):
+            link.beat(row)
+        for gone in self._roster.settle(time.monotonic()):
+            self._on_gone(gone, "no broker knows it any more")
+        self._follow_all()
+
+    # -- brokers -----------------------------------------------------------
+
+    def _follow_all(self) -> None:
+        """Have a link to each broker that is known of now."""
+        for address in set(self._links) - set(self._wanted()):
+            self._links.pop(address).close()
+            self._roster.lose(address)
+        for address in self._wanted():
+            if address not in self._links:
+                self._links[address] = BrokerLink(self, address)
+                self._links[address].open()
+
+    def _wanted(self) -> list[str]:
+        # A broker that was just started again knows of no stand-by yet: those that are
+        # there are kept. To leave one means to others that this member is gone.
+        told = [address for some in self._told.values() for address in some]
+        known = dict.fromkeys([*self._own, *self.brokers(), *told])
+        return [a for a in known if a not in self._aliases][:_MOST_BROKERS]
+
+    def joined(self, link: BrokerLink, notes: list[str]) -> None:
+        """A broker has taken the announcement."""
+        same = [other for other in self._links.values() if other.peer == link.peer]
+        for other in same[1:]:  # the stand-by is one of our list, by another name
+            self._aliases.add(other.address)
+        self._on_joined(link.address, notes)
+        if len(same) > 1:
+            self._follow_all()
+
+    def introduced(self, broker: str, addresses: list[str]) -> None:
+        """A broker has these stand-bys. They are followed when it is lost, too."""
+        self._told[broker] = [a for a in addresses if is_reachable(a)]
+        self._follow_all()
+
+    def lost(self, broker: str, why: str) -> None:
+        self._roster.lose(broker)
+        self._on_lost(broker, why)
+
+    # -- members -----------------------------------------------------------
+
+    def begin(self, broker: str, rows: list[Row]) -> None:
+        for row in self._roster.begin(broker, rows, time.monotonic()):
+            self._on_host(row)
+
+    def put(self, broker: str, row: Row) -> None:
+        if self._roster.put(broker, row):
+            self._on_host(row)
+
+    def remove(self, broker: str, node_id: str, why: str) -> None:
+        row = self._roster.remove(broker, node_id)
+        if row is not None:
+            self._on_gone(row, why)

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: MIT
+"""Real brokers, and members that come, go, and outlive them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from mooactor.control.node import Node
+from mooactor.host import brokerlink
+from tests.cluster.clusters import Cluster
+from tests.process.programs import start
+
+HOST = """
+    import sys, time
+    from mooactor.control.node import Node
+    from mooactor.host.eventloop import EventLoop
+    from mooactor.host.membership import Membership
+    from tests.cluster.rows import row
+
+    name, broker, key = sys.argv[1:]
+    node, loop = Node(bytes.fromhex(key)), EventLoop()
+    mine = row(name, node.id.hex(), address=node.address)
+    joined = lambda address, notes: print("joined", flush=True)
+    membership = Membership(node, [broker], lambda: mine, loop.later, on_joined=joined)
+    loop.watch(node.fileno(), node.serve)
+    while True:
+        loop.serve(node.due())
+        node.serve()
+"""
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def host_program(tmp_path: Path) -> Path:
+    """A host that can be killed: NAME BROKER KEY."""
+    path = tmp_path / "host.py"
+    path.write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + textwrap.dedent(HOST)
+    )
+    return path
+
+
+def test_members_learn_of_each_other_and_of_each_change(cluster: Cluster) -> None:
+    _, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined == [address])
+    assert cluster.until(lambda: a.names() == ["a"])
+    b = cluster.member("b", address)
+    assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
+    b.row["actors"] = 7
+    b.membership.changed()
+    assert cluster.until(lambda: a.membership.hosts["b"]["actors"] == 7)
+    cluster.leave(b)
+    assert cluster.until(lambda: a.names() == ["a"])
+    ((name, why),) = a.gone
+    assert name == "b" and why
+
+
+def test_a_killed_host_is_gone_and_takes_its_name_again_at_once(
+    cluster: Cluster, host_program: Path
+) -> None:
+    _, address = cluster.broker()
+    watching = cluster.member("w", address, kind="home")
+    words = ("h", address, cluster.key.secret.hex())
+    seen: list[str] = []
+    for _ in range(2):
+        with start(host_program, *words) as host:
+            try:
+                assert cluster.until(lambda: "h" in watching.membership.hosts)
+                seen.append(watching.membership.hosts["h"]["id"])
+            finally:
+                host.kill()
+                host.communicate()
+        assert cluster.until(lambda: "h" not in watching.membership.hosts)
+    assert len(set(seen)) == 2
+    assert [name for name, _ in watching.gone] == ["h", "h"]
+
+
+def test_a_name_in_use_is_refused_with_what_to_do(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokerlink, "NAME_PATIENCE_S", 0.5)
+    _, address = cluster.broker()
+    first = cluster.member("same", address)
+    assert cluster.until(lambda: first.joined)
+    second = cluster.member("same", address)
+    assert cluster.until(lambda: second.refused)
+    assert "another host is called 'same'" in second.refused[0]
+    assert "--name" in second.refused[0]
+    assert second.joined == [] and second.membership.brokers() == []
+    cluster.leave(first)  # and then it gets in
+    assert cluster.until(lambda: second.joined)
+    assert len(second.refused) == 1
+
+
+def test_another_wire_is_refused_and_other_versions_are_named(cluster: Cluster) -> None:
+    broker, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    versions = {**a.row["versions"], "python": "3.99.0"}
+    b = cluster.member("b", address, versions=versions)
+    assert cluster.until(lambda: b.joined)
+    assert b.notes == ["python is 3.99.0 here, 3.11.7 on a"]
+    c = cluster.member("c", address, versions={**versions, "wire": 99})
+    assert cluster.until(lambda: c.refused)
+    assert "install the same mooactor on both" in c.refused[0]
+    assert cluster.until(lambda: any("python is 3.99.0" in line for line in broker.err))
+
+
+def test_a_broker_that_was_killed_and_started_again_knows_all_and_nobody_vanishes(
+    cluster: Cluster,
+) -> None:
+    broker, address = cluster.broker()
+    members = [cluster.member(name, address) for name in "abc"]
+    assert cluster.until(lambda: all(m.names() == ["a", "b", "c"] for m in members))
+    for _ in range(2):
+        known = len(members[0].seen)
+        broker.signal(signal.SIGKILL)
+        assert cluster.until(lambda: all(m.membership.brokers() == [] for m in members))
+        assert all(m.names() == ["a", "b", "c"] for m in members)
+        broker, again = cluster.broker(listen=address)
+        assert again == address
+        assert cluster.until(lambda: all(m.membership.brokers() for m in members))
+        listed = cluster.ask("status", "--connect", address, "--json").text()
+        assert all(f'"name": "{name}"' in listed for name in "abc")
+        assert all(m.gone == [] for m in members)
+        assert len(members[0].seen) == known  # and nothing that was known is told anew
+    late = cluster.member("d", address)
+    assert cluster.until(lambda: late.names() == ["a", "b", "c", "d"])
+
+
+def test_a_stand_by_answers_when_the_first_broker_is_gone(cluster: Cluster) -> None:
+    first, address = cluster.broker()
+    a = cluster.member("a", address)  # it has never heard of a second one
+    assert cluster.until(lambda: a.joined)
+    _, other = cluster.broker("--standby-of", address)
+    assert cluster.until(lambda: set(a.membership.brokers()) == {address, other})
+    b = cluster.member("b", address)  # introduced when it joins
+    assert cluster.until(lambda: set(b.membership.brokers()) == {address, other})
+    first.signal(signal.SIGKILL)
+    assert cluster.until(lambda: a.membership.brokers() == [other])
+    c = cluster.member("c", address, other)  # takes the list
+    assert cluster.until(lambda: c.names() == ["a", "b", "c"])
+    assert cluster.until(lambda: a.names() == ["a", "b", "c"])
+    status = cluster.ask("status", "--connect", f"{address},{other}", "--json")
+    assert all(f'"name": "{name}"' in status.text() for name in "abc")
+    assert a.gone == b.gone == c.gone == []
+    # the first one comes back, and the stand-by is its stand-by again
+    cluster.broker(listen=address)
+    both = {address, other}
+    for member in (a, b, c):
+        assert cluster.until(lambda m=member: set(m.membership.brokers()) == both)
+    d = cluster.member("d", address)
+    assert cluster.until(lambda: set(d.membership.brokers()) == both)
+
+
+def test_a_stand_by_of_the_list_by_another_name_is_joined_once(
+    cluster: Cluster,
+) -> None:
+    _, address = cluster.broker()
+    port = address.rpartition(":")[2]
+    a = cluster.member("a", address, f"tcp://localhost:{port}")
+    assert cluster.until(lambda: len(a.joined) == 2)
+    assert len(a.membership.brokers()) == 1
+    b = cluster.member("b", address)
+    assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
+
+
+def test_nonsense_from_a_holder_of_the_key_is_answered_and_harms_nobody(
+    cluster: Cluster,
+) -> None:
+    _, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    node = Node(cluster.key.secret)
+    cluster.nodes.append(node)
+
+    class Hearing:
+        def __init__(self) -> None:
+            self.heard: list[dict[str, object]] = []
+
+        def handle(self, channel: object, message: dict[str, object]) -> None:
+            self.heard.append(message)
+
+        def channel_closed(self, channel: object, why: str) -> None: ...
+
+    hearing = Hearing()
+    channel = node.connect(address, hearing)
+    nonsense = [{}, {"op": "dance"}, {"op": ["x"]}, {"op": "announce"}, {"op": "hosts"}]
+    for message in nonsense:
+        channel.post(message)
+    assert cluster.until(lambda: len(hearing.heard) == len(nonsense))
+    assert {message["ev"] for message in hearing.heard} == {"refused"}
+    assert cluster.until(lambda: a.names() == ["a"])
+
+
+# -- the command -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_ends_on_a_signal_with_0(cluster: Cluster, number: int) -> None:
+    broker, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    assert broker.signal(number) == 0
+    assert broker.out == [f"mooactor broker at {address}\n"]
+    assert "Traceback" not in broker.text()
+
+
+def refused(cluster: Cluster, *words: str, **environment: str) -> str:
+    """The one sentence with which the command refuses to begin."""
+    command = cluster.command(*words, **environment)
+    assert command.wait() == 2, command.text()
+    assert command.out == []
+    (line,) = command.err
+    assert line.startswith(f"mooactor {words[0]}: ")
+    return line
+
+
+def test_a_port_in_use_is_refused(cluster: Cluster) -> None:
+    _, address = cluster.broker()
+    words = ("broker", "--listen", address, "--key-file", cluster.key.source)
+    assert "another program does" in refused(cluster, *words)
+
+
+def test_off_host_without_a_key_is_refused_with_the_command_to_run(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    for listen in ("*:0", "0.0.0.0:0"):
+        line = refused(
+            cluster, "broker", "--listen", listen, XDG_CONFIG_HOME=str(tmp_path)
+        )
+        assert "run `mooactor keygen`" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]  # none was made
+
+
+def test_a_wrong_address_or_key_file_is_refused(cluster: Cluster) -> None:
+    assert "write ADDR:PORT" in refused(cluster, "broker", "--listen", "a b")
+    key = Path(cluster.key.source)
+    key.chmod(0o644)
+    words = ("broker", "--listen", "127.0.0.1:0", "--key-file", str(key))
+    assert f"chmod 600 {key}" in refused(cluster, *words)
+    key.chmod(0o600)
+    nowhere = ("broker", "--listen", "10.99.99.99:0", "--key-file", str(key))
+    assert "no such address" in refused(cluster, *nowhere)
+
+
+def test_without_a_key_it_stays_on_the_loopback_interface_and_says_so(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    config = str(tmp_path / "config")
+    for attempt in range(2):
+        broker = cluster.command(
+            "broker", "--ports", "20000-29999", XDG_CONFIG_HOME=config
+        )
+        assert cluster.until(lambda b=broker: b.out)
+        assert re.fullmatch(
+            r"mooactor broker at tcp://127\.0\.0\.1:2\d{4}\n", broker.out[0]
+        )
+        where = f"{config}/mooactor/local-key"
+        assert broker.signal() == 0
+        assert any(where in line for line in broker.err)
+        assert any("made key" in line for line in broker.err) == (attempt == 0)
+    assert Path(where).stat().st_mode & 0o777 == 0o600
+
+
+def test_with_a_key_it_listens_on_all_addresses(cluster: Cluster) -> None:
+    broker = cluster.command(
+        "broker", "--ports", "20000-29999", "--key-file", cluster.key.source
+    )
+    assert cluster.until(lambda: broker.out)
+    port = broker.out[0].rstrip().rpartition(":")[2]
+    a = cluster.member("a", f"tcp://127.0.0.1:{port}")
+    assert cluster.until(lambda: a.joined)
+    assert broker.signal() == 0

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: MIT
+"""status, top, logs and stop: a real broker, and agents of the test."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from mooactor.cli import main
+from mooactor.control import secret
+from tests.cluster.clusters import Agent, Cluster
+
+ACTOR = {
+    "id": "00ff",
+    "label": "Player 'p'",
+    "name": "p",
+    "pid": 4242,
+    "state": "running",
+    "restarts": 2,
+    "owner": None,
+    "detached": False,
+    "host": "b",
+    "mailbox": 7,
+    "memory": 15_000_000,
+}
+STATUS = {"ev": "status", "session": "s1", "driver": "train.py", "actors": [ACTOR]}
+
+
+@pytest.fixture
+def address(cluster: Cluster) -> str:
+    return cluster.broker()[1]
+
+
+@pytest.fixture
+def home(cluster: Cluster, address: str) -> Agent:
+    """The agent of a driver, with one actor."""
+    member = cluster.member("laptop", address, kind="home")
+    assert cluster.until(lambda: member.joined)
+    agent = Agent(member)
+    agent.answers["status"] = [STATUS]
+    return agent
+
+
+def ask(cluster: Cluster, address: str, *words: str, code: int = 0) -> list[str]:
+    """The lines that a command prints."""
+    command = cluster.ask(*words, "--connect", address)
+    assert command.process.returncode == code, command.text()
+    return command.out if code == 0 else command.err
+
+
+def test_status_shows_hosts_and_the_actors_of_sessions(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    b = cluster.member("b", address, labels={"rack": "b2", "a": "1"}, actors=3)
+    assert cluster.until(lambda: b.joined)
+    text = "".join(ask(cluster, address, "status"))
+    assert "laptop (driver)" in text
+    assert "4 of 4" in text and "8.59 GB of 8.59 GB" in text
+    assert "a=1 rack=b2" in text and "python 3.11.7" in text and "torch" not in text
+    assert "session s1, train.py: 1 actor\n" in text
+    assert "Player 'p'  b     4242  running  2         7        15 MB\n" in text
+    found = json.loads("".join(ask(cluster, address, "status", "--json")))
+    assert [host["name"] for host in found["hosts"]] == ["b", "laptop"]
+    assert all(host["alive"] for host in found["hosts"])
+    assert found["sessions"] == [
+        {
+            "host": "laptop",
+            "session": "s1",
+            "driver": "train.py",
+            "actors": [ACTOR],
+            "answered": True,
+        }
+    ]
+
+
+def test_status_of_an_empty_cluster_says_what_to_start(
+    cluster: Cluster, address: str
+) -> None:
+    assert ask(cluster, address, "status") == [
+        "no hosts: start one with `mooactor host --join ADDR`\n"
+    ]
+
+
+def test_a_driver_that_does_not_answer_is_shown_as_such(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.answers.clear()
+    text = "".join(ask(cluster, address, "status"))
+    assert "a session of laptop does not answer" in text
+
+
+def test_the_address_may_come_from_the_environment(
+    cluster: Cluster, address: str
+) -> None:
+    words = ("status", "--json", "--key-file", cluster.key.source)
+    command = cluster.command(*words, MOOACTOR_ADDRESS=address)
+    assert command.wait() == 0
+    assert json.loads("".join(command.out)) == {"hosts": [], "sessions": []}
+
+
+def test_no_broker_and_a_wrong_key_are_one_sentence(
+    cluster: Cluster, address: str, tmp_path: Any
+) -> None:
+    nobody = "127.0.0.1:1"
+    (line,) = ask(cluster, nobody, "status", code=2)
+    assert line.startswith(f"mooactor status: no broker answers at tcp://{nobody}: ")
+    assert cluster.key.fingerprint in line
+    other = secret.make(str(tmp_path / "other"))
+    command = cluster.command("stop", "--connect", address, "--key-file", other.source)
+    assert command.wait() == 2
+    (line,) = command.err
+    assert "no broker answers" in line and other.fingerprint in line
+    assert ask(cluster, address, "status")  # the broker is still there
+
+
+def test_top_shows_the_same_again_and_again_until_ctrl_c(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    words = ("top", "--json", "--interval", "0.1", "--connect", address)
+    top = cluster.command(*words, "--key-file", cluster.key.source)
+    assert cluster.until(lambda: len(top.out) >= 3)
+    assert top.signal(signal.SIGINT) == 0
+    first, *_ = map(json.loads, top.out)
+    assert first["sessions"][0]["actors"] == [ACTOR]
+    assert top.err == []
+
+
+def test_logs_prints_each_stream_to_its_own(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.answers["logs"] = [
+        {"ev": "log", "line": "one", "stream": 1},
+        {"ev": "log", "line": "two", "stream": 2},
+        {"ev": "end"},
+    ]
+    command = cluster.ask("logs", "p", "--connect", address)
+    assert (command.process.returncode, command.out, command.err) == (
+        0,
+        ["one\n"],
+        ["two\n"],
+    )
+    assert home.asked[-1] == {"op": "logs", "name": "p", "follow": False}
+    lines = [json.loads(x) for x in ask(cluster, address, "logs", "p", "--json")]
+    assert lines[1] == {"line": "two", "stream": 2, "host": "laptop"}
+
+
+def test_logs_follows_until_ctrl_c(cluster: Cluster, address: str, home: Agent) -> None:
+    home.answers["logs"] = [{"ev": "log", "line": "one", "stream": 1}]
+    words = ("logs", "p", "-f", "--connect", address)
+    command = cluster.command(*words, "--key-file", cluster.key.source)
+    assert cluster.until(lambda: command.out == ["one\n"])
+    assert home.asked[-1]["follow"] is True
+    assert command.signal(signal.SIGINT) == 0
+
+
+def test_logs_of_nobody_says_so(cluster: Cluster, address: str, home: Agent) -> None:
+    home.answers["logs"] = [{"ev": "end", "found": False}]
+    (line,) = ask(cluster, address, "logs", "nobody", code=1)
+    assert "no session has an actor called 'nobody'" in line
+
+
+def test_stop_ends_sessions_then_hosts_then_the_broker(
+    cluster: Cluster, home: Agent, address: str
+) -> None:
+    host = Agent(cluster.member("b", address))
+    assert cluster.until(lambda: host.member.joined)
+    order: list[str] = []
+    for agent in (home, host):
+
+        def stop(agent: Agent = agent) -> None:
+            order.append(agent.member.row["name"])
+            cluster.loop.later(0.01, lambda: cluster.leave(agent.member))
+
+        agent.on_stop = stop
+    lines = ask(cluster, address, "stop")
+    assert lines == ["stopped 1 sessions, 1 hosts and the broker\n"]
+    assert order == ["laptop", "b"]
+    assert cluster.until(lambda: cluster.commands[0].ended)
+    assert cluster.commands[0].wait() == 0
+
+
+def test_keygen_makes_a_key_and_keeps_one_that_is_there(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "key")
+    assert main(["keygen", path]) == 0
+    made = secret.read(path)
+    out, err = capsys.readouterr()
+    assert out == f"mooactor key {made.fingerprint} in {path}\n"
+    assert "copy it to every host" in err and "--key-file" in err
+    assert main(["keygen", path]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert secret.read(path) == secret.Key(made.secret, path)
+    assert main(["keygen", "--force", path]) == 0
+    assert secret.read(path).secret != made.secret
+
+
+def test_keygen_without_a_file_takes_the_default_place(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["keygen"]) == 0
+    path = f"{tmp_path}/mooactor/key"
+    assert path in capsys.readouterr().out
+    found = secret.find()
+    assert found is not None and found.source == path
+    assert main(["keygen", "/proc/nowhere/key"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["broker", "--ports", "9-1"], ["top", "--interval", "0"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 2
+        assert words[1] in capsys.readouterr().err

@@ -530,8 +530,8 @@ void moo_group_leave(moo_group *group);
 moo_err moo_zmq_find(void);
 
 /* One process's inbox: a ROUTER socket, its messages, and the threads that
- * wait for them. A message is a letter: the connection's identity, and one
- * part more.
+ * wait for them. A message is a letter: the connection's identity, and the
+ * parts after it, of which several are put together.
  *
  * It belongs to the process that opened it. In a forked child a wait ends with
  * MOO_SHUT, a send is refused with MOO_ECLOSED, and all else does nothing: the
@@ -634,6 +634,25 @@ moo_err moo_outbox_send(moo_outbox *outbox, const char *record, size_t bytes);
  * already, send all of them now (*waits = 0). */
 moo_err moo_outbox_queue(moo_outbox *outbox, const char *record, size_t bytes,
                          int *waits);
+
+/* Let go of the socket, and keep all records from here on, those that wait
+ * included, until moo_outbox_connect. */
+void moo_outbox_hold(moo_outbox *outbox);
+
+/* Of an outbox that is held: send what it has kept, and all that follows, over
+ * `socket`, a DEALER. `prefix`: as long as the first one. A message has parts
+ * of at most `part_bytes`; 0: it has one part. MOO_ECLOSED: it is not held,
+ * because it was closed or is connected; MOO_ENOMEM: it is held still. In both
+ * cases it does not use the socket. MOO_ESYS: the socket took nothing; what was
+ * kept is dropped. */
+moo_err moo_outbox_connect(moo_outbox *outbox, uintptr_t socket,
+                           const char *prefix, size_t part_bytes);
+
+/* Drop what an outbox that is held has kept. */
+void moo_outbox_drop(moo_outbox *outbox);
+
+/* The number of records that are kept in an outbox that is held. */
+size_t moo_outbox_held(moo_outbox *outbox);
 
 /* Send the waiting records of all outboxes of an inbox. */
 void moo_inbox_flush(moo_inbox *inbox);

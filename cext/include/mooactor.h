@@ -166,14 +166,16 @@ typedef struct {
     int checksum;         /* CRC32C for each chunk over TCP */
     const char *provider; /* of libfabric, NULL: the best */
     int devices;          /* MOO_DEVICES_…: memory of GPUs over the fabric */
+    uint32_t first_port;  /* of those to listen on; 0: the system chooses */
+    uint32_t last_port;
 } moo_serve_options;
 
 /* Set the transports that may be used; the default is shared memory only. If
  * others are allowed, opens their listeners and puts this process's endpoint
  * (its addresses) into the plane's directory. To be called once, before the
  * first export. Does not wait for other processes. MOO_EINVAL: no such
- * transport, no such address, or too late. MOO_ESYS: see errno.
- * MOO_EUNREACHABLE: the only allowed transport is missing here, or devices are
+ * transport, no such address, or too late. MOO_ESYS: see errno; EADDRINUSE: all
+ * of the ports are taken. MOO_EUNREACHABLE: the only allowed transport is missing here, or devices are
  * required and no fabric serves them; moo_plane_route with the own id says
  * why. */
 moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options);
@@ -221,6 +223,11 @@ moo_err moo_fabric_probe(char *text, size_t room);
 /* 1 if its data must be fetched, so that moo_import would wait for a network;
  * 0 if not, or if it is no descriptor. */
 int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes);
+
+/* The same, for a receiver: its owner may not have known yet that the two are
+ * on different hosts. */
+int moo_plane_is_remote(moo_plane *plane, const uint8_t *descriptor,
+                        size_t bytes);
 
 /* ---- fetches: imports that do not wait ---- */
 

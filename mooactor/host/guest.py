@@ -57,7 +57,6 @@ class Guest:
         self._resources = resources
         self._reach = reach
         self._on_end = on_end
-        self._config: Message = {}
         self._site: Site | None = None
         self._directory = ""
         self._lock = -1
@@ -119,7 +118,7 @@ class Guest:
                 f"it has no interpreter {python}: install Python and mooactor there, "
                 "or name another one (mooactor run --python)"
             )
-        self.mark, self._config = message["session"], message["config"]
+        self.mark = message["session"]
         self._directory, self._lock = directories.make()
         nursery = Nursery(self._loop, python=python, cwd=place.cwd)
         output = RelayedOutput(self._loop, self._channel)

@@ -17,6 +17,7 @@ from typing import Any
 from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.reach import Reach
 from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process import directories, dump, openfiles
@@ -97,6 +98,7 @@ class Session:
                 network=network,
                 streams=Streams.of_driver(seed),
                 origin=place,
+                reach=Reach.of_plain(reach),
             )
         except BaseException:
             lifeline.close()  # which ends the agent

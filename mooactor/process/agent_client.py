@@ -44,6 +44,7 @@ class AgentClient:
         self.on_stop_request: Callable[[], None] | None = None
         self.on_death: Callable[[Message], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
+        self.on_located: Callable[[Message], None] | None = None
 
     def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
         """Send a message to the host's agent, which gets duplicates of `fds`.
@@ -202,6 +203,10 @@ class AgentClient:
     def _ev_died(self, message: Message) -> None:
         if self.on_death is not None:
             self.on_death(message)
+
+    def _ev_located(self, message: Message) -> None:
+        if self.on_located is not None:
+            self.on_located(message)
 
     def disown(self) -> None:
         """In the child of a fork: the line is the parent's, and so is its end."""

@@ -98,9 +98,9 @@ class Arguments:
     def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
         """The payload and the flags of a call with arguments that `prepare` encoded."""
         broadcaster, target = self._broadcaster, link.process_id
-        if prepared.is_large and broadcaster.host_of(target) is not None:
+        if prepared.is_large and broadcaster.may_be_elsewhere(target):
             token = secrets.randbits(63)
-            broadcaster.send(prepared, target, token)
+            broadcaster.send(prepared, target, token, self._values.send_error)
             tokens = envelope.pack_tokens([(token, self._process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
         payload, flags = prepared.payload_for(target)

@@ -17,7 +17,7 @@ any two lines here. The following holds all the same:
 4. **A call ends once**: of a reply, a failure, a cancellation and a deadline that race,
    the first decides. See `Future`.
 5. **A call is sent once.** With ``retries=`` it is sent again, under a new id, but only
-   when the agent has told that the process that had it is dead.
+   when the process that had it is known to be dead, or a connection with it broke.
 6. **A deadline is the call's own**: the housekeeper ends the call then, also if nobody
    waits for it.
 """
@@ -377,17 +377,49 @@ class Caller:
             delivered = turns.delivered(future.call_id) if sent else None
             if self._replies.drop(future.call_id):
                 delivered = True
-            request = future.request
-            if request is None or request.attempts_left < 1 or future.state:
+            if not self._retried(link, future):
                 lost.add(future, delivered)
                 future.set_error(link.restarted(cause, delivered))
                 self._forget(future.call_id, link)
-                continue
-            self._forget(future.call_id, link)
-            left = request.attempts_left - 1
-            future.request = request._replace(attempts_left=left)
-            self._send_again(link, future)
         lost.say()
+
+    def connection_broke(
+        self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
+    ) -> None:
+        """A connection with the process of a link broke, and the process lives: calls
+        and values under way may be lost. Send calls with retries left again, and end
+        the others, but not those whose record has come.
+
+        Args:
+          delivered: False if nothing of them was sent.
+          latest: calls with higher ids are not concerned.
+        """
+        lost = Lost(link, f"{link.label}: {why}")
+        pending = [o for o in list(self._pending.values()) if o.link is link]
+        for future in pending:
+            call_id = future.call_id
+            if call_id > latest or self._replies.is_last_here(call_id):
+                continue
+            # Of a stream, some may have come.
+            ran = True if self._replies.drop(call_id) else delivered
+            if not self._retried(link, future):
+                lost.add(future, ran)
+                future.set_error(link.cut_off(why, ran))
+                self._forget(call_id, link)
+        for future in self._values.not_here_of(link):
+            future.set_error(link.cut_off(why, delivered))
+        lost.say()
+
+    def _retried(self, link: Link, future: Future) -> bool:
+        """Whether a call that was lost is made again."""
+        request = future.request
+        if request is None or request.attempts_left < 1 or future.state:
+            return False
+        self._forget(future.call_id, link)
+        left = request.attempts_left - 1
+        future.request = request._replace(attempts_left=left)
+        self._send_again(link, future)
+        return True
 
     def _send_again(self, link: Link, future: Future) -> None:
         request: Repeatable = future.request

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mooactor.control.node import Node
 from mooactor.control.lifeline import Message
+from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
 from mooactor.host.remote import News, RemoteSite

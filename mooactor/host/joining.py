@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mooactor.control.node import Node
 from mooactor.control.lifeline import Message
+from mooactor.control.node import Node
 from mooactor.host.cluster import Cluster
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home

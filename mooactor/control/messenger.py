@@ -211,6 +211,7 @@ class Messenger:
         keeper: Keeper,
         locate: Callable[[int], None],
         broke: Callable[[int, str, bool | None], None],
+        stands: Callable[[int], None],
     ) -> None:
         """From here on processes of other hosts can be reached; see `Ways`.
 
@@ -219,7 +220,9 @@ class Messenger:
         assert self._gate is not None
         keeper.watch(self._gate.fileno(), self._gate.serve)
         self._locate = locate
-        self.ways = Ways(self._context, self.process_id, self._key, keeper, broke)
+        self.ways = Ways(
+            self._context, self.process_id, self._key, keeper, broke, stands
+        )
 
     @property
     def strangers(self) -> int:

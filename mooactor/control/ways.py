@@ -114,14 +114,17 @@ class Ways:
         key: bytes,
         keeper: Keeper,
         broke: Callable[[int, str, bool | None], None],
+        stands: Callable[[int], None],
     ) -> None:
         """`broke`: called with a process, the reason, and whether what was sent to it
-        has arrived: None if that is unknown, False if it was not sent."""
+        has arrived: None if that is unknown, False if it was not sent. `stands`: called
+        with a process to which there is a connection now."""
         self._context = context
         self._me = process_id
         self._key = key
         self._keeper = keeper
         self._broke = broke
+        self._stands = stands
         self._ways: dict[int, Way] = {}
         self.breaks = 0  # connections that broke, so far
 
@@ -198,6 +201,7 @@ class Ways:
             return
         way.up = True
         way.pause_s = _FIRST_PAUSE_S
+        self._stands(way.peer.process_id)
 
     def _break(self, way: Way) -> None:
         way.peer.hold()

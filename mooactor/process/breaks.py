@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Breaks: a connection with a process of another host broke, and both live.
 
+The death of the other process breaks it, too, and its cause is told by the agent. So a
+break counts as one when the next connection stands, or when there has been no news of a
+death for `NEWS_S`.
+
 Each of the two has a connection to the other (see `ways`). If one of these breaks,
 records may be lost: calls or replies, items or credits, values, borrows. The process
 whose connection it was tells the other by a BROKE record, the first that it sends over
@@ -20,7 +24,9 @@ the borrower's end, or be gone when the borrower asks for it, which is an error 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control import envelope
 from mooactor.control.links import Links
@@ -32,6 +38,16 @@ from mooactor.process.server import Server
 
 if TYPE_CHECKING:
     from mooactor.process.caller import Caller
+
+
+#: Longer than a host's death takes to be known.
+NEWS_S = 5.0
+
+
+class _Break(NamedTuple):
+    why: str
+    mark: int  # later calls were not sent over the connection that broke
+    latest: int  # the last call of the other process that came over its own
 
 
 class Breaks:
@@ -48,13 +64,17 @@ class Breaks:
         caller: Caller,
         broadcaster: Broadcaster,
         relay: Relay,
+        later: Callable[[float, Callable[[], None]], None],
     ) -> None:
+        """`later`: call a function in so many seconds, in the housekeeper's thread."""
         self._links = links
         self._messenger = messenger
         self._poller = poller
         self._caller = caller
         self._broadcaster = broadcaster
         self._relay = relay
+        self._later = later
+        self._open: dict[int, _Break] = {}  # by process; the housekeeper's
 
     def of_ours(self, process_id: int, why: str, delivered: bool | None) -> None:
         """Our connection to a process broke, or could not be made. In the
@@ -63,7 +83,37 @@ class Breaks:
         tell = envelope.pack_record(envelope.BROKE, latest)
         self._messenger.peer(process_id).send(tell)  # it waits for the next one
         self._poller.try_drain()  # what has come has come
-        self._end(process_id, why, delivered)
+        if delivered is None:
+            mark = self._caller.mark()
+            self._open[process_id] = found = _Break(why, mark, latest)
+            self._later(NEWS_S, partial(self._conclude, process_id, found))
+        else:
+            self._act_on(process_id, why, delivered, math.inf, latest)
+
+    def over(self, process_id: int) -> None:
+        """The next connection to a process stands, so it lives."""
+        found = self._open.get(process_id)
+        if found is not None:
+            self._conclude(process_id, found)
+
+    def _conclude(self, process_id: int, found: _Break) -> None:
+        if self._open.get(process_id) is found:
+            del self._open[process_id]
+            self._act_on(process_id, found.why, None, found.mark, found.latest)
+
+    def process_lost(self, process_id: int) -> None:
+        """It is dead, which says more than that its connection broke."""
+        self._open.pop(process_id, None)
+
+    def _act_on(
+        self,
+        process_id: int,
+        why: str,
+        delivered: bool | None,
+        mark: float,
+        latest: int,
+    ) -> None:
+        self._end(process_id, why, delivered, mark)
         # The mailbox belongs to the thread that dispatches.
         payload = envelope.pack_numbers(latest)
         self._messenger.put(envelope.pack_record(envelope.BROKE, process_id, payload))

@@ -383,6 +383,11 @@ class Caller:
                 self._forget(future.call_id, link)
         lost.say()
 
+    def mark(self) -> int:
+        """A number that is higher than the id of every call so far, and lower than
+        those of later ones."""
+        return next(self._ids)
+
     def connection_broke(
         self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
     ) -> None:

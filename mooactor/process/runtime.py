@@ -192,6 +192,7 @@ class Runtime:
             self.caller,
             self.broadcaster,
             self.relay,
+            self.later,
         )
         self.room = Room(self.messenger, links, payloads)
         self._handlers |= {
@@ -247,7 +248,9 @@ class Runtime:
         """Tell the agent where this process is, and let others be found."""
         self.agent.on_located = self._on_located
         self.broadcaster.when_located = self._when_located
-        self.messenger.open_ways(self.housekeeper, self._locate, self.breaks.of_ours)
+        self.messenger.open_ways(
+            self.housekeeper, self._locate, self.breaks.of_ours, self.breaks.over
+        )
         endpoint = b"" if self.inbound is None else self.plane.endpoint()
         self.agent.tell(op="reachable", address=address, endpoint=endpoint)
 
@@ -370,6 +373,7 @@ class Runtime:
         """An actor's process is dead, and the calls to it have ended: forget it."""
         old = death.process_id
         self.messenger.forget(old)
+        self.breaks.process_lost(old)
         self._awaiting_place.pop(old, None)
         self.epochs.forget(old)
         self.payloads.forget_grants(old)

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         try:
-            keeper = Keeper(offer, serving.loop, serving.log, on_joined)
+            keeper = Keeper(offer, serving.loop, serving.log, on_joined, serving.stop)
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
         try:

@@ -259,12 +259,17 @@ class Guest:
 class FromHome:
     """The channel's listener: hands its messages to the guest."""
 
-    def __init__(self, guest: Guest) -> None:
+    def __init__(self, guest: Guest, stop: Callable[[], None]) -> None:
+        """`stop`: have the agent end."""
         self._guest = guest
+        self._stop = stop
 
     def handle(self, channel: Channel, message: Message) -> None:
-        """One message of the home's."""
-        self._guest.told(message)
+        """One message of the home's, or of ``mooactor stop``."""
+        if message.get("op") == "stop":
+            self._stop()
+        else:
+            self._guest.told(message)
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The home is gone, or has closed the session here."""

@@ -32,6 +32,7 @@ from mooactor.host.shelf import Shelf
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
 from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.host.survey import Rows, Surveys
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
@@ -66,6 +67,7 @@ class Home:
         self.segments = Segments()
         self.shelf = Shelf()
         self.whereabouts = Whereabouts(self)
+        self.surveys = Surveys(self)
         self.ending = False
         self.on_configured: Callable[[Message], None] | None = None
         self.lifetimes = Lifetimes(self)
@@ -80,6 +82,19 @@ class Home:
         self.sites.configure(config)
         if self.on_configured is not None:
             self.on_configured(config)
+
+    def survey(self, patience_s: float, then: Callable[[Rows], None]) -> None:
+        """Call `then` with a row for each actor, in so many seconds at most."""
+        self.surveys.begin(patience_s, then)
+
+    def has(self, name: str) -> bool:
+        """Whether an actor is called so."""
+        return self.names.holder(name) is not None
+
+    def end(self, grace_s: float) -> None:
+        """End the session, as its driver could."""
+        self.tell_driver({"ev": "ended", "why": "mooactor stop ends the session"})
+        self.lifetimes.shut_down(grace_s)
 
     def tell_driver(self, message: Message) -> None:
         """Send the driver news of the session itself."""

@@ -8,6 +8,7 @@ from typing import Any
 from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
 from mooactor.host.cluster import Cluster
+from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
 from mooactor.host.membership import Membership
@@ -64,7 +65,13 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         on_refused=refused,
         on_lost=lost,
     )
+    node.accept = Desk(home, config["mark"], _program(config)).accept
     cluster = Cluster(node, membership, loop, config["mark"], lambda: home)
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)
     return cluster
+
+
+def _program(config: Message) -> str:
+    """What the driver is called in lists."""
+    return " ".join(config["argv"][:1]) or "an interactive program"

@@ -58,8 +58,10 @@ class Keeper:
         loop: EventLoop,
         say: Callable[[str], None],
         joined: Callable[[str], None],
+        stop: Callable[[], None],
     ) -> None:
-        """`say` puts a line into the log; `joined` is told a broker's address.
+        """`say` puts a line into the log; `joined` is told a broker's address; `stop`
+        has the command end.
 
         Raises:
           OSError: there is no address to listen on.
@@ -69,6 +71,7 @@ class Keeper:
         self._loop = loop
         self._say = say
         self._joined = joined
+        self._stop = stop
         adopt_orphans()
         openfiles.raise_limit()
         self._janitor = start_janitor()
@@ -144,7 +147,7 @@ class Keeper:
             self._ended,
         )
         self._guests.add(guest)
-        return FromHome(guest)
+        return FromHome(guest, self._stop)
 
     def _ended(self, guest: Guest) -> None:
         self._guests.discard(guest)

@@ -54,6 +54,8 @@ class Logs:
         self._config: Message | None = None
         self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
         self._dropped = 0  # lines for the lifeline
+        #: Hears of each line before it is shown.
+        self.history: Callable[[int, bytes, bytes], None] | None = None
 
     def configure(self, config: Message) -> None:
         """Set whether the driver wants lines, and by which way."""
@@ -71,6 +73,8 @@ class Logs:
 
     def emit(self, number: int, prefix: bytes, line: bytes) -> None:
         """Show one line of an actor's."""
+        if self.history is not None:
+            self.history(number, prefix, line)
         assert self._config is not None
         if not self._config["forward_logs"]:
             return

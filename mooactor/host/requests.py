@@ -108,6 +108,7 @@ class Requests:
             "hosts": self._hosts,
             "reachable": self._reachable,
             "locate": self._locate,
+            "survey": self._survey,
             "shutdown": self._shutdown,
         }
 
@@ -307,6 +308,11 @@ class Requests:
     def _failed(self, line: Line, message: Message, fds: list[int]) -> None:
         error = required(message, "error", bytes)
         self._sender(line).failure = no_more_than(_MOST_OF_AN_ERROR, "error", error)
+
+    def _survey(self, line: Line, message: Message, fds: list[int]) -> None:
+        for key in ("number", "mailbox", "memory"):
+            number(message, key)
+        self._home.surveys.answer(self._sender(line), message)
 
     def _stopping(self, line: Line, message: Message, fds: list[int]) -> None:
         actor = self._sender(line)

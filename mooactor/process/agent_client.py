@@ -44,6 +44,7 @@ class AgentClient:
         self.on_stop_request: Callable[[], None] | None = None
         self.on_death: Callable[[Message], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
+        self.on_survey: Callable[[], Message] | None = None
         self.on_located: Callable[[Message], None] | None = None
 
     def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
@@ -150,12 +151,19 @@ class AgentClient:
         """Wait for `future`; False if it takes longer."""
         return self._wait(future, seconds)
 
+    def _ev_surveyed(self, message: Message) -> None:
+        if self.on_survey is not None:
+            self.tell(op="survey", number=message["number"], **self.on_survey())
+
     def _ev_joined(self, message: Message) -> None:
         if not self.joined.state:
             self.joined.set_value(message)
             self._wake()
 
     _ev_refused = _ev_joined
+
+    def _ev_ended(self, message: Message) -> None:
+        print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)
 
     def _ev_broker_lost(self, message: Message) -> None:
         self.broker_news = message["why"]

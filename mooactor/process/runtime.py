@@ -18,6 +18,7 @@ dependencies of the parts, and the handler of each kind of record:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter, sleep
 from typing import Any
 
@@ -56,6 +57,7 @@ from mooactor.process.place import Place
 from mooactor.process.poller import Poller
 from mooactor.process.server import Server
 from mooactor.process.streams import Streams
+from mooactor.process.system import resident_bytes
 from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import cuda_statistics, set_current
@@ -228,6 +230,7 @@ class Runtime:
                 server.on_process_lost(record.call_id)
 
         self.server = self.values.producer = self.deadlocks.server = server
+        self.agent.on_survey = partial(_survey, server)
         self.breaks.server = server
         self._handlers |= {
             envelope.CALL: server.on_call,
@@ -460,3 +463,8 @@ class Runtime:
                 }
             )
         return rows
+
+
+def _survey(server: Server) -> Message:
+    """What this process alone knows of itself, for the agent."""
+    return {"mailbox": server.queued(), "memory": resident_bytes()}

@@ -209,6 +209,10 @@ class Worker(Answers):
         for token, _ in job.needs:
             self.parts.values.abandon(token)
 
+    def queued(self) -> int:
+        """The number of calls in the mailbox."""
+        return len(self.mailbox)
+
     def has_ready(self) -> bool:
         """Whether some call could be run at once."""
         return self.mailbox.has_ready()

@@ -79,11 +79,15 @@ class Sockets:
         """Where the events of another socket are read. End it with `unmonitor`."""
         self._monitors += 1
         address = f"inproc://monitor-{self._monitors}"
-        socket.monitor(address, events)
         pair = self._context.socket(zmq.PAIR)
         pair.setsockopt(zmq.LINGER, 0)
         pair.setsockopt(zmq.RCVHWM, 0)  # else libzmq's thread would wait for room
-        pair.connect(address)
+        try:
+            socket.monitor(address, events)
+            pair.connect(address)
+        except BaseException:
+            pair.close()
+            raise
         return pair
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from mooactor.control.keys import new_process_id, new_session_key
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
 from tests.control.test_fuzz import asks_to_stop, mutate, seeds
+from tests.marks import slow
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, hosts
 
@@ -142,9 +143,11 @@ def test_half_open_connections_keep_nobody_out(two: Hosts, guest: Any) -> None:
             line.close()
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("count", [FRAMES, slow(1_000_000)])
 @pytest.mark.parametrize("authentic", [False, True], ids=["no key", "the key"])
 def test_mutated_frames_over_tcp_do_no_harm(
-    two: Hosts, guest: Any, authentic: bool
+    two: Hosts, guest: Any, authentic: bool, count: int
 ) -> None:
     """Frames of one who has the transport's keys, with or without the envelope's."""
     rng = random.Random(4 + authentic)
@@ -153,7 +156,7 @@ def test_mutated_frames_over_tcp_do_no_harm(
         dealer.setsockopt(zmq.LINGER, 5000)
         curve.make_client(dealer, two.key)
         dealer.connect(address_of(two, guest))
-        for _ in range(FRAMES):
+        for _ in range(count):
             source = rng.choice(seeds())
             if authentic:
                 frames = [good + mutate(rng, source[28:])]
@@ -163,7 +166,7 @@ def test_mutated_frames_over_tcp_do_no_harm(
                 frames = [mutate(rng, source) for _ in range(rng.randint(1, 3))]
             dealer.send_multipart(frames)
     assert [guest.add(number) for number in range(3)] == [0, 1, 2]
-    assert eventually(lambda: guest.statistics()["dropped"] > FRAMES // 50)
+    assert eventually(lambda: guest.statistics()["dropped"] > count // 50)
 
 
 def test_a_message_of_another_session_is_dropped_and_counted(

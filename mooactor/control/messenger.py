@@ -36,7 +36,7 @@ from mooactor.control import curve
 from mooactor.control.envelope import KEY_BYTES, prefix
 from mooactor.control.reach import Reach, bind_tcp
 from mooactor.control.ways import (
-    HANDSHAKE_MS,
+    ADMISSION_MS,
     PART_BYTES,
     Keeper,
     Ways,
@@ -200,7 +200,7 @@ class Messenger:
         when it binds: the socket of this host, bound before, has none of these."""
         self._gate = Gate(self._context, self._key)
         curve.make_server(self._inbox, self._key)
-        self._inbox.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self._inbox.setsockopt(zmq.HANDSHAKE_IVL, ADMISSION_MS)
         self._inbox.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + _CURVE_BYTES)
         self._inbox.setsockopt(zmq.BACKLOG, _BACKLOG)
         expect_dead_paths(self._inbox)

@@ -42,8 +42,10 @@ from mooactor.control.envelope import next_epoch, prefix
 DEAD_PATH_MS = 10_000
 _IDLE_S, _ASK_EVERY_S, _ASKS = 4, 2, 3  # keepalive: as long, of an idle connection
 _CONNECT_MS = 3_000
-#: Longer than a busy process takes to admit a connection.
-HANDSHAKE_MS = 10_000
+#: The time for a handshake: of the connector, and of the listener, with whom strangers
+#: may leave many half done. One that failed because the listener was busy is repeated.
+_HANDSHAKE_MS = 10_000
+ADMISSION_MS = 5_000
 #: The parts of a message over TCP: a listener takes no larger ones, so that a stranger
 #: cannot make it keep much.
 PART_BYTES = 256 << 10
@@ -162,7 +164,7 @@ class Ways:
             (zmq.RECONNECT_IVL, -1),
             (zmq.IPV6, int("[" in address)),
             (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
-            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+            (zmq.HANDSHAKE_IVL, _HANDSHAKE_MS),
         ):
             socket.setsockopt(option, value)
         expect_dead_paths(socket)

@@ -51,6 +51,7 @@ class Proxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self.came = 0  # bytes, of both directions
+        self.record: bytearray | None = None  # those sent by who connected
         self._resume = threading.Event()
         self._resume.set()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -73,16 +74,18 @@ class Proxy:
                 continue
             with self._lock:
                 self._pairs.append((near, far))
-            for one, other in ((near, far), (far, near)):
-                pump = threading.Thread(target=self._pump, args=(one, other))
+            for one, other, forward in ((near, far, True), (far, near, False)):
+                pump = threading.Thread(target=self._pump, args=(one, other, forward))
                 pump.daemon = True
                 self._threads.append(pump)
                 pump.start()
 
-    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+    def _pump(self, one: socket.socket, other: socket.socket, forward: bool) -> None:
         with contextlib.suppress(OSError):
             while data := one.recv(1 << 16):
                 self.came += len(data)
+                if forward and self.record is not None:
+                    self.record += data
                 self._resume.wait()
                 other.sendall(data)
         for end in (one, other):

@@ -121,6 +121,18 @@ def test_received_memory_is_passed_on_to_another_host(
     assert on_c.pass_on(on_b, made) == 2 * MB
 
 
+def test_a_value_for_many_that_are_not_there_yet_crosses_once(three: Hosts) -> None:
+    ids = [new_process_id() for _ in range(4)]
+    later = [three.handle(Guest, actor_id) for actor_id in ids]
+    stored = moo.put(np.ones(8 * MB, np.uint8))
+    refs = [handle.total.remote(stored) for handle in later]
+    for actor_id in ids:
+        three.start("b", Guest, actor_id=actor_id)
+    assert moo.get(refs, timeout=60) == [8 * MB] * 4
+    sent = sum(row["bytes_sent"] for row in moo.stats()["peers"])
+    assert sent == 8 * MB
+
+
 def test_an_actor_that_never_calls_another_has_no_connection_to_it(
     three: Hosts, on_b: Any
 ) -> None:
@@ -140,9 +152,9 @@ def test_a_death_ends_calls_and_refs_of_another_host_at_once(three: Hosts) -> No
     three.agent.tell_of_death(doomed_id)
     with pytest.raises(moo.ActorDied, match="SIGKILL"):
         waiting.get(timeout=20)
-    with pytest.raises(moo.MooError):
+    with pytest.raises(moo.ActorDied, match="SIGKILL"):
         kept.get(timeout=20)
-    with pytest.raises(moo.MooError):
+    with pytest.raises(moo.ActorDied, match="SIGKILL"):
         of_it.get(timeout=20)
     with pytest.raises(moo.ActorDied, match="SIGKILL"):
         doomed.add(1)

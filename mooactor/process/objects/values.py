@@ -177,8 +177,12 @@ class Values:
         future = self._expected.get(token)
         if future is None or token in self._arriving:
             return
-        gone = "the process that should have sent this value is dead"
-        future.set_error(errors.ActorUnavailable(gone))
+        link: Link | None = future.link
+        if link is not None and link.cause is not None:
+            future.set_error(link.gone(delivered=None))
+        else:  # another process of that actor lives, without this value
+            gone = "the process that should have sent this value is dead"
+            future.set_error(errors.ActorUnavailable(gone))
         self._wake()
 
     def forget(self, token: int) -> None:

@@ -75,7 +75,9 @@ class Node:
         self._closed = False
         self._sockets = Sockets(secret)
         self._ready = Readiness()
-        self._ready.watch(self._sockets.gate.fileno(), self._sockets.gate.serve)
+        gate = self._sockets.gate
+        self._ready.watch(gate.fileno(), gate.serve)
+        self._ready.soon(gate.serve)
         self._acceptor = Acceptor(self.id, self, self._sockets, self._ready, beat_s)
         try:
             self.port = self._acceptor.bind(bind, port, ports)

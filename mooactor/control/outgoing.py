@@ -18,7 +18,13 @@ from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener
 from mooactor.control.probe import Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.reliable import WINDOW
-from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
+from mooactor.control.sockets import (
+    HANDSHAKE_MS,
+    Sockets,
+    event_of,
+    has_news,
+    unmonitor,
+)
 
 ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01
@@ -55,6 +61,8 @@ class Attempt:
         self._arrived = arrived
         self._failed = failed
         self._turned_down = False
+        # An answer that comes no more is no refusal.
+        self._turns_late = time.monotonic() + HANDSHAKE_MS / 1000 / 2
         self._dealer = sockets.dealer(beat_s)
         self._monitor = sockets.monitor(self._dealer, _EVENTS)
         host, _ = target
@@ -96,7 +104,7 @@ class Attempt:
                 return
             event, _ = event_of(head)
             if event & _HANDSHAKE_FAILURES:
-                self._turned_down = True
+                self._turned_down = time.monotonic() < self._turns_late
             else:
                 self._ready.soon(self._finish)
                 return

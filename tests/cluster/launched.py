@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.conftest import eventually
 from tests.processes import Process
 
 ROOT = Path(__file__).parents[2]
@@ -75,3 +77,40 @@ class Launched:
             if self.process.returncode is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
+
+
+class Terminal:
+    """A terminal of its own, with a program in its foreground."""
+
+    def __init__(
+        self, words: Sequence[str], cwd: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._master, slave = pty.openpty()
+        os.set_blocking(self._master, False)
+        self.text = ""
+        # The shell takes the terminal over when it opens its name.
+        take = ["sh", "-c", 'exec "$@" 0<>"$0" 1>&0 2>&0', os.ttyname(slave)]
+        self.process = subprocess.Popen(
+            [*take, *words], cwd=cwd, env=environment, start_new_session=True
+        )
+        os.close(slave)
+
+    def wait_for(self, text: str) -> None:
+        """Until the program has printed this."""
+        assert eventually(lambda: text in self._read(), 60), self.text
+
+    def _read(self) -> str:
+        try:
+            self.text += os.read(self._master, 1 << 16).decode()
+        except OSError:
+            pass  # nothing there, or nobody
+        return self.text
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        os.close(self._master)

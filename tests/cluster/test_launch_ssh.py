@@ -16,7 +16,7 @@ import pytest
 
 import mooactor
 from tests import networks
-from tests.cluster.launched import Launched
+from tests.cluster.launched import ROOT, Launched, Terminal, command
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
 
@@ -275,8 +275,8 @@ time.sleep(1000)
 """
 PATIENT = """
 import os, time
-print("up", os.getpid(), flush=True)
 try:
+    print("up", os.getpid(), flush=True)
     time.sleep(1000)
 except KeyboardInterrupt:
     print("saved", flush=True)
@@ -334,19 +334,32 @@ def test_nothing_is_left_when_the_launcher_is_killed(
     # The leak check sees to the rest.
 
 
-def test_a_host_that_ends_is_named_and_the_run_goes_on(
+def test_a_host_that_fails_is_started_again_and_the_run_goes_on(
     launch: Callable[..., Launched],
 ) -> None:
     run = launch("--hosts", "localhost,b", script=PATIENT)
-    assert eventually(lambda: "up" in run.out and "[b] offers" in run.err), run.err
-    (line,) = (t for t in run.err.splitlines() if t.startswith("[b] offers"))
-    os.kill(int(line.split()[-1]), signal.SIGKILL)
-    assert eventually(lambda: "host b has ended: killed by signal 9" in run.err), (
-        run.err
-    )
-    assert run.process.poll() is None
+    assert eventually(lambda: "up" in run.out and offers(run)), run.err
+    os.kill(int(offers(run)[0].split()[-1]), signal.SIGKILL)
+    assert eventually(lambda: len(offers(run)) == 2), run.err
+    assert "host b has ended: killed by signal 9 (SIGKILL); it is started" in run.err
     run.signal(signal.SIGINT)
-    assert run.end() == 5
+    assert run.end() == 5, run.err
+
+
+def offers(run: Launched) -> list[str]:
+    """What host b has said of itself, each time it joined; its pid is at the end."""
+    return [line for line in run.err.splitlines() if line.startswith("[b] offers")]
+
+
+def test_a_host_that_was_told_to_stop_stays_away(
+    launch: Callable[..., Launched],
+) -> None:
+    run = launch("--hosts", "localhost,b", script=PATIENT)
+    assert eventually(lambda: "up" in run.out and offers(run)), run.err
+    os.kill(int(offers(run)[0].split()[-1]), signal.SIGTERM)
+    assert eventually(lambda: "host b has ended: exit code 0\n" in run.err), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
 
 
 def test_a_broker_that_is_killed_is_started_again_at_its_port(
@@ -417,3 +430,38 @@ def test_hosts_join_across_a_network(tmp_path: Path) -> None:
                 assert json.loads(run.out)["address"].startswith("tcp://10.99.1.1:")
     finally:
         cable.close()
+
+
+# -- the terminal --------------------------------------------------------------
+
+CONVERSATION = """
+import os, signal, sys, time
+interrupts = []
+signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+print("name?", sys.stdin.isatty(), sys.stdout.isatty(), flush=True)
+print("hello", input(), flush=True)
+while not interrupts:
+    time.sleep(0.01)
+time.sleep(0.2)  # for another one
+print("interrupts:", len(interrupts), flush=True)
+"""
+
+
+def test_a_program_on_this_machine_has_the_terminal(
+    hosts: Servers, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(CONVERSATION)
+    terminal = Terminal(
+        [*command(), "--hosts", "localhost,b", "script.py"],
+        tmp_path,
+        {**hosts.environment(), "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        terminal.wait_for("name? True True")
+        terminal.type("Ann\n")
+        terminal.wait_for("hello Ann")
+        terminal.type("\x03")
+        terminal.wait_for("interrupts: 1")
+        assert terminal.process.wait(60) == 0
+    finally:
+        terminal.close()

@@ -10,10 +10,13 @@ ends what it started.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mooactor.cluster.launch import ssh, starter, sync
@@ -34,6 +37,7 @@ _BROKER_PATIENCE_S = 30.0
 _SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
 _END_S = 2.7
 _KILL_S = 0.2
+_AGAIN_S, _AGAIN_AT_MOST_S = 1.0, 30.0  # before a host is started again
 
 
 class Interrupted(Exception):
@@ -54,6 +58,8 @@ class Launch:
         self._interrupted: list[int] = []
         self._end_by: float | None = None
         self._own_address: str | None = None
+        self._again: Counter[str] = Counter()  # attempts to start a host again
+        self._ending = False
 
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
@@ -220,11 +226,26 @@ class Launch:
             )
         return f"host {name} did not start: {program.failure}"
 
-    def _mind_hosts(self) -> None:
-        """Say which hosts have ended; the program learns it from its session."""
+    def mind_hosts(self, port: int) -> None:
+        """Start those again that have failed; the program learns from its session what
+        is there. One that was told to stop has ended with 0, and stays away."""
         for program in [p for p in self.hosts if p.code is not None]:
             self.hosts.remove(program)
-            self.output.say(f"host {program.target.name} has ended: {program.failure}")
+            name, why = program.target.name, program.failure
+            again = "; it is started again" if program.code else ""
+            if program.ready or not self._again[name]:
+                self.output.say(f"host {name} has ended: {why}{again}")
+            if program.ready:
+                self._again[name] = 0
+            if program.code:
+                pause = min(_AGAIN_S * 2 ** self._again[name], _AGAIN_AT_MOST_S)
+                self._again[name] += 1
+                self.loop.later(pause, partial(self._start_again, program.target, port))
+
+    def _start_again(self, target: Target, port: int) -> None:
+        if not self._ending:
+            with contextlib.suppress(LaunchError):
+                self.hosts.append(self._start_host(target, port))
 
     # -- the program --------------------------------------------------------
 
@@ -248,7 +269,7 @@ class Launch:
             )
         while self.script.code is None:
             self.loop.serve()
-            self._mind_hosts()
+            self.mind_hosts(port)
             self._mind_broker(port)
         return self.script.code
 
@@ -264,6 +285,7 @@ class Launch:
 
     def _end(self) -> None:
         """End what still runs: the hosts, then the broker, which they take leave of."""
+        self._ending = True
         end_by = self._end_by or time.monotonic() + _END_S
         programs = [p for p in self._programs if p.code is None]
         hosts = [p for p in programs if p is not self.broker]

@@ -78,6 +78,7 @@ class Program:
         self._unsent = _HEAD + json.dumps(order).encode() + b"\n"
         self._waits_for_room = False
         self._send_more()
+        loop.later(starter.BEAT_S, self._beat)
 
     @property
     def failure(self) -> str:
@@ -130,6 +131,13 @@ class Program:
     def signal(self, number: int) -> None:
         """Have it signalled, on its host."""
         self._tell({"signal": int(number)})
+
+    def _beat(self) -> None:
+        """Let its starter know that somebody is there."""
+        if self.code is None and not self._stdin.closed:
+            if not self._unsent:
+                self._tell({})
+            self._loop.later(starter.BEAT_S, self._beat)
 
     def _tell(self, message: dict[str, Any]) -> None:
         self._unsent += json.dumps(message).encode() + b"\n"

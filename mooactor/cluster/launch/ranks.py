@@ -113,7 +113,7 @@ class Further(Launch):
         if program.ready is None:
             raise LaunchError(self._reason(program))
         self.hosts.append(program)
-        return self._stay(Watch(self.loop, key, address))
+        return self._stay(Watch(self.loop, key, address), int(port))
 
     def _broker_address(self) -> tuple[bytes, str]:
         """The key, and where the broker answers."""
@@ -138,22 +138,22 @@ class Further(Launch):
         first = addresses.bracketed(self._rank.first or "")
         return Meeting(self.plan.key, [f"tcp://{first}:{port}"])
 
-    def _stay(self, watch: Watch) -> int:
+    def _stay(self, watch: Watch, port: int) -> int:
         """Until the host has been told to end, or there is nobody to tell it."""
-        (program,) = self.hosts
 
         def over() -> bool:
-            return program.code is not None or watch.lost_s > _BROKER_LOST_S
+            told = any(program.code == 0 for program in self.hosts)
+            return told or watch.lost_s > _BROKER_LOST_S
 
         try:
-            while not over():
-                self.wait(over, time.monotonic() + _POLL_S)
+            while not self.wait(over, time.monotonic() + _POLL_S):
+                self.mind_hosts(port)
         finally:
             watch.close()
-        if program.code is None:
-            self.output.say("the broker is gone, and the run is over")
-            return 1
-        return program.code
+        if watch.lost_s <= _BROKER_LOST_S:
+            return 0
+        self.output.say("the broker is gone, and the run is over")
+        return 1
 
 
 def run(plan: Plan, rank: Rank, folder: str, *, key_is_named: bool) -> int:

@@ -9,6 +9,9 @@ the end of the launcher, or its wish: the program is ended, by force after a gra
 The key comes with the order. It lies in a memory file of this process, whose path the
 program finds in MOOACTOR_KEY_FILE: only this user can open it, and it is gone when this
 process is.
+
+A launcher that is silent for a minute counts as gone: it says something each ten
+seconds.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ ORDER_ON_STDIN = (
     "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 )
 GRACE_S = 1.5  # from SIGTERM to SIGKILL, if the launcher names no other
+BEAT_S = 10.0  # between lines of a launcher that has nothing to say
+SILENCE_S = 60.0  # without one, its machine or the network is gone; sshd may not know
 _PR_SET_PDEATHSIG = 1
 
 
@@ -154,7 +159,9 @@ class Started:
         )
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: self._pass_on(number))
-        threading.Thread(target=self._obey, daemon=True).start()
+        self._heard = time.monotonic()
+        for work in (self._obey, self._listen_for_silence):
+            threading.Thread(target=work, daemon=True).start()
 
     def _die_with_parent(self) -> None:
         # In the child, before the program: this process may be killed, too.
@@ -172,10 +179,19 @@ class Started:
 
     def _obey(self) -> None:
         for line in sys.stdin.buffer:
+            self._heard = time.monotonic()
             told = json.loads(line)
             self._grace_s = told.get("grace_s", self._grace_s)
             if "signal" in told:
                 self._pass_on(told["signal"])
+        self._end()
+
+    def _listen_for_silence(self) -> None:
+        while (left := self._heard + SILENCE_S - time.monotonic()) > 0:
+            time.sleep(left)
+        self._end()
+
+    def _end(self) -> None:
         self._pass_on(signal.SIGTERM)
         time.sleep(self._grace_s)
         with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from mooactor import __version__
 from mooactor.cli import clustering
 from mooactor.cli.failure import Failure
+from mooactor.cli.launchers import add_launchers
 from mooactor.errors import MooError
 
 
@@ -38,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_attach(commands)
     clustering.add_commands(commands)
+    add_launchers(commands)
     return parser
 
 

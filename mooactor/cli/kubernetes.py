@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor kubernetes``: write the manifest of a job."""
+
+from __future__ import annotations
+
+import argparse
+
+from mooactor.cli.failure import Failure
+from mooactor.cli.slurm import job_name, run_words
+from mooactor.cluster.launch import kubernetes
+from mooactor.cluster.launch.targets import LaunchError
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print it.
+
+    Raises:
+      Failure: there can be none.
+    """
+    try:
+        objects = kubernetes.manifest(
+            name=options.name or job_name(options.script),
+            hosts=options.hosts,
+            image=options.image,
+            words=run_words(options),
+            python=options.python or "python3",
+            namespace=options.namespace,
+            cpus=options.cpus,
+            gpus=options.gpus,
+            memory=options.memory,
+            secret=options.secret,
+        )
+    except LaunchError as error:
+        raise Failure(str(error)) from None
+    print(kubernetes.text(objects))
+    return 0

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+"""The arguments of the commands that start programs on many hosts."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TypeAlias
+
+from mooactor.cli import clustering
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def add_launchers(commands: Commands) -> None:
+    """Add ``run``, ``slurm`` and ``kubernetes``."""
+    _add_run(commands)
+    _add_slurm(commands)
+    _add_kubernetes(commands)
+
+
+def _add_run(commands: Commands) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a program with actors on many hosts",
+        usage="mooactor run [--hosts A,B,… | --hostfile FILE] [OPTION …] SCRIPT ARGS…",
+        description="Start a broker here and a host on each machine over ssh, run "
+        "SCRIPT on the first, and end everything with it. Inside srun, mpirun, "
+        "torchrun or a Kubernetes indexed Job, the hosts are those that it started "
+        "this command on.",
+    )
+    where = run.add_mutually_exclusive_group()
+    where.add_argument("--hosts", metavar="A,B,…", help="NAME, USER@NAME or NAME:PORT")
+    where.add_argument(
+        "--hostfile", metavar="FILE", help="a host a line, perhaps with slots=N"
+    )
+    where.add_argument(
+        "--local-only", action="store_true", help="this machine alone, even in a job"
+    )
+    _add_program(run)
+    run.add_argument(
+        "--sync", action="store_true", help="copy the working directory with rsync"
+    )
+    run.add_argument("--key-file", metavar="FILE", help="default: a new key each time")
+    run.add_argument(
+        "--ports", metavar="A-B", type=_ports, help="listen on these ports only"
+    )
+    run.add_argument(
+        "--address", metavar="ADDR", help="of this machine, as the hosts see it"
+    )
+    run.add_argument(
+        "--min-hosts", metavar="N", type=_count, help="begin with N (default: all)"
+    )
+    run.add_argument(
+        "--patience",
+        metavar="S",
+        type=float,
+        help="seconds for the hosts to start (default 60, in a job 300)",
+    )
+    run.add_argument(
+        "--rendezvous", metavar="DIR", help="in a job: a directory of all its hosts"
+    )
+    _add_offers(run)
+    run.set_defaults(run=clustering.run_by("run"))
+
+
+def _add_offers(parser: argparse.ArgumentParser) -> None:
+    """What each host offers."""
+    for option, meaning in (
+        ("--num-cpus", "cores that each host offers"),
+        ("--num-gpus", "GPUs that each host offers"),
+        ("--memory", "that each host offers, such as 64GB"),
+    ):
+        parser.add_argument(option, metavar="N", help=meaning)
+
+
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    """SCRIPT ARGS, and what they run with."""
+    parser.add_argument(
+        "--python", metavar="P", help="interpreter on the hosts (default: this one)"
+    )
+    parser.add_argument(
+        "--cwd", metavar="D", help="directory on the hosts (default: this one)"
+    )
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="SCRIPT is a module's name"
+    )
+    parser.add_argument("script", metavar="SCRIPT", help="a Python program")
+    parser.add_argument(
+        "arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="its arguments"
+    )
+
+
+def _add_slurm(commands: Commands) -> None:
+    slurm = commands.add_parser(
+        "slurm",
+        help="write and submit a Slurm batch job",
+        usage="mooactor slurm --nodes N [OPTION …] SCRIPT ARGS…",
+        description="Write a batch script that runs SCRIPT with a host on each node, "
+        "and submit it with sbatch.",
+    )
+    slurm.add_argument("--nodes", metavar="N", type=_count, required=True)
+    slurm.add_argument("--cpus", metavar="N", type=_count, help="cores of each node")
+    slurm.add_argument("--gpus", metavar="N", type=_count, help="GPUs of each node")
+    slurm.add_argument("--mem", metavar="M", help="memory of each node, such as 64G")
+    slurm.add_argument("--partition", metavar="NAME")
+    slurm.add_argument("--account", metavar="NAME")
+    slurm.add_argument("--time", metavar="T", help="limit, such as 2:00:00")
+    slurm.add_argument("--job-name", metavar="NAME", help="default: SCRIPT's name")
+    slurm.add_argument(
+        "--sbatch",
+        metavar="OPTION",
+        action="append",
+        default=[],
+        help="any other line after #SBATCH, such as --qos=high (again for more)",
+    )
+    slurm.add_argument("--ports", metavar="A-B", type=_ports)
+    slurm.add_argument(
+        "--dry-run", action="store_true", help="print the script, submit nothing"
+    )
+    _add_program(slurm)
+    slurm.set_defaults(run=clustering.run_by("slurm"))
+
+
+def _add_kubernetes(commands: Commands) -> None:
+    kubernetes = commands.add_parser(
+        "kubernetes",
+        help="write the manifest of a Kubernetes job",
+        usage="mooactor kubernetes --hosts N --image IMAGE [OPTION …] SCRIPT ARGS…",
+        description="Print a manifest for kubectl apply -f -: an indexed Job with a "
+        "pod for each host, a headless Service for their names, and a Secret with a "
+        "new key.",
+    )
+    kubernetes.add_argument(
+        "--hosts", metavar="N", type=_count, required=True, help="number of pods"
+    )
+    kubernetes.add_argument(
+        "--image", metavar="IMAGE", required=True, help="has Python and mooactor"
+    )
+    kubernetes.add_argument("--name", metavar="NAME", help="default: SCRIPT's name")
+    kubernetes.add_argument("--namespace", metavar="NAME")
+    kubernetes.add_argument("--cpus", metavar="N", type=_count, help="of each pod")
+    kubernetes.add_argument("--gpus", metavar="N", type=_count, help="of each pod")
+    kubernetes.add_argument("--memory", metavar="M", help="of each pod, such as 64Gi")
+    kubernetes.add_argument(
+        "--secret", metavar="NAME", help="one that exists, with the key in `key`"
+    )
+    _add_program(kubernetes)
+    kubernetes.set_defaults(run=clustering.run_by("kubernetes"))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
+
+
+def _ports(text: str) -> str:
+    """Checked here, and passed on as it is."""
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    if not found or not 0 < int(found[1]) <= int(found[2]) < 1 << 16:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are no ports: write A-B, such as 20000-29999"
+        )
+    return text

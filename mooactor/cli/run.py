@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor run``: a program with actors on many hosts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+from pathlib import Path
+
+import mooactor
+from mooactor.cli.failure import Failure
+from mooactor.cluster.launch import ranks, rendezvous, targets
+from mooactor.cluster.launch.environment import Rank, rank_of
+from mooactor.cluster.launch.launch import Launch
+from mooactor.cluster.launch.plan import Plan, path_of_driver
+from mooactor.cluster.launch.targets import LaunchError, Target
+from mooactor.control import secret
+
+_PATIENCE_S, _PATIENCE_IN_JOB_S = 60.0, 300.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it; the exit code is the program's, 2 if it never ran.
+
+    Raises:
+      Failure: it cannot even begin.
+      AuthError: the key that was named is unusable.
+    """
+    try:
+        rank = _rank(options)
+        named = _named_key(options.key_file)
+        plan = _plan(options, rank, named or secrets.token_bytes(32))
+        if rank is not None:
+            folder = options.rendezvous or rendezvous.directory()
+            return ranks.run(plan, rank, folder, key_is_named=named is not None)
+    except LaunchError as error:
+        raise Failure(str(error)) from None
+    return Launch(plan).run()
+
+
+def _rank(options: argparse.Namespace) -> Rank | None:
+    if options.hosts or options.hostfile or options.local_only:
+        return None
+    return rank_of(os.environ)
+
+
+def _named_key(key_file: str | None) -> bytes | None:
+    """The key that the user named for this run; the one in its default place is not
+    meant: a run on its own has one of its own."""
+    variables = (secret.FILE_VARIABLE, secret.VARIABLE)
+    if key_file is None and not any(os.environ.get(name) for name in variables):
+        return None
+    found = secret.find(key_file)
+    return found.secret if found else None
+
+
+def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
+    script = ["-m", options.script] if options.module else [options.script]
+    source = str(Path(mooactor.__file__).parents[1])
+    plan = Plan(
+        program=[*script, *options.arguments],
+        targets=_targets(options, rank),
+        key=key.hex(),
+        version=mooactor.__version__,
+        cwd=options.cwd or os.getcwd(),
+        python=options.python,
+        path=path_of_driver(source, options.python),
+        own_path=path_of_driver(source, None),
+        offers=_offers(options),
+        ports=options.ports,
+        address=options.address,
+        sync=options.sync,
+        min_hosts=options.min_hosts,
+        patience_s=options.patience or (_PATIENCE_IN_JOB_S if rank else _PATIENCE_S),
+    )
+    _check(plan)
+    return plan
+
+
+def _targets(options: argparse.Namespace, rank: Rank | None) -> list[Target]:
+    if options.hosts:
+        return targets.of_list(options.hosts)
+    if options.hostfile:
+        return targets.of_file(options.hostfile)
+    return [Target(rank.host, "localhost")] if rank else [targets.HERE]
+
+
+def _offers(options: argparse.Namespace) -> list[str]:
+    given = {
+        "--num-cpus": options.num_cpus,
+        "--num-gpus": options.num_gpus,
+        "--memory": options.memory,
+    }
+    return [word for name, value in given.items() if value for word in (name, value)]
+
+
+def _check(plan: Plan) -> None:
+    """What can be known to be missing before anything starts."""
+    if plan.min_hosts and len(plan.targets) > 1 and plan.min_hosts > len(plan.targets):
+        raise LaunchError(
+            f"--min-hosts {plan.min_hosts} is more than the {len(plan.targets)} hosts"
+        )
+    if not plan.targets[0].is_here:
+        return  # its starter looks
+    if not os.path.isdir(plan.cwd):
+        raise LaunchError(f"there is no directory {plan.cwd} here: check --cwd")
+    if plan.script and not os.path.isfile(os.path.join(plan.cwd, plan.script)):
+        raise LaunchError(f"there is no script {plan.script} in {plan.cwd}")

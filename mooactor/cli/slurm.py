@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor slurm``: write a batch script, and submit it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import mooactor
+from mooactor.cli.failure import Failure
+from mooactor.cluster.launch import slurm
+from mooactor.cluster.launch.plan import path_of_driver
+from mooactor.cluster.launch.targets import LaunchError
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script, or the answer of sbatch.
+
+    Raises:
+      Failure: sbatch refuses, or is not here.
+    """
+    try:
+        lines = slurm.directives(
+            nodes=options.nodes,
+            job_name=options.job_name or job_name(options.script),
+            cpus=options.cpus,
+            gpus=options.gpus,
+            mem=options.mem,
+            partition=options.partition,
+            account=options.account,
+            time=options.time,
+            more=options.sbatch,
+        )
+        python = options.python or sys.executable
+        source = str(Path(mooactor.__file__).parents[1])
+        path = path_of_driver(source, options.python)
+        script = slurm.batch_script(lines, python, run_words(options), path)
+        print(script.rstrip() if options.dry_run else slurm.submit(script))
+    except LaunchError as error:
+        raise Failure(str(error)) from None
+    return 0
+
+
+def run_words(options: argparse.Namespace) -> list[str]:
+    """The words of ``mooactor run`` for the same program."""
+    given = {"--cwd": options.cwd, "--ports": getattr(options, "ports", None)}
+    words = [word for name, value in given.items() if value for word in (name, value)]
+    module = ["-m"] if options.module else []
+    return [*words, *module, options.script, *options.arguments]
+
+
+def job_name(script: str) -> str:
+    """A name that Slurm and Kubernetes take, from that of the script."""
+    name = re.sub(r"[^a-z0-9]+", "-", Path(script).stem.lower()).strip("-")
+    return name[:40].rstrip("-") or "mooactor"

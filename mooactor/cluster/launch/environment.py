@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""What srun, mpirun, torchrun and Kubernetes tell a process of its peers.
+
+Each starts the same command on every host, with variables that say which one this is.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from mooactor.cluster.launch import nodelist
+from mooactor.cluster.launch.targets import LaunchError
+
+_Environment = Mapping[str, str]
+
+
+class Rank(NamedTuple):
+    """This process among those that were started together.
+
+    Args:
+      launcher: what started it, as users call it.
+      number: 0 runs the broker and the program.
+      local: its number among those of the same host; only 0 runs a host.
+      hosts: how many hosts there are, if that is known.
+      first: a name or address of the host of number 0, if that is known;
+        MOOACTOR_FIRST says it where it is not so.
+      host: the name of this host.
+      job: differs between jobs of one user that may run at the same time.
+    """
+
+    launcher: str
+    number: int
+    local: int
+    hosts: int | None
+    first: str | None
+    host: str
+    job: str
+
+
+def rank_of(environ: _Environment) -> Rank | None:
+    """This process's rank; None if nothing of the kind has started it. The innermost
+    counts: mpirun inside a Slurm job is mpirun.
+
+    Raises:
+      LaunchError: the variables contradict themselves.
+    """
+    for signs, read in _LAUNCHERS:
+        if all(sign in environ for sign in signs):
+            try:
+                rank = read(environ)
+                return rank._replace(first=environ.get("MOOACTOR_FIRST") or rank.first)
+            except (KeyError, ValueError) as error:
+                raise LaunchError(
+                    f"{' and '.join(signs)} are set, but {error} is missing or wrong: "
+                    "name the hosts with --hosts, or use --local-only"
+                ) from None
+    if int(environ.get("SLURM_JOB_NUM_NODES") or 1) > 1:
+        raise LaunchError(
+            f"this Slurm job has {environ['SLURM_JOB_NUM_NODES']} nodes, and srun has "
+            "not started this command: write srun --ntasks-per-node=1 mooactor run …, "
+            "or use --local-only"
+        )
+    return None
+
+
+def _torchrun(environ: _Environment) -> Rank:
+    # It counts workers; its "groups" are the hosts.
+    local = int(environ["LOCAL_RANK"])
+    name = environ.get("TORCHELASTIC_RUN_ID", "")
+    return Rank(
+        "torchrun",
+        int(environ["RANK"]),
+        local,
+        int(environ["GROUP_WORLD_SIZE"]),
+        environ["MASTER_ADDR"],
+        socket.gethostname(),
+        f"{name}-{environ['MASTER_PORT']}",
+    )
+
+
+def _open_mpi(environ: _Environment) -> Rank:
+    size = int(environ["OMPI_COMM_WORLD_SIZE"])
+    here = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+    # It does not say how many hosts there are: all have as many processes, or users say
+    # --min-hosts.
+    job = environ.get("PMIX_NAMESPACE") or environ["OMPI_MCA_ess_base_jobid"]
+    return Rank(
+        "mpirun",
+        int(environ["OMPI_COMM_WORLD_RANK"]),
+        int(environ["OMPI_COMM_WORLD_LOCAL_RANK"]),
+        -(-size // here),
+        None,
+        socket.gethostname(),
+        job,
+    )
+
+
+def _pmi(environ: _Environment) -> Rank:
+    # MPICH's Hydra and Intel MPI.
+    size = int(environ["PMI_SIZE"])
+    local = int(environ.get("MPI_LOCALRANKID", "0"))
+    here = int(environ.get("MPI_LOCALNRANKS", "1"))
+    job = environ.get("PMI_KVSNAME") or environ.get("PMI_PORT") or "mpiexec"
+    return Rank(
+        "mpiexec",
+        int(environ["PMI_RANK"]),
+        local,
+        -(-size // here),
+        None,
+        socket.gethostname(),
+        job,
+    )
+
+
+def _slurm(environ: _Environment) -> Rank:
+    nodes = environ.get("SLURM_STEP_NODELIST") or environ["SLURM_JOB_NODELIST"]
+    names = nodelist.expand(nodes)
+    return Rank(
+        "srun",
+        int(environ["SLURM_PROCID"]),
+        int(environ["SLURM_LOCALID"]),
+        len(names),
+        names[0],
+        environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}",
+    )
+
+
+def _kubernetes(environ: _Environment) -> Rank:
+    # The pods of an indexed Job are called JOB-INDEX, and its headless Service makes
+    # names of that.
+    number = int(environ["JOB_COMPLETION_INDEX"])
+    host = socket.gethostname()
+    hosts = environ.get("MOOACTOR_HOSTS")
+    name, dot, domain = socket.getfqdn().partition(".")
+    first = re.sub(r"-\d+$", "-0", name) + dot + domain
+    return Rank(
+        "Kubernetes", number, 0, int(hosts) if hosts else None, first, host, "job"
+    )
+
+
+_LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[_Environment], Rank]], ...] = (
+    (("RANK", "WORLD_SIZE", "MASTER_ADDR"), _torchrun),
+    (("OMPI_COMM_WORLD_RANK",), _open_mpi),
+    (("PMI_RANK", "PMI_SIZE"), _pmi),
+    (("SLURM_PROCID", "SLURM_STEP_ID"), _slurm),
+    (("JOB_COMPLETION_INDEX",), _kubernetes),
+)

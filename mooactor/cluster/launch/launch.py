@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: MIT
+"""A launch: a broker, a host agent on each target, and the user's program; they end
+together.
+
+Order: the broker is up before the hosts start, and all hosts have joined before the
+program starts. The program's end, Ctrl-C, SIGTERM and SIGHUP end everything, within
+three seconds. If the launcher is killed, every starter sees the end of its stdin and
+ends what it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mooactor.cluster.launch import ssh, starter, sync
+from mooactor.cluster.launch.addresses import bracketed
+from mooactor.cluster.launch.output import Output
+from mooactor.cluster.launch.plan import Plan, command
+from mooactor.cluster.launch.program import Program
+from mooactor.cluster.launch.script import LocalScript
+from mooactor.cluster.launch.signals import Signals
+from mooactor.cluster.launch.targets import HERE, LaunchError, Target
+from mooactor.host.eventloop import EventLoop
+
+BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)"
+HOST_READY = r"mooactor host (?P<name>.+) joined tcp://\S+"
+_FAILED = 2  # the exit code of a launch that never ran the program
+_BROKER_PATIENCE_S = 30.0
+# After a signal: what the program has, then all the rest. Three seconds are promised.
+_SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
+_END_S = 2.7
+_KILL_S = 0.2
+_AGAIN_S, _AGAIN_AT_MOST_S = 1.0, 30.0  # before a host is started again
+
+
+class Interrupted(Exception):
+    """A signal came before the program ran."""
+
+
+class Launch:
+    """One launch. `run` is called once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.loop = EventLoop()
+        self.output = Output(self.loop, 2)
+        self.hosts: list[Program] = []  # those that have joined and run
+        self._programs: list[Program] = []  # all that were ever started
+        self.broker: Program | None = None
+        self.script: LocalScript | Program | None = None
+        self._interrupted: list[int] = []
+        self._end_by: float | None = None
+        self._own_address: str | None = None
+        self._again: Counter[str] = Counter()  # attempts to start a host again
+        self._ending = False
+
+    def run(self) -> int:
+        """Run everything; the exit code is the program's, 2 if it never ran, and
+        128 + N after signal N before that."""
+        try:
+            with Signals(self.loop, self._on_signal):
+                try:
+                    return self._run()
+                except LaunchError as error:
+                    self.output.say(str(error))
+                    return _FAILED
+                except Interrupted:
+                    return 128 + self._interrupted[0]
+                finally:
+                    self._end()
+        finally:
+            self.output.close()
+
+    def _run(self) -> int:
+        if self.plan.sync:
+            sync.copy(self.plan, self.wait)
+        self._own_address = self._address_here()
+        port = self._start_broker()
+        self._start_hosts(port)
+        self.gather(port)
+        return self._run_script(port)
+
+    def gather(self, port: int) -> None:
+        """Wait for hosts that this launch does not start itself."""
+
+    def wait(self, until: Callable[[], bool], latest: float | None = None) -> bool:
+        """Serve the loop until the condition holds; False: that took too long.
+
+        Raises:
+          Interrupted: a signal came, and no program runs yet that could act on it.
+        """
+        while not until():
+            if self._interrupted and self.script is None:
+                raise Interrupted
+            if latest is not None and time.monotonic() >= latest:
+                return False
+            self.loop.serve(latest)
+        return True
+
+    def _on_signal(self, number: int) -> None:
+        self._interrupted.append(number)
+        if self._end_by is None:
+            self._end_by = time.monotonic() + _END_S
+        if self.script is None:
+            return
+        if len(self._interrupted) == 1:
+            self.script.signal(number)
+            self.loop.later(_SCRIPT_GRACE_S, lambda: self._end_script(_FORCE_S))
+        else:
+            self._end_script(0.0)
+
+    def _end_script(self, grace_s: float) -> None:
+        if self.script is not None and self.script.code is None:
+            self.script.end(grace_s)
+
+    # -- the broker ---------------------------------------------------------
+
+    def _address_here(self) -> str:
+        """This machine's address, as the hosts know it."""
+        if self.plan.address is not None:
+            return bracketed(self.plan.address)
+        others = [target for target in self.plan.targets if not target.is_here]
+        if not others or not any(target.is_here for target in self.plan.targets):
+            return "127.0.0.1"  # only this machine's own programs use it
+        return bracketed(ssh.own_address(others[0]))
+
+    def _listen(self) -> str:
+        """Where the broker listens: for this machine alone, or for all."""
+        alone = all(target.is_here for target in self.plan.targets)
+        return ("127.0.0.1" if alone else "*") + ("" if self.plan.ports else ":0")
+
+    def _start_broker(self) -> int:
+        """Start it, and return its port once it is up."""
+        broker = self._launch_broker(self._listen())
+        latest = time.monotonic() + _BROKER_PATIENCE_S
+        done = self.wait(lambda: bool(broker.ready) or broker.code is not None, latest)
+        if broker.ready is None:
+            why = broker.failure if done else f"not ready in {_BROKER_PATIENCE_S:.0f} s"
+            raise LaunchError(f"the broker did not start: {why}")
+        return int(broker.ready["port"])
+
+    def _launch_broker(self, listen: str) -> Program:
+        # One whose port is given already needs no other.
+        choose = self.plan.ports and not re.search(r":\d+$", listen)
+        ports = ["--ports", str(self.plan.ports)] if choose else []
+        words = command("broker", "--listen", listen, *ports)
+        order = self.plan.order(words, self._own_address)
+        order.update(cwd="/", path=self.plan.own_path)
+        self.broker = self._program(
+            HERE, sys.executable, order, label="broker", ready=BROKER_READY
+        )
+        return self.broker
+
+    def _program(
+        self, target: Target, python: str, *words: Any, **more: Any
+    ) -> Program:
+        program = Program(self.loop, self.output, target, python, *words, **more)
+        self._programs.append(program)
+        return program
+
+    def _mind_broker(self, port: int) -> None:
+        """A broker that was killed is started again: its state is soft."""
+        if self.broker is not None and self.broker.code is not None:
+            if self.broker.ready is None:
+                return  # it cannot; what runs goes on without it
+            self.output.say(f"the broker ended ({self.broker.failure}); another starts")
+            address = re.sub(r":\d+$", "", self._listen())
+            self._launch_broker(f"{address}:{port}")
+
+    # -- the hosts ----------------------------------------------------------
+
+    def _start_hosts(self, port: int) -> None:
+        plan = self.plan
+        started = [self._start_host(target, port) for target in plan.targets]
+        latest = time.monotonic() + plan.patience_s
+        enough = len(started) if plan.min_hosts is None else plan.min_hosts
+
+        def settled() -> bool:
+            failed = sum(p.code is not None for p in started)
+            waiting = any(p.ready is None and p.code is None for p in started)
+            return not waiting or failed > len(started) - enough
+
+        self.wait(settled, latest)
+        missing = [p for p in started if p.ready is None or p.code is not None]
+        self.hosts = [p for p in started if p not in missing]
+        reasons = [self._reason(p) for p in missing]
+        for program in missing:
+            program.end(0.0)
+        if len(self.hosts) < enough:
+            # Those that were still on their way are not to blame.
+            blamed = [r for p, r in zip(missing, reasons) if p.code is not None]
+            raise LaunchError("; ".join(blamed or reasons))
+        for reason in reasons:
+            self.output.say(f"{reason}; the run goes on without it")
+
+    def _start_host(self, target: Target, port: int) -> Program:
+        plan = self.plan
+        join = f"tcp://{{ADDRESS}}:{port}"
+        numbers = {"--num-cpus": target.num_cpus, "--num-gpus": target.num_gpus}
+        words = ["host", "--join", join, "--name", target.name, *plan.offers]
+        for option, number in numbers.items():
+            words += [option, str(number)] if number is not None else []
+        words += ["--ports", plan.ports] if plan.ports else []
+        address = self._own_address if target.is_here else plan.address
+        order = plan.order(command(*words), address and bracketed(address))
+        if target is plan.targets[0]:
+            order["script"] = plan.script  # better missed now than later
+        return self._program(
+            target, plan.interpreter, order, label=target.name, ready=HOST_READY
+        )
+
+    def _reason(self, program: Program) -> str:
+        name = program.target.name
+        if program.code is None:
+            return (
+                f"host {name} has not joined in {self.plan.patience_s:.0f} s; look "
+                "whether a firewall keeps it from this machine (--ports, --address), "
+                "or allow more time with --patience"
+            )
+        return f"host {name} did not start: {program.failure}"
+
+    def mind_hosts(self, port: int) -> None:
+        """Start those again that have failed; the program learns from its session what
+        is there. One that was told to stop has ended with 0, and stays away."""
+        for program in [p for p in self.hosts if p.code is not None]:
+            self.hosts.remove(program)
+            name, why = program.target.name, program.failure
+            again = "; it is started again" if program.code else ""
+            if program.ready or not self._again[name]:
+                self.output.say(f"host {name} has ended: {why}{again}")
+            if program.ready:
+                self._again[name] = 0
+            if program.code:
+                pause = min(_AGAIN_S * 2 ** self._again[name], _AGAIN_AT_MOST_S)
+                self._again[name] += 1
+                self.loop.later(pause, partial(self._start_again, program.target, port))
+
+    def _start_again(self, target: Target, port: int) -> None:
+        if not self._ending:
+            with contextlib.suppress(LaunchError):
+                self.hosts.append(self._start_host(target, port))
+
+    # -- the program --------------------------------------------------------
+
+    def _run_script(self, port: int) -> int:
+        first = self.hosts[0].target
+        plan = self.plan
+        # The host of that name takes the program's actors here.
+        environment = {"MOOACTOR_HOST_NAME": first.name}
+        if plan.ports:
+            environment["MOOACTOR_PORTS"] = plan.ports
+        if first.is_here:
+            environment["MOOACTOR_ADDRESS"] = f"tcp://{self._own_address}:{port}"
+            self.script = self._local_script(environment)
+        else:
+            environment["MOOACTOR_ADDRESS"] = f"tcp://{{ADDRESS}}:{port}"
+            address = plan.address and bracketed(plan.address)
+            order = plan.order(["{PYTHON}", *plan.program], address, **environment)
+            order.update(script=plan.script, host=first.name)
+            self.script = self._program(
+                first, plan.interpreter, order, label=first.name, inherits=True
+            )
+        while self.script.code is None:
+            self.loop.serve()
+            self.mind_hosts(port)
+            self._mind_broker(port)
+        return self.script.code
+
+    def _local_script(self, environment: dict[str, str]) -> LocalScript:
+        plan = self.plan
+        environment["MOOACTOR_KEY_FILE"] = starter.key_file(plan.key)
+        if plan.path:
+            environment["PYTHONPATH"] = ":".join(plan.path)
+        words = [plan.interpreter, *plan.program]
+        return LocalScript(self.loop, words, environment, plan.cwd)
+
+    # -- the end ------------------------------------------------------------
+
+    def _end(self) -> None:
+        """End what still runs: the hosts, then the broker, which they take leave of."""
+        self._ending = True
+        end_by = self._end_by or time.monotonic() + _END_S
+        programs = [p for p in self._programs if p.code is None]
+        hosts = [p for p in programs if p is not self.broker]
+        for part in (hosts, programs):
+            left = end_by - time.monotonic()
+            for program in part:
+                program.end(max(0.1, left - _FORCE_S))
+            latest = end_by if part is programs else end_by - _FORCE_S
+            while _running(part) and time.monotonic() < latest:
+                self.loop.serve(latest)
+        for program in programs:
+            program.kill()
+        latest = time.monotonic() + _KILL_S
+        while _running(programs) and time.monotonic() < latest:
+            self.loop.serve(latest)
+
+
+def _running(programs: list[Program]) -> bool:
+    return any(program.code is None for program in programs)

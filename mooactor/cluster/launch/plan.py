@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""What a launch starts, where and how."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooactor.cluster.launch.targets import Target
+
+MODULE = "mooactor"  # is run as the command of that name
+_NEEDS_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A launch.
+
+    Args:
+      program: what the interpreter is given: ``script.py ARGS``, or ``-m MODULE ARGS``.
+      targets: the hosts; the program runs on the first.
+      key: the cluster's key, 64 hexadecimal digits.
+      version: of mooactor, which the hosts must have.
+      python: the interpreter on the hosts; None: this one.
+      path: what goes before the interpreter's own import path.
+      own_path: the same on this machine, whose broker has this interpreter.
+      offers: options for every ``mooactor host``: ``--num-cpus 4``.
+      address: where the hosts reach this machine; None: where ssh comes from.
+      min_hosts: so many must start; None: all.
+      patience_s: the time that the hosts have to start.
+    """
+
+    program: list[str]
+    targets: list[Target]
+    key: str
+    version: str
+    cwd: str
+    python: str | None = None
+    path: list[str] = field(default_factory=list)
+    own_path: list[str] = field(default_factory=list)
+    offers: list[str] = field(default_factory=list)
+    ports: str | None = None
+    address: str | None = None
+    sync: bool = False
+    min_hosts: int | None = None
+    patience_s: float = 60.0
+
+    @property
+    def interpreter(self) -> str:
+        return self.python or sys.executable
+
+    @property
+    def script(self) -> str | None:
+        """The file that must be there."""
+        return None if self.program[0] == "-m" else self.program[0]
+
+    def order(
+        self, words: list[str], address: str | None, **environment: str
+    ) -> dict[str, Any]:
+        """For the `starter` of a program; ``{ADDRESS}`` in it stands for `address`, or
+        for where ssh came from."""
+        return {
+            "words": words,
+            "environment": environment,
+            "address": address,
+            "key": self.key,
+            "cwd": self.cwd,
+            "path": self.path,
+            "version": self.version,
+            "needs_python": _NEEDS_PYTHON,
+        }
+
+
+def command(*words: str) -> list[str]:
+    """``mooactor WORDS`` for the starter's host; what lies in the working directory
+    does not take the place of modules."""
+    return ["{PYTHON}", "-P", "-m", MODULE, *words]
+
+
+def path_of_driver(source: str, python: str | None) -> list[str]:
+    """What goes before the import path of the hosts' interpreter: PYTHONPATH, and the
+    folder `source` of mooactor if that is not installed, unless they have another
+    interpreter."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = [os.path.abspath(entry) for entry in given if entry]
+    installed = os.path.basename(source) in ("site-packages", "dist-packages")
+    if python is None and not installed and source not in path:
+        path.append(source)
+    return path

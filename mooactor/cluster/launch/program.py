@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""A program of the launch, here or on another host, as the launcher sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mooactor.cluster.launch import ssh, starter
+from mooactor.cluster.launch.output import Output
+from mooactor.cluster.launch.targets import LaunchError, Target
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.output import LineReader
+
+_STARTER = Path(starter.__file__).read_bytes()
+_HEAD = b"%d\n%s" % (len(_STARTER), _STARTER)
+
+
+class Program:
+    """One that a `starter` runs: it is started at once, and read by the loop.
+
+    Its stdout is read for the line that says that it is ready, then passed on; with
+    `inherits`, both its outputs are the launcher's own.
+
+    Args:
+      label: what stands before its lines.
+      ready: a pattern of the line by which it says that it is ready.
+
+    Raises:
+      LaunchError: it cannot be started from here.
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        output: Output,
+        target: Target,
+        python: str,
+        order: dict[str, Any],
+        *,
+        label: str,
+        ready: str = "",
+        inherits: bool = False,
+    ) -> None:
+        self.target = target
+        self.code: int | None = None  # its exit code, once it has ended
+        self.ready: re.Match[str] | None = None
+        self._loop, self._output, self._label = loop, output, label
+        self._python, self._pattern = python, ready
+        self._missing = ""
+        pipe = None if inherits else subprocess.PIPE
+        try:
+            self._process = subprocess.Popen(
+                ssh.words(target, python),
+                stdin=subprocess.PIPE,
+                stdout=pipe,
+                stderr=pipe,
+                process_group=0,  # Ctrl-C is the launcher's, who passes it on
+            )
+        except OSError as error:
+            raise LaunchError(
+                f"host {target.name}: {error.filename} cannot be run "
+                f"({error.strerror}): name another interpreter with --python"
+            ) from None
+        self._readers = self._watch_output()
+        self._pidfd = os.pidfd_open(self._process.pid)
+        loop.watch(self._pidfd, self._ended)
+        assert self._process.stdin is not None
+        self._stdin = self._process.stdin
+        os.set_blocking(self._stdin.fileno(), False)
+        self._unsent = _HEAD + json.dumps(order).encode() + b"\n"
+        self._waits_for_room = False
+        self._send_more()
+        loop.later(starter.BEAT_S, self._beat)
+
+    @property
+    def failure(self) -> str:
+        """Why it ended, without the host's name."""
+        if self._missing:
+            return self._missing
+        last = next((line for line in reversed(self._words) if line.strip()), "")
+        return ssh.failure(self.target, self._python, self.code or 0, last.strip())
+
+    # -- what it prints -----------------------------------------------------
+
+    def _watch_output(self) -> list[LineReader]:
+        readers = []
+        for pipe, emit in (
+            (self._process.stdout, self._out),
+            (self._process.stderr, self._err),
+        ):
+            if pipe is not None:
+                fd = os.dup(pipe.fileno())
+                pipe.close()
+                os.set_blocking(fd, False)
+                readers.append(reader := LineReader(fd, emit))
+                self._loop.watch(fd, partial(self._read, reader))
+        return readers
+
+    def _read(self, reader: LineReader) -> None:
+        if not reader.read():
+            self._loop.unwatch(reader.fd)
+
+    @property
+    def _words(self) -> list[str]:
+        """The last lines of its stderr, or if it had none, of its stdout."""
+        tails = [list(reader.tail) for reader in reversed(self._readers)]
+        return next(filter(None, tails if self.ready is None else tails[:1]), [])
+
+    def _out(self, line: bytes) -> None:
+        text = line.decode(errors="replace")
+        if self.ready is None and text.startswith(starter.FAILED):
+            self._missing = text.removeprefix(starter.FAILED)
+        elif self.ready is None and (found := re.fullmatch(self._pattern, text)):
+            self.ready = found
+        else:
+            self._output.line(self._label, line)
+
+    def _err(self, line: bytes) -> None:
+        self._output.line(self._label, line.rstrip(b"\r"))  # which ssh adds
+
+    # -- what it is told ----------------------------------------------------
+
+    def signal(self, number: int) -> None:
+        """Have it signalled, on its host."""
+        self._tell({"signal": int(number)})
+
+    def _beat(self) -> None:
+        """Let its starter know that somebody is there."""
+        if self.code is None and not self._stdin.closed:
+            if not self._unsent:
+                self._tell({})
+            self._loop.later(starter.BEAT_S, self._beat)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        self._unsent += json.dumps(message).encode() + b"\n"
+        self._send_more()
+
+    def _send_more(self) -> None:
+        try:
+            while self._unsent and not self._stdin.closed:
+                sent = os.write(self._stdin.fileno(), self._unsent)
+                self._unsent = self._unsent[sent:]
+        except BlockingIOError:
+            if not self._waits_for_room:
+                self._waits_for_room = True
+                self._loop.watch_room(self._stdin.fileno(), self._send_more)
+            return
+        except OSError:
+            self._unsent = b""  # it has ended, which its pidfd tells
+        if self._waits_for_room:
+            self._waits_for_room = False
+            self._loop.unwatch(self._stdin.fileno())
+
+    def end(self, grace_s: float = starter.GRACE_S) -> None:
+        """Have it end: its starter has it do so, and kills it after the grace."""
+        if not self._stdin.closed:
+            self._tell({"grace_s": grace_s})
+            self._loop.unwatch(self._stdin.fileno())
+            with contextlib.suppress(OSError):
+                self._stdin.close()
+
+    def kill(self) -> None:
+        """End the starter or the ssh to it; the other end learns it from its stdin."""
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _ended(self) -> None:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        code = self._process.wait()
+        for reader in self._readers:
+            self._loop.unwatch(reader.fd)
+            reader.finish()
+        self.end()
+        self.code = code if code >= 0 else 128 - code

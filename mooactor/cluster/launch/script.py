@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""The user's program on this machine: it keeps the launcher's terminal and pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+
+from mooactor.host.eventloop import EventLoop
+
+# Then the program replaces it. It dies with the launcher, even if that is killed.
+_TIED = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+    "os.getppid() == int(sys.argv[1]) or os._exit(1); "
+    "os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
+
+class LocalScript:
+    """It is started at once. `code` is its exit code, once it has ended.
+
+    Raises:
+      OSError: it cannot be started.
+    """
+
+    def __init__(
+        self, loop: EventLoop, words: list[str], environment: dict[str, str], cwd: str
+    ) -> None:
+        self.code: int | None = None
+        self._loop = loop
+        # In the foreground of a terminal it stays there: it may read from it, and gets
+        # Ctrl-C from it.
+        self._has_terminal = _in_foreground()
+        self._process = subprocess.Popen(
+            [words[0], "-c", _TIED, str(os.getpid()), *words],
+            env={**os.environ, **environment},
+            cwd=cwd,
+            process_group=None if self._has_terminal else 0,
+        )
+        self._pidfd = os.pidfd_open(self._process.pid)
+        loop.watch(self._pidfd, self._ended)
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on."""
+        if number != signal.SIGINT or not self._has_terminal:
+            self._process.send_signal(number)
+
+    def end(self, grace_s: float = 0.0) -> None:
+        """End it by force."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._has_terminal:
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    kill = end
+
+    def _ended(self) -> None:
+        self._loop.unwatch(self._pidfd)
+        os.close(self._pidfd)
+        self.end()  # what it left in its group
+        code = self._process.wait()
+        self.code = code if code >= 0 else 128 - code
+
+
+def _in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""The system's ssh, with the user's configuration: how to reach a host, and what a
+failure means."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+
+from mooactor.cluster.launch.starter import ORDER_ON_STDIN
+from mooactor.cluster.launch.targets import LaunchError, Target
+
+_FAILED = 255  # ssh's own exit code
+_NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # a shell's
+# No question is asked: nobody could answer for many hosts at once.
+_OPTIONS = ("-T", "-x", "-o", "BatchMode=yes")
+_ADVICE = (
+    ("Host key verification failed", "run ssh {name} once by hand and accept its key"),
+    ("Permission denied", "give it your public key (ssh-copy-id), or load your agent"),
+    ("Could not resolve", "check the name, or add it to ~/.ssh/config"),
+)
+
+
+def client(target: Target) -> list[str]:
+    """The words of an ssh to the target, without the command.
+
+    Raises:
+      LaunchError: there is no ssh here.
+    """
+    if shutil.which("ssh") is None:
+        raise LaunchError(
+            f"host {target.name} needs ssh, which this machine lacks: install it "
+            "(Debian: apt-get install openssh-client)"
+        )
+    user = ["-l", target.user] if target.user else []
+    port = ["-p", str(target.port)] if target.port else []
+    return ["ssh", *_OPTIONS, *user, *port]
+
+
+def words(target: Target, python: str) -> list[str]:
+    """The command that starts a `starter` on the target.
+
+    It is one line that every shell understands, and has nothing secret: all the rest
+    goes over stdin.
+    """
+    command = [python, "-c", ORDER_ON_STDIN]
+    if not target.is_here:
+        line = f"exec {shlex.join(command)}"
+        command = [*client(target), "--", target.address, line]
+    return command
+
+
+def failure(target: Target, python: str, code: int, last: str) -> str:
+    """Why a starter on the target ended with this exit code, and the next step."""
+    if code == _FAILED and not target.is_here:
+        steps = (step for sign, step in _ADVICE if sign in last)
+        step = next(steps, "check that ssh -o BatchMode=yes {name} true works")
+        return f"ssh failed ({last or 'it said nothing'}): " + step.format(
+            name=_written(target)
+        )
+    if code == _NOT_FOUND:
+        return (
+            f"it has no {python}: install Python there, or name one with --python "
+            "(the same path on all hosts)"
+        )
+    if code == _NOT_EXECUTABLE:
+        return f"{python} cannot be run there: name another interpreter with --python"
+    if code > _SIGNALLED and code - _SIGNALLED in signal.valid_signals():
+        name = signal.Signals(code - _SIGNALLED).name
+        return f"killed by signal {code - _SIGNALLED} ({name})"
+    return f"exit code {code}" + (f": {last}" if last else "")
+
+
+def _written(target: Target) -> str:
+    port = f"-p {target.port} " if target.port else ""
+    return port + (f"{target.user}@" if target.user else "") + target.address
+
+
+def host_name(target: Target) -> str:
+    """The name or address behind the one that the user's configuration may define.
+
+    Raises:
+      LaunchError: as `client` does.
+    """
+    asked = [*client(target), "-G", "--", target.address]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        if line.startswith("hostname "):
+            return line.split()[1]
+    return target.address
+
+
+def own_address(target: Target) -> str:
+    """This machine's address on the way to the target. Nothing is sent.
+
+    Raises:
+      LaunchError: there is no way, or none without a proxy.
+    """
+    name = host_name(target)
+    try:
+        for family, kind, *_, peer in socket.getaddrinfo(
+            name, 9, type=socket.SOCK_DGRAM
+        ):
+            with socket.socket(family, kind) as probe:
+                probe.connect(peer)
+                return str(probe.getsockname()[0])
+    except OSError:
+        pass
+    raise LaunchError(
+        f"host {target.name}: this machine has no direct way to {name}; name the "
+        "address at which that host reaches this machine with --address"
+    )

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""The program that a launcher sends to a host: it starts a program there, and ends it.
+
+It arrives on the stdin of a bare interpreter, over ssh or from this machine, so it uses
+nothing but the standard library. After it come a line of JSON, the order, and for as
+long as the launcher lives a line for each signal that it passes on. The end of stdin is
+the end of the launcher, or its wish: the program is ended, by force after a grace.
+
+The key comes with the order. It lies in a memory file of this process, whose path the
+program finds in MOOACTOR_KEY_FILE: only this user can open it, and it is gone when this
+process is.
+
+A launcher that is silent for a minute counts as gone: it says something each ten
+seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+FAILED = "mooactor starter: "  # begins the line on stdout that says what is missing
+ORDER_ON_STDIN = (
+    "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
+)
+GRACE_S = 1.5  # from SIGTERM to SIGKILL, if the launcher names no other
+BEAT_S = 10.0  # between lines of a launcher that has nothing to say
+SILENCE_S = 60.0  # without one, its machine or the network is gone; sshd may not know
+_PR_SET_PDEATHSIG = 1
+
+
+class Missing(Exception):
+    """Something that the program needs is not on this host."""
+
+
+def main() -> None:
+    """Obey the order on stdin; exit as the program does."""
+    order = json.loads(sys.stdin.buffer.readline())
+    try:
+        words, environment = prepare(order)
+    except Missing as missing:
+        if "host" in order:  # the launcher reads neither stdout nor stderr
+            print(f"mooactor run: host {order['host']}: {missing}", file=sys.stderr)
+        else:
+            print(f"{FAILED}{missing}", flush=True)
+        sys.exit(2)
+    code = Started(words, environment).wait()
+    sys.stdout.flush()
+    os._exit(code)  # a thread still reads stdin, which an orderly exit stumbles over
+
+
+def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The words and the environment of the program, in its directory."""
+    _check_python(order["needs_python"])
+    try:
+        os.chdir(order["cwd"])
+    except OSError as error:
+        raise Missing(
+            f"the directory {order['cwd']} cannot be entered ({error.strerror}): make "
+            "it there, copy it with --sync, or name another with --cwd"
+        ) from None
+    _check_mooactor(order["path"], order["version"])
+    script = order.get("script")
+    if script and not os.path.isfile(script):
+        raise Missing(
+            f"there is no script {script} in {os.getcwd()}: copy it there, or use "
+            "--sync"
+        )
+    address = order["address"] or _launcher()
+    values = {"ADDRESS": address, "PYTHON": sys.executable}
+    words = [_filled(word, values) for word in order["words"]]
+    more = {name: _filled(text, values) for name, text in order["environment"].items()}
+    more["MOOACTOR_KEY_FILE"] = key_file(order["key"])
+    if order["path"]:
+        more["PYTHONPATH"] = os.pathsep.join(order["path"])
+    environment = {**os.environ, **more}
+    environment.pop("MOOACTOR_KEY", None)
+    return words, environment
+
+
+def _filled(word: str, values: dict[str, str]) -> str:
+    """With ADDRESS and PYTHON of this host, which the launcher does not know."""
+    return re.sub(r"\{([A-Z]+)\}", lambda found: values.get(found[1], found[0]), word)
+
+
+def _launcher() -> str:
+    """The launcher's address as this host sees it: ssh's client has it."""
+    words = os.environ.get("SSH_CONNECTION", "").split()
+    if not words:
+        raise Missing(
+            "its sshd does not tell the address of the launching machine "
+            "(SSH_CONNECTION): name that with --address"
+        )
+    return f"[{words[0]}]" if ":" in words[0] else words[0]
+
+
+def _check_python(needed: list[int]) -> None:
+    if sys.version_info < tuple(needed):
+        raise Missing(
+            f"{sys.executable} is Python {_dotted(sys.version_info[:2])}, and mooactor "
+            f"needs {_dotted(needed)} or newer: name another interpreter with --python"
+        )
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _check_mooactor(path: list[str], version: str) -> None:
+    sys.path[:] = path + [entry for entry in sys.path if entry]
+    found = importlib.util.find_spec("mooactor")
+    if found is None or found.origin is None:
+        raise Missing(
+            f"{sys.executable} has no mooactor: install it there, or name another "
+            "interpreter with --python"
+        )
+    with open(found.origin, encoding="utf-8") as file:
+        there = re.search(r'^__version__ = "(.*)"$', file.read(), re.M)
+    found_version = there[1] if there else "of an unknown version"
+    if found_version != version:
+        raise Missing(
+            f"{sys.executable} has mooactor {found_version}, and the launching machine "
+            f"has {version}: install the same version on both, or name another "
+            "interpreter with --python"
+        )
+
+
+def key_file(key: str) -> str:
+    """The path of a new memory file with the key; it lasts as long as this process."""
+    file = os.memfd_create("mooactor-key")
+    os.fchmod(file, 0o600)
+    os.write(file, key.encode() + b"\n")
+    return f"/proc/{os.getpid()}/fd/{file}"
+
+
+class Started:
+    """The program, in a process group of its own, for as long as stdin is open."""
+
+    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+        self._grace_s = GRACE_S
+        self._libc, self._me = ctypes.CDLL(None), os.getpid()
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            preexec_fn=self._die_with_parent,
+            start_new_session=True,
+        )
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: self._pass_on(number))
+        self._heard = time.monotonic()
+        for work in (self._obey, self._listen_for_silence):
+            threading.Thread(target=work, daemon=True).start()
+
+    def _die_with_parent(self) -> None:
+        # In the child, before the program: this process may be killed, too.
+        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != self._me:
+            os._exit(1)
+
+    def wait(self) -> int:
+        """The exit code of the program, and 128 + N after signal N, as a shell says it.
+        Nothing of its process group is left."""
+        code = self._process.wait()
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return code if code >= 0 else 128 - code
+
+    def _obey(self) -> None:
+        for line in sys.stdin.buffer:
+            self._heard = time.monotonic()
+            told = json.loads(line)
+            self._grace_s = told.get("grace_s", self._grace_s)
+            if "signal" in told:
+                self._pass_on(told["signal"])
+        self._end()
+
+    def _listen_for_silence(self) -> None:
+        while (left := self._heard + SILENCE_S - time.monotonic()) > 0:
+            time.sleep(left)
+        self._end()
+
+    def _end(self) -> None:
+        self._pass_on(signal.SIGTERM)
+        time.sleep(self._grace_s)
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _pass_on(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            self._process.send_signal(number)
+
+
+if __name__ == "__main__":
+    main()

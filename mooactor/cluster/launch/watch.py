@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""The broker, as seen by a launcher that does not hold it by a pipe."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from mooactor.control.channel import Channel
+from mooactor.control.node import Node
+from mooactor.host import rows
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.rows import Row
+
+Message = dict[str, Any]
+_RETRY_S = 0.2
+_SHORTEST_S, _LONGEST_S = 0.02, 0.5
+
+
+class Watch:
+    """A channel to the broker, opened again whenever it has closed.
+
+    Args:
+      members: whether to keep `hosts` up to date. Otherwise the broker is only watched.
+    """
+
+    def __init__(
+        self, loop: EventLoop, key: bytes, address: str, *, members: bool = False
+    ) -> None:
+        self.hosts: dict[str, Row] = {}  # rows of `mooactor host`s, by name
+        self._loop, self._address, self._members = loop, address, members
+        self._node = Node(key, bind="127.0.0.1" if "//127." in address else "*")
+        self._lost_since: float | None = time.monotonic()
+        self._closed = False
+        self._listed: list[Row] = []  # of a list that is still coming
+        loop.watch(self._node.fileno(), self._node.serve)
+        self._open()
+        self._tick()
+
+    @property
+    def lost_s(self) -> float:
+        """For how long there has been no broker."""
+        return time.monotonic() - self._lost_since if self._lost_since else 0.0
+
+    def _open(self) -> None:
+        if not self._closed:
+            channel = self._node.connect(self._address, self)
+            # Whoever has not announced itself gets an answer to this, too.
+            channel.post({"op": "watch" if self._members else "still"})
+
+    def _tick(self) -> None:
+        if self._closed:
+            return
+        due = self._node.due()
+        left = _LONGEST_S if due is None else due - time.monotonic()
+        if left <= 0:
+            self._node.serve()
+        self._loop.later(max(_SHORTEST_S, min(left, _LONGEST_S)), self._tick)
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        """News of the broker's."""
+        self._lost_since = None
+        event = message.get("ev")
+        if event == "hosts":
+            self._listed += rows.unpack_all(message.get("rows"))
+            if not message.get("more"):
+                self.hosts.clear()
+                listed, self._listed = self._listed, []
+                for row in listed:
+                    self._put(row)
+        elif event == "host":
+            self._put(rows.unpack(message.get("row")))
+        elif event == "gone":
+            known = self.hosts.get(str(message.get("name")))
+            if known is not None and known["id"] == message.get("id"):
+                del self.hosts[known["name"]]
+
+    def _put(self, row: Row | None) -> None:
+        if row is not None and row["kind"] == "host":
+            self.hosts[row["name"]] = row
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        """The broker is gone, or not there yet: try again."""
+        self._lost_since = self._lost_since or time.monotonic()
+        self._listed = []
+        self._loop.later(_RETRY_S, self._open)
+
+    def stop(self, name: str) -> None:
+        """Have a host end, as `mooactor stop` does."""
+        channel = self._node.connect(self.hosts[name]["address"], _Nobody())
+        channel.post({"op": "stop"})
+
+    def close(self) -> None:
+        self._closed = True
+        self._loop.unwatch(self._node.fileno())
+        self._node.close()
+
+
+class _Nobody:
+    """The listener of a channel whose answers do not matter."""
+
+    def handle(self, channel: Channel, message: Message) -> None: ...
+
+    def channel_closed(self, channel: Channel, why: str) -> None: ...

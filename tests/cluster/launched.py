@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor run`` as a process, for tests."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.conftest import eventually
+from tests.processes import Process
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 100.0
+_COMMAND = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from tests.cluster import launching; launching.main()"
+)
+
+
+def command() -> list[str]:
+    """``mooactor run`` with hosts that do nothing; see `members`."""
+    return [sys.executable, "-c", _COMMAND, str(ROOT), "run"]
+
+
+class Launched:
+    """A launch that runs. Its output goes to files, so that nothing waits for it."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str] = os.environ,
+        on: Sequence[str] = (),
+        sources: bool = True,
+    ) -> None:
+        """`sources`: the hosts are told where these sources are."""
+        environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
+        if sources:
+            environment["PYTHONPATH"] = str(ROOT)
+        self._out, self._err = cwd / "stdout", cwd / "stderr"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [*on, *command(), *words],
+                cwd=cwd,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                process_group=0,
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def descendants(self) -> list[Process]:
+        """What it has started here."""
+        return Process.of(self.process.pid).descendants()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for it; its exit code."""
+        try:
+            return self.process.wait(TIMEOUT_S)
+        finally:
+            if self.process.returncode is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+
+
+class Terminal:
+    """A terminal of its own, with a program in its foreground."""
+
+    def __init__(
+        self, words: Sequence[str], cwd: Path, environment: Mapping[str, str]
+    ) -> None:
+        self._master, slave = pty.openpty()
+        os.set_blocking(self._master, False)
+        self.text = ""
+        # The shell takes the terminal over when it opens its name.
+        take = ["sh", "-c", 'exec "$@" 0<>"$0" 1>&0 2>&0', os.ttyname(slave)]
+        self.process = subprocess.Popen(
+            [*take, *words], cwd=cwd, env=environment, start_new_session=True
+        )
+        os.close(slave)
+
+    def wait_for(self, text: str) -> None:
+        """Until the program has printed this."""
+        assert eventually(lambda: text in self._read(), 60), self.text
+
+    def _read(self) -> str:
+        try:
+            self.text += os.read(self._master, 1 << 16).decode()
+        except OSError:
+            pass  # nothing there, or nobody
+        return self.text
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        os.close(self._master)

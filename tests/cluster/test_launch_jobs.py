@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""What is written for Slurm and for Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from mooactor.cli import main
+from mooactor.cluster.launch import kubernetes, slurm
+from mooactor.cluster.launch.targets import LaunchError
+from tests.cluster import kubernetes_schema
+
+
+def manifest(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The objects that ``mooactor kubernetes`` prints, by kind."""
+    assert main(["kubernetes", "--image", "registry/train:1", *words]) == 0
+    documents = capsys.readouterr().out.split("\n---\n")
+    objects = [json.loads(text) for text in documents]
+    return {each["kind"]: each for each in objects}
+
+
+def test_a_manifest_fits_the_published_schema(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words in (
+        ["--hosts", "3", "train.py"],
+        ["--hosts", "1", "--gpus", "2", "--cpus", "8", "--memory", "64Gi", "a.py"],
+        ["--hosts", "2", "--namespace", "lab", "--name", "x", "-m", "package.train"],
+    ):
+        for each in manifest(*words, capsys=capsys).values():
+            kubernetes_schema.check(each)
+
+
+def test_the_check_of_manifests_finds_faults(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = manifest("--hosts", "2", "a.py", capsys=capsys)["Job"]
+    for spoil in (
+        lambda: job["spec"].update(completions="2"),
+        lambda: job["spec"].update(completions=2, replicas=1),
+        lambda: job["spec"].pop("template"),
+    ):
+        spoil()
+        with pytest.raises(AssertionError):
+            kubernetes_schema.check(job)
+
+
+def test_the_pods_of_a_manifest_find_each_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--hosts", "3", "My_train.py", "--lr", "$(x) $HOME"]
+    found = manifest(*words, capsys=capsys)
+    job, service, secret = found["Job"], found["Service"], found["Secret"]
+    name = job["metadata"]["name"]
+    assert name == "my-train"
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == 3
+    pod = job["spec"]["template"]["spec"]
+    # The names of pods: JOB-INDEX.SUBDOMAIN, which is a headless Service.
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == {"job-name": name}
+    (container,) = pod["containers"]
+    given = {each["name"]: each for each in container["env"]}
+    assert given["MOOACTOR_FIRST"]["value"] == f"{name}-0.{service['metadata']['name']}"
+    assert given["MOOACTOR_HOSTS"]["value"] == "3"
+    # Kubernetes replaces $(NAME), and $$ by $.
+    assert container["command"][-1] == "$$(x) $$HOME"
+    source = given["MOOACTOR_KEY"]["valueFrom"]["secretKeyRef"]
+    assert source == {"name": secret["metadata"]["name"], "key": "key"}
+    assert len(bytes.fromhex(secret["stringData"]["key"])) == 32
+    assert secret["stringData"]["key"].strip() not in json.dumps(job)
+
+
+def test_a_secret_that_exists_is_named_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = manifest("--hosts", "2", "--secret", "ours", "a.py", capsys=capsys)
+    assert "Secret" not in found
+    env = found["Job"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert env[-1]["valueFrom"]["secretKeyRef"]["name"] == "ours"
+
+
+@pytest.mark.parametrize("name", ["Train", "1a", "a" * 53, "a_b", "-a", "a-"])
+def test_a_name_that_a_job_cannot_have_is_refused(name: str) -> None:
+    with pytest.raises(LaunchError, match="cannot name a Job"):
+        kubernetes.manifest(name=name, hosts=1, image="i", words=["a.py"])
+
+
+def batch(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["slurm", "--dry-run", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_batch_script_has_the_options_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--nodes", "4", "--gpus", "2", "--cpus", "16", "--partition", "a100"]
+    more = ["--time", "2:00:00", "--sbatch=--qos=high", "train.py", "--lr", "1 e"]
+    lines = batch(*words, *more, capsys=capsys).splitlines()
+    assert lines[0] == "#!/bin/bash"
+    directives = {line for line in lines if line.startswith("#SBATCH")}
+    assert directives == {
+        "#SBATCH --job-name=train",
+        "#SBATCH --nodes=4",
+        "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --cpus-per-task=16",
+        "#SBATCH --gpus-per-node=2",
+        "#SBATCH --partition=a100",
+        "#SBATCH --time=2:00:00",
+        "#SBATCH --qos=high",
+    }
+    (command,) = (line for line in lines if " -m mooactor run " in line)
+    assert command.endswith(" run train.py --lr '1 e' &")
+
+
+def test_the_shell_reads_a_batch_script(capsys: pytest.CaptureFixture[str]) -> None:
+    text = batch("--nodes", "2", "a.py", "it's", capsys=capsys)
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("needs bash, as batch scripts do")
+    subprocess.run([bash, "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize("option", ["--comment=two words", "qos=high", "--a=b\nrm x"])
+def test_an_option_that_would_leave_its_line_is_refused(option: str) -> None:
+    with pytest.raises(LaunchError, match="no option of sbatch"):
+        slurm.directives(nodes=1, job_name="a", more=[option])
+
+
+def test_a_machine_without_sbatch_says_where_to_go(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["slurm", "--nodes", "2", "a.py"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no sbatch here" in said and "--dry-run" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        ["run", "--hosts", "a", "--hostfile", "b", "x.py"],
+        ["run", "--ports", "5-1", "x.py"],
+        ["run", "--min-hosts", "0", "x.py"],
+        ["slurm", "x.py"],
+        ["kubernetes", "--hosts", "2", "x.py"],
+    ],
+)
+def test_wrong_arguments_exit_with_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2

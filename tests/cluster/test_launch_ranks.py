@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor run`` inside what srun, mpirun, torchrun and Kubernetes start.
+
+The first tests set the variables of these themselves, the others use the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.launched import ROOT, Launched, command
+from tests.conftest import eventually
+
+KEY = "7b" * 32
+Start = Callable[[str, Mapping[str, str]], Launched]
+
+REPORT = """
+import json, os
+print(json.dumps({name: os.environ[name] for name in (
+    "MOOACTOR_ADDRESS", "MOOACTOR_HOST_NAME", "MOOACTOR_KEY_FILE")}
+    | {"key": open(os.environ["MOOACTOR_KEY_FILE"]).read().strip()}))
+"""
+WAITING = """
+import time
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start ``mooactor run script.py`` as a rank with these variables."""
+    started: list[Launched] = []
+
+    def start(script: str, variables: Mapping[str, str]) -> Launched:
+        folder = tmp_path / str(len(started))
+        folder.mkdir()
+        (folder / "script.py").write_text(script)
+        environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **variables}
+        words = ["--patience", "60", "script.py"]
+        started.append(Launched(words, folder, environment))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.signal(signal.SIGKILL)
+            each.process.wait()
+
+
+def task(number: int, nodes: str = "n[1-2]", job: str = "7") -> dict[str, str]:
+    """The variables of srun's task on node n1, n2 or so on."""
+    return {
+        "SLURM_JOB_ID": job,
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NODELIST": nodes,
+        "SLURM_PROCID": str(number),
+        "SLURM_LOCALID": "0",
+        "SLURMD_NODENAME": f"n{number + 1}",
+    }
+
+
+def test_the_ranks_of_a_job_find_each_other_by_a_file(
+    start: Start, tmp_path: Path
+) -> None:
+    further = start("", task(1))
+    first = start(REPORT, task(0))
+    assert first.end() == 0, first.err + further.err
+    found = json.loads(first.out)
+    assert found["MOOACTOR_HOST_NAME"] == "n1"
+    assert not found["MOOACTOR_ADDRESS"].startswith("tcp://127.")
+    assert further.end() == 0, further.err
+    assert further.out == ""
+    runs = tmp_path / "mooactor" / "runs"
+    assert os.listdir(runs) == []
+    assert runs.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_key_that_is_named_needs_no_file(start: Start, tmp_path: Path) -> None:
+    pods = [
+        {
+            "JOB_COMPLETION_INDEX": str(index),
+            "MOOACTOR_FIRST": socket.gethostname(),
+            "MOOACTOR_HOSTS": "1",
+            "MOOACTOR_KEY": KEY,
+        }
+        for index in range(1)
+    ]
+    (first,) = (start(REPORT, pod) for pod in pods)
+    assert first.end() == 0, first.err
+    assert json.loads(first.out)["key"] == KEY
+    assert not (tmp_path / "mooactor").exists()
+
+
+def test_further_ranks_of_a_host_have_nothing_to_do(start: Start) -> None:
+    assert start("", {**task(1, "n1"), "SLURM_LOCALID": "1"}).end() == 0
+    first = start(REPORT, task(0, "n1"))
+    assert first.end() == 0, first.err
+
+
+def test_rank_0_says_how_many_hosts_have_not_come(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('never')")
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **task(0)}
+    first = Launched(["--patience", "3", "script.py"], tmp_path, environment)
+    assert first.end() == 2
+    assert "1 of 2 hosts have joined in 3 s (n1)" in first.err
+    assert "--min-hosts" in first.err
+    assert first.out == ""
+
+
+def test_a_rank_that_finds_no_broker_says_so(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "script.py").touch()
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **task(1)}
+    further = Launched(["--patience", "1", "script.py"], tmp_path, environment)
+    assert further.end() == 2
+    assert "host n2 has found no broker" in further.err
+
+
+def test_ctrl_c_of_rank_0_ends_all_ranks(start: Start) -> None:
+    first, further = start(WAITING, task(0)), start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    first.signal(signal.SIGTERM)
+    assert first.end() == 143, first.err
+    assert further.end() == 0, further.err
+
+
+def test_the_other_ranks_end_when_rank_0_is_killed(start: Start) -> None:
+    first, further = start(WAITING, task(0)), start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    first.signal(signal.SIGKILL)
+    assert first.end() == -signal.SIGKILL
+    assert further.end() == 1, further.err
+    assert "the broker is gone, and the run is over" in further.err
+
+
+# -- the real ones -------------------------------------------------------------
+
+
+def report_of(words: list[str], folder: Path) -> dict[str, str]:
+    """What the program says that this launcher starts everywhere."""
+    script = folder / "script.py"
+    script.write_text(REPORT)
+    done = subprocess.run(
+        [*words, *command(), str(script)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)  # so it ran once
+    return found
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
+def test_mpirun_starts_a_program_once(tmp_path: Path) -> None:
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    found = report_of(words, tmp_path)
+    assert found["MOOACTOR_HOST_NAME"] == socket.gethostname()
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+def test_torchrun_starts_a_program_once(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    more = ["--nproc-per-node=2", "--no-python", "--log-dir", str(tmp_path / "logs")]
+    found = report_of([*words, *more], tmp_path)
+    assert found["MOOACTOR_HOST_NAME"] == socket.gethostname()

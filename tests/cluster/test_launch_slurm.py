@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""``srun mooactor run`` and ``mooactor slurm``, on a real Slurm of two nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mooactor.cluster.launch import slurm as slurm_script
+from tests.cluster.launched import ROOT, command
+from tests.cluster.slurmd import slurm
+from tests.cluster.test_launch_ranks import REPORT
+from tests.conftest import eventually
+
+TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    # Its sockets' paths must be short.
+    with slurm(tmp_path_factory.mktemp("s")) as environment:
+        yield environment
+
+
+def srun(
+    cluster: dict[str, str], folder: Path, script: str, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """``srun mooactor run script.py`` on both nodes."""
+    (folder / "script.py").write_text(script)
+    return subprocess.run(
+        ["srun", *words, *command(), str(folder / "script.py")],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        cwd=folder,
+        env={**cluster, "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_srun_starts_the_program_once_with_a_host_on_each_node(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    done = srun(cluster, tmp_path, REPORT, "-N2", "--ntasks-per-node=1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["MOOACTOR_HOST_NAME"] == "n1"
+    assert os.listdir(tmp_path / "mooactor" / "runs") == []
+
+
+def test_the_exit_code_of_srun_is_the_programs(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    done = srun(cluster, tmp_path, "raise SystemExit(3)", "-N2", "-n2")
+    assert done.returncode == 3, done.stderr
+
+
+def test_a_batch_job_runs_the_program_with_a_key_that_goes(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(REPORT)
+    options = slurm_script.directives(nodes=2, job_name="train", more=["--output=out"])
+    text = slurm_script.batch_script(
+        options, sys.executable, ["script.py"], path=[str(ROOT)]
+    )
+    # Its hosts are those of the tests.
+    ours = " ".join(f"'{word}'" for word in command())
+    text = text.replace(f"{sys.executable} -P -m mooactor run", ours)
+    done = subprocess.run(
+        ["sbatch", "--wait"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        cwd=tmp_path,
+        env={**cluster, "XDG_CONFIG_HOME": str(tmp_path)},
+    )
+    out = tmp_path / "out"
+    assert eventually(out.exists)
+    assert done.returncode == 0, done.stderr + out.read_text()
+    (line,) = (t for t in out.read_text().splitlines() if t.startswith("{"))
+    assert json.loads(line)["MOOACTOR_HOST_NAME"] == "n1"
+    assert os.listdir(tmp_path / "mooactor" / "runs") == []

@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor run --hosts``: over real ssh servers of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import mooactor
+from tests import networks
+from tests.cluster.launched import ROOT, Launched, Terminal, command
+from tests.cluster.sshd import Servers, servers
+from tests.conftest import eventually
+
+KEY = "5a" * 32
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Servers b and c, each as good as another machine."""
+    with servers(tmp_path_factory.mktemp("ssh")) as running:
+        running.add("b")
+        running.add("c")
+        yield running
+
+
+@pytest.fixture
+def launch(hosts: Servers, tmp_path: Path) -> Iterator[Callable[..., Launched]]:
+    """Start ``mooactor run WORDS script.py`` with this text as the script."""
+    started: list[Launched] = []
+
+    def launch(
+        *words: str, script: str = "", arguments: tuple[str, ...] = ()
+    ) -> Launched:
+        (tmp_path / "script.py").write_text(script)
+        all_words = [*words, "script.py", *arguments]
+        started.append(Launched(all_words, tmp_path, hosts.environment()))
+        return started[-1]
+
+    yield launch
+    for each in started:
+        if each.process.poll() is None:
+            each.signal(signal.SIGKILL)
+            each.process.wait()
+
+
+REPORT = """
+import json, os, stat, sys
+file = os.environ["MOOACTOR_KEY_FILE"]
+found = os.stat(file)
+print(json.dumps({
+    "address": os.environ["MOOACTOR_ADDRESS"],
+    "host": os.environ["MOOACTOR_HOST_NAME"],
+    "key": open(file).read(),
+    "mode": stat.S_IMODE(found.st_mode),
+    "owned": found.st_uid == os.getuid(),
+    "argv": sys.argv,
+    "cwd": os.getcwd(),
+    "ssh": "SSH_CONNECTION" in os.environ,
+}))
+"""
+
+
+@pytest.mark.parametrize("names", ["b,c", "localhost,b"])
+def test_the_program_runs_on_the_first_host_and_finds_the_broker(
+    launch: Callable[..., Launched], names: str, tmp_path: Path
+) -> None:
+    run = launch("--hosts", names, script=REPORT, arguments=("--env", "x y"))
+    assert run.end() == 0, run.err
+    found = json.loads(run.out)
+    assert found["host"] == names.split(",")[0]
+    assert found["ssh"] == (found["host"] != "localhost")
+    assert found["argv"] == ["script.py", "--env", "x y"]
+    assert found["cwd"] == str(tmp_path)
+    assert found["address"].startswith("tcp://127.0.0.1:")
+    assert len(bytes.fromhex(found["key"])) == 32
+    assert found["mode"] == 0o600 and found["owned"]
+
+
+def test_every_run_has_a_key_of_its_own(launch: Callable[..., Launched]) -> None:
+    keys = set()
+    for _ in range(2):
+        run = launch("--local-only", script=REPORT)
+        assert run.end() == 0, run.err
+        keys.add(json.loads(run.out)["key"])
+    assert len(keys) == 2
+
+
+def test_a_key_that_the_user_names_is_used(
+    launch: Callable[..., Launched], tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    file.chmod(0o600)
+    run = launch("--hosts", "b", "--key-file", str(file), script=REPORT)
+    assert run.end() == 0, run.err
+    assert json.loads(run.out)["key"].strip() == KEY
+
+
+SEEK = """
+import glob, os
+key = open(os.environ["MOOACTOR_KEY_FILE"]).read().strip().encode()
+for path in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
+    try:
+        if key in open(path, "rb").read():
+            print(path)
+    except OSError:
+        pass
+print("sought")
+"""
+
+
+def test_the_key_is_on_no_command_line_and_in_no_environment(
+    launch: Callable[..., Launched],
+) -> None:
+    run = launch("--hosts", "b,localhost", script=SEEK)
+    assert run.end() == 0, run.err
+    assert run.out == "sought\n"
+
+
+@pytest.mark.parametrize("names", ["b", "localhost"])
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("raise SystemExit(3)", 3),
+        ("import os; os.kill(os.getpid(), 9)", 137),
+        ("1 / 0", 1),
+    ],
+)
+def test_the_exit_code_is_the_programs(
+    launch: Callable[..., Launched], names: str, script: str, code: int
+) -> None:
+    assert launch("--hosts", names, script=script).end() == code
+
+
+def test_what_hosts_print_has_their_name_in_front(
+    launch: Callable[..., Launched], tmp_path: Path
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# two hosts\nb slots=3\n\nc num_cpus=5 # the larger one\n")
+    run = launch("--hostfile", str(file), script="print('hello')")
+    assert run.end() == 0, run.err
+    assert run.out == "hello\n"
+    lines = run.err.splitlines()
+    assert any(line.startswith("[b] offers 3 cores") for line in lines)
+    assert any(line.startswith("[c] offers 5 cores") for line in lines)
+
+
+def test_a_module_can_be_the_program(hosts: Servers, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("print('as', __name__)")
+    run = Launched(["--hosts", "b", "-m", "other"], tmp_path, hosts.environment())
+    assert run.end() == 0, run.err
+    assert run.out == "as __main__\n"
+
+
+# -- what is missing ---------------------------------------------------------
+
+
+def failure(run: Launched) -> str:
+    """The one sentence of a launch that never ran its program."""
+    assert run.end() == 2, run.err
+    assert run.out == ""
+    (line,) = (t for t in run.err.splitlines() if t.startswith("mooactor run: "))
+    return line.removeprefix("mooactor run: ")
+
+
+def test_an_interpreter_that_a_host_lacks_is_named(
+    launch: Callable[..., Launched],
+) -> None:
+    said = failure(launch("--hosts", "b", "--python", "/no/python"))
+    assert said.startswith("host b did not start: it has no /no/python")
+    assert "--python" in said
+
+
+def test_a_directory_that_a_host_lacks_is_named(
+    launch: Callable[..., Launched],
+) -> None:
+    said = failure(launch("--hosts", "b", "--cwd", "/no/place"))
+    assert "host b did not start: the directory /no/place" in said
+    assert "--cwd" in said and "--sync" in said
+
+
+def test_a_script_that_the_first_host_lacks_is_named(
+    launch: Callable[..., Launched], tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    said = failure(launch("--hosts", "b", "--cwd", str(there)))
+    assert said == (
+        f"host b did not start: there is no script script.py in {there}: copy it "
+        "there, or use --sync"
+    )
+
+
+def test_a_script_that_this_machine_lacks_is_named(
+    hosts: Servers, tmp_path: Path
+) -> None:
+    run = Launched(["--local-only", "no.py"], tmp_path, hosts.environment())
+    assert "there is no script no.py" in failure(run)
+
+
+def python_without_mooactor(folder: Path, version: str | None) -> str:
+    """An interpreter that has none of our packages, or a mooactor of that version."""
+    site = folder / "site"
+    if version is not None:
+        (site / "mooactor").mkdir(parents=True)
+        text = f'__version__ = "{version}"\n'
+        (site / "mooactor" / "__init__.py").write_text(text)
+    program = folder / "python"
+    real = os.path.realpath(sys.executable)
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {real} -S "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(None, "has no mooactor"), ("0.0.1", "has mooactor 0.0.1, and the launching")],
+)
+def test_a_host_without_this_mooactor_is_named(
+    hosts: Servers, tmp_path: Path, version: str | None, said: str
+) -> None:
+    python = python_without_mooactor(tmp_path, version)
+    (tmp_path / "script.py").touch()
+    # Without PYTHONPATH, which would lead there to the sources here.
+    run = Launched(
+        ["--hosts", "b", "--python", python, "script.py"],
+        tmp_path,
+        hosts.environment(),
+        sources=False,
+    )
+    sentence = failure(run)
+    assert sentence.startswith("host b did not start: ") and said in sentence
+    assert "--python" in sentence
+    if version:
+        assert mooactor.__version__ in sentence
+
+
+def test_a_host_that_ssh_cannot_reach_is_named(launch: Callable[..., Launched]) -> None:
+    said = failure(launch("--hosts", "b,nowhere.invalid"))
+    assert said.startswith("host nowhere.invalid did not start: ssh failed (")
+    assert "check the name" in said
+
+
+def test_a_host_that_fails_fails_the_run_with_its_last_words(
+    launch: Callable[..., Launched], hosts: Servers
+) -> None:
+    with (hosts.folder / "config").open("a") as file:
+        text = (hosts.folder / "config").read_text()
+        file.write(text[: text.index("Host c")].replace("Host b", "Host broken"))
+    said = failure(launch("--hosts", "b,broken", script="print(1)"))
+    assert said == ("host broken did not start: exit code 1: this host is broken")
+    run = launch("--hosts", "broken,b", "--min-hosts", "1", script=REPORT)
+    assert run.end() == 0, run.err
+    assert json.loads(run.out)["host"] == "b"
+    assert "host broken did not start" in run.err
+
+
+# -- the end -----------------------------------------------------------------
+
+STUBBORN = """
+import os, signal, time
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+print("up", os.getpid(), flush=True)
+time.sleep(1000)
+"""
+PATIENT = """
+import os, time
+try:
+    print("up", os.getpid(), flush=True)
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("saved", flush=True)
+    raise SystemExit(5)
+"""
+
+
+@pytest.mark.parametrize("names", ["b,c", "localhost,b"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_everything_everywhere(
+    launch: Callable[..., Launched], names: str, number: int
+) -> None:
+    run = launch("--hosts", names, script=STUBBORN)
+    assert eventually(lambda: "up" in run.out), run.err
+    before = time.monotonic()
+    run.signal(number)
+    assert run.end() == 137, run.err
+    # Three seconds are promised, to a machine that does nothing else.
+    assert time.monotonic() - before < 10
+
+
+@pytest.mark.parametrize("names", ["b", "localhost,b"])
+def test_the_program_may_act_on_ctrl_c(
+    launch: Callable[..., Launched], names: str
+) -> None:
+    run = launch("--hosts", names, script=PATIENT)
+    assert eventually(lambda: "up" in run.out), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+    assert "saved" in run.out
+
+
+def test_a_signal_before_the_program_runs_ends_the_launch(
+    launch: Callable[..., Launched], hosts: Servers
+) -> None:
+    run = launch("--hosts", "b,c", script=STUBBORN)
+    assert eventually(lambda: "[broker]" in run.err or run.err or _children(run))
+    run.signal(signal.SIGTERM)
+    assert run.end() in (143, 137)
+
+
+def _children(run: Launched) -> bool:
+    path = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children")
+    return bool(path.read_text())
+
+
+@pytest.mark.parametrize("names", ["b,c", "localhost,b"])
+def test_nothing_is_left_when_the_launcher_is_killed(
+    launch: Callable[..., Launched], names: str
+) -> None:
+    run = launch("--hosts", names, script=PATIENT)
+    assert eventually(lambda: "up" in run.out), run.err
+    run.signal(signal.SIGKILL)
+    assert run.end() == -signal.SIGKILL
+    # The leak check sees to the rest.
+
+
+def test_a_host_that_fails_is_started_again_and_the_run_goes_on(
+    launch: Callable[..., Launched],
+) -> None:
+    run = launch("--hosts", "localhost,b", script=PATIENT)
+    assert eventually(lambda: "up" in run.out and offers(run)), run.err
+    os.kill(int(offers(run)[0].split()[-1]), signal.SIGKILL)
+    assert eventually(lambda: len(offers(run)) == 2), run.err
+    assert "host b has ended: killed by signal 9 (SIGKILL); it is started" in run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+
+
+def offers(run: Launched) -> list[str]:
+    """What host b has said of itself, each time it joined; its pid is at the end."""
+    return [line for line in run.err.splitlines() if line.startswith("[b] offers")]
+
+
+def test_a_host_that_was_told_to_stop_stays_away(
+    launch: Callable[..., Launched],
+) -> None:
+    run = launch("--hosts", "localhost,b", script=PATIENT)
+    assert eventually(lambda: "up" in run.out and offers(run)), run.err
+    os.kill(int(offers(run)[0].split()[-1]), signal.SIGTERM)
+    assert eventually(lambda: "host b has ended: exit code 0\n" in run.err), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+
+
+def test_a_broker_that_is_killed_is_started_again_at_its_port(
+    launch: Callable[..., Launched],
+) -> None:
+    run = launch("--hosts", "localhost", script=PATIENT)
+    assert eventually(lambda: "up" in run.out), run.err
+    before = _broker_of(run)
+    os.kill(before, signal.SIGKILL)
+    assert eventually(lambda: _broker_of(run) not in (None, before)), run.err
+    assert "the broker ended (killed by signal 9 (SIGKILL)); another" in run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+
+
+def _broker_of(run: Launched) -> int | None:
+    """The pid of its broker."""
+    found = (p for p in run.descendants() if "members broker" in p.command())
+    return next((process.pid for process in found), None)
+
+
+# -- --sync, --ports, and other machines --------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+def test_sync_copies_the_working_directory(
+    launch: Callable[..., Launched], tmp_path: Path
+) -> None:
+    there = tmp_path / "far" / "there"
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "part.py").write_text("VALUE = 7")
+    for name in (".git", ".venv", "runs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "large").touch()
+    script = "import os; from package.part import VALUE; print(VALUE, os.getcwd())"
+    run = launch("--hosts", "b", "--sync", "--cwd", str(there), script=script)
+    assert run.end() == 0, run.err
+    assert run.out == f"7 {there}\n"
+    assert not {".git", ".venv", "runs"} & set(os.listdir(there))
+
+
+def test_sync_without_rsync_says_what_to_install(
+    hosts: Servers, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").touch()
+    environment = {**hosts.environment(), "PATH": str(hosts.path)}
+    run = Launched(["--hosts", "b", "--sync", "script.py"], tmp_path, environment)
+    assert "--sync needs rsync" in failure(run)
+
+
+@pytest.mark.skipif(networks.why_not() is not None, reason=str(networks.why_not()))
+def test_hosts_join_across_a_network(tmp_path: Path) -> None:
+    cable = networks.Cable()
+    try:
+        folder = tmp_path / "ssh"
+        folder.mkdir()
+        with servers(folder) as running:
+            running.add("far", "10.99.1.2", cable.on("b"))
+            (tmp_path / "script.py").write_text(REPORT)
+            for names in ("far,localhost", "localhost,far"):
+                run = Launched(
+                    ["--hosts", names, "script.py"],
+                    tmp_path,
+                    running.environment(),
+                    on=cable.on("a"),
+                )
+                assert run.end() == 0, run.err
+                assert json.loads(run.out)["address"].startswith("tcp://10.99.1.1:")
+    finally:
+        cable.close()
+
+
+# -- the terminal --------------------------------------------------------------
+
+CONVERSATION = """
+import os, signal, sys, time
+interrupts = []
+signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+print("name?", sys.stdin.isatty(), sys.stdout.isatty(), flush=True)
+print("hello", input(), flush=True)
+while not interrupts:
+    time.sleep(0.01)
+time.sleep(0.2)  # for another one
+print("interrupts:", len(interrupts), flush=True)
+"""
+
+
+def test_a_program_on_this_machine_has_the_terminal(
+    hosts: Servers, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(CONVERSATION)
+    terminal = Terminal(
+        [*command(), "--hosts", "localhost,b", "script.py"],
+        tmp_path,
+        {**hosts.environment(), "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        terminal.wait_for("name? True True")
+        terminal.type("Ann\n")
+        terminal.wait_for("hello Ann")
+        terminal.type("\x03")
+        terminal.wait_for("interrupts: 1")
+        assert terminal.process.wait(60) == 0
+    finally:
+        terminal.close()

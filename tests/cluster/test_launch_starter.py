@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""The program that a launcher sends to a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooactor import __version__
+from mooactor.cluster.launch import starter
+from tests.cluster.launched import ROOT
+from tests.conftest import eventually
+from tests.processes import Process
+
+TEXT = Path(starter.__file__).read_bytes()
+KEY = "3c" * 32
+
+
+class Sent:
+    """A starter that was sent with an order."""
+
+    def __init__(self, program: str, text: bytes = TEXT, **more: Any) -> None:
+        order = {
+            "words": ["{PYTHON}", "-c", program],
+            "environment": {"WHERE": "tcp://{ADDRESS}:1"},
+            "address": "10.0.0.5",
+            "key": KEY,
+            "cwd": "/",
+            "path": [str(ROOT)],
+            "version": __version__,
+            "needs_python": [3, 11],
+            **more,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", starter.ORDER_ON_STDIN],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={k: v for k, v in os.environ.items() if k != "SSH_CONNECTION"},
+        )
+        self.tell(b"%d\n%s" % (len(text), text) + json.dumps(order).encode() + b"\n")
+
+    def tell(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode()
+
+    def end(self) -> int:
+        """Close its stdin; its exit code."""
+        self.process.communicate()
+        return self.process.returncode
+
+
+WAITING = "import os, time; print(os.getpid(), flush=True); time.sleep(1000)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITING
+
+
+def test_the_program_has_the_key_and_the_address_and_no_stdin() -> None:
+    sent = Sent(
+        "import os, sys; print(open(os.environ['MOOACTOR_KEY_FILE']).read().strip(),"
+        "os.environ['WHERE'], repr(sys.stdin.read()), flush=True)"
+    )
+    assert sent.line() == f"{KEY} tcp://10.0.0.5:1 ''\n"
+    assert eventually(lambda: sent.process.poll() is not None)
+    assert sent.end() == 0
+
+
+@pytest.mark.parametrize(("program", "code"), [(WAITING, 143), (STUBBORN, 137)])
+def test_the_end_of_stdin_ends_the_program(program: str, code: int) -> None:
+    sent = Sent(program)
+    pid = Process.of(int(sent.line()))
+    sent.tell(b'{"grace_s": 0.1}\n')
+    assert sent.end() == code
+    assert not pid.is_running()
+
+
+def test_signals_are_passed_on_as_they_are_told() -> None:
+    sent = Sent(
+        "import signal, time; signal.signal(signal.SIGINT, lambda *_: exit(9)); "
+        "print(flush=True); time.sleep(1000)"
+    )
+    sent.line()
+    sent.tell(b'{"signal": 2}\n')
+    assert eventually(lambda: sent.process.poll() is not None)
+    assert sent.end() == 9
+
+
+def test_a_program_does_not_outlive_its_starter() -> None:
+    sent = Sent(WAITING)
+    pid = Process.of(int(sent.line()))
+    sent.process.kill()
+    sent.end()
+    assert eventually(lambda: not pid.is_running())
+
+
+def test_a_silent_launcher_counts_as_gone() -> None:
+    short = re.sub(rb"SILENCE_S = [\d.]+", b"SILENCE_S = 1.0", TEXT)
+    assert short != TEXT
+    sent = Sent(WAITING, short)
+    pid = Process.of(int(sent.line()))
+    assert eventually(lambda: not pid.is_running())  # its stdin is still open
+    assert sent.end() == 143
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"needs_python": [9, 9]}, "and mooactor needs 9.9 or newer"),
+        ({"cwd": "/no/place"}, "the directory /no/place cannot be entered"),
+        (
+            {"version": "7"},
+            f"has mooactor {__version__}, and the launching machine has",
+        ),
+        ({"script": "a.py"}, "there is no script a.py in /: copy it there"),
+        ({"address": None}, "name that with --address"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_starts(
+    more: dict[str, Any], said: str
+) -> None:
+    sent = Sent("print('never')", **more)
+    line = sent.line()
+    assert line.startswith(starter.FAILED) and said in line
+    assert sent.end() == 2

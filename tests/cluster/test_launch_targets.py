@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT
+"""How users name hosts, and how launchers name ranks."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from mooactor.cluster.launch import environment, nodelist, rendezvous, targets
+from mooactor.cluster.launch.environment import Rank
+from mooactor.cluster.launch.rendezvous import Meeting
+from mooactor.cluster.launch.targets import LaunchError, Target
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("b", Target("b", "b")),
+        ("b.example.org", Target("b.example.org", "b.example.org")),
+        ("ann@b", Target("b", "b", "ann")),
+        ("ann.x@b:2222", Target("b", "b", "ann.x", 2222)),
+        ("10.0.0.5:22", Target("10.0.0.5", "10.0.0.5", None, 22)),
+        ("fd00::5", Target("fd00::5", "fd00::5")),
+        ("[fd00::5]:2222", Target("fd00::5", "fd00::5", None, 2222)),
+        ("ann@fd00::5", Target("fd00::5", "fd00::5", "ann")),
+        ("fe80::1%eth0", Target("fe80::1%eth0", "fe80::1%eth0")),
+        ("node-7_a", Target("node-7_a", "node-7_a")),
+    ],
+)
+def test_a_host_is_written_as_for_ssh(text: str, target: Target) -> None:
+    assert targets.of_list(text) == [target]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-oProxyCommand=x", "b c", "b;c", "b:0", "b:65536", "b:x", "@b", "a@-b", "", ","],
+)
+def test_what_is_no_host_is_refused(text: str) -> None:
+    with pytest.raises(LaunchError, match="host"):
+        targets.of_list(text)
+
+
+def test_hosts_of_one_address_differ_by_their_ports() -> None:
+    names = [target.name for target in targets.of_list("b:2001,b:2002,c")]
+    assert names == ["b:2001", "b:2002", "c"]
+    with pytest.raises(LaunchError, match="b is named twice"):
+        targets.of_list("b,c,b")
+
+
+def test_this_machine_needs_no_ssh() -> None:
+    here = targets.of_list(f"localhost,127.0.0.1,{socket.gethostname()}")
+    assert all(target.is_here for target in here)
+    there = targets.of_list("elsewhere,localhost:2222,someone@127.0.0.1")
+    assert not any(target.is_here for target in there)
+
+
+def test_a_hostfile_has_numbers_and_comments(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# all\n\nb slots=4\nann@c:22 num_cpus=8 num_gpus=2 # large\n")
+    assert targets.of_file(str(file)) == [
+        Target("b", "b", num_cpus=4),
+        Target("c", "c", "ann", 22, num_cpus=8, num_gpus=2),
+    ]
+
+
+@pytest.mark.parametrize("line", ["b slots", "b slots=x", "b cores=4", "b slots=-1"])
+def test_a_wrong_line_of_a_hostfile_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(f"a\n{line}\n")
+    with pytest.raises(LaunchError, match="line 2"):
+        targets.of_file(str(file))
+
+
+def test_a_hostfile_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="No such file"):
+        targets.of_file(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n1,n2", ["n1", "n2"]),
+        ("n[1-3,5]", ["n1", "n2", "n3", "n5"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("gpu[1-2],cpu7", ["gpu1", "gpu2", "cpu7"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("a[1]-ib", ["a1-ib"]),
+    ],
+)
+def test_a_nodelist_of_slurm_is_expanded(text: str, names: list[str]) -> None:
+    assert nodelist.expand(text) == names
+
+
+@pytest.mark.parametrize("text", ["", ",", "n[1-", "n[a-b]", "n1,", "n[]", "n[1-2"])
+def test_what_is_no_nodelist_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no (list|range) of nodes"):
+        nodelist.expand(text)
+
+
+SRUN = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "0",
+    "SLURM_JOB_NODELIST": "n[1-4]",
+    "SLURM_STEP_NODELIST": "n[2-3]",
+    "SLURM_JOB_NUM_NODES": "4",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURMD_NODENAME": "n3",
+}
+MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "3921608705",
+}
+TORCHRUN = {
+    "RANK": "2",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "0",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "MASTER_ADDR": "first",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+}
+HERE = socket.gethostname()
+
+
+def test_every_launcher_says_which_rank_this_is() -> None:
+    rank_of = environment.rank_of
+    assert rank_of(SRUN) == Rank("srun", 1, 0, 2, "n2", "n3", "77.0")
+    assert rank_of(MPIRUN) == Rank("mpirun", 3, 1, 2, None, HERE, "3921608705")
+    assert rank_of(TORCHRUN) == Rank("torchrun", 2, 0, 2, "first", HERE, "none-29500")
+    pod = {
+        "JOB_COMPLETION_INDEX": "1",
+        "MOOACTOR_FIRST": "j-0.j",
+        "MOOACTOR_HOSTS": "3",
+    }
+    assert rank_of(pod) == Rank("Kubernetes", 1, 0, 3, "j-0.j", HERE, "job")
+    assert rank_of({}) is None
+
+
+def test_mpirun_inside_a_slurm_job_is_mpirun() -> None:
+    rank = environment.rank_of({**SRUN, **MPIRUN})
+    assert rank is not None and rank.launcher == "mpirun"
+
+
+def test_a_batch_script_without_srun_is_told_to_use_it() -> None:
+    alone = {k: v for k, v in SRUN.items() if k != "SLURM_STEP_ID"}
+    with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
+        environment.rank_of(alone)
+    assert environment.rank_of({**alone, "SLURM_JOB_NUM_NODES": "1"}) is None
+
+
+def test_variables_that_contradict_themselves_are_named() -> None:
+    with pytest.raises(LaunchError, match="SLURM_LOCALID"):
+        environment.rank_of({k: v for k, v in SRUN.items() if k != "SLURM_LOCALID"})
+
+
+def test_the_port_follows_from_the_job_and_stays_in_its_range() -> None:
+    def port(job: str, ports: str | None = None, launcher: str = "srun") -> int:
+        rank = Rank(launcher, 0, 0, 2, "n1", "n1", job)
+        return rendezvous.port_of(rank, ports)
+
+    assert port("1.0", launcher="Kubernetes") == 4431
+    assert port("1.0") == port("1.0") != port("2.0")
+    assert all(20000 <= port(f"{n}.0") <= 29999 for n in range(100))
+    some = {port(f"{n}.0", "3000-3003") for n in range(100)}
+    assert some == {3000, 3001, 3002, 3003}
+
+
+def test_only_this_user_may_write_or_read_the_file_of_a_job(tmp_path: Path) -> None:
+    path = str(tmp_path / "runs" / "srun-1.0")
+    assert rendezvous.read(path) is None
+    for port in (1, 2):  # the file of an earlier job is replaced
+        meeting = Meeting("ab" * 32, [f"tcp://n1:{port}"])
+        rendezvous.publish(path, meeting)
+        assert rendezvous.read(path) == meeting
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+    assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+    Path(path).chmod(0o644)
+    with pytest.raises(LaunchError, match="others may read it"):
+        rendezvous.read(path)
+    rendezvous.withdraw(path)
+    assert rendezvous.read(path) is None
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LaunchError, match="--rendezvous"):
+        rendezvous.publish(str(tmp_path / "file" / "job"), Meeting("", []))

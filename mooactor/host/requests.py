@@ -56,10 +56,13 @@ _MOST_OF_A_HANDLE = 1 << 21
 _MOST_CHARACTERS = 1 << 16
 _MOST_OF_A_STREAM = 64
 _ROUNDS = 5  # a line is read by 4 MiB in each, and a frame has at most 16
-_OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle"))
+_OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle", "link"))
 # Fields of a spawn request that its processes are not told.
 _NOT_OF_LIFE = frozenset(
-    ("op", "rid", "id", "handle", "preload", "num_gpus", "detached", "carried")
+    (
+        *("op", "rid", "id", "handle", "preload", "num_gpus", "detached", "carried"),
+        "member",
+    )
 )
 
 _CONFIGURATION = {
@@ -96,6 +99,8 @@ class Requests:
             "handle": self._handle,
             "list": self._list,
             "shutdown": self._shutdown,
+            **agent.supervisors.operations(),
+            **agent.bonds.operations(),
         }
 
     # -- as they come ------------------------------------------------------
@@ -103,7 +108,7 @@ class Requests:
     def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         """Do one request; see the module."""
         op = message.get("op")
-        if type(op) is str and op in _OF_AN_ACTOR and self._find(message) is None:
+        if type(op) is str and op in _OF_AN_ACTOR and self._unknown(message):
             self._put_off.append((_ROUNDS, line, message))
             return
         self._serve(line, message, fds)
@@ -122,7 +127,7 @@ class Requests:
         """Every readable line has been read once more."""
         put_off, self._put_off = self._put_off, []
         for rounds, line, message in put_off:
-            if rounds and self._find(message) is None:
+            if rounds and self._unknown(message):
                 self._put_off.append((rounds - 1, line, message))
             else:
                 self._serve(line, message, [])
@@ -158,8 +163,12 @@ class Requests:
             record = ExitRecord("exception", note=why)
             self._agent.loop.post(line, death_notice(actor_id, record, None))
 
-    def _find(self, message: Message) -> Supervised | None:
-        actor_id = message.get("id")
+    def _unknown(self, message: Message) -> bool:
+        unknown = self._find(message) is None
+        return unknown or ("other" in message and self._find(message, "other") is None)
+
+    def _find(self, message: Message, key: str = "id") -> Supervised | None:
+        actor_id = message.get(key)
         if type(actor_id) is not int:
             return None
         return self._agent.actors.get(actor_of(actor_id))
@@ -257,6 +266,11 @@ class Requests:
             restart,
             payload,
         )
+        try:
+            self._agent.supervisors.join(line, message, actor)
+        except Refused:
+            self._agent.shelf.drop(payload)
+            raise
         return actor, gpus, preload
 
     def _carried(self, message: Message, key: str, fds: list[int]) -> Parcel:

@@ -26,11 +26,13 @@ OPERATIONS = (
     *("spawn", "ready", "failed", "stopping", "snapshot", "kill", "await_end"),
     *("watch", "monitor", "unmonitor", "lookup", "segment", "handle", "list"),
     *("shutdown", "configure", "", "_spawn", "__init__", "run"),
+    *("supervise", "close", "stop", "link", "unlink"),
 )
 FIELDS = (
     *("id", "rid", "name", "label", "payload", "policy", "env", "num_gpus", "preload"),
     *("handle", "detached", "carried", "data", "error", "incarnation", "monitor"),
     *("timeout", "size", "grace", "op", "threads", "stream", "place"),
+    *("member", "rules", "other"),
 )
 NUMBERS = (0, -1, 1, 1 << 16, (1 << 48) << 16, 1 << 63, -(1 << 80), 1 << 100)
 QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)

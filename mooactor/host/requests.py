@@ -310,11 +310,19 @@ class Requests:
         self._agent.lifetimes.kill_tree(actor)
 
     def _await_end(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+        """Reply when an actor is gone. `stopped`: the incarnation that the sender has
+        stopped. If that has died, the stop is for the one after it."""
         actor, rid = self._find(message), optional(message, "rid", int)
+        stopped = optional(message, "stopped", int)
         if actor is None or actor.gone:
             self._reply(line, rid, True)
-        else:
-            actor.end_waiters.append((line, rid))
+            return
+        actor.end_waiters.append((line, rid))
+        if stopped is None or actor.over:
+            return
+        actor.unwanted = actor.unwanted or "stopped"
+        if actor.child is None or actor.incarnation != stopped:
+            self._agent.lifetimes.stop(actor)
 
     def _watch(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         """Tell `line` of this actor's deaths; at once if it has died before."""

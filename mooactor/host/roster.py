@@ -112,6 +112,10 @@ class Roster:
         self.active = self.gave_up = False
         return self._end(self._members.values())
 
+    def give_up(self) -> None:
+        """A child cannot come back, and should."""
+        self.active, self.gave_up = False, True
+
     def close(self) -> None:
         """The supervisor stops: no child comes back any more."""
         self.active, self.closed = False, True
@@ -186,7 +190,7 @@ class Roster:
     def _failed(self, member: _Member, now: float) -> Verdict:
         member.phase = Phase.WAITING
         if not self._allows(member, now):
-            self.active, self.gave_up = False, True
+            self.give_up()
             return Verdict(True, gives_up=True)
         due = now + self._delay(member, now)
         self._failures.append((now, member))

@@ -139,20 +139,25 @@ class Supervisors:
         team, key = member.team, member.key
         boss = team.supervisor
         how: How = "clean" if record.exitcode == 0 else "failed"
-        if not self._may_return(actor) or boss.unwanted or boss.over:
+        if not self._wanted(actor) or boss.unwanted or boss.over:
             how = "requested"
         verdict = team.roster.died(key, now, how)
-        back = verdict.returns
-        if back and team.roster.gave_up:
+        back, gives_up = verdict.returns, verdict.gives_up
+        if back and actor.incarnation >= MOST_RESTARTS:
+            back, gives_up = False, gives_up or team.roster.active
+            team.roster.give_up()
+        elif back and team.roster.gave_up:
             back = self._would_return(boss, now)  # and its children with it
         if not back:
             team.roster.over(key)
         siblings = tuple(team.actors[sibling] for sibling in verdict.kill)
-        return Sequel(back, 0.0, siblings, verdict.gives_up)
+        return Sequel(back, 0.0, siblings, gives_up)
+
+    def _wanted(self, actor: Supervised) -> bool:
+        return not actor.unwanted and not self._agent.ending
 
     def _may_return(self, actor: Supervised) -> bool:
-        wanted = not actor.unwanted and not self._agent.ending
-        return wanted and actor.incarnation < MOST_RESTARTS
+        return self._wanted(actor) and actor.incarnation < MOST_RESTARTS
 
     def _would_return(self, actor: Supervised, now: float) -> bool:
         """Whether it would run again if its process failed now."""

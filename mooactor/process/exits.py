@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -80,8 +81,8 @@ class ExitRecord:
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             kind: Kind = "oom" if oom and number == 9 else "signal"
-            if unwanted == "stopped":
-                kind = "stopped"
+            if unwanted == "stopped" and number == signal.SIGKILL:
+                kind = "stopped"  # it took longer than it had; else it crashed
             return cls(kind, signal=number, stderr=stderr)
         code = os.WEXITSTATUS(status)
         if unwanted == "stopped" and code == 0:

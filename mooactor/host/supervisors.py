@@ -267,6 +267,8 @@ class Supervisors:
             raise Refused(f"the rules: {error}") from None
         if actor.team is None:
             actor.team = Team(actor, rules)
+            if actor.state is SupervisedState.RUNNING:
+                actor.team.roster.begin()
         rid = required(message, "rid", int)
         self._agent.loop.reply(line, rid, actor.team.living())
 

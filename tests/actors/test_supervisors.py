@@ -16,6 +16,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.supervision import Strategy
 from tests.actors.counter import Remembers
+from tests.actors.keeper import Keeper, number_in, value
 from tests.actors.members import Member, notes
 from tests.conftest import eventually
 
@@ -312,6 +313,34 @@ def test_a_supervisor_that_is_killed_comes_back_with_its_children(
         assert has_another_pid(handle, old)
     assert notes(log)[3:] == ["+0", "+1", "+2"]
     assert outer.child(inner).children() == handles
+
+
+def test_a_supervisor_that_hangs_delays_no_restart(team: Any) -> None:
+    supervisor, (first, second) = team(2, strategy="one_for_all")
+    before = [pid_of(first), pid_of(second)]
+    pid = pid_of_label("Supervisor")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    first.die.tell()
+    assert has_another_pid(first, before[0]) and has_another_pid(second, before[1])
+    os.kill(pid, signal.SIGCONT)
+    assert supervisor.children() == [first, second]
+
+
+def test_values_given_to_a_child_outlive_its_supervisor(spawn: Any) -> None:
+    child = moo.on(Keeper, name="keeper").child(moo.put(value(7)))
+    inner = moo.on(moo.Supervisor, name="inner").child([child])
+    outer = spawn(moo.Supervisor, [inner])
+    del child, inner  # and with them the Ref
+    wait_until_started(outer)
+    keeper = moo.lookup("keeper")
+    for victim in ("Keeper:keeper", "Supervisor:inner", "Keeper:keeper"):
+        assert number_in(keeper.hand_out.options(retries=MANY)("given")) == 7
+        pid, before = pid_of_label(victim), pid_of(keeper)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert has_another_pid(keeper, before)
+    assert number_in(keeper.hand_out.options(retries=MANY)("given")) == 7
 
 
 def test_children_of_a_killed_supervisor_without_a_policy_end(team: Any) -> None:

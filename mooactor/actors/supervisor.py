@@ -80,6 +80,8 @@ class Supervisor:
         restarts the same child doubles them, up to `longest_backoff`.
       jitter: the part of each back-off that is left to chance, from 0 to 1, so that
         many that failed together do not come back together.
+      in_order: whether a child waits for the constructor of the one before it. False
+        starts all at once, for large pools whose members do not need each other.
 
     Raises:
       TypeError, ValueError: an argument makes no sense; the message names it. `spawn`
@@ -96,9 +98,10 @@ class Supervisor:
         backoff: float = 0.0,
         longest_backoff: float = 60.0,
         jitter: float = 0.5,
+        in_order: bool = True,
     ) -> None:
         self._rules = Supervision(
-            strategy, max, within, backoff, longest_backoff, jitter
+            strategy, max, within, backoff, longest_backoff, jitter, in_order
         )
         self._children = _by_key(children)
         self._handles: dict[str, Handle] = {}

@@ -8,8 +8,9 @@ those of Erlang's supervisors (OTP design principles, "Supervisor Behaviour").
 Invariants:
 
 * Children start in their order, each after the constructor of the one before it has
-  returned, when the supervisor begins. With ``one_for_all`` and ``rest_for_one`` that
-  holds for every restart, too, and none starts before all that end are dead.
+  returned, when the supervisor begins; or all at once, without ``in_order``. With
+  ``one_for_all`` and ``rest_for_one`` that holds for every restart, too, and none
+  starts before all that end are dead.
 * One failure counts once, and brings back exactly: the child (``one_for_one``), all
   children (``one_for_all``), or the child and those after it (``rest_for_one``).
 * Deaths of children that are being ended are no failures, whatever their cause. So ten
@@ -75,7 +76,7 @@ class Roster:
         self._draw = draw
         self._members: dict[str, _Member] = {}
         self._failures: deque[tuple[float, _Member]] = deque()
-        self._in_order = rules.strategy != "one_for_one"
+        self._together = rules.strategy != "one_for_one"
         self.active = False  # the supervisor runs
         self.gave_up = False
         self.closed = False
@@ -124,13 +125,13 @@ class Roster:
 
     def start(self, now: float) -> list[str]:
         """The children to start now; they count as started."""
-        if not self.active or (self._in_order and self._any(Phase.ENDING)):
+        if not self.active or (self._together and self._any(Phase.ENDING)):
             return []
         found, clear = [], True  # clear: all before this one run
         for member in self._members.values():
-            waits_for_others = self._in_order or not member.ran
+            in_turn = self._rules.in_order and (self._together or not member.ran)
             due = member.phase is Phase.WAITING and member.due <= now
-            if due and (clear or not waits_for_others):
+            if due and (clear or not in_turn):
                 member.phase = Phase.STARTING
                 found.append(member.key)
             clear = clear and _settled(member)

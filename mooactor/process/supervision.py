@@ -91,6 +91,7 @@ class Supervision:
     backoff: float = 0.0
     longest_backoff: float = 60.0
     jitter: float = 0.5
+    in_order: bool = True
 
     def __post_init__(self) -> None:
         checks.one_of("strategy", self.strategy, get_args(Strategy))
@@ -98,6 +99,7 @@ class Supervision:
         checks.seconds("within", self.within, positive=True)
         for name in ("backoff", "longest_backoff", "jitter"):
             checks.amount(name, getattr(self, name))
+        checks.flag("in_order", self.in_order)
         if self.longest_backoff < self.backoff:
             raise ValueError(
                 f"longest_backoff={self.longest_backoff:g} must be at least "
@@ -121,6 +123,7 @@ class Supervision:
             "strategy": str(self.strategy),
             "max": operator.index(self.max),
             "within": math.inf if within is None else within,
+            "in_order": self.in_order,
             **{name: float(getattr(self, name)) for name in numbers},
         }
 

@@ -58,12 +58,34 @@ def team(spawn: Any, log: Path) -> Callable[..., Any]:
     return make
 
 
+@moo.actor
+class Meets:
+    """Its constructor returns when so many have begun theirs."""
+
+    def __init__(self, log: Path, count: int) -> None:
+        with log.open("a") as file:
+            file.write("+\n")
+        assert eventually(lambda: len(notes(log)) >= count)
+
+    def ping(self) -> str:
+        return "pong"
+
+
 # -- starting --------------------------------------------------------------
 
 
 def test_children_start_in_their_order(team: Any, log: Path) -> None:
     team(5)
     assert notes(log) == ["+0", "+1", "+2", "+3", "+4"]
+
+
+def test_children_may_start_all_at_once(spawn: Any, log: Path) -> None:
+    child = moo.child(Meets, log, 3)
+    children = [child, moo.child(Meets, log, 3), moo.child(Meets, log, 3)]
+    rules = {"in_order": False, "strategy": "one_for_all"}
+    supervisor = spawn(moo.Supervisor, children, **rules)
+    wait_until_started(supervisor)  # each constructor waits for the others
+    assert supervisor.child(child).ping() == "pong"
 
 
 def test_children_have_handles_and_names(spawn: Any, log: Path, session: Any) -> None:

@@ -85,10 +85,10 @@ class World:
         assert self.up and key not in self.alive and key not in self.over
         assert self.now >= self.due[key], "its back-off is not over"
         before = self.order[: self.order.index(key)]
-        in_order = self.rules.strategy != "one_for_one"
-        if in_order:
+        together = self.rules.strategy != "one_for_one"
+        if together:
             assert "doomed" not in self.alive.values()
-        if in_order or key not in self.ran:
+        if self.rules.in_order and (together or key not in self.ran):
             for other in before:
                 assert other in self.over or self.alive.get(other) == "running"
 
@@ -174,6 +174,7 @@ def random_world(seed: int, strategy: Strategy) -> tuple[random.Random, World]:
         within=dice.choice([1.0, 10.0, 1000.0]),
         backoff=dice.choice([0.0, 0.0, 0.5]),
         longest_backoff=dice.choice([0.5, 4.0]),
+        in_order=dice.choice([True, True, False]),
     )
     whens = ["always"] * 4 + ["on_failure", "never"]
     return dice, World(rules, dice.choices(whens, k=dice.randint(1, 6)))

@@ -201,7 +201,8 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
     runtime.flush()
     runtime.sender.post(link.process_id, envelope.STOP, 0)
     try:
-        runtime.agent.ask(timeout, op="await_end", id=link.actor_id)
+        to = link.incarnation
+        runtime.agent.ask(timeout, op="await_end", id=link.actor_id, stopped=to)
     except errors.CallTimeout:
         raise errors.CallTimeout(
             f"{link.label} has not ended within {timeout} s; moo.kill() ends it now"

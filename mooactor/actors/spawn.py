@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from mooactor import errors
+from mooactor.actors.children import Child
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
@@ -64,7 +65,8 @@ def on(
     env: Mapping[str, str] | None = None,
     detached: bool = False,
 ) -> Spec[P, T]:
-    """Choose placement and policies, then ``.spawn(…)`` or ``.group(n, …)``.
+    """Choose placement and policies, then ``.spawn(…)``, ``.group(n, …)`` or
+    ``.child(…)``.
 
     Args:
       host: a host of the session by name; empty for any with room.
@@ -226,6 +228,37 @@ class Spec(Generic[P, T]):
         amounts = self._num_cpus or self._num_gpus or self._memory
         return bool(self._host or amounts or self._labels)
 
+    def child(self, *args: P.args, **kwargs: P.kwargs) -> Child[T]:
+        """The actor as a child of a `Supervisor`, which spawns it. Nothing starts yet.
+
+        ``restart`` is a limit and a back-off of this child's own, beside those of the
+        supervisor. With ``host`` it runs there or not at all; without, it may come
+        back on another host when its own is gone.
+
+        Raises:
+          TypeError: arguments that the constructor would refuse.
+          ValueError: ``detached``: a child belongs to its supervisor.
+        """
+        _check_constructor(self._cls, args, kwargs)
+        if self._detached:
+            raise ValueError(
+                "detached=True makes no sense for a child: it belongs to its "
+                "supervisor; use .spawn(…) for a detached actor"
+            )
+        return Child(self, self._cls.__qualname__, self._name, args, kwargs)
+
+    def _spawn_child(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], member: dict[str, Any]
+    ) -> Handle:
+        """In a supervisor's process: spawn one of its children."""
+        payload, borrowing = self._prepare(1, args, kwargs)
+        member = {**member, "limited": self._restart is not None}
+        try:
+            actor_id = new_process_id()
+            return self._start(actor_id, payload, borrowing, self._name, member)
+        finally:
+            payload.close()
+
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[parcel.Parcel, Borrowing]:
@@ -251,7 +284,9 @@ class Spec(Generic[P, T]):
         payload: parcel.Parcel,
         borrowing: Borrowing,
         name: str | None,
+        member: dict[str, Any] | None = None,
     ) -> Handle:
+        """`member`: its place among the children of this process, a supervisor."""
         runtime = ensure_runtime()
         place = Place.here()
         interface = interface_of(self._cls)
@@ -259,13 +294,16 @@ class Spec(Generic[P, T]):
         mark = runtime.session_mark
         handle = Handle(actor_id, 0, label, interface, mark, watch=False)
         handle._where()  # the link is there before any notice of a death can come
+        policy = self._restart
+        if member is not None:
+            policy = policy or Restart()  # snapshots are for every restart
         request = {
             "op": "spawn",
             "id": actor_id,
             "name": name,
             "label": label,
             "payload": payload.data,
-            "policy": None if self._restart is None else self._restart.plain(),
+            "policy": None if policy is None else policy.plain(),
             "env": self._env,
             "place": None if place == runtime.origin else place.plain(),
             "threads": max(1, int(self._num_cpus)),
@@ -274,8 +312,9 @@ class Spec(Generic[P, T]):
             "preload": _preload(),
             "handle": pickle.dumps(handle, 5),
             "detached": self._detached,
+            "member": member,
         }
-        if name is None and not self._is_choosy:
+        if name is None and not self._is_choosy and member is None:
             runtime.agent.tell(payload.fds, **request)
             borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
             return handle
@@ -320,7 +359,10 @@ def _check_constructor(
     except TypeError as error:
         raise TypeError(f"{cls.__qualname__}(): {error}") from None
     except ValueError:
-        pass  # some builtins have no signature
+        return  # some builtins have no signature
+    check = getattr(cls, "__moo_check__", None)  # of `Supervisor`
+    if check is not None:
+        check(*args, **kwargs)
 
 
 def ensure_runtime() -> Runtime:

@@ -14,12 +14,12 @@ the lifeline means the same, for a driver that executes another program.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes, record_of_none
 from mooactor.host.logs import Logs
@@ -27,11 +27,11 @@ from mooactor.host.names import Names, Segments
 from mooactor.host.placement import NoPlace
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
-from mooactor.host.restarts import MOST_RESTARTS
 from mooactor.host.shelf import Shelf
 from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
 from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.host.supervisors import Supervisors, explained
 from mooactor.host.survey import Rows, Surveys
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
@@ -71,6 +71,8 @@ class Home:
         self.ending = False
         self.on_configured: Callable[[Message], None] | None = None
         self.lifetimes = Lifetimes(self)
+        self.supervisors = Supervisors(self)
+        self.bonds = Bonds(self)
         self._requests = Requests(self)
         loop.watch_line(driver, self._requests)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
@@ -167,6 +169,7 @@ class Home:
     def spawn(self, actor: Supervised, preload: list[str]) -> None:
         """Take a new actor in and have its first process started."""
         self.actors[actor.id] = self.living[actor.id] = actor
+        self.supervisors.enroll(actor)
         actor.life["namesakes"] = self.names.give(actor)
         if actor.owner is not None:
             actor.owner.owned.add(actor)
@@ -175,7 +178,7 @@ class Home:
         if self.ending:
             self.lifetimes.kill(actor, "stopped")
         actor.preload = preload
-        self.start(actor)
+        self.supervisors.start(actor)
 
     def turn_away(self, actor: Supervised, record: ExitRecord) -> None:
         """Take a new actor in as one that has died before it had a process."""
@@ -183,10 +186,10 @@ class Home:
         self.ended(actor, record)
 
     def start(self, actor: Supervised) -> None:
-        """Start its next process, as soon as the actors that it owned are gone."""
+        """Start its next process, as soon as nothing runs that it owned."""
         if self.ending or actor.over or actor.process is not None:
             return
-        actor.due = bool(actor.owned)
+        actor.due = not all(owned.quiet for owned in actor.owned)
         if not actor.due:
             self._bear(actor)
 
@@ -253,7 +256,7 @@ class Home:
             stderr=end.stderr,
             oom=end.oom,
         )
-        self.ended(actor, record)
+        self.ended(actor, explained(actor, record))
 
     # -- news of other hosts -------------------------------------------------
 
@@ -295,29 +298,30 @@ class Home:
 
     def ended(self, actor: Supervised, record: ExitRecord) -> None:
         """It has no process now: tell its watchers, and restart it if that is due."""
-        delay, actor.ending = None, False
-        turned_away = record.placement and not actor.incarnation
-        wanted = not actor.unwanted and not self.ending and not turned_away
-        if wanted and actor.incarnation < MOST_RESTARTS:
-            delay = actor.budget.take(time.monotonic())
-        following = None if delay is None else actor.incarnation + 1
+        actor.ending = False
+        sequel = self.supervisors.judge(actor, record)
+        following = actor.incarnation + 1 if sequel.back else None
         notice = actor.notice(record, following)
         for watcher in list(actor.watchers):
             self.loop.post(watcher, notice)
         what = "stopped" if actor.unwanted else "died"
-        self._tell_monitors(actor, what, record, last=delay is None)
+        self._tell_monitors(actor, what, record, last=not sequel.back)
         self._remove_inbox(actor.process_id)
         self.whereabouts.process_lost(actor.process_id)
         self.lifetimes.end_owned(
-            actor, gently=record.kind == "stopped" and not record.signal
+            actor,
+            gently=record.kind == "stopped" and not record.signal,
+            spare=self.supervisors.hold(actor) if sequel.back else (),
         )
-        if delay is None:
+        bonded = self.bonds.bonded(actor)
+        if sequel.back:
+            actor.incarnation += 1
+            actor.state = SupervisedState.WAITING
+        else:
             self._bury(actor)
-            return
-        actor.incarnation += 1
-        actor.state = SupervisedState.WAITING
-        # In a moment at least: the deaths known by now are told first.
-        self.loop.later(max(delay, 1e-6), partial(self.start, actor))
+        self.bonds.spread(actor, record, bonded)
+        self.supervisors.carry_out(actor, record, sequel)
+        self.lifetimes.settle(actor)
 
     def _bury(self, actor: Supervised) -> None:
         """It will not run again: keep the record of its end, drop its constructor's
@@ -329,6 +333,7 @@ class Home:
         self.sites.unplace([actor.id])
         self.whereabouts.forget(actor)
         self.names.free(actor)
+        self.bonds.drop(actor)
         self.shelf.drop(actor.payload)
         self.shelf.drop(actor.snapshot)
         actor.payload = actor.snapshot = None
@@ -357,7 +362,9 @@ class Home:
             self.loop.post(line, {**event, "monitor": monitor})
 
     def is_ready(self, actor: Supervised) -> None:
-        """Its constructor has returned."""
-        if actor.state is SupervisedState.STARTING:
+        """Its constructor has returned; and if it is a supervisor, its children run."""
+        starting = actor.state is SupervisedState.STARTING
+        if starting and self.supervisors.constructed(actor):
             actor.state = SupervisedState.RUNNING
             self._tell_monitors(actor, "restarted" if actor.incarnation else "started")
+            self.supervisors.started(actor)

@@ -7,7 +7,8 @@ Invariants:
   owner's process ends the actors that it owns, and those that they own: by a request to
   stop if the owner itself was stopped, else by a kill.
 * A restarted owner starts when all of these are gone, so the names that it will give
-  again are free.
+  again are free. The children of a supervisor that comes back are not gone: none of
+  them has a process then.
 * An actor whose end was requested is never restarted, in any state.
 * A process that waits for an end is told when neither the actor nor what it owned will
   run again.
@@ -15,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -53,6 +54,28 @@ class Lifetimes:
             self._home.sites.disown(actor, process)
         self._home.ended(actor, record_of_none(actor))
 
+    def fell(self, actor: Supervised, record: ExitRecord) -> None:
+        """End its process now, if it has one, for the reason in the record. That is a
+        death: its policy, or its supervisor, may bring it back."""
+        if actor.process is None or actor.ending:
+            return  # it is dead already
+        actor.fate = record
+        if actor.pid is not None:
+            self._home.sites.kill(actor)
+            return
+        process = actor.process
+        self._home.let_go(process)
+        self._home.sites.disown(actor, process)
+        self._home.ended(actor, record)
+
+    def stop(self, actor: Supervised) -> None:
+        """Ask it to stop, in any state; it is not restarted."""
+        actor.unwanted = actor.unwanted or "stopped"
+        if actor.process is None:
+            self.kill(actor)
+        else:
+            self._home.loop.post(actor.process.line, {"ev": "stop"})
+
     def kill_tree(self, actor: Supervised) -> None:
         """End it and all that it owns now."""
         owned = actor.descendants()
@@ -61,10 +84,14 @@ class Lifetimes:
             self.kill(one, "owner")
         self.release(actor)
 
-    def end_owned(self, actor: Supervised, *, gently: bool) -> None:
-        """Its process has ended: end the actors that it owns."""
+    def end_owned(
+        self, actor: Supervised, *, gently: bool, spare: Container[Supervised] = ()
+    ) -> None:
+        """Its process has ended: end the actors that it owns, but `spare` some."""
         loop = self._home.loop
         for owned in list(actor.owned):
+            if owned in spare:
+                continue
             if gently and owned.process is not None:
                 owned.unwanted = owned.unwanted or "owner"
                 loop.post(owned.process.line, {"ev": "stop"})
@@ -85,6 +112,14 @@ class Lifetimes:
                     self._home.start(owner)
             actor = owner
 
+    def settle(self, actor: Supervised) -> None:
+        """Its process is gone: start the owners that may have waited for that."""
+        owner = actor.owner
+        while owner is not None:
+            if owner.due:
+                self._home.start(owner)
+            owner = owner.owner
+
     def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
         """Ask every actor to stop. Those that still run after the grace are killed, and
         those in `given_up` as soon as the others have ended. A second call shortens the
@@ -93,9 +128,10 @@ class Lifetimes:
         home.ending = True
         self._given_up.update(given_up)
         for actor in reversed(home.alive()):
-            actor.unwanted = actor.unwanted or "stopped"
-            assert actor.process is not None
-            home.loop.post(actor.process.line, {"ev": "stop"})
+            member = actor.member
+            if member is not None and member.team.supervisor.process is not None:
+                continue  # its supervisor has it stop when its turn comes
+            self.stop(actor)
         home.loop.later(grace_s, self.kill_all)
 
     def look(self) -> None:

@@ -58,11 +58,11 @@ _MOST_OF_A_HANDLE = 1 << 21
 _MOST_CHARACTERS = 1 << 16
 _MOST_OF_A_STREAM = 64
 _ROUNDS = 5  # a line is read by 4 MiB in each, and a frame has at most 16
-_OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle"))
+_OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle", "link"))
 # Fields of a spawn request that its processes are not told.
 _NOT_OF_LIFE = frozenset(
     (
-        *("op", "rid", "id", "handle", "preload", "detached", "carried"),
+        *("op", "rid", "id", "handle", "preload", "detached", "carried", "member"),
         *("host", "num_cpus", "num_gpus", "memory", "labels", "order"),
     )
 )
@@ -110,6 +110,8 @@ class Requests:
             "locate": self._locate,
             "survey": self._survey,
             "shutdown": self._shutdown,
+            **home.supervisors.operations(),
+            **home.bonds.operations(),
         }
 
     # -- as they come ------------------------------------------------------
@@ -117,7 +119,7 @@ class Requests:
     def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """Do one request; see the module."""
         op = message.get("op")
-        if type(op) is str and op in _OF_AN_ACTOR and self._find(message) is None:
+        if type(op) is str and op in _OF_AN_ACTOR and self._unknown(message):
             self._put_off.append((_ROUNDS, line, message))
             return
         self._serve(line, message, fds)
@@ -136,7 +138,7 @@ class Requests:
         """Every readable line has been read once more."""
         put_off, self._put_off = self._put_off, []
         for rounds, line, message in put_off:
-            if rounds and self._find(message) is None:
+            if rounds and self._unknown(message):
                 self._put_off.append((rounds - 1, line, message))
             else:
                 self._serve(line, message, [])
@@ -172,8 +174,12 @@ class Requests:
             record = ExitRecord("exception", note=why)
             self._home.loop.post(line, death_notice(actor_id, record, None))
 
-    def _find(self, message: Message) -> Supervised | None:
-        actor_id = message.get("id")
+    def _unknown(self, message: Message) -> bool:
+        unknown = self._find(message) is None
+        return unknown or ("other" in message and self._find(message, "other") is None)
+
+    def _find(self, message: Message, key: str = "id") -> Supervised | None:
+        actor_id = message.get(key)
         if type(actor_id) is not int:
             return None
         return self._home.actors.get(actor_of(actor_id))
@@ -292,6 +298,11 @@ class Requests:
             payload,
             needs=needs,
         )
+        try:
+            self._home.supervisors.join(line, message, actor)
+        except Refused:
+            self._home.shelf.drop(payload)
+            raise
         return actor, preload
 
     def _carried(self, message: Message, key: str, fds: list[int]) -> Parcel:
@@ -336,11 +347,19 @@ class Requests:
         self._home.lifetimes.kill_tree(actor)
 
     def _await_end(self, line: Line, message: Message, fds: list[int]) -> None:
+        """Reply when an actor is gone. `stopped`: the incarnation that the sender has
+        stopped. If that has died, the stop is for the one after it."""
         actor, rid = self._find(message), optional(message, "rid", int)
+        stopped = optional(message, "stopped", int)
         if actor is None or actor.gone:
             self._reply(line, rid, True)
-        else:
-            actor.end_waiters.append((line, rid))
+            return
+        actor.end_waiters.append((line, rid))
+        if stopped is None or actor.over:
+            return
+        actor.unwanted = actor.unwanted or "stopped"
+        if actor.process is None or actor.incarnation != stopped:
+            self._home.lifetimes.stop(actor)
 
     def _watch(self, line: Line, message: Message, fds: list[int]) -> None:
         """Tell `line` of this actor's deaths; at once if it has died before."""

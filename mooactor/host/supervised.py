@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import Line
@@ -15,6 +15,9 @@ from mooactor.host.site import Process
 from mooactor.process.exits import ExitRecord, Unwanted
 from mooactor.process.parcel import Parcel
 from mooactor.process.supervision import Restart
+
+if TYPE_CHECKING:
+    from mooactor.host.supervisors import Membership, Team
 
 
 class SupervisedState(Enum):
@@ -50,7 +53,11 @@ class Supervised:
     failure: bytes | None = None
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
-    due: bool = False  # it starts as soon as the actors it owned are over
+    due: bool = False  # it starts as soon as nothing runs that it owned
+    member: Membership | None = None  # its place among a supervisor's children
+    team: Team | None = None  # of a supervisor: its children
+    bonds: set[Supervised] = field(default_factory=set)  # actors linked with it
+    fate: ExitRecord | None = None  # why it was ended, if that was nobody's request
     last_event: Message | None = None
     _notice: Message | None = None
 
@@ -72,6 +79,12 @@ class Supervised:
         return self.over and not self.owned
 
     @property
+    def quiet(self) -> bool:
+        """Whether nothing of it runs, and nothing will before its owner is up again."""
+        held = self.member is not None and self.process is None and not self.due
+        return (self.over or held) and all(owned.quiet for owned in self.owned)
+
+    @property
     def pid(self) -> int | None:
         return self.process.pid if self.process is not None else None
 
@@ -82,7 +95,7 @@ class Supervised:
     def begin(self, process: Process) -> None:
         """There is, or will be, a process of it."""
         self.process = process
-        self.failure = None
+        self.failure = self.fate = None
         self.ending = self.due = False
         self.state = SupervisedState.STARTING
 

@@ -66,9 +66,7 @@ def report(violations: list[Violation], most: int = 5) -> str:
 def summary(events: list[Event]) -> str:
     """What happened, in one line."""
     story = Story(events)
-    ends = Counter(
-        event.facts.get("error") or "value" for event in story.of("ended")
-    )
+    ends = Counter(event.facts.get("error") or "value" for event in story.of("ended"))
     faults = Counter(event.kind for event in story.of("fault"))
     parts = (
         f"{len(story.calls)} calls, {len(story.births)} processes",

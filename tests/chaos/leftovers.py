@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.clusters import Cluster
-from tests.processes import Process, Run
+from tests.processes import VARIABLE, Process, Run
 
 #: A session must be gone in three seconds; a busy machine may need longer for it.
 PATIENCE_S = 15.0
@@ -21,14 +21,14 @@ class Remains:
     """Looks for what is there after an act and was not before it.
 
     Args:
-      name: of the act, which all its processes have in their environment.
-      directory: for its temporary files.
+      directory: for temporary files; each host of a cluster has its own.
       cluster: whose programs live on.
     """
 
-    def __init__(self, name: str, directory: Path, cluster: Cluster | None) -> None:
-        self._run = Run(name, Process.of(os.getpid()))
+    def __init__(self, directory: Path, cluster: Cluster | None) -> None:
+        self._run = Run(os.environ[VARIABLE], Process.of(os.getpid()))
         self._directory, self._cluster = directory, cluster
+        self._old_files = self._all_files()
         self._before = self._run.processes()
         self._shared = _shared_memory()
         self._held = self._held_by_programs()
@@ -70,9 +70,11 @@ class Remains:
         ]
 
     def _files(self) -> list[str]:
-        if not self._directory.exists():
-            return []
-        return [str(path) for path in self._directory.iterdir()]
+        return sorted(self._all_files() - self._old_files)
+
+    def _all_files(self) -> set[str]:
+        """Sessions have directories of their own."""
+        return {str(path) for path in self._directory.rglob("mooactor-*")}
 
     def _held_by_programs(self) -> dict[int, Counter[str]]:
         return {pid: _descriptors(pid) for pid in self._programs()}
@@ -82,8 +84,7 @@ class Remains:
         return [
             f"{pid}: {dict(more)}"
             for pid in self._programs()
-            if pid in self._held
-            and (more := _descriptors(pid) - self._held[pid])
+            if pid in self._held and (more := _descriptors(pid) - self._held[pid])
         ]
 
 

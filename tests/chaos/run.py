@@ -7,12 +7,14 @@
 CHAOS_SECONDS            how long it lasts, without the acts' beginnings and ends: 600
 CHAOS_SEED               chooses the faults; by default a new one, which is printed
 CHAOS_ACT                one act of the run alone, by its number
+CHAOS_HOSTS              hosts beside the driver's, in namespaces; 0 is one machine
 CHAOS_KEEP               a directory for the histories of acts with violations
 =======================  ============================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -23,8 +25,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.chaos import history
 from tests.chaos.checker import check, report, summary
@@ -33,7 +36,7 @@ from tests.chaos.history import History
 from tests.chaos.leftovers import Remains
 from tests.chaos.schedule import Act, Fault, acts
 from tests.chaos.violation import Violation
-from tests.clusters import Cluster
+from tests.clusters import Cluster, Network
 from tests.processes import VARIABLE, Process
 
 ROOT = Path(__file__).parents[2]
@@ -50,20 +53,31 @@ class Result(NamedTuple):
 
 
 class Stage:
-    """Where the acts of a run take place: directories, and hosts if there are any."""
+    """Where the acts of a run take place: directories, and hosts if there are any.
 
-    def __init__(self, base: Path, cluster: Cluster | None = None) -> None:
-        self.base, self.cluster = base, cluster
+    Args:
+      base: a directory, of a short name because sockets will lie in it.
+      cluster: the hosts of actors, and one more host for drivers.
+      driver: the name of that one.
+    """
+
+    def __init__(
+        self, base: Path, cluster: Cluster | None = None, driver: str = "d"
+    ) -> None:
+        self.base, self.cluster, self._driver = base, cluster, driver
+        self._temporary = cluster.directory if cluster else base / "tmp"
+        self._temporary.mkdir(exist_ok=True)
+        # By this all processes of the run are found; within a test it is there.
+        os.environ.setdefault(VARIABLE, f"chaos-{secrets.token_hex(8)}")
 
     def play(self, act: Act) -> Result:
         """One act: its driver, its faults, its end, and what the checker says."""
         directory = self.base / f"act-{act.number}"
         directory.mkdir(parents=True)
         notes = _runner(directory)
-        name = f"chaos-{secrets.token_hex(8)}"
-        remains = Remains(name, self.base / "tmp", self.cluster)
+        remains = Remains(self._temporary, self.cluster)
         with open(directory / "output", "wb") as output:
-            driver = self._start(act, directory, name, output.fileno())
+            driver = self._start(act, directory, output.fileno())
             try:
                 self._load(act, directory, notes, driver)
                 self._end(act, notes, driver)
@@ -78,21 +92,14 @@ class Stage:
         events = history.read(directory)
         return Result(act, check(events), summary(events), directory)
 
-    def _start(
-        self, act: Act, directory: Path, name: str, output: int
-    ) -> subprocess.Popen[bytes]:
-        setting = {
-            "directory": str(directory),
-            "seed": act.seed,
-            "hosts": {},
-            "place": [],
-            "address": None,
-        }
-        words = [sys.executable, "-m", "tests.chaos.driver", json.dumps(setting)]
-        environment = {**os.environ, VARIABLE: name}
-        environment["TMPDIR"] = str(self.base / "tmp")
+    def _start(self, act: Act, directory: Path, output: int) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "tests.chaos.driver"]
+        words.append(json.dumps(self._setting(act, directory)))
+        environment = {**os.environ, "TMPDIR": str(self._temporary)}
+        if self.cluster is not None:
+            words = [*self.cluster.network.on(self._driver), *words]
+            environment = self.cluster.environment(self._driver)
         environment["PYTHONPATH"] = str(ROOT)
-        (self.base / "tmp").mkdir(exist_ok=True)
         return subprocess.Popen(
             words,
             cwd=ROOT,
@@ -101,6 +108,21 @@ class Stage:
             stdout=output,
             stderr=output,
         )
+
+    def _setting(self, act: Act, directory: Path) -> dict[str, Any]:
+        """For the driver; see tests/chaos/driver.py."""
+        setting = {"directory": str(directory), "seed": act.seed}
+        if self.cluster is None:
+            return {**setting, "hosts": {}, "place": [], "address": None}
+        spaces = self.cluster.network.namespace
+        inodes = {os.stat(f"/run/netns/{spaces[host]}").st_ino: host for host in spaces}
+        place = [*self.cluster.members, self._driver]
+        return {
+            **setting,
+            "hosts": inodes,
+            "place": place,
+            "address": self.cluster.address,
+        }
 
     def _load(
         self, act: Act, directory: Path, notes: History, driver: subprocess.Popen[bytes]
@@ -166,16 +188,36 @@ def run(stage: Stage, plan: list[Act], keep: Path | None = None) -> bool:
     return not broken
 
 
+@contextlib.contextmanager
+def stage(hosts: list[str]) -> Iterator[Stage]:
+    """A stage on this machine, or with so many hosts in network namespaces."""
+    with tempfile.TemporaryDirectory(prefix="moo-chaos-") as base:
+        if not hosts:
+            yield Stage(Path(base))
+            return
+        network = Network([*hosts, _DRIVER])
+        cluster = Cluster(network, base + "/c", broker=_DRIVER)
+        try:
+            yield Stage(Path(base), cluster.start(*hosts), _DRIVER)
+        finally:
+            cluster.close()
+            network.close()
+
+
+_DRIVER = "d"  # the host of the drivers and the broker
+
+
 def main() -> int:
     seconds = float(os.environ.get("CHAOS_SECONDS", "600"))
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(1 << 32))
+    hosts = list("abcefghi"[: int(os.environ.get("CHAOS_HOSTS", "0"))])
     print(f"CHAOS_SEED={seed} CHAOS_SECONDS={seconds:g} make chaos", flush=True)
-    plan = acts(seed, seconds, [])
+    plan = acts(seed, seconds, hosts)
     if only := os.environ.get("CHAOS_ACT"):
         plan = [act for act in plan if act.number == int(only)]
     keep = os.environ.get("CHAOS_KEEP")
-    with tempfile.TemporaryDirectory(prefix="moo-chaos-") as base:
-        good = run(Stage(Path(base)), plan, Path(keep) if keep else None)
+    with stage(hosts) as where:
+        good = run(where, plan, Path(keep) if keep else None)
     print("no promise was broken" if good else f"promises were broken; seed {seed}")
     return int(not good)
 

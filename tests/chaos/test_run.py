@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.chaos.run import Stage
-from tests.chaos.schedule import ACT_S, BETWEEN_HOSTS, HERE, Act, acts
+from tests.chaos.checker import report
+from tests.chaos.run import stage
+from tests.chaos.schedule import ACT_S, BETWEEN_HOSTS, HERE, acts
 
 
 def test_a_seed_gives_the_same_faults_each_time() -> None:
@@ -43,7 +42,8 @@ def test_a_schedule_is_printed_line_by_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["finish", "kill-driver", "kill-agent"])
-def test_an_act_breaks_no_promise(tmp_path: Path, end: str) -> None:
+def test_an_act_breaks_no_promise(end: str) -> None:
     (act,) = acts(11, 5, [])
-    result = Stage(tmp_path).play(Act(0, "11/0", 5.0, act.faults, end))
-    assert not result.violations, result.violations
+    with stage([]) as where:
+        result = where.play(act._replace(end=end))
+    assert not result.violations, report(result.violations)

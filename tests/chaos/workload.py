@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The actors of a chaos run. Their methods get the id of the call, and note what they do.
+"""The actors of a chaos run: their methods get the call's id, and note what they do.
 
 =============  ==========================================================
 role           what

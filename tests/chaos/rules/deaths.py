@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -31,7 +32,7 @@ def _watches(story: Story) -> Iterator[tuple[Event, list[Event]]]:
 def notices_come_once_and_in_order(story: Story) -> Iterator[Violation]:
     """Each watcher sees a life: started, died, restarted, died, …, and one end."""
     for start, seen in _watches(story):
-        for before, event in zip(seen, seen[1:]):
+        for before, event in itertools.pairwise(seen):
             step = (event.kind, event.incarnation - before.incarnation)
             if step not in _NEXT[before.kind]:
                 text = f"{start.watch} saw {event.kind} {event.incarnation}"
@@ -90,7 +91,7 @@ def the_dead_do_not_act(story: Story) -> Iterator[Violation]:
                 if birth.incarnation <= event.incarnation:
                     _since(dead, birth.who, event.t, event)
     for births in story.lives.values():
-        for birth, later in zip(births, births[1:]):
+        for birth, later in itertools.pairwise(births):
             _since(dead, birth.who, later.t, None)
     for who, (since, event) in dead.items():
         if story.last[who] > since + _leave(story, story.births[who], since):

@@ -43,9 +43,7 @@ def _holder(story: Story, event: Event) -> Holder:
     ends = [t.start for t in story.troubles(actor) if t.end == math.inf]
     until = min([max(acts, default=event.t), *ends])
     gone = [e.t for e in story.of("removed", "unwatched") if e.actor == actor]
-    return Holder(
-        event.name, actor, event.t, until, min(gone, default=math.inf), event
-    )
+    return Holder(event.name, actor, event.t, until, min(gone, default=math.inf), event)
 
 
 def a_name_has_one_holder(story: Story) -> Iterator[Violation]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -63,7 +64,7 @@ def no_count_is_given_twice(story: Story) -> Iterator[Violation]:
     for call in story.calls.values():
         if call.sent.method == "count":
             for end in call.ended:
-                if end.how == "value":
+                if end.how == "value" and isinstance(end.value, int):
                     counts[call.sent.to].append((call, end))
     for given in counts.values():
         yield from _wrong_counts(sorted(given, key=lambda pair: pair[1].value))
@@ -72,7 +73,7 @@ def no_count_is_given_twice(story: Story) -> Iterator[Violation]:
 def _wrong_counts(given: list[tuple[Call, Event]]) -> Iterator[Violation]:
     """`given`: by their values. A call that was sent after another one with a higher
     count had ended was given too low a count."""
-    for (call, end), (other, later) in zip(given, given[1:]):
+    for (call, end), (other, later) in itertools.pairwise(given):
         if end.value == later.value:
             text = f"count {end.value} was given to {call} and to {other}"
             yield Violation(text, call.events() + other.events())
@@ -114,8 +115,4 @@ def _may_be_lost(story: Story, source: Event, start: Event, end: Event) -> bool:
     troubles = story.troubles(actor) if actor else []
     # A process that has died stays dead: its Refs are lost from then on.
     died = any(source.t <= t.end and t.start <= end.t for t in troubles)
-    return (
-        died
-        or story.session_over <= end.t
-        or story.cut_off(hosts, source.t, end.t)
-    )
+    return died or story.session_over <= end.t or story.cut_off(hosts, source.t, end.t)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`Edited`: a correct history that can be changed, so that a promise is broken in it."""
+"""`Edited`: a correct history that can be changed, to break a promise in it."""
 
 from __future__ import annotations
 

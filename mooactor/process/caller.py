@@ -405,10 +405,11 @@ class Caller:
                 self._forget(future.call_id, future.link)
 
     def close_streams(self) -> None:
-        """No consumer here takes items any more: let their producers end."""
+        """The session ends: consumers are told so, and producers stop."""
         for future in list(self._pending.values()):
-            if hasattr(future, "on_item"):
-                self.cancel(future)
+            is_stream = hasattr(future, "on_item")
+            if is_stream and future.set_error(errors.session_ended()):
+                self.abandon(future)
 
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""

@@ -215,7 +215,8 @@ class Load:
 
     def do_stream(self) -> None:
         number = self.chance.choice([0, 1, 10, 200])
-        self.client.call(self._sync(), "items", number, items=number)
+        pause = self.chance.choice([0.0, 0.0, 0.001])
+        self.client.call(self._anyone(), "items", number, pause, items=number)
 
     def do_make(self) -> None:
         """A large result."""
@@ -291,10 +292,39 @@ class Load:
             self.client.call(child, "echo", value, argument=value, expect=value)
 
     def do_die(self) -> None:
-        if self.chance.random() < 0.1:
-            names = ("w0", "w1", "w2", "g.0")
-            to = self.driver.workers[self.chance.choice(names)]
-            self.client.call(to, "die", self.chance.randrange(2))
+        """One of many calls ends its process: the others have to end, or to run
+        again."""
+        if self.chance.random() < 0.5:
+            return
+        to = self.driver.workers[self.chance.choice(("w0", "w1", "w2", "g.0"))]
+        pending = self._queue(to)
+        pending.append(self.client.start(to, "die", self.chance.randrange(2)))
+        pending += self._queue(to)
+        for one in self._shuffled(pending):
+            one.end()
+
+    def _queue(self, to: Any) -> list[Any]:
+        """Calls of several methods, which take a while."""
+        made = []
+        for _ in range(self.chance.randrange(15)):
+            value, retries = self._value(), self.chance.choice([0, 0, 2])
+            methods: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+                ("echo", (value,), {"argument": value, "expect": value}),
+                ("nap", (0.002,), {}),
+                ("count", (), {}),
+                ("make", (3, 100_000), {"expect": array(3, 100_000)}),
+            ]
+            method, args, facts = self.chance.choice(methods)
+            facts["retries"] = retries
+            made.append(self.client.start(to, method, *args, **facts))
+        if self.chance.random() < 0.3:
+            made.append(self.client.start(to, "items", 50, 0.001, items=50))
+        return made
+
+    def do_queue(self) -> None:
+        """Much to do for one, which a fault may interrupt."""
+        for one in self._shuffled(self._queue(self._anyone())):
+            one.end()
 
 
 class Claims:

@@ -20,7 +20,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,9 +136,11 @@ class Worker(_Counting):
         self._begin(call, "total", got=digest(data))
         return self._end(call, digest(data))
 
-    def items(self, call: str, number: int) -> Iterator[int]:
+    def items(self, call: str, number: int, pause: float) -> Iterator[int]:
         self._begin(call, "items")
-        yield from range(number)
+        for n in range(number):
+            time.sleep(pause)
+            yield n
         self._end(call, None)
 
     def relay(self, call: str, path: list[Any], value: Any) -> Any:
@@ -210,6 +212,13 @@ class Loop(_Counting):
     async def total(self, call: str, data: Any) -> Any:
         self._begin(call, "total", got=digest(data))
         return self._end(call, digest(data))
+
+    async def items(self, call: str, number: int, pause: float) -> AsyncIterator[int]:
+        self._begin(call, "items")
+        for n in range(number):
+            await asyncio.sleep(pause)
+            yield n
+        self._end(call, None)
 
     async def relay(self, call: str, path: list[Any], value: Any) -> Any:
         self._begin(call, "relay", got=digest(value))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,37 @@ def test_a_request_that_the_agent_does_not_live_to_answer_ends_at_once(
 
 class Named:
     """An actor."""
+
+    def items(self) -> Iterator[int]:
+        yield from range(1_000_000)
+
+
+@pytest.mark.parametrize("how", ["killed agent", "shutdown"])
+def test_a_consumer_is_told_that_the_session_has_ended(
+    no_session: None, how: str
+) -> None:
+    moo.init()
+    session = current_session()
+    assert session is not None
+    begun = threading.Event()
+    errors: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            for _ in stream:
+                begun.set()
+        except BaseException as error:
+            errors.append(error)
+
+    stream = moo.spawn(Named).items()
+    thread = threading.Thread(target=consume)
+    thread.start()
+    assert begun.wait(60)
+    if how == "shutdown":
+        moo.shutdown()
+    else:
+        os.kill(session._agent.pid, signal.SIGKILL)
+    thread.join()
+    (error,) = errors
+    assert isinstance(error, moo.ActorUnavailable), repr(error)
+    assert "the session has ended" in str(error)

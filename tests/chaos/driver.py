@@ -128,7 +128,7 @@ class Driver:
         client = Client(self.notes, "end")
         for number, handle in enumerate(self.workers.values()):
             client.remove(handle, ("stop", "kill")[number % 2])
-        self.watcher.all_seen()
+        self.watcher.all_seen.remote().get()
         client.remove(self.watcher, "stop")
 
 
@@ -340,8 +340,8 @@ class Claims:
         while not over.is_set() and not self.driver.lost:
             try:
                 self._step(self.chance.choice(CLAIMS))
-            except moo.ActorUnavailable:
-                if not self.driver.lost:
+            except moo.ActorUnavailable as error:
+                if "the session has ended" not in str(error):
                     raise
             over.wait(self.chance.uniform(0, 0.1))
 

@@ -99,6 +99,7 @@ class Stage:
         if self.cluster is not None:
             words = [*self.cluster.network.on(self._driver), *words]
             environment = self.cluster.environment(self._driver)
+            environment["MOOACTOR_HOST_NAME"] = self._driver
         environment["PYTHONPATH"] = str(ROOT)
         return subprocess.Popen(
             words,

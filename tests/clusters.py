@@ -143,7 +143,7 @@ class Network:
         self._swallowed.discard((source, target))
 
     def lose(self, host: str, permille: int, source: str | None = None) -> None:
-        """So many of a thousand packets do not reach the host, of one or of all."""
+        """So many of a thousand packets (below 1000) do not reach the host."""
         whose = f'iifname "{_PORT}"'
         if source is not None:
             whose += f" ip saddr {self.address(source)}"
@@ -313,6 +313,7 @@ class Cluster:
         self.network = network
         self._is_own = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="moo-c-"))
+        self.directory.mkdir(exist_ok=True)
         self.key_file = self.directory / "key"
         if not self.key_file.exists():
             self.key_file.write_text(os.urandom(32).hex() + "\n")

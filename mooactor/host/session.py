@@ -61,6 +61,7 @@ class Session:
         directories.remove_abandoned()
         place = Place.here()
         self._pid = os.getpid()
+        self._closing = threading.RLock()
         self.preload = preload
         self.lost = False  # ended by the death of its agent, which nobody had wanted
         self.directory, lock = directories.make()
@@ -149,19 +150,23 @@ class Session:
         everything; see `ending`.
 
         With `deliver`, Ctrl-C meanwhile is the program's own to handle afterwards.
+        A second thread that closes it waits for the first: else a program could end
+        while the session is still being removed.
         """
-        runtime = self.runtime
-        if runtime.closed:
-            return
         if os.getpid() != self._pid:
             return  # a forked child owns nothing of this
-        atexit.unregister(self.close_at_exit)
-        hurry = Hurry()
+        with self._closing:
+            if not self.runtime.closed:
+                self._close(grace, awaited, deliver)
+
+    def _close(self, grace: float, awaited: Awaited, deliver: bool) -> None:
+        runtime, hurry = self.runtime, Hurry()
         with hurry.watch(deliver and awaited is not Awaited.NOTHING):
             Ending(runtime, self._agent, grace, awaited, hurry).run()
             runtime.close()
             set_current_runtime(None)
             shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.close_at_exit)
 
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""

@@ -81,6 +81,8 @@ class AgentClient:
         try:
             self.tell(fds, rid=rid, **message)
             if not self._wait(future, wait_s):
+                if self.ended:
+                    raise errors.session_ended()
                 raise errors.CallTimeout(
                     f"the agent did not answer within {wait_s} s; this host is "
                     "overloaded, or the agent is stopped"

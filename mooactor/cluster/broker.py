@@ -12,7 +12,8 @@ Its messages are plain dicts over channels, which nobody without the key can ope
 ``op``             meaning, and the answer
 =================  =================================================================
 ``announce``       the sender's row (see `announcement`). The first time:
-                   ``{"ev": "joined", "brokers", "notes"}``, or each time
+                   ``{"ev": "joined", "brokers", "members", "notes"}``, and
+                   ``{"ev": "size", "members"}`` when they are many more; or each time
                    ``{"ev": "refused", "why", "taken"}``; taken: another live node
                    has its name
 ``still``          the sender lives, its row is the same. If it has none here:
@@ -55,6 +56,7 @@ _PAUSE_S = 1.0
 _SWEEP_S = 30.0
 _CLIENT_SILENCE_S = 60.0
 _REPORTED = 100
+_LARGE = 64  # members; from here on each is told when their number has doubled
 _COMPARED = 64  # members whose versions a new one's are compared with
 
 
@@ -140,8 +142,12 @@ class Broker:
     def _welcome(self, channel: Channel, new: Announcement) -> None:
         others = islice(self.registry.recent(), _COMPARED)
         notes = announcement.differences(new, others)
-        brokers = list(self._standbys.values())
-        channel.post({"ev": "joined", "brokers": brokers, "notes": notes})
+        brokers, members = list(self._standbys.values()), len(self.registry)
+        channel.post(
+            {"ev": "joined", "brokers": brokers, "members": members, "notes": notes}
+        )
+        if members >= _LARGE and members.bit_count() == 1:
+            self._tell_members({"ev": "size", "members": members})
         self._log(f"{new.kind} {new.name} has joined from {new.address}")
         for note in notes:
             self._log(f"{new.kind} {new.name}: {note}")
@@ -169,8 +175,11 @@ class Broker:
 
     def _tell_of_standbys(self) -> None:
         addresses = list(self._standbys.values())
+        self._tell_members({"ev": "brokers", "addresses": addresses})
+
+    def _tell_members(self, message: Message) -> None:
         for member in self.registry.members():
-            member.post({"ev": "brokers", "addresses": addresses})
+            member.post(message)
 
     # -- time --------------------------------------------------------------
 

@@ -18,7 +18,13 @@ from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener
 from mooactor.control.probe import Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.reliable import WINDOW
-from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
+from mooactor.control.sockets import (
+    HANDSHAKE_MS,
+    Sockets,
+    event_of,
+    has_news,
+    unmonitor,
+)
 
 ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01
@@ -50,13 +56,22 @@ class Attempt:
     ) -> None:
         """`arrived` gets each frame. `failed` is called when the connection ends or
         does not come about: whether it was refused after the other side had answered.
+
+        Raises:
+          ZMQError: this process can have no more sockets.
         """
         self._ready = ready
         self._arrived = arrived
         self._failed = failed
         self._turned_down = False
+        # An answer that comes no more is no refusal.
+        self._turns_late = time.monotonic() + HANDSHAKE_MS / 1000 / 2
         self._dealer = sockets.dealer(beat_s)
-        self._monitor = sockets.monitor(self._dealer, _EVENTS)
+        try:
+            self._monitor = sockets.monitor(self._dealer, _EVENTS)
+        except BaseException:
+            self._dealer.close(linger=0)
+            raise
         host, _ = target
         self._dealer.setsockopt(zmq.IPV6, ":" in host)
         self._dealer.connect(addresses.form(*target))
@@ -96,7 +111,7 @@ class Attempt:
                 return
             event, _ = event_of(head)
             if event & _HANDSHAKE_FAILURES:
-                self._turned_down = True
+                self._turned_down = time.monotonic() < self._turns_late
             else:
                 self._ready.soon(self._finish)
                 return
@@ -191,24 +206,27 @@ class OutgoingChannel(Channel):
         self._dial_at = None
         self._tries += 1
         self._attempt_ends = time.monotonic() + ATTEMPT_S
-        target = self._target()
-        self._attempt = Attempt(
-            self._sockets,
-            self._ready,
-            target,
-            self._beat_s,
-            self._arrived,
-            self._failed,
-        )
-        node_id, address = self._introduce(target[0])
-        hello = {
-            "wire": frames.WIRE,
-            "id": node_id,
-            "address": address,
-            "peer": self.peer,
-        }
-        self._attempt.send(
-            frames.pack_dict(frames.HELLO, self.key, hello, self._tries, self._in.taken)
+        try:
+            self._attempt = Attempt(
+                self._sockets,
+                self._ready,
+                self._target(),
+                self._beat_s,
+                self._arrived,
+                self._failed,
+            )
+        except zmq.ZMQError as error:
+            self._obstacle = f"this process can open no connection: {error.strerror}"
+            self._dial_at = time.monotonic() + LONGEST_DELAY_S
+        else:
+            self._attempt.send(self._hello())
+
+    def _hello(self) -> bytes:
+        node_id, address = self._introduce(self._target()[0])
+        wire, peer = frames.WIRE, self.peer
+        body = {"wire": wire, "id": node_id, "address": address, "peer": peer}
+        return frames.pack_dict(
+            frames.HELLO, self.key, body, self._tries, self._in.taken
         )
 
     def _arrived(self, data: bytes) -> None:
@@ -229,6 +247,7 @@ class OutgoingChannel(Channel):
             self.end(self._gone())
             return
         self.peer = peer
+        self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
         self.attach(self._attempt, frame.taken)
 

@@ -25,7 +25,7 @@ Its messages are plain dicts over channels, which nobody without the key can ope
 ``standby``,       the sender is a second broker at that address. Members are told
 address            of it, ``{"ev": "brokers", "addresses"}``, and announce
                    themselves to it as well
-``stop``           end; there is no answer
+``stop``           end, with the stand-bys, ``{"ev": "stop"}``; there is no answer
 =================  =================================================================
 
 A broker sends no heartbeats of its own: 10 000 connections with three a second would
@@ -86,7 +86,7 @@ class Broker:
             "hosts": self._hosts,
             "watch": lambda channel, _: self.registry.watch(channel),
             "standby": self._standby,
-            "stop": lambda *_: self._stop(),
+            "stop": self._end,
         }
         node.accept = lambda channel: self
 
@@ -173,6 +173,12 @@ class Broker:
         self._log(f"the stand-by {address} has joined")
         self._tell_of_standbys()
 
+    def _end(self, channel: Channel, message: Message) -> None:
+        self._log("was told to end")
+        for standby in self._standbys:
+            standby.post({"ev": "stop"})
+        self._stop()
+
     def _tell_of_standbys(self) -> None:
         addresses = list(self._standbys.values())
         self._tell_members({"ev": "brokers", "addresses": addresses})
@@ -225,6 +231,7 @@ class Standby:
       node: of the second broker.
       address: of the first one.
       later: calls a function after so many seconds.
+      stop: is called when the first broker was told to end.
     """
 
     RETRY_S = 0.5
@@ -236,8 +243,10 @@ class Standby:
         address: str,
         later: Callable[[float, Callable[[], None]], None],
         log: Callable[[str], None],
+        stop: Callable[[], None],
     ) -> None:
         self._node, self._address, self._later, self._log = node, address, later, log
+        self._stop = stop
         self._closed = False
         self._open()
 
@@ -256,6 +265,9 @@ class Standby:
     def handle(self, channel: Channel, message: Message) -> None:
         if message.get("ev") == "refused":
             self._log(f"the broker {self._address}: {message.get('why')!s:.300}")
+        elif message.get("ev") == "stop":
+            self._log(f"the broker {self._address} was told to end")
+            self._stop()
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self._later(self.RETRY_S, self._open)

@@ -63,6 +63,18 @@ def test_members_learn_of_each_other_and_of_each_change(cluster: Cluster) -> Non
     assert name == "b" and why
 
 
+def test_many_changes_are_announced_together(cluster: Cluster) -> None:
+    _, address = cluster.broker()
+    a, b = cluster.member("a", address), cluster.member("b", address)
+    assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
+    before = len(b.seen)
+    for number in range(1, 101):
+        a.row["actors"] = number
+        a.membership.changed()
+    assert cluster.until(lambda: b.membership.hosts["a"]["actors"] == 100)
+    assert len(b.seen) - before <= 2  # the beat may come between
+
+
 def test_a_killed_host_is_gone_and_takes_its_name_again_at_once(
     cluster: Cluster, host_program: Path
 ) -> None:

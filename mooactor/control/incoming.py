@@ -12,7 +12,7 @@ import zmq
 from mooactor.control import addresses, frames
 from mooactor.control.channel import Channel, Keeper, Listener
 from mooactor.control.outgoing import FIRST_DELAY_S, LONGEST_DELAY_S
-from mooactor.control.probe import Probe
+from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.sockets import Socket, has_news
 
@@ -65,7 +65,9 @@ class IncomingChannel(Channel):
         self.peer = hello.id
         self._ready = ready
         self._ended = ended
-        self._where = _where_to_ask(hello.address, came_from)
+        self._where = _where_to_ask(hello.address)
+        self._came_from = came_from
+        self._asking_helps = False
         self._probe: Probe | None = None
         self._probe_at: float | None = None
         self._delay_s = FIRST_DELAY_S
@@ -74,7 +76,7 @@ class IncomingChannel(Channel):
         """The other side has connected, perhaps again."""
         self.route = route
         self.tries = frame.number
-        self._stop_asking()
+        self._probe_at = None
         body = {"id": node_id}
         route.send(
             frames.pack_dict(frames.WELCOME, self.key, body, taken=self._in.taken)
@@ -82,13 +84,24 @@ class IncomingChannel(Channel):
         self.attach(route, frame.taken)
 
     def accept(self, listener: Listener) -> None:
+        """It is wanted here."""
         self._listener = listener
+        if self._where is not None:
+            self._find_out_whether_asking_helps(*self._where)
+
+    def _find_out_whether_asking_helps(self, host: str, port: int) -> None:
+        """Behind a translation of addresses another host may have that address here,
+        and its refusal would say nothing."""
+        if addresses.is_same(host, self._came_from):
+            self._asking_helps = True
+        else:
+            self._ask(host, port)
 
     # -- while there is no connection --------------------------------------
 
     def _recover(self, now: float) -> None:
         self._delay_s = FIRST_DELAY_S
-        self._probe_at = now if self._where else None
+        self._probe_at = now if self._asking_helps else None
 
     def due(self) -> float | None:
         times = [super().due(), self._probe_at]
@@ -97,43 +110,39 @@ class IncomingChannel(Channel):
     def tick(self, now: float) -> None:
         super().tick(now)
         if self.why is None and self._probe_at is not None and now >= self._probe_at:
-            self._ask()
+            assert self._where is not None
+            self._ask(*self._where)
+            self._probe_at = now + _PROBE_S
 
-    def _ask(self) -> None:
+    def _ask(self, host: str, port: int) -> None:
         if self._probe is not None:
             self._probe.close()
-        assert self._where is not None
         try:
-            self._probe = Probe(self._ready, *self._where, self._probed)
+            self._probe = Probe(self._ready, host, port, self._probed)
         except OSError:
             self._probe = None  # out of descriptors: nothing is known
-        self._probe_at = time.monotonic() + _PROBE_S
 
-    def _probed(self, refused: bool) -> None:
+    def _probed(self, code: int) -> None:
         self._probe = None
-        if refused and self._carrier is None:
+        self._asking_helps = self._asking_helps or code == 0
+        if code == REFUSED and self._asking_helps and self._carrier is None:
             self.end(f"the process that listened at {self.address} has ended")
         elif self._probe_at is not None:
             self._probe_at = time.monotonic() + self._delay_s
             self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)
             self._keeper.watch(self)
 
-    def _stop_asking(self) -> None:
+    def _release(self) -> None:
         self._probe_at = None
         if self._probe is not None:
             self._probe.close()
             self._probe = None
-
-    def _release(self) -> None:
-        self._stop_asking()
         self._ended(self)
 
 
-def _where_to_ask(address: str, came_from: str) -> tuple[str, int] | None:
-    """Where to probe for the other side; None if it cannot be trusted to listen there:
-    behind a translation of addresses, another host may have that address here."""
+def _where_to_ask(address: str) -> tuple[str, int] | None:
     try:
         host, port = addresses.parse(address)
     except ValueError:
         return None
-    return (host, port) if addresses.is_same(host, came_from) else None
+    return (host, port) if addresses.is_numeric(host) else None

@@ -227,6 +227,7 @@ class Node:
         posted before has `linger_s` to leave."""
         if self._closed:
             return
+        self.accept = None
         for channel in self.channels():
             channel.close()
         self.run_until(lambda: not self.channels(), linger_s)

@@ -12,7 +12,7 @@ import zmq
 from mooactor.control import addresses, frames
 from mooactor.control.attempt import Attempt
 from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener
-from mooactor.control.probe import Probe
+from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.sockets import Sockets
 
@@ -174,9 +174,9 @@ class OutgoingChannel(Channel):
         except OSError:
             self._probe = None  # out of descriptors: nothing is known
 
-    def _probed(self, refused: bool) -> None:
+    def _probed(self, code: int) -> None:
         self._probe = None
-        if not refused or self._carrier is not None or self.why is not None:
+        if code != REFUSED or self._carrier is not None or self.why is not None:
             return
         if self.peer:
             self.end(self._gone())

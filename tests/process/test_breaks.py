@@ -219,17 +219,18 @@ def test_nothing_is_kept_of_what_broke(two: Hosts) -> None:
 
 
 def test_what_comes_of_an_earlier_connection_is_dropped() -> None:
-    epochs = Epochs()
+    epochs = Epochs({9}.__contains__)
     assert epochs.admit(7, 1) and epochs.admit(7, 1) and epochs.admit(7, 2)
     assert not epochs.admit(7, 1)
     assert epochs.admit(7, 2) and epochs.admit(8, 1)
     assert epochs.late == 1
     epochs.forget(7)
     assert epochs.admit(7, 5)
+    assert not epochs.admit(9, 1)  # it counts as dead
 
 
 def test_epochs_go_round_and_never_come_to_nought() -> None:
-    epochs, epoch = Epochs(), 1
+    epochs, epoch = Epochs(set().__contains__), 1
     for _ in range(600):
         assert epochs.admit(7, epoch)
         following = next_epoch(epoch)

@@ -18,6 +18,7 @@ dependencies of the parts, and the handler of each kind of record:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from time import perf_counter, sleep
 from typing import Any
@@ -194,6 +195,7 @@ class Runtime:
             self.caller,
             self.broadcaster,
             self.relay,
+            partial(self.later, 0.0),
         )
         self.room = Room(self.messenger, links, payloads)
         self._handlers |= {

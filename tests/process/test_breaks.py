@@ -38,7 +38,9 @@ def to_guest(two: Hosts) -> tuple[Any, Proxy]:
 
 def from_guest(two: Hosts) -> tuple[Any, Proxy]:
     """One whose replies come through a proxy; calls go straight."""
-    proxy = two.agent.proxy(current_runtime().process_id)
+    driver = current_runtime().process_id
+    assert eventually(lambda: two.agent.members[driver].place)
+    proxy = two.agent.proxy(driver)
     return two.start("b", Guest), proxy
 
 
@@ -105,7 +107,9 @@ def test_calls_with_retries_are_made_again(two: Hosts, way: Any) -> None:
 def test_both_connections_at_once_cost_one_retry(two: Hosts) -> None:
     guest = two.start("b", Guest)
     driver, actor_id = current_runtime().process_id, guest._actor_id
-    assert eventually(lambda: two.agent.members[actor_id].place)
+    for process_id in (driver, actor_id):
+        reachable = two.agent.members[process_id]
+        assert eventually(lambda reachable=reachable: reachable.place)
     proxies = [two.agent.proxy(one) for one in (driver, actor_id)]
     assert guest.add(0) == 0
     for number in range(1, 6):
@@ -160,7 +164,7 @@ def test_tells_that_may_be_lost_are_said_so(two: Hosts, capfd: Any) -> None:
     for number in range(3):
         guest.add.tell(number)
     proxy.cut()
-    assert guest.add(9) == 9
+    assert guest.add.options(retries=9).remote(9).get(timeout=20) == 9
     assert eventually(
         lambda: "3 tells to Guest may not have run" in capfd.readouterr().err
     )

@@ -411,13 +411,19 @@ def test_sync_without_rsync_says_what_to_install(
 
 
 @pytest.mark.skipif(networks.why_not() is not None, reason=str(networks.why_not()))
-def test_hosts_join_across_a_network(tmp_path: Path) -> None:
-    cable = networks.Cable()
+@pytest.mark.parametrize(
+    ("family", "here", "far"),
+    [(4, "10.99.1.1", "10.99.1.2"), (6, "[fd99:1::1]", "fd99:1::2")],
+)
+def test_hosts_join_across_a_network(
+    tmp_path: Path, family: int, here: str, far: str
+) -> None:
+    cable = networks.Cable((family,))
     try:
         folder = tmp_path / "ssh"
         folder.mkdir()
         with servers(folder) as running:
-            running.add("far", "10.99.1.2", cable.on("b"))
+            running.add("far", far, cable.on("b"))
             (tmp_path / "script.py").write_text(REPORT)
             for names in ("far,localhost", "localhost,far"):
                 run = Launched(
@@ -427,7 +433,7 @@ def test_hosts_join_across_a_network(tmp_path: Path) -> None:
                     on=cable.on("a"),
                 )
                 assert run.end() == 0, run.err
-                assert json.loads(run.out)["address"].startswith("tcp://10.99.1.1:")
+                assert json.loads(run.out)["address"].startswith(f"tcp://{here}:")
     finally:
         cable.close()
 

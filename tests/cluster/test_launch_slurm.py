@@ -15,7 +15,7 @@ import pytest
 from mooactor.cluster.launch import slurm as slurm_script
 from tests.cluster.launched import ROOT, command
 from tests.cluster.slurmd import slurm
-from tests.cluster.test_launch_ranks import REPORT
+from tests.cluster.test_launch_ranks import REPORT, WAITING
 from tests.conftest import eventually
 
 TIMEOUT_S = 120
@@ -49,7 +49,7 @@ def test_srun_starts_the_program_once_with_a_host_on_each_node(
     done = srun(cluster, tmp_path, REPORT, "-N2", "--ntasks-per-node=1")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["MOOACTOR_HOST_NAME"] == "n1"
-    assert os.listdir(tmp_path / "mooactor" / "runs") == []
+    assert runs(tmp_path) == []
 
 
 def test_the_exit_code_of_srun_is_the_programs(
@@ -59,29 +59,57 @@ def test_the_exit_code_of_srun_is_the_programs(
     assert done.returncode == 3, done.stderr
 
 
-def test_a_batch_job_runs_the_program_with_a_key_that_goes(
-    cluster: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "script.py").write_text(REPORT)
+def submit(
+    cluster: dict[str, str], folder: Path, script: str, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """Submit what ``mooactor slurm`` writes, with the hosts of the tests."""
+    (folder / "script.py").write_text(script)
     options = slurm_script.directives(nodes=2, job_name="train", more=["--output=out"])
     text = slurm_script.batch_script(
         options, sys.executable, ["script.py"], path=[str(ROOT)]
     )
-    # Its hosts are those of the tests.
     ours = " ".join(f"'{word}'" for word in command())
-    text = text.replace(f"{sys.executable} -P -m mooactor run", ours)
-    done = subprocess.run(
-        ["sbatch", "--wait"],
-        input=text,
+    return subprocess.run(
+        ["sbatch", *words],
+        input=text.replace(f"{sys.executable} -P -m mooactor run", ours),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
-        cwd=tmp_path,
-        env={**cluster, "XDG_CONFIG_HOME": str(tmp_path)},
+        cwd=folder,
+        env={**cluster, "XDG_CONFIG_HOME": str(folder)},
     )
+
+
+def runs(folder: Path) -> list[str]:
+    """The files of keys and brokers that are there."""
+    return os.listdir(folder / "mooactor" / "runs")
+
+
+def test_a_batch_job_runs_the_program_with_a_key_that_goes(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    done = submit(cluster, tmp_path, REPORT, "--wait")
     out = tmp_path / "out"
     assert eventually(out.exists)
     assert done.returncode == 0, done.stderr + out.read_text()
     (line,) = (t for t in out.read_text().splitlines() if t.startswith("{"))
     assert json.loads(line)["MOOACTOR_HOST_NAME"] == "n1"
-    assert os.listdir(tmp_path / "mooactor" / "runs") == []
+    assert runs(tmp_path) == []
+
+
+def test_a_batch_job_that_is_cancelled_leaves_no_key(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    job = submit(cluster, tmp_path, WAITING, "--parsable").stdout.strip()
+    out = tmp_path / "out"
+    assert eventually(lambda: out.exists() and "up" in out.read_text(), 60), job
+    assert runs(tmp_path) == [f"key-{job}"]
+    subprocess.run(["scancel", job], env=cluster, check=True)
+    asked = ["squeue", "--noheader", "--jobs", job]
+
+    def is_over() -> bool:
+        done = subprocess.run(asked, env=cluster, capture_output=True, text=True)
+        return not done.stdout.strip()
+
+    assert eventually(is_over, 60)
+    assert eventually(lambda: runs(tmp_path) == []), out.read_text()

@@ -7,8 +7,10 @@
 #   make test-bare                      the quick ones that need nothing optional, without
 #                                       libfabric, torch and all other optional packages
 #   make test-rdma                      the tests over RDMA verbs, in a virtual machine
+#   make chaos                          ten minutes of all kinds of load and faults, and a
+#                                       checker of what happened (CHAOS_SECONDS, CHAOS_SEED)
 #   make check                          what CI runs, stage by stage: lint, types, test-all,
-#                                       test-bare, test-rdma, sanitizers
+#                                       chaos (one minute), test-bare, test-rdma, sanitizers
 #   make analyze                        gcc's static analyzer over the C code
 #   make coverage                       which lines the tests run, in Python and in C
 #   make docs                           the documentation as a site, in build/site
@@ -18,8 +20,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma sanitizers check analyze coverage docs \
-	lint types bench doctor setup clean FORCE
+.PHONY: help run test test-all test-bare test-rdma chaos sanitizers check analyze coverage \
+	docs lint types bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -60,10 +62,16 @@ test-bare:
 test-rdma: setup
 	PYTHON=$(CURDIR)/$(BIN)/python tests/rdma_vm/run.sh $(ARGS)
 
+# The seed is printed; with it, CHAOS_SEED=…, the same faults come again. tests/chaos/run.py
+# has the other variables.
+chaos: setup
+	$(BIN)/python -m tests.chaos.run
+
 # Each stage is a target of its own, so that one that failed can be run alone. They run
 # one after the other: several at a time would disturb each other's tests.
-STAGES := lint types test-all test-bare test-rdma sanitizers
+STAGES := lint types test-all chaos test-bare test-rdma sanitizers
 
+check: export CHAOS_SECONDS ?= 60
 check: setup
 	@begun=$$(date +%s); \
 	for stage in $(STAGES); do \

@@ -15,16 +15,19 @@ from mooactor.actors.api import (
     submit,
     wait,
 )
+from mooactor.actors.children import Child
 from mooactor.actors.current import Current, current
 from mooactor.actors.decorator import actor, method
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
+from mooactor.actors.linking import link, unlink
 from mooactor.actors.listing import ActorInfo, actors
 from mooactor.actors.monitor import monitor
 from mooactor.actors.ref import Ref
 from mooactor.actors.sessions import init, shutdown
 from mooactor.actors.spawn import Spec, lookup, on, spawn
 from mooactor.actors.stream import Stream
+from mooactor.actors.supervisor import Supervisor, child
 from mooactor.errors import (
     ActorDied,
     ActorRestarted,
@@ -65,6 +68,7 @@ __all__ = [
     "CallTimeout",
     "Cancelled",
     "Cause",
+    "Child",
     "Current",
     "DeadlockError",
     "Died",
@@ -86,16 +90,19 @@ __all__ = [
     "Started",
     "Stopped",
     "Stream",
+    "Supervisor",
     "VersionMismatch",
     "actor",
     "actors",
     "as_completed",
+    "child",
     "current",
     "empty",
     "get",
     "hosts",
     "init",
     "kill",
+    "link",
     "lookup",
     "method",
     "monitor",
@@ -107,6 +114,7 @@ __all__ = [
     "stats",
     "stop",
     "submit",
+    "unlink",
     "wait",
 ]
 

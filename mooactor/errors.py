@@ -38,19 +38,36 @@ class Cause:
     ``kind`` is ``"exit"`` (`exitcode`), ``"signal"`` (`signal`), ``"exception"``
     (`exception`, raised by ``__init__`` or ``__restore__``), ``"oom"`` (killed by the
     kernel for memory), ``"killed"`` (`moo.kill`), ``"stopped"`` (`moo.stop`),
-    ``"owner"`` (the actor that spawned it, named by `owner`, ended) or ``"unknown"``
-    (this session never had it). ``stderr`` holds the last lines that the process
-    wrote there.
+    ``"owner"`` (the actor that spawned it, named by `owner`, ended), ``"host"`` (its
+    host was lost; `host` has its name and how) or ``"unknown"`` (this session never had
+    it). Three kinds follow from the death of another actor, named by `actor`, whose own
+    cause is `origin`: ``"sibling"`` (its supervisor restarts both together),
+    ``"child"`` (a supervisor gave up on that child) and ``"link"`` (`moo.link`).
+    ``stderr`` holds the last lines that the process wrote there.
     """
 
     kind: Literal[
-        "exit", "signal", "exception", "oom", "killed", "stopped", "owner", "unknown"
+        "exit",
+        "signal",
+        "exception",
+        "oom",
+        "killed",
+        "stopped",
+        "owner",
+        "host",
+        "sibling",
+        "child",
+        "link",
+        "unknown",
     ]
     exitcode: int | None = None
     signal: int | None = None
     exception: BaseException | None = None
     stderr: tuple[str, ...] = field(default=(), repr=False)
     owner: str | None = None
+    host: str | None = None
+    actor: str | None = None
+    origin: Cause | None = None
 
     def __str__(self) -> str:
         if self.kind == "signal" and self.signal is not None:
@@ -61,6 +78,11 @@ class Cause:
             return f"{type(self.exception).__name__}: {text_of(self.exception)}"
         if self.kind == "owner":
             return f"ended together with {self.owner}, which had spawned it"
+        if self.kind == "host":
+            return f"its host was lost, {self.host}"
+        if self.kind in _FOLLOWING_CAUSES:
+            text = _FOLLOWING_CAUSES[self.kind].format(self.actor)
+            return text if self.origin is None else f"{text}: {self.origin}"
         return _PLAIN_CAUSES[self.kind]
 
 
@@ -70,6 +92,12 @@ _PLAIN_CAUSES = {
     "stopped": "stopped by moo.stop",
     "signal": "killed by a signal",
     "unknown": "this session has no such actor; the handle may be another session's",
+}
+
+_FOLLOWING_CAUSES = {
+    "sibling": "ended, to be restarted together with {}",
+    "child": "gave up, because its child {} died once too often",
+    "link": "killed by its link to {}",
 }
 
 

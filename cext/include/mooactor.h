@@ -166,14 +166,16 @@ typedef struct {
     int checksum;         /* CRC32C for each chunk over TCP */
     const char *provider; /* of libfabric, NULL: the best */
     int devices;          /* MOO_DEVICES_…: memory of GPUs over the fabric */
+    uint32_t first_port;  /* of those to listen on; 0: the system chooses */
+    uint32_t last_port;
 } moo_serve_options;
 
 /* Set the transports that may be used; the default is shared memory only. If
  * others are allowed, opens their listeners and puts this process's endpoint
  * (its addresses) into the plane's directory. To be called once, before the
  * first export. Does not wait for other processes. MOO_EINVAL: no such
- * transport, no such address, or too late. MOO_ESYS: see errno.
- * MOO_EUNREACHABLE: the only allowed transport is missing here, or devices are
+ * transport, no such address, or too late. MOO_ESYS: see errno; EADDRINUSE: all
+ * of the ports are taken. MOO_EUNREACHABLE: the only allowed transport is missing here, or devices are
  * required and no fabric serves them; moo_plane_route with the own id says
  * why. */
 moo_err moo_plane_serve(moo_plane *plane, const moo_serve_options *options);
@@ -221,6 +223,11 @@ moo_err moo_fabric_probe(char *text, size_t room);
 /* 1 if its data must be fetched, so that moo_import would wait for a network;
  * 0 if not, or if it is no descriptor. */
 int moo_descriptor_is_remote(const uint8_t *descriptor, size_t bytes);
+
+/* The same, for a receiver: its owner may not have known yet that the two are
+ * on different hosts. */
+int moo_plane_is_remote(moo_plane *plane, const uint8_t *descriptor,
+                        size_t bytes);
 
 /* ---- fetches: imports that do not wait ---- */
 
@@ -530,8 +537,8 @@ void moo_group_leave(moo_group *group);
 moo_err moo_zmq_find(void);
 
 /* One process's inbox: a ROUTER socket, its messages, and the threads that
- * wait for them. A message is a letter: the connection's identity, and one
- * part more.
+ * wait for them. A message is a letter: the connection's identity, and the
+ * parts after it, of which several are put together.
  *
  * It belongs to the process that opened it. In a forked child a wait ends with
  * MOO_SHUT, a send is refused with MOO_ECLOSED, and all else does nothing: the
@@ -634,6 +641,25 @@ moo_err moo_outbox_send(moo_outbox *outbox, const char *record, size_t bytes);
  * already, send all of them now (*waits = 0). */
 moo_err moo_outbox_queue(moo_outbox *outbox, const char *record, size_t bytes,
                          int *waits);
+
+/* Let go of the socket, and keep all records from here on, those that wait
+ * included, until moo_outbox_connect. */
+void moo_outbox_hold(moo_outbox *outbox);
+
+/* Of an outbox that is held: send what it has kept, and all that follows, over
+ * `socket`, a DEALER. `prefix`: as long as the first one. A message has parts
+ * of at most `part_bytes`; 0: it has one part. MOO_ECLOSED: it is not held,
+ * because it was closed or is connected; MOO_ENOMEM: it is held still. In both
+ * cases it does not use the socket. MOO_ESYS: the socket took nothing; what was
+ * kept is dropped. */
+moo_err moo_outbox_connect(moo_outbox *outbox, uintptr_t socket,
+                           const char *prefix, size_t part_bytes);
+
+/* Drop what an outbox that is held has kept. */
+void moo_outbox_drop(moo_outbox *outbox);
+
+/* The number of records that are kept in an outbox that is held. */
+size_t moo_outbox_held(moo_outbox *outbox);
 
 /* Send the waiting records of all outboxes of an inbox. */
 void moo_inbox_flush(moo_inbox *inbox);

@@ -50,7 +50,9 @@ struct mooi_letter {
     struct mooi_letter *next;
     uint64_t serial;
     mooi_zmq_msg message;
-    int whole; /* two parts, as all of ours have */
+    int whole;   /* the identity, and at least one part more */
+    char *joint; /* NULL, or the parts of a message that had several */
+    size_t bytes; /* of `joint` */
 };
 
 /* The contents of a moo_turn. */
@@ -214,24 +216,50 @@ void moo_inbox_wake(moo_inbox *inbox)
 
 /* ---- receiving; by the leader ---- */
 
+/* Append a part to those before it. 0: no memory. */
+static int join(struct mooi_letter *letter)
+{
+    size_t more = mooi_zmq.msg_size(&letter->message);
+    char *larger = realloc(letter->joint, letter->bytes + more + 1);
+
+    if (!larger)
+        return 0;
+    if (more)
+        memcpy(larger + letter->bytes, mooi_zmq.msg_data(&letter->message),
+               more);
+    letter->joint = larger;
+    letter->bytes += more;
+    return 1;
+}
+
+/* The next part of a message that came, or -1. */
+static int receive_part(moo_inbox *inbox, mooi_zmq_msg *part)
+{
+    int received;
+
+    do
+        received =
+            mooi_zmq.msg_recv(part, inbox->socket, MOOI_ZMQ_DONTWAIT);
+    while (received < 0 && mooi_zmq.error() == EINTR);
+    return received;
+}
+
 static struct mooi_letter *receive_one(moo_inbox *inbox)
 {
-    struct mooi_letter *letter = malloc(sizeof *letter);
-    int received, parts = 0;
+    struct mooi_letter *letter = calloc(1, sizeof *letter);
+    int received, parts = 0, more = 1, joined = 1;
 
     if (!letter)
         return NULL;
     mooi_zmq.msg_init(&letter->message);
-    for (;;) { /* the connection's identity; then the letter itself */
-        do
-            received = mooi_zmq.msg_recv(&letter->message, inbox->socket,
-                                         MOOI_ZMQ_DONTWAIT);
-        while (received < 0 && mooi_zmq.error() == EINTR);
+    while (more) { /* the connection's identity; then the letter itself */
+        received = receive_part(inbox, &letter->message);
         if (received < 0)
             break;
         parts++;
-        if (!mooi_zmq.msg_more(&letter->message))
-            break;
+        more = mooi_zmq.msg_more(&letter->message);
+        if (parts > 2 || (parts == 2 && more))
+            joined = joined && join(letter);
     }
     if (!parts) {
         inbox->drained = mooi_zmq.error() == EAGAIN;
@@ -239,7 +267,7 @@ static struct mooi_letter *receive_one(moo_inbox *inbox)
         free(letter);
         return NULL;
     }
-    letter->whole = parts == 2 && received >= 0;
+    letter->whole = parts >= 2 && !more && joined;
     return letter;
 }
 
@@ -274,6 +302,7 @@ static void free_letters(struct mooi_letter *letter)
     while (letter) {
         struct mooi_letter *next = letter->next;
         mooi_zmq.msg_close(&letter->message);
+        free(letter->joint);
         free(letter);
         letter = next;
     }
@@ -299,8 +328,16 @@ static int read_first(moo_inbox *inbox, struct mooi_turn *turn)
     if (!letter)
         return 0;
     turn->serial = letter->serial;
-    turn->data = letter->whole ? mooi_zmq.msg_data(&letter->message) : "";
-    turn->bytes = letter->whole ? mooi_zmq.msg_size(&letter->message) : 0;
+    if (!letter->whole) {
+        turn->data = "";
+        turn->bytes = 0;
+    } else if (letter->joint) {
+        turn->data = letter->joint;
+        turn->bytes = letter->bytes;
+    } else {
+        turn->data = mooi_zmq.msg_data(&letter->message);
+        turn->bytes = mooi_zmq.msg_size(&letter->message);
+    }
     turn->reads = 1;
     inbox->readers++;
     return 1;
@@ -439,7 +476,7 @@ moo_err moo_inbox_put(moo_inbox *inbox, const char *data, size_t bytes)
 
     if (!mooi_inbox_is_ours(inbox))
         return err;
-    letter = malloc(sizeof *letter);
+    letter = calloc(1, sizeof *letter);
     if (!letter || mooi_zmq.msg_init_size(&letter->message, bytes)) {
         free(letter);
         return MOO_ENOMEM;

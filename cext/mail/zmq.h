@@ -18,6 +18,7 @@ typedef struct {
 } mooi_zmq_msg;
 
 #define MOOI_ZMQ_DONTWAIT 1
+#define MOOI_ZMQ_SNDMORE 2
 #define MOOI_ZMQ_FD 14
 
 struct mooi_zmq {

@@ -276,6 +276,9 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
         return err;
     if (into && (into_bytes != d.length || d.flags & MOOI_TICKET))
         return MOO_EINVAL;
+    pthread_mutex_lock(&plane->lock);
+    mooi_import_resolve(plane, &d);
+    pthread_mutex_unlock(&plane->lock);
     fetch = mooi_fetch_new(plane, &d, into, tag);
     if (!fetch)
         return MOO_ENOMEM;

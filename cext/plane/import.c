@@ -18,6 +18,40 @@ static int has_called(moo_plane *plane, uint64_t owner)
     return source && source->in.link;
 }
 
+/* It may also have sent a descriptor before it learnt where we are. It will
+ * call: until then nothing of it is in our directory, where each process of
+ * this host has a socket. */
+static int is_elsewhere(moo_plane *plane, uint64_t owner)
+{
+    return plane->net && owner != plane->id &&
+           !mooi_owner_find(&plane->local, owner) &&
+           !mooi_route_has_socket(plane, owner);
+}
+
+void mooi_import_resolve(moo_plane *plane, struct mooi_descriptor *d)
+{
+    if (!(d->flags & (MOOI_REMOTE | MOOI_TICKET)) &&
+        (has_called(plane, d->owner) || is_elsewhere(plane, d->owner)))
+        d->flags |= MOOI_REMOTE;
+}
+
+int moo_plane_is_remote(moo_plane *plane, const uint8_t *descriptor,
+                        size_t bytes)
+{
+    struct mooi_descriptor d;
+
+    if (mooi_descriptor_parse(descriptor, bytes, &d) != MOO_OK ||
+        d.flags & MOOI_TICKET)
+        return 0;
+    if (d.flags & MOOI_REMOTE || !plane->net)
+        return d.flags & MOOI_REMOTE;
+    if (mooi_plane_enter(plane) != MOO_OK)
+        return 0;
+    mooi_import_resolve(plane, &d);
+    pthread_mutex_unlock(&plane->lock);
+    return d.flags & MOOI_REMOTE;
+}
+
 static moo_err guard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                      struct mooi_descriptor *out)
 {
@@ -29,8 +63,8 @@ static moo_err guard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
     mooi_owners_reap(&plane->local);
     err = plane->closed ? MOO_ECLOSED
                         : mooi_descriptor_parse(descriptor, bytes, out);
-    if (err == MOO_OK && has_called(plane, out->owner))
-        out->flags |= MOOI_REMOTE;
+    if (err == MOO_OK)
+        mooi_import_resolve(plane, out);
     pthread_mutex_unlock(&plane->lock);
     return err;
 }

@@ -77,6 +77,8 @@ static moo_err open_engine(moo_plane *plane, struct mooi_net *net,
                                      .fetched = on_fetched};
     struct mooi_tcp_options tcp = {.id = plane->id,
                                    .bind = options->bind,
+                                   .first_port = options->first_port,
+                                   .last_port = options->last_port,
                                    .stripes = options->stripes,
                                    .threads = options->threads,
                                    .checksum = options->checksum};

@@ -84,6 +84,10 @@ moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer);
  * meanwhile. */
 moo_err mooi_route_await(moo_plane *plane, struct mooi_peer *peer);
 
+/* Whether process `id` has, or had, a socket in our directory: it is of this
+ * host. */
+int mooi_route_has_socket(moo_plane *plane, uint64_t id);
+
 /* ---- route_call.c: as owner ---- */
 
 /* Connect to a peer of known endpoint, by a common transport. */
@@ -134,6 +138,12 @@ void mooi_source_start(struct mooi_source *source);
 
 /* A fetch in a list of its source has failed. */
 void mooi_source_fail(struct moo_fetch *fetch, moo_err why);
+
+/* ---- import.c ---- */
+
+/* Mark the descriptor of an owner on another host that took us to be on its
+ * own. Lock held. */
+void mooi_import_resolve(moo_plane *plane, struct mooi_descriptor *d);
 
 /* ---- source.c: as importer ---- */
 

@@ -16,9 +16,10 @@
  * that may wait.
  *
  * A missing endpoint may still come. If shared memory is allowed, a peer
- * without one is taken to be on this host: the control plane introduces
- * processes of other hosts first. If it is not, the plane's thread waits for
- * the endpoint.
+ * without one is taken to be on this host, until the control plane introduces
+ * it as one of another: then it is called, and its leases stand. Its importer
+ * finds nothing of ours on its own host, and waits for that call. If shared
+ * memory is not allowed, the plane's thread waits for the endpoint.
  */
 #include "plane/net.h"
 
@@ -79,7 +80,7 @@ static moo_err try_sharing(moo_plane *plane, struct mooi_peer *peer)
 
 /* ---- no endpoint yet ---- */
 
-static int has_socket(moo_plane *plane, uint64_t id)
+int mooi_route_has_socket(moo_plane *plane, uint64_t id)
 {
     char name[MOOI_NAME_BYTES];
 
@@ -97,7 +98,7 @@ static moo_err wait_for_endpoint(moo_plane *plane, struct mooi_peer *peer)
     if (err != MOO_OK)
         return err;
     peer->held.remote = 1;
-    if (!has_socket(plane, peer->id) ||
+    if (!mooi_route_has_socket(plane, peer->id) ||
         mooi_endpoint_is_coming(plane, peer->id))
         peer->reach->sought_ns = 0;
     else if (!peer->reach->sought_ns)

@@ -63,6 +63,8 @@ static moo_err introduce(moo_plane *plane, const struct mooi_endpoint *endpoint)
         return MOO_ENOMEM;
     reach->endpoint = *endpoint;
     reach->has_endpoint = reach->introduced = 1;
+    if (peer->state == MOOI_PEER_WAITING)
+        (void)mooi_route_offer(plane, peer); /* something was exported to it */
     return MOO_OK;
 }
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar, overload
@@ -20,7 +19,6 @@ from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import Stored
-from mooactor.tensors.limits import processors
 
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
 
@@ -203,7 +201,8 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
     runtime.flush()
     runtime.sender.post(link.process_id, envelope.STOP, 0)
     try:
-        runtime.agent.ask(timeout, op="await_end", id=link.actor_id)
+        to = link.incarnation
+        runtime.agent.ask(timeout, op="await_end", id=link.actor_id, stopped=to)
     except errors.CallTimeout:
         raise errors.CallTimeout(
             f"{link.label} has not ended within {timeout} s; moo.kill() ends it now"
@@ -221,12 +220,16 @@ def kill(handle: Any) -> None:
 
 
 def hosts() -> list[dict[str, Any]]:
-    """The hosts of this session: name, number of CPUs, actors that run there."""
-    rows = ensure_runtime().agent.ask(op="list")["value"]
-    actors = [row for row in rows if row["pid"] is not None]
-    return [
-        {"name": socket.gethostname(), "cpus": processors(), "actors": actors},
-    ]
+    """The hosts on which this session can have actors.
+
+    Of each: ``name``; ``address`` of its agent, empty for the driver's own; ``cpus``,
+    ``gpus``, ``memory`` in bytes and ``labels``; what of these is ``free``; ``alive``;
+    and ``actors``, those of this session that run there.
+    """
+    rows = ensure_runtime().agent.ask(op="hosts")["value"]
+    for row in rows:
+        row["actors"] = [one for one in row["actors"] if one["pid"] is not None]
+    return list(rows)
 
 
 def stats() -> Stats:

@@ -8,13 +8,15 @@ import os
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from mooactor import errors
 from mooactor.host import session as _session
+from mooactor.host.driver_joins import Joining
 from mooactor.host.ending import GRACE_S, Awaited
 from mooactor.process import checks
 from mooactor.process.current import refuse_in_actor
 from mooactor.tensors.network import choose
 
+ADDRESS = "MOOACTOR_ADDRESS"
+PORTS = "MOOACTOR_PORTS"
 _MOST_OF_A_SEED = (1 << 64) - 1
 
 
@@ -48,6 +50,7 @@ def init(
     address: str | None = None,
     *,
     debug: bool | None = None,
+    local: bool = True,
     logs: bool = True,
     memory: int | None = None,
     preload: Sequence[str] = (),
@@ -55,15 +58,25 @@ def init(
     sigusr1: bool | None = None,
     transport: str | Sequence[str] | None = None,
 ) -> Running:
-    """Start the embedded runtime on this machine.
+    """Start a session: on this machine alone, or on those of a cluster.
+
+    With the address of a broker, or ``MOOACTOR_ADDRESS`` in the environment, the
+    session joins that cluster, and actors may be on any of its hosts. This machine
+    takes part while the program lives. The key is that of ``MOOACTOR_KEY_FILE``,
+    ``MOOACTOR_KEY`` or ``~/.config/mooactor/key``. ``MOOACTOR_BIND`` has the address to
+    listen on for other hosts, by default the one on the way to the broker, and
+    ``MOOACTOR_PORTS`` the ports, such as ``20000-29999``.
 
     It raises this process's soft limit on open files to the hard one, which all that it
     starts inherits.
 
     Args:
-      address: a broker's ``tcp://host:port``, for a session of several hosts.
+      address: a broker's ``tcp://host:port``, or several with commas between them, for
+        a session of several hosts.
       debug: whether `breakpoint` in an actor stops it until ``mooactor attach`` comes;
         by default what ``MOOACTOR_DEBUG`` says, else it is passed over.
+      local: whether actors may be on this machine, too, in a session of several hosts.
+        If a ``mooactor host`` of the same name runs here, they are its.
       logs: whether what actors print appears here, each line with its actor's name.
       memory: bytes of shared memory that one process may hold; by default half of the
         memory of the machine or of its control group.
@@ -85,9 +98,11 @@ def init(
       MooError: a session runs already, as it does in every method of an actor, or this
         platform cannot start one.
       TypeError, ValueError: an argument, or a variable, makes no sense.
-      PlacementError: the working directory of this process is gone, or an address was
-        given.
-      ActorUnavailable: the only allowed transport is missing here.
+      PlacementError: the working directory of this process is gone.
+      ActorUnavailable: the only allowed transport is missing here, or no broker
+        answers.
+      AuthError: there is no key, or it is unusable.
+      VersionMismatch: the broker has a mooactor that this one cannot talk to.
       OSError: ``MOOACTOR_BIND`` is no address of this host.
     """
     refuse_in_actor("moo.init()")
@@ -102,12 +117,8 @@ def init(
     if seed is not None:
         seed = checks.count("seed", seed, "a whole number", most=_MOST_OF_A_SEED)
     modules = _module_names(preload)
-    if address is not None:
-        checks.text("address", address, "the address of a broker")
-        raise errors.PlacementError(
-            f"cannot join {address}: this version runs sessions on one machine only; "
-            "leave the address out"
-        )
+    checks.flag("local", local)
+    joining = _joining(address, local)
     return Running(
         _session.start_session(
             debug=debug,
@@ -117,7 +128,31 @@ def init(
             network=choose(transport),
             seed=seed,
             sigusr1=sigusr1,
+            membership=joining,
         )
+    )
+
+
+def _joining(address: str | None, local: bool) -> Joining | None:
+    """How to join the cluster that the program or its environment names."""
+    if address is not None:
+        checks.text("address", address, "the address of a broker")
+    named = address or os.environ.get(ADDRESS)
+    if not named:
+        return None
+    from mooactor.control import secret  # only here: others need none of it
+    from mooactor.host import addresses
+
+    brokers = addresses.parse_list(named)
+    loopback = all(one.is_local for one in brokers)
+    ports = os.environ.get(PORTS)
+    chosen = addresses.parse_ports(ports) if ports else None
+    return Joining(
+        brokers,
+        secret.load(local=loopback).secret,
+        local,
+        choose(None).bind,
+        None if chosen is None else (chosen[0], chosen[-1]),
     )
 
 

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import pickle
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from mooactor import errors
+from mooactor.actors.children import Child
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
@@ -22,15 +22,14 @@ from mooactor.process.current import current_runtime, is_forked
 from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
-from mooactor.process.place import Place
+from mooactor.process.place import Place, host_name
 from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
-from mooactor.tensors.limits import processors
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_HERE = ("", "localhost", "127.0.0.1")
+_HERE = ("localhost", "127.0.0.1")
 
 
 def spawn(cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,22 +56,35 @@ def on(
     host: str = "",
     num_cpus: float = 0,
     num_gpus: float = 0,
+    memory: float = 0,
+    labels: Mapping[str, str] | None = None,
+    spread: bool = False,
+    pack: bool = False,
     name: str | None = None,
     restart: Restart | None = None,
     env: Mapping[str, str] | None = None,
     detached: bool = False,
 ) -> Spec[P, T]:
-    """Choose placement and policies, then ``.spawn(…)`` or ``.group(n, …)``.
+    """Choose placement and policies, then ``.spawn(…)``, ``.group(n, …)`` or
+    ``.child(…)``.
 
     Args:
       host: a host of the session by name; empty for any with room.
-      num_cpus: the CPUs that the host must have. The actor computes with as many
+      num_cpus: the CPUs that the host must have. In a session of several hosts they are
+        reserved there, until the actor ends for good. The actor computes with as many
         threads (OpenMP, BLAS, torch), rounded down, at least 1. If the program's
         environment has ``OMP_NUM_THREADS`` or one of its kin, that counts instead.
       num_gpus: the number of GPUs for this actor alone; it sees no others, and numbers
         its own from 0. Less than 1: a share of one, which nobody enforces. 0: it gets
         none for itself and sees them all. They are its own until it ends for good, also
         between restarts.
+      memory: the bytes that the host must have; in a session of several hosts they are
+        reserved. Nothing limits what the actor uses.
+      labels: the labels that the host must have, as ``mooactor host --label`` gave
+        them, such as ``{"rack": "b2"}``.
+      spread: whether actors go where the most free CPUs are, the driver's machine first
+        among equals; the default.
+      pack: whether they go to the host with the fewest free CPUs that has room instead.
       name: the name for `lookup`; members of a group get ``name/rank``.
       restart: the policy after a death; by default it is not restarted.
       env: environment variables, set before the constructor runs. Numbers of threads
@@ -91,6 +103,10 @@ def on(
         host=host,
         num_cpus=num_cpus,
         num_gpus=num_gpus,
+        memory=memory,
+        labels=labels,
+        spread=spread,
+        pack=pack,
         name=name,
         restart=restart,
         env=env,
@@ -108,6 +124,10 @@ class Spec(Generic[P, T]):
         host: str = "",
         num_cpus: float = 0,
         num_gpus: float = 0,
+        memory: float = 0,
+        labels: Mapping[str, str] | None = None,
+        spread: bool = False,
+        pack: bool = False,
         name: str | None = None,
         restart: Restart | None = None,
         env: Mapping[str, str] | None = None,
@@ -116,7 +136,7 @@ class Spec(Generic[P, T]):
         if not isinstance(cls, type):
             raise TypeError(f"an actor is made of a class, not of {cls!r}")
         self._cls: type = cls
-        self._host = checks.name("host", host) if host != "" else ""
+        self._host = _host(host)
         self._num_cpus = checks.amount("num_cpus", num_cpus)
         self._num_gpus = checks.amount("num_gpus", num_gpus)
         if self._num_gpus > 1 and self._num_gpus % 1:
@@ -124,6 +144,11 @@ class Spec(Generic[P, T]):
                 f"num_gpus={num_gpus} must be a whole number, or a share below 1 "
                 "such as 0.5"
             )
+        self._memory = checks.amount("memory", memory)
+        self._labels = _checked_labels(labels)
+        if checks.flag("spread", spread) and checks.flag("pack", pack):
+            raise ValueError("spread=True and pack=True exclude each other: give one")
+        self._order = "pack" if pack else "spread"
         self._name = None if name is None else checks.name("name", name)
         if restart is not None and not isinstance(restart, Restart):
             said = checks.shown("restart", restart)
@@ -143,7 +168,9 @@ class Spec(Generic[P, T]):
         """
         payload, borrowing = self._prepare(1, args, kwargs)
         try:
-            return cast(T, self._start(payload, borrowing, self._name))
+            return cast(
+                T, self._start(new_process_id(), payload, borrowing, self._name)
+            )
         finally:
             payload.close()
 
@@ -157,25 +184,86 @@ class Spec(Generic[P, T]):
         n = checks.count("n", n, "a number of actors")
         payload, borrowing = self._prepare(n, args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
+        ids = [new_process_id() for _ in names]
         started: list[Handle] = []
         try:
-            for name in names:
-                started.append(self._start(payload, borrowing, name))
+            self._place_all(ids)
+            for actor_id, name in zip(ids, names, strict=True):
+                started.append(self._start(actor_id, payload, borrowing, name))
         except BaseException:
             for handle in started:
                 runtime, link = handle._where()
                 runtime.agent.ask(op="kill", id=link.actor_id)
+            ensure_runtime().agent.tell(op="unplace", ids=ids[len(started) :])
             raise
         finally:
             payload.close()
         return Group([cast(T, handle) for handle in started])
+
+    def _place_all(self, ids: list[int]) -> None:
+        """Reserve for all of them, or for none."""
+        if not self._is_choosy or not ids:
+            return
+        reply = ensure_runtime().agent.ask(op="place", ids=ids, **self._needs())
+        if reply.get("error"):
+            name = self._cls.__qualname__
+            raise errors.PlacementError(
+                f"a group of {len(ids)} {name} cannot be started: {reply['note']}",
+                delivered=False,
+            )
+
+    def _needs(self) -> dict[str, Any]:
+        return {
+            "host": self._host,
+            "num_cpus": self._num_cpus,
+            "num_gpus": self._num_gpus,
+            "memory": self._memory,
+            "labels": self._labels,
+            "order": self._order,
+        }
+
+    @property
+    def _is_choosy(self) -> bool:
+        """Whether there may be no place for it."""
+        amounts = self._num_cpus or self._num_gpus or self._memory
+        return bool(self._host or amounts or self._labels)
+
+    def child(self, *args: P.args, **kwargs: P.kwargs) -> Child[T]:
+        """The actor as a child of a `Supervisor`, which spawns it. Nothing starts yet.
+
+        ``restart`` is a limit and a back-off of this child's own, beside those of the
+        supervisor. With ``host`` it runs there or not at all; without, it may come
+        back on another host when its own is gone.
+
+        Raises:
+          TypeError: arguments that the constructor would refuse.
+          ValueError: ``detached``: a child belongs to its supervisor.
+        """
+        _check_constructor(self._cls, args, kwargs)
+        if self._detached:
+            raise ValueError(
+                "detached=True makes no sense for a child: it belongs to its "
+                "supervisor; use .spawn(…) for a detached actor"
+            )
+        return Child(self, self._cls.__qualname__, self._name, args, kwargs)
+
+    def _spawn_child(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], member: dict[str, Any]
+    ) -> Handle:
+        """In a supervisor's process: spawn one of its children."""
+        payload, borrowing = self._prepare(1, args, kwargs)
+        member = {**member, "limited": self._restart is not None}
+        try:
+            actor_id = new_process_id()
+            return self._start(actor_id, payload, borrowing, self._name, member)
+        finally:
+            payload.close()
 
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[parcel.Parcel, Borrowing]:
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
-        self._check_placement()
         runtime = ensure_runtime()  # Refs among the arguments need it
         runtime.room.take(n, label)
         try:
@@ -190,56 +278,47 @@ class Spec(Generic[P, T]):
                 f"{label} or {where} of its constructor cannot be pickled: {error}"
             ) from error
 
-    def _check_placement(self) -> None:
-        if self._host not in (*_HERE, socket.gethostname()):
-            raise errors.PlacementError(
-                f"no host {self._host!r} in this session; it has only "
-                f"{socket.gethostname()!r}"
-            )
-        cpus = processors()
-        if self._num_cpus > cpus:
-            raise errors.PlacementError(
-                f"{self._cls.__qualname__} asks for {self._num_cpus:g} CPUs; this "
-                f"host has {cpus}: ask for at most that many"
-            )
-
     def _start(
-        self, payload: parcel.Parcel, borrowing: Borrowing, name: str | None
+        self,
+        actor_id: int,
+        payload: parcel.Parcel,
+        borrowing: Borrowing,
+        name: str | None,
+        member: dict[str, Any] | None = None,
     ) -> Handle:
+        """`member`: its place among the children of this process, a supervisor."""
         runtime = ensure_runtime()
         place = Place.here()
-        actor_id = new_process_id()
         interface = interface_of(self._cls)
         label = interface.label if name is None else f"{interface.label}:{name}"
         mark = runtime.session_mark
         handle = Handle(actor_id, 0, label, interface, mark, watch=False)
         handle._where()  # the link is there before any notice of a death can come
+        policy = self._restart
+        if member is not None:
+            policy = policy or Restart()  # snapshots are for every restart
         request = {
             "op": "spawn",
             "id": actor_id,
             "name": name,
             "label": label,
             "payload": payload.data,
-            "policy": None if self._restart is None else self._restart.plain(),
+            "policy": None if policy is None else policy.plain(),
             "env": self._env,
             "place": None if place == runtime.origin else place.plain(),
             "threads": max(1, int(self._num_cpus)),
             "stream": runtime.streams.next() if name is None else None,
-            "num_gpus": self._num_gpus,
+            **self._needs(),
             "preload": _preload(),
             "handle": pickle.dumps(handle, 5),
             "detached": self._detached,
+            "member": member,
         }
-        if name is None and not self._num_gpus:
+        if name is None and not self._is_choosy and member is None:
             runtime.agent.tell(payload.fds, **request)
             borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
             return handle
         reply = runtime.agent.ask(fds=payload.fds, **request)
-        if reply.get("error") == "no GPU":
-            raise errors.PlacementError(
-                f"{label} asks for num_gpus={self._num_gpus:g}; this host has "
-                f"{reply['free']}: ask for fewer, or stop an actor that has some"
-            )
         if reply.get("error") == "no room":
             raise errors.PlacementError(reply["note"], delivered=False)
         if reply.get("error"):
@@ -251,6 +330,27 @@ class Spec(Generic[P, T]):
         return handle
 
 
+def _host(said: str) -> str:
+    """The name of the host that is meant; empty: any."""
+    if said == "":
+        return ""
+    name: str = checks.name("host", said)
+    return host_name() if name in _HERE else name
+
+
+def _checked_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise TypeError(f"{checks.shown('labels', labels)} must be a dict of strings")
+    return {
+        checks.text("a label", key, "a name"): checks.text(
+            f"labels[{key!r}]", value, "the label's value"
+        )
+        for key, value in labels.items()
+    }
+
+
 def _check_constructor(
     cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
@@ -259,7 +359,10 @@ def _check_constructor(
     except TypeError as error:
         raise TypeError(f"{cls.__qualname__}(): {error}") from None
     except ValueError:
-        pass  # some builtins have no signature
+        return  # some builtins have no signature
+    check = getattr(cls, "__moo_check__", None)  # of `Supervisor`
+    if check is not None:
+        check(*args, **kwargs)
 
 
 def ensure_runtime() -> Runtime:

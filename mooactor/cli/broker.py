@@ -38,10 +38,8 @@ def _serve(
     serving: Serving, node: Node, key: secret.Key, first: Address | None
 ) -> None:
     broker = Broker(node, serving.log, serving.stop)
-    if key.made:
-        serving.log(f"made {key}, for programs of yours on this host")
-    else:
-        serving.log(f"uses the {key}")
+    serving.describe(broker.report)
+    serving.log(_said(key))
     standby = None
     if first is not None:
         standby = Standby(node, str(first), serving.loop.later, serving.log)
@@ -49,6 +47,16 @@ def _serve(
     serving.run(node, broker.look, broker.due)
     if standby is not None:
         standby.close()
+
+
+def _said(key: secret.Key) -> str:
+    """The line on the key."""
+    if key.source != secret.local_path():
+        return f"uses the {key}"
+    return (
+        f"{'made' if key.made else 'uses the'} {key}, which serves on this host alone; "
+        "`mooactor keygen` makes one for several hosts"
+    )
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

@@ -115,10 +115,11 @@ class Client:
         self.wait(over, PATIENCE_S)
         if found := answered():
             return found[0]
+        why = "; ".join(talk.closed or "it is busy" for talk in talks)
         where = ", ".join(map(str, self._addresses))
         raise Failure(
-            f"no broker answers at {where}: is it running (`mooactor broker`), and is "
-            f"its key this one (the {self._key})? --connect and --key-file name others"
+            f"no broker answers at {where} ({why}): start one with `mooactor broker`, "
+            f"or name another with --connect; the key here is {self._key}"
         )
 
     def rows(self) -> list[Row]:

@@ -15,6 +15,7 @@ def add_commands(commands: _Commands) -> None:
     """Add them all."""
     _add_keygen(commands)
     _add_broker(commands)
+    _add_host(commands)
     status = commands.add_parser("status", help="hosts, sessions and their actors")
     _complete(status, "status", "one JSON object, no tables")
     _add_top(commands)
@@ -118,3 +119,42 @@ def _add_logs(commands: _Commands) -> None:
         "-f", "--follow", action="store_true", help="go on until the actor ends"
     )
     _complete(logs, "logs", "one JSON object a line")
+
+
+def _add_host(commands: _Commands) -> None:
+    host = commands.add_parser("host", help="offer this machine to sessions")
+    host.add_argument(
+        "--join", required=True, metavar="ADDR[,ADDR]", help="the broker, or several"
+    )
+    host.add_argument("--name", help="of this host (default: the kernel's)")
+    host.add_argument(
+        "--num-cpus", type=_whole, metavar="N", help="cores to offer (default: all)"
+    )
+    host.add_argument(
+        "--num-gpus", type=_whole, metavar="N", help="GPUs to offer (default: all)"
+    )
+    host.add_argument("--memory", metavar="64GB", help="to offer (default: all)")
+    host.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="for moo.on(…, labels=…); again for more",
+    )
+    host.add_argument(
+        "--bind",
+        metavar="ADDR",
+        help="listen there, or on all addresses (*); default: on the way to the broker",
+    )
+    host.add_argument(
+        "--ports", type=ports, metavar="A-B", help="listen on these ports only"
+    )
+    add_key_option(host)
+    host.set_defaults(run=run_by("host"))
+
+
+def _whole(text: str) -> int:
+    """The type of an option that is a number of things."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number")
+    return int(text)

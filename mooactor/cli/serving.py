@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.terminal import Terminal
+from mooactor.process import dump
 
 _LOG_BYTES = 1 << 18  # that wait for a reader of stderr
 _DRAIN_S = 0.5
@@ -30,6 +32,7 @@ class Serving:
         self._name = name
         self._terminal = Terminal(2, _LOG_BYTES)
         self._stopping = False
+        self._reports: deque[str] = deque()
         self._woken, self._wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.loop.watch(self._woken, self._clear)
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
@@ -44,6 +47,10 @@ class Serving:
         text = "".join(c if c.isprintable() else "�" for c in line)
         self._terminal.add(f"{self._name}: {text}\n".encode(errors="replace"))
 
+    def describe(self, parts: Callable[[], Iterable[str]]) -> None:
+        """Have SIGUSR1 report these lines, beside what this process is doing."""
+        dump.install(self._name, parts, write=self._reports.append)
+
     def run(
         self, node: Node, look: Callable[[], Any], due: Callable[[], float | None]
     ) -> None:
@@ -57,6 +64,8 @@ class Serving:
             if node_due is not None and node_due <= time.monotonic():
                 node.serve()
             look()
+            while self._reports:
+                self._terminal.add(self._reports.popleft().encode(errors="replace"))
             if self._terminal.waiting:
                 self._terminal.flush()
         self.loop.unwatch(node.fileno())

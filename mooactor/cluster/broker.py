@@ -37,7 +37,7 @@ the members that it is introduced to announce themselves to both.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 
@@ -54,6 +54,7 @@ MAX_STANDBYS = 8
 _PAUSE_S = 1.0
 _SWEEP_S = 30.0
 _CLIENT_SILENCE_S = 60.0
+_REPORTED = 100
 _COMPARED = 64  # members whose versions a new one's are compared with
 
 
@@ -86,6 +87,21 @@ class Broker:
             "stop": lambda *_: self._stop(),
         }
         node.accept = lambda channel: self
+
+    def statistics(self) -> dict[str, int]:
+        """Numbers of those that it serves."""
+        return {
+            **self._node.statistics(),
+            "members": len(self.registry),
+            "watchers": self.registry.watchers,
+            "stand_bys": len(self._standbys),
+        }
+
+    def report(self) -> Iterator[str]:
+        """For SIGUSR1: the numbers, and the members heard last."""
+        yield ", ".join(f"{name} {value}" for name, value in self.statistics().items())
+        for each in islice(self.registry.recent(), _REPORTED):
+            yield f"{each.kind} {each.name} at {each.address}"
 
     # -- channels ----------------------------------------------------------
 

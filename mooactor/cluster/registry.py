@@ -158,6 +158,11 @@ class Registry:
 
     # -- watchers ----------------------------------------------------------
 
+    @property
+    def watchers(self) -> int:
+        """Their number."""
+        return len(self._watchers)
+
     def watch(self, watcher: Hashable) -> None:
         """Send it all rows now, and every change from now on."""
         self._watchers[watcher] = None

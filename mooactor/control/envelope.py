@@ -10,8 +10,11 @@ have 8 bytes.
 
     bytes   0-1        2        3     4-19         20-27
            +----------+--------+-----+------------+---------------------+
-           | "MO"     | version| 0   | session key| sender's process id |
+           | "MO"     | version|epoch| session key| sender's process id |
            +----------+--------+-----+------------+---------------------+
+
+``epoch`` is 0 within a host. Between hosts it counts the sender's connections to this
+receiver, from 1 and after 255 again from 1: see `ways` and `epochs`.
 
 **Record.** A head of 20 bytes, then ``body_bytes`` of body::
 
@@ -52,6 +55,9 @@ HOLDS    holder -> owner      lender       (object, count), any number of times
 WATCH    receiver -> owner    process id   nothing
 PROBED   receiver -> owner    0            what a probe of GPU memory found, for
                                            `tensors.cuda.peer_access`
+BROKE    anyone -> anyone     call id      nothing: replies to the receiver's calls up
+                                           to this one may be lost, and other records
+         process -> itself    process id   the call id that was sent to that process
 ======== ==================== ============ ============================================
 
 **Payload.** Of CALL, REPLY and VALUE, by flags, in this order:
@@ -72,13 +78,13 @@ A descriptor of the data plane is opaque here; ``cext/core/wire.h`` has its layo
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from typing import Any, NamedTuple, Protocol
 
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 2
+VERSION = 3
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -106,7 +112,8 @@ AUDIT = 18  # owner -> holder: how many of them have you got?
 HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
 PROBED = 21  # to the owner of GPU memory: whether this process can open or read it
-_KINDS = frozenset(range(CALL, PROBED + 1))
+BROKE = 22  # the sender's connection before this one broke; see `process.breaks`
+_KINDS = frozenset(range(CALL, BROKE + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors
@@ -123,6 +130,7 @@ GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from 
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs
 
+_EPOCHS = 255
 _COPIED_BYTES = 256  # of a payload, for which that is quicker than a view
 _new_tuple = tuple.__new__
 _PREFIX = struct.Struct("<2sBB16sQ")
@@ -141,6 +149,10 @@ _PROBE = struct.Struct("<QQI")
 
 class MalformedMessage(MooError):
     """Bytes that are no message of ours; they were dropped."""
+
+
+class LateMessage(MooError):
+    """A message of a connection that has broken; it was dropped."""
 
 
 class Record(NamedTuple):
@@ -169,9 +181,21 @@ class Records(Protocol):
     def append(self, record: Record, /) -> object: ...
 
 
-def prefix(key: bytes, sender: int) -> bytes:
-    """The constant first bytes of every message that process `sender` sends."""
-    return _PREFIX.pack(b"MO", VERSION, 0, key, sender)
+def prefix(key: bytes, sender: int, epoch: int = 0) -> bytes:
+    """The first bytes of every message that process `sender` sends over one
+    connection."""
+    return _PREFIX.pack(b"MO", VERSION, epoch, key, sender)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the connection after one that has broken."""
+    return epoch % _EPOCHS + 1
+
+
+def is_later(epoch: int, other: int) -> bool:
+    """Whether `epoch` is one after `other`, and not before: of two within half a
+    round."""
+    return 0 < (epoch - other) % _EPOCHS <= _EPOCHS // 2
 
 
 def pack_record(
@@ -190,15 +214,15 @@ def pack_chain(chain: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(chain)}Q", *chain)
 
 
-def open_envelope(message: bytes, key: bytes) -> int:
-    """Check magic, version and key; return the sender's process id.
+def open_envelope(message: bytes, key: bytes) -> tuple[int, int]:
+    """Check magic, version and key; return the sender's process id, and the epoch.
 
     Raises:
       MalformedMessage, VersionMismatch, AuthError: the message must be dropped.
     """
     if len(message) < PREFIX_BYTES:
         raise MalformedMessage("not a mooactor message")
-    magic, version, _, theirs, sender = _unpack_prefix(message)
+    magic, version, epoch, theirs, sender = _unpack_prefix(message)
     if magic != b"MO":
         raise MalformedMessage("not a mooactor message")
     if not compare_digest(theirs, key):
@@ -208,19 +232,29 @@ def open_envelope(message: bytes, key: bytes) -> int:
             f"a peer speaks protocol {version}, this process {VERSION}; "
             "install the same mooactor on both sides"
         )
-    number: int = sender
-    return number
+    return sender, epoch
 
 
-def read_records(message: bytes, key: bytes, into: Records) -> None:
+def read_records(
+    message: bytes,
+    key: bytes,
+    into: Records,
+    admit: Callable[[int, int], bool] | None = None,
+) -> None:
     """Open the envelope of a message and append its records.
 
+    Args:
+      admit: whether a message of another host, by its sender and epoch, still counts.
+
     Raises:
+      LateMessage: it does not.
       MalformedMessage: at the first invalid record; those before it were valid, and are
         there.
       VersionMismatch, AuthError: as `open_envelope` does.
     """
-    sender = open_envelope(message, key)
+    sender, epoch = open_envelope(message, key)
+    if epoch and admit is not None and not admit(sender, epoch):
+        raise LateMessage("a message of an earlier connection was dropped")
     end, stop = len(message), PREFIX_BYTES
     while stop < end:
         if end - stop < HEAD_BYTES:

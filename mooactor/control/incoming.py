@@ -21,6 +21,7 @@ from mooactor.control.outgoing import FIRST_DELAY_S, LONGEST_DELAY_S
 from mooactor.control.probe import Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
+from mooactor.control.strangers import Strangers
 
 MAX_CHANNELS = 1 << 14
 _REMEMBERED = 1024  # channels that have ended, with the reason
@@ -157,6 +158,7 @@ class Acceptor:
         self._channels: dict[bytes, IncomingChannel] = {}
         self._ended: OrderedDict[bytes, str] = OrderedDict()
         self._standing: dict[int, IncomingChannel | None] = {}  # by descriptor
+        self.strangers = Strangers()
         self._router = sockets.listener(beat_s)
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         self._monitor = sockets.monitor(self._router, events)
@@ -175,7 +177,8 @@ class Acceptor:
 
     def bind(self, host: str, port: int | None, ports: Sequence[int] | None) -> int:
         """Listen; see `addresses.bind`."""
-        return addresses.bind(self._router, host, port, ports)
+        self.strangers.port = addresses.bind(self._router, host, port, ports)
+        return self.strangers.port
 
     def close(self) -> None:
         for fd in self._fds:
@@ -208,10 +211,12 @@ class Acceptor:
             event, fd = event_of(head)
             if event == zmq.EVENT_ACCEPTED:
                 self._standing[fd] = None
+                self.strangers.add(fd)
             else:
                 self._ended_connection(fd)
 
     def _ended_connection(self, fd: int) -> None:
+        self.strangers.discard(fd)
         channel = self._standing.pop(fd, None)
         if channel is not None and channel.route.fd == fd:
             channel.lost()
@@ -300,6 +305,7 @@ class Acceptor:
             channel.accept(listener)
             self._channels[channel.key] = channel
         self._standing[route.fd] = channel
+        self.strangers.discard(route.fd)
         channel.welcome(route, frame, self._node_id)
 
     def forget(self, channel: IncomingChannel) -> None:
@@ -308,6 +314,7 @@ class Acceptor:
             return
         if self._standing.get(channel.route.fd) is channel:
             self._standing[channel.route.fd] = None
+            self.strangers.add(channel.route.fd)
         self._ended[channel.key] = channel.why or ""
         if len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)

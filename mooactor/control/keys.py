@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import secrets
+from hashlib import blake2b
 
 from mooactor.control.envelope import KEY_BYTES
 
@@ -11,6 +12,11 @@ from mooactor.control.envelope import KEY_BYTES
 def new_session_key() -> bytes:
     """A fresh random key; it travels to processes by inheritance only."""
     return secrets.token_bytes(KEY_BYTES)
+
+
+def session_mark(key: bytes) -> bytes:
+    """What names a session and does not reveal its key."""
+    return blake2b(key, digest_size=8, person=b"session").digest()
 
 
 def new_process_id() -> int:

@@ -101,6 +101,17 @@ class Link:
         )
         return ActorRestarted(message + _tail(cause), cause=cause, delivered=delivered)
 
+    def cut_off(self, why: str, delivered: bool | None) -> ActorUnavailable:
+        """The error of a call that was under way when the connection broke."""
+        if delivered is False:
+            message = f"{self.label} cannot be reached: {why}; call again later"
+        else:
+            message = (
+                f"{self.label} was cut off during the call: {why}; call again, or use "
+                ".options(retries=…) if running twice is harmless"
+            )
+        return ActorUnavailable(message, delivered=delivered)
+
 
 class Links:
     """The actors that this process knows, by id. Threads: any."""
@@ -126,6 +137,12 @@ class Links:
             if link is new and watch:
                 self._watch(actor_id, incarnation)
         return link
+
+    def of_process(self, process_id: int) -> Link | None:
+        """The link to the actor whose present process that is."""
+        link = self._links.get(actor_of(process_id))
+        found = link is not None and link.process_id == process_id
+        return link if found else None
 
     def watch(self, process_id: int) -> None:
         """Ask for news of that process's death: then its holds on our values are free.

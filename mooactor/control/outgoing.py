@@ -56,6 +56,9 @@ class Attempt:
     ) -> None:
         """`arrived` gets each frame. `failed` is called when the connection ends or
         does not come about: whether it was refused after the other side had answered.
+
+        Raises:
+          ZMQError: this process can have no more sockets.
         """
         self._ready = ready
         self._arrived = arrived
@@ -64,7 +67,11 @@ class Attempt:
         # An answer that comes no more is no refusal.
         self._turns_late = time.monotonic() + HANDSHAKE_MS / 1000 / 2
         self._dealer = sockets.dealer(beat_s)
-        self._monitor = sockets.monitor(self._dealer, _EVENTS)
+        try:
+            self._monitor = sockets.monitor(self._dealer, _EVENTS)
+        except BaseException:
+            self._dealer.close(linger=0)
+            raise
         host, _ = target
         self._dealer.setsockopt(zmq.IPV6, ":" in host)
         self._dealer.connect(addresses.form(*target))
@@ -199,24 +206,27 @@ class OutgoingChannel(Channel):
         self._dial_at = None
         self._tries += 1
         self._attempt_ends = time.monotonic() + ATTEMPT_S
-        target = self._target()
-        self._attempt = Attempt(
-            self._sockets,
-            self._ready,
-            target,
-            self._beat_s,
-            self._arrived,
-            self._failed,
-        )
-        node_id, address = self._introduce(target[0])
-        hello = {
-            "wire": frames.WIRE,
-            "id": node_id,
-            "address": address,
-            "peer": self.peer,
-        }
-        self._attempt.send(
-            frames.pack_dict(frames.HELLO, self.key, hello, self._tries, self._in.taken)
+        try:
+            self._attempt = Attempt(
+                self._sockets,
+                self._ready,
+                self._target(),
+                self._beat_s,
+                self._arrived,
+                self._failed,
+            )
+        except zmq.ZMQError as error:
+            self._obstacle = f"this process can open no connection: {error.strerror}"
+            self._dial_at = time.monotonic() + LONGEST_DELAY_S
+        else:
+            self._attempt.send(self._hello())
+
+    def _hello(self) -> bytes:
+        node_id, address = self._introduce(self._target()[0])
+        wire, peer = frames.WIRE, self.peer
+        body = {"wire": wire, "id": node_id, "address": address, "peer": peer}
+        return frames.pack_dict(
+            frames.HELLO, self.key, body, self._tries, self._in.taken
         )
 
     def _arrived(self, data: bytes) -> None:
@@ -237,6 +247,7 @@ class OutgoingChannel(Channel):
             self.end(self._gone())
             return
         self.peer = peer
+        self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
         self.attach(self._attempt, frame.taken)
 

@@ -22,6 +22,7 @@ MAX_SOCKETS = 1 << 16
 CONNECT_MS = 500
 HANDSHAKE_MS = 1000  # of the side that connects; then it tries again
 _HALF_OPEN_MS = 3000  # of the side that listens
+_KEPT_ALIVE_S = 3
 _NEVER_MS = 3_600_000
 _BACKLOG = 4096  # connections that the kernel keeps until libzmq accepts them
 
@@ -78,11 +79,15 @@ class Sockets:
         """Where the events of another socket are read. End it with `unmonitor`."""
         self._monitors += 1
         address = f"inproc://monitor-{self._monitors}"
-        socket.monitor(address, events)
         pair = self._context.socket(zmq.PAIR)
         pair.setsockopt(zmq.LINGER, 0)
         pair.setsockopt(zmq.RCVHWM, 0)  # else libzmq's thread would wait for room
-        pair.connect(address)
+        try:
+            socket.monitor(address, events)
+            pair.connect(address)
+        except BaseException:
+            pair.close()
+            raise
         return pair
 
     def close(self) -> None:
@@ -117,3 +122,9 @@ def _limit(socket: Socket, beat_s: float) -> None:
     if beat_s:
         socket.setsockopt(zmq.HEARTBEAT_IVL, round(beat_s * 1000))
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(_timeout_s(beat_s) * 1000))
+    else:  # the kernel finds out
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, _KEPT_ALIVE_S)
+        socket.setsockopt(zmq.TCP_MAXRT, _KEPT_ALIVE_S * 1000)

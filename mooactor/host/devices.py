@@ -9,7 +9,7 @@ hides all other GPUs from an actor.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _ROUNDING = 1e-9  # three thirds are one GPU
@@ -24,9 +24,9 @@ class Devices:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._free = dict.fromkeys(names, 1.0)
-        self._held: dict[int, dict[str, float]] = {}
+        self._held: dict[Hashable, dict[str, float]] = {}
 
-    def take(self, holder: int, count: float) -> dict[str, str] | None:
+    def take(self, holder: Hashable, count: float) -> dict[str, str] | None:
         """Give an actor `count` GPUs: a whole number, or a part of one.
 
         Returns the variables for its environment, None if there are too few free. An
@@ -43,9 +43,14 @@ class Devices:
         for name in chosen:
             self._free[name] -= share
         self._held[holder] = dict.fromkeys(chosen, share)
-        return {VARIABLE: ",".join(chosen)}
+        return self.variables(holder)
 
-    def give_back(self, holder: int) -> None:
+    def variables(self, holder: Hashable) -> dict[str, str]:
+        """The variables for the environment of an actor that has some, or none."""
+        held = self._held.get(holder)
+        return {VARIABLE: ",".join(held)} if held else {}
+
+    def give_back(self, holder: Hashable) -> None:
         """An actor will not run again; nothing happens if it has none."""
         for name, share in self._held.pop(holder, {}).items():
             self._free[name] += share

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The agent's event loop: descriptors, lifelines and timers, all in one thread.
+"""The agent's event loop: descriptors, lines and timers, all in one thread.
+
+A line leads to a process: a lifeline to one of this host, or a `remote.RemoteLine`,
+which has no descriptor, to one of another host.
 
 Invariant: a listener is called by the loop (`serve`, `read_line`) and by code that
 closes a line, never from within `post`. So code may post between two changes that
@@ -17,18 +20,37 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.control.lifeline import LifelineClosed, Message, Received
 
 _LONGEST_S = 3600.0  # epoll takes no infinite or very large timeout
+
+
+class Line(Protocol):
+    """A way to one process; see `Lifeline` for what each method promises."""
+
+    @property
+    def polled(self) -> bool:
+        """Whether it has a descriptor; else others bring its messages, by `arrived`."""
+
+    def fileno(self) -> int: ...
+    @property
+    def kept(self) -> int: ...
+    def post(
+        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
+    ) -> bool: ...
+    def flush(self) -> bool: ...
+    def receive_nowait(self) -> list[Received]: ...
+    def give_up(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Listener(Protocol):
     """The receiver of a lifeline's news."""
 
-    def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """Act on a message. The descriptors stay the loop's, which closes them."""
 
-    def line_closed(self, line: Lifeline) -> None:
+    def line_closed(self, line: Line) -> None:
         """The line has ended; called once."""
 
 
@@ -37,9 +59,9 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._listeners: dict[Lifeline, Listener] = {}
+        self._listeners: dict[Line, Listener] = {}
         self._timers: list[tuple[float, Callable[[], None]]] = []
-        self._held: set[Lifeline] | None = None  # lines with messages for `together`
+        self._held: set[Line] | None = None  # lines with messages for `together`
 
     def serve(self, latest: float | None = None) -> None:
         """Wait for events, at most until `latest` (monotonic), and act on them."""
@@ -86,17 +108,18 @@ class EventLoop:
 
     # -- lifelines ---------------------------------------------------------
 
-    def watch_line(self, line: Lifeline, listener: Listener) -> None:
+    def watch_line(self, line: Line, listener: Listener) -> None:
         """Hand its messages to the listener, until it is closed."""
         self._listeners[line] = listener
-        self._selector.register(
-            line, selectors.EVENT_READ, partial(self.read_line, line)
-        )
+        if line.polled:
+            self._selector.register(
+                line, selectors.EVENT_READ, partial(self.read_line, line)
+            )
 
-    def is_open(self, line: Lifeline) -> bool:
+    def is_open(self, line: Line) -> bool:
         return line in self._listeners
 
-    def read_line(self, line: Lifeline) -> bool:
+    def read_line(self, line: Line) -> bool:
         """Hand on its arrived messages, send the waiting ones; False if there were
         none."""
         listener = self._listeners.get(line)
@@ -113,15 +136,21 @@ class EventLoop:
             self._send_kept(line)
         return bool(received)
 
-    def _send_kept(self, line: Lifeline) -> None:
+    def _send_kept(self, line: Line) -> None:
         try:
             more = selectors.EVENT_WRITE if line.flush() else 0
             self._expect(line, selectors.EVENT_READ | more)
         except LifelineClosed:
             line.give_up()
 
+    def arrived(self, line: Line, message: Message, fds: list[int]) -> None:
+        """Hand on a message of a line that is not polled, and close `fds`."""
+        listener = self._listeners.get(line)
+        if listener is not None:
+            self._hand_on(listener, line, message, fds)
+
     def _hand_on(
-        self, listener: Listener, line: Lifeline, message: Message, fds: list[int]
+        self, listener: Listener, line: Line, message: Message, fds: list[int]
     ) -> None:
         try:
             listener.handle(line, message, fds)
@@ -129,19 +158,20 @@ class EventLoop:
             for fd in fds:
                 os.close(fd)
 
-    def read_to_the_end(self, line: Lifeline) -> None:
+    def read_to_the_end(self, line: Line) -> None:
         """Hand on all that a process has sent before it died."""
         while self.read_line(line):
             pass
 
-    def close_line(self, line: Lifeline) -> None:
+    def close_line(self, line: Line) -> None:
         """It has ended: the listener is told, once."""
         listener = self._listeners.pop(line, None)
         if listener is not None:
-            self._selector.unregister(line)
+            if line.polled:
+                self._selector.unregister(line)
             listener.line_closed(line)
 
-    def post(self, line: Lifeline, message: Message, fds: Sequence[int] = ()) -> None:
+    def post(self, line: Line, message: Message, fds: Sequence[int] = ()) -> None:
         """Send without ever blocking; the rest goes out later.
 
         An end of the other side is not reported here: its listener hears of it from the
@@ -170,10 +200,11 @@ class EventLoop:
             for line in filter(self.is_open, held):
                 self._send_kept(line)
 
-    def reply(self, line: Lifeline, rid: int | None, value: Any, **more: Any) -> None:
+    def reply(self, line: Line, rid: int | None, value: Any, **more: Any) -> None:
         """Answer request `rid`; None: no answer was asked for."""
         if rid is not None:
             self.post(line, {"ev": "reply", "rid": rid, "value": value, **more})
 
-    def _expect(self, line: Lifeline, events: int) -> None:
-        self._selector.modify(line, events, partial(self.read_line, line))
+    def _expect(self, line: Line, events: int) -> None:
+        if line.polled:
+            self._selector.modify(line, events, partial(self.read_line, line))

@@ -37,13 +37,13 @@ def number(message: Message, key: str, *, least: int = 0, most: int = MAX_ID) ->
     return value
 
 
-def quantity(message: Message, key: str) -> float:
+def quantity(message: Message, key: str, *, most: float = LONGEST_S) -> float:
     """A finite number that is not negative, such as seconds."""
     value = message.get(key)
     if type(value) is not int and type(value) is not float:
         raise Refused(f"{key}={value!r:.40} is no number")
-    if not 0 <= value <= LONGEST_S or math.isnan(value):
-        raise Refused(f"{key}={value} is not between 0 and {LONGEST_S:g}")
+    if not 0 <= value <= most or math.isnan(value):
+        raise Refused(f"{key}={value} is not between 0 and {most:g}")
     return float(value)
 
 

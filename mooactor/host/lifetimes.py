@@ -7,7 +7,8 @@ Invariants:
   owner's process ends the actors that it owns, and those that they own: by a request to
   stop if the owner itself was stopped, else by a kill.
 * A restarted owner starts when all of these are gone, so the names that it will give
-  again are free.
+  again are free. The children of a supervisor that comes back are not gone: none of
+  them has a process then.
 * An actor whose end was requested is never restarted, in any state.
 * A process that waits for an end is told when neither the actor nor what it owned will
   run again.
@@ -15,25 +16,24 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from mooactor.host.supervised import Supervised
 from mooactor.process.exits import ExitRecord, Kind, Unwanted
-from mooactor.process.system import kill_group
 
 if TYPE_CHECKING:
-    from mooactor.host.agent import Agent
+    from mooactor.host.home import Home
 
 STOP_GRACE_S = 3.0
 
 
 class Lifetimes:
-    """Ends the agent's actors."""
+    """Ends the actors of a session."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, home: Home) -> None:
+        self._home = home
         self._given_up: set[int] = (
             set()
         )  # actors for which the session's end has no time
@@ -46,12 +46,35 @@ class Lifetimes:
         if actor.ending:
             return  # its end is under way
         if actor.pid is not None:
-            kill_group(actor.pid)
+            self._home.sites.kill(actor)
             return
-        if actor.child is not None:
-            self._agent.nursery.disown(actor.child)
-            self._agent.let_go(actor.child)
-        self._agent.ended(actor, record_of_none(actor))
+        if actor.process is not None:
+            process = actor.process
+            self._home.let_go(process)
+            self._home.sites.disown(actor, process)
+        self._home.ended(actor, record_of_none(actor))
+
+    def fell(self, actor: Supervised, record: ExitRecord) -> None:
+        """End its process now, if it has one, for the reason in the record. That is a
+        death: its policy, or its supervisor, may bring it back."""
+        if actor.process is None or actor.ending:
+            return  # it is dead already
+        actor.fate = record
+        if actor.pid is not None:
+            self._home.sites.kill(actor)
+            return
+        process = actor.process
+        self._home.let_go(process)
+        self._home.sites.disown(actor, process)
+        self._home.ended(actor, record)
+
+    def stop(self, actor: Supervised) -> None:
+        """Ask it to stop, in any state; it is not restarted."""
+        actor.unwanted = actor.unwanted or "stopped"
+        if actor.process is None:
+            self.kill(actor)
+        else:
+            self._home.loop.post(actor.process.line, {"ev": "stop"})
 
     def kill_tree(self, actor: Supervised) -> None:
         """End it and all that it owns now."""
@@ -61,13 +84,17 @@ class Lifetimes:
             self.kill(one, "owner")
         self.release(actor)
 
-    def end_owned(self, actor: Supervised, *, gently: bool) -> None:
-        """Its process has ended: end the actors that it owns."""
-        loop = self._agent.loop
+    def end_owned(
+        self, actor: Supervised, *, gently: bool, spare: Container[Supervised] = ()
+    ) -> None:
+        """Its process has ended: end the actors that it owns, but `spare` some."""
+        loop = self._home.loop
         for owned in list(actor.owned):
-            if gently and owned.child is not None:
+            if owned in spare:
+                continue
+            if gently and owned.process is not None:
                 owned.unwanted = owned.unwanted or "owner"
-                loop.post(owned.child.lifeline, {"ev": "stop"})
+                loop.post(owned.process.line, {"ev": "stop"})
                 loop.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
             else:
                 self.kill(owned, "owner")
@@ -76,36 +103,45 @@ class Lifetimes:
         """If an actor and all that it owned are gone, its owner has one less."""
         while actor is not None and actor.gone:
             for line, rid in actor.end_waiters:
-                self._agent.loop.reply(line, rid, True)
+                self._home.loop.reply(line, rid, True)
             actor.end_waiters.clear()
             owner = actor.owner
             if owner is not None:
                 owner.owned.discard(actor)
                 if owner.due:
-                    self._agent.start(owner)
+                    self._home.start(owner)
             actor = owner
+
+    def settle(self, actor: Supervised) -> None:
+        """Its process is gone: start the owners that may have waited for that."""
+        owner = actor.owner
+        while owner is not None:
+            if owner.due:
+                self._home.start(owner)
+            owner = owner.owner
 
     def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
         """Ask every actor to stop. Those that still run after the grace are killed, and
         those in `given_up` as soon as the others have ended. A second call shortens the
         grace."""
-        agent = self._agent
-        agent.ending = True
+        home = self._home
+        home.ending = True
         self._given_up.update(given_up)
-        for actor in reversed(agent.alive()):
-            actor.unwanted = actor.unwanted or "stopped"
-            assert actor.child is not None
-            agent.loop.post(actor.child.lifeline, {"ev": "stop"})
-        agent.loop.later(grace_s, self.kill_all)
+        for actor in reversed(home.alive()):
+            member = actor.member
+            if member is not None and member.team.supervisor.process is not None:
+                continue  # its supervisor has it stop when its turn comes
+            self.stop(actor)
+        home.loop.later(grace_s, self.kill_all)
 
     def look(self) -> None:
         """After each round: is there anybody whose end is worth waiting for?"""
-        if self._given_up and all(a.id in self._given_up for a in self._agent.alive()):
+        if self._given_up and all(a.id in self._given_up for a in self._home.alive()):
             self.kill_all()
 
     def kill_all(self) -> None:
         """The session is over."""
-        for actor in self._agent.alive():
+        for actor in self._home.alive():
             self.kill(actor, "stopped")
 
 

@@ -19,9 +19,10 @@ import io
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
-from mooactor.control.lifeline import Lifeline, Message
-from mooactor.host.eventloop import EventLoop
+from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.output import LineReader
 from mooactor.host.terminal import Terminal, lost
 
@@ -33,34 +34,47 @@ _DRAIN_S = 0.5  # without any progress
 _DRAIN_MOST_S = 1.5
 
 
-class Logs:
-    """The agent's part in it."""
+class Output(Protocol):
+    """Where the output of a site's processes goes."""
 
-    def __init__(self, loop: EventLoop, driver: Lifeline) -> None:
+    def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
+        """Relay the output of `fd` from here on, an actor's stdout (1) or stderr (2),
+        with `prefix` in front of each line."""
+
+    def end(self, reader: LineReader) -> None:
+        """Its writer is dead: read the rest, and close."""
+
+
+class Logs:
+    """The home's part in it."""
+
+    def __init__(self, loop: EventLoop, driver: Line) -> None:
         self._loop = loop
         self._driver = driver
         self._config: Message | None = None
         self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
         self._dropped = 0  # lines for the lifeline
+        #: Hears of each line before it is shown.
+        self.history: Callable[[int, bytes, bytes], None] | None = None
 
     def configure(self, config: Message) -> None:
         """Set whether the driver wants lines, and by which way."""
         self._config = config
 
     def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        """Relay the output of `fd` from here on, an actor's stdout (1) or stderr
-        (2)."""
-        reader = LineReader(fd, partial(self._emit, number, prefix))
+        reader = LineReader(fd, partial(self.emit, number, prefix))
         self._streams[number].watch(reader)
         return reader
 
     def end(self, reader: LineReader) -> None:
-        """Its writer is dead: read the rest, and close."""
         for stream in self._streams.values():
             stream.unwatch(reader)
         reader.finish()
 
-    def _emit(self, number: int, prefix: bytes, line: bytes) -> None:
+    def emit(self, number: int, prefix: bytes, line: bytes) -> None:
+        """Show one line of an actor's."""
+        if self.history is not None:
+            self.history(number, prefix, line)
         assert self._config is not None
         if not self._config["forward_logs"]:
             return

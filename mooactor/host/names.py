@@ -6,16 +6,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mooactor.control.lifeline import Lifeline
+from mooactor.host.eventloop import Line
 from mooactor.host.supervised import Supervised
 
 
 class _Lookup(NamedTuple):
     deadline: float | None
     name: str
-    line: Lifeline
+    line: Line
     rid: int | None
 
 
@@ -51,7 +51,7 @@ class Names:
             del self._holders[actor.name]
 
     def look_up(
-        self, line: Lifeline, rid: int | None, name: str, timeout_s: float | None
+        self, line: Line, rid: int | None, name: str, timeout_s: float | None
     ) -> None:
         """Reply with the handle of that name, or None if nobody gets it in time."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -79,7 +79,7 @@ class Names:
                 self._lookups.remove(entry)
                 self._reply(entry.line, entry.rid, None)
 
-    def forget(self, line: Lifeline) -> None:
+    def forget(self, line: Line) -> None:
         """A process is gone: drop its lookups."""
         self._lookups = [entry for entry in self._lookups if entry.line is not line]
 
@@ -92,6 +92,11 @@ class Segments:
 
     def __init__(self) -> None:
         self._segments: dict[str, int] = {}
+        self._hosts: dict[str, str] = {}
+
+    def host(self, name: str, asking: str) -> str:
+        """The host that has it: the one that asked first."""
+        return self._hosts.setdefault(name, asking)
 
     def get(self, name: str, size: int) -> int:
         """The descriptor; the first request decides the `size`.
@@ -110,5 +115,8 @@ class Segments:
             self._segments[name] = fd
         return fd
 
-    def statistics(self) -> dict[str, Any]:
-        return {"segments": len(self._segments)}
+    def close(self) -> None:
+        """Give all of them back."""
+        for fd in self._segments.values():
+            os.close(fd)
+        self._segments.clear()

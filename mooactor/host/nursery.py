@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The agent's side of the zygote: processes are requested, born, and reaped.
+"""The agent's side of the zygote: processes are requested, and born.
 
 A process is first *unborn*: the agent has its ends of the lifeline and of the output
 pipes, and no pid. Messages may be posted already; they wait in the socket. With the
@@ -10,8 +10,6 @@ Invariants:
 * Every process that was asked for ends up born, lost, failed or disowned. It is lost
   if the zygote dies first; then the next one is asked, at most `_MOST_TRIES` times.
 * A disowned process is killed as soon as its pid is known.
-* No child of the agent stays a zombie. A child that is neither an actor nor the
-  zygote (an actor's orphan) is reaped without a word.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import Protocol
 
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host import zygote
-from mooactor.host.eventloop import EventLoop
+from mooactor.host.eventloop import EventLoop, Line
 from mooactor.process.system import kill_group
 
 _MOST_TRIES = 3
@@ -63,14 +61,19 @@ class Family(Protocol):
     def born(self, child: Child) -> None: ...
     def lost(self, child: Child) -> None: ...
     def failed(self, child: Child, note: str) -> None: ...
-    def dying(self, pid: int) -> None: ...
 
 
 class Nursery:
     """Asks a zygote for processes, and starts another zygote when that dies."""
 
-    def __init__(self, loop: EventLoop) -> None:
+    def __init__(
+        self, loop: EventLoop, *, python: str = sys.executable, cwd: str | None = None
+    ) -> None:
+        """`python`: the interpreter of a zygote that is no fork of this process, and
+        `cwd` its directory; None: that of this process."""
         self._loop = loop
+        self._python = python
+        self._cwd = cwd
         self.family: Family | None = None  # set before the first request
         self._unborn: dict[int, Child] = {}
         self._numbers = 0
@@ -105,23 +108,29 @@ class Nursery:
         theirs.close()
         self._watch(pid, ours)
 
-    def _exec_zygote(self) -> None:
-        # A later one is no fork: the agent is not what it was at its start.
+    def exec_zygote(self) -> None:
+        """Start one that is no fork: the agent is not what it was at its start.
+
+        Raises:
+          OSError: the system refuses it.
+        """
         ours, theirs = socket.socketpair()
         try:
             os.set_inheritable(theirs.fileno(), True)
             numbers = [str(theirs.fileno()), str(os.getpid())]
-            program = [sys.executable, "-c", _PROGRAM, *numbers, ":".join(sys.path)]
+            path = self._config["path"] if self._config else sys.path
+            program = [self._python, "-c", _PROGRAM, *numbers, ":".join(path)]
             defaults = [signal.SIGINT, signal.SIGCHLD, signal.SIGTTOU]
-            pid = os.posix_spawn(
-                sys.executable, program, os.environ, setsigdef=defaults
-            )
+            pid = os.posix_spawn(self._python, program, os.environ, setsigdef=defaults)
         except OSError:
             ours.close()
             raise
         finally:
             theirs.close()
         self._watch(pid, ours)
+        if self._config is not None:
+            modules = {"op": "prepare", "modules": self._modules}
+            self._tell({**modules, **self._config})
 
     def _watch(self, pid: int, ours: socket.socket) -> None:
         self._pid, self._status, self._line = pid, None, Lifeline(ours)
@@ -129,7 +138,7 @@ class Nursery:
 
     def configure(self, path: list[str], argv: list[str], modules: list[str]) -> None:
         """Send the zygote the modules to import, and the path to them."""
-        self._config = {"path": path, "argv": argv}
+        self._config = {"path": path, "argv": argv, "cwd": self._cwd}
         self._modules = list(modules)
         self._tell({"op": "prepare", "modules": self._modules, **self._config})
 
@@ -200,7 +209,7 @@ class Nursery:
 
     # -- messages of the zygote --------------------------------------------
 
-    def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         actions: dict[str, Callable[[Message], None]] = {
             "born": self._born,
             "unborn": self._failed,
@@ -244,7 +253,7 @@ class Nursery:
     def _prepared(self, message: Message) -> None:
         self._importing, self._deaths = None, 0
 
-    def line_closed(self, line: Lifeline) -> None:
+    def line_closed(self, line: Line) -> None:
         """The zygote is dead, and so is every process in between of its making."""
         line.close()
         if line is not self._line:
@@ -262,13 +271,10 @@ class Nursery:
 
     def _exec_again(self) -> None:
         try:
-            self._exec_zygote()
+            self.exec_zygote()
         except OSError as error:
             print(f"mooactor: no other zygote can be started: {error}", file=sys.stderr)
-            return  # the next request tries again
-        if self._config is not None:
-            modules = {"op": "prepare", "modules": self._modules}
-            self._tell({**modules, **self._config})
+            # the next request tries again
 
     def _report(self) -> str:
         """Report on stderr that it died, and the cause."""
@@ -292,25 +298,19 @@ class Nursery:
 
     # -- reaping -----------------------------------------------------------
 
-    def reap(self) -> list[tuple[int, int]]:
-        """Reap all children that are dead; the pids and wait statuses of those that
-        are not the zygote's."""
-        dead = []
-        while (pid := _dead_child()) is not None:
-            if self._line is not None:
-                # `born` was sent before the kernel knew of this child.
-                self._loop.read_line(self._line)
-            if pid != self._pid:
-                self._news.dying(pid)
-            try:
-                _, status = os.waitpid(pid, 0)
-            except ChildProcessError:
-                continue  # the zygote, reaped when its line ended just now
-            if pid == self._pid:
-                self._pid, self._status = None, status
-            else:
-                dead.append((pid, status))
-        return dead
+    def read(self) -> None:
+        """Act on what the zygote has sent by now."""
+        if self._line is not None:
+            self._loop.read_line(self._line)
+
+    def is_zygote(self, pid: int) -> bool:
+        """Whether that is the present zygote."""
+        return pid == self._pid
+
+    def zygote_reaped(self, pid: int, status: int) -> None:
+        """A child that may have been the zygote is gone."""
+        if pid == self._pid:
+            self._pid, self._status = None, status
 
     def close(self) -> None:
         """End the zygote. Processes that are unborn then never run."""
@@ -322,12 +322,3 @@ class Nursery:
             self._pid = None
         if self._line is not None:
             self._loop.close_line(self._line)
-
-
-def _dead_child() -> int | None:
-    try:
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        found = os.waitid(os.P_ALL, 0, flags)
-    except ChildProcessError:
-        return None
-    return None if found is None else found.si_pid

@@ -25,7 +25,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import Line
 from mooactor.host.fields import (
     LONGEST_S,
     MAX_ID,
@@ -40,6 +41,7 @@ from mooactor.host.fields import (
     texts,
 )
 from mooactor.host.lifetimes import STOP_GRACE_S
+from mooactor.host.placement import Needs, NoPlace
 from mooactor.host.supervised import Supervised, death_notice
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
@@ -48,7 +50,7 @@ from mooactor.process.place import Place
 from mooactor.process.supervision import Restart
 
 if TYPE_CHECKING:
-    from mooactor.host.agent import Agent
+    from mooactor.host.home import Home
 
 # The agent's messages to others must fit into a frame, too.
 _MOST_OF_AN_ERROR = 1 << 21
@@ -56,10 +58,13 @@ _MOST_OF_A_HANDLE = 1 << 21
 _MOST_CHARACTERS = 1 << 16
 _MOST_OF_A_STREAM = 64
 _ROUNDS = 5  # a line is read by 4 MiB in each, and a frame has at most 16
-_OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle"))
+_OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle", "link"))
 # Fields of a spawn request that its processes are not told.
 _NOT_OF_LIFE = frozenset(
-    ("op", "rid", "id", "handle", "preload", "num_gpus", "detached", "carried")
+    (
+        *("op", "rid", "id", "handle", "preload", "detached", "carried", "member"),
+        *("host", "num_cpus", "num_gpus", "memory", "labels", "order"),
+    )
 )
 
 _CONFIGURATION = {
@@ -69,17 +74,20 @@ _CONFIGURATION = {
     "forward_logs": bool,
     "logs_by_lifeline": bool,
     "network": dict,
+    "place": dict,
+    "python": str,
+    "local": bool,
 }
 
 
 class Requests:
     """Listens to lifelines and carries out their requests."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._reply = agent.loop.reply
-        self._put_off: list[tuple[int, Lifeline, Message]] = []
-        self._operations: dict[str, Callable[[Lifeline, Message, list[int]], None]] = {
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._reply = home.loop.reply
+        self._put_off: list[tuple[int, Line, Message]] = []
+        self._operations: dict[str, Callable[[Line, Message, list[int]], None]] = {
             "configure": self._configure,
             "spawn": self._spawn,
             "ready": self._ready,
@@ -95,23 +103,31 @@ class Requests:
             "segment": self._segment,
             "handle": self._handle,
             "list": self._list,
+            "place": self._place,
+            "unplace": self._unplace,
+            "hosts": self._hosts,
+            "reachable": self._reachable,
+            "locate": self._locate,
+            "survey": self._survey,
             "shutdown": self._shutdown,
+            **home.supervisors.operations(),
+            **home.bonds.operations(),
         }
 
     # -- as they come ------------------------------------------------------
 
-    def handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """Do one request; see the module."""
         op = message.get("op")
-        if type(op) is str and op in _OF_AN_ACTOR and self._find(message) is None:
+        if type(op) is str and op in _OF_AN_ACTOR and self._unknown(message):
             self._put_off.append((_ROUNDS, line, message))
             return
         self._serve(line, message, fds)
 
-    def line_closed(self, line: Lifeline) -> None:
+    def line_closed(self, line: Line) -> None:
         """A process has closed its end."""
         self._put_off = [entry for entry in self._put_off if entry[1] is not line]
-        self._agent.line_closed(line)
+        self._home.line_closed(line)
 
     @property
     def waiting(self) -> bool:
@@ -122,12 +138,12 @@ class Requests:
         """Every readable line has been read once more."""
         put_off, self._put_off = self._put_off, []
         for rounds, line, message in put_off:
-            if rounds and self._find(message) is None:
+            if rounds and self._unknown(message):
                 self._put_off.append((rounds - 1, line, message))
             else:
                 self._serve(line, message, [])
 
-    def _serve(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _serve(self, line: Line, message: Message, fds: list[int]) -> None:
         op = message.get("op")
         try:
             operation = self._operations.get(op) if type(op) is str else None
@@ -143,87 +159,111 @@ class Requests:
             traceback.print_exc(file=sys.stderr)
             self._refuse(line, message, f"{type(error).__name__}: {error}")
 
-    def _refuse(self, line: Lifeline, message: Message, why: str) -> None:
+    def _refuse(self, line: Line, message: Message, why: str) -> None:
         rid, actor_id = message.get("rid"), message.get("id")
         if type(rid) is int:
             self._reply(line, rid, None, failed=why)
         elif message.get("op") == "snapshot":
             lost = f"a snapshot is lost, a restart would restore an older one: {why}"
-            self._agent.loop.post(line, {"ev": "lost_snapshot", "why": lost})
+            self._home.loop.post(line, {"ev": "lost_snapshot", "why": lost})
         elif (
             message.get("op") == "spawn"
             and type(actor_id) is int
             and 0 < actor_id <= MAX_ID  # otherwise it is no actor's, and nobody waits
         ):
             record = ExitRecord("exception", note=why)
-            self._agent.loop.post(line, death_notice(actor_id, record, None))
+            self._home.loop.post(line, death_notice(actor_id, record, None))
 
-    def _find(self, message: Message) -> Supervised | None:
-        actor_id = message.get("id")
+    def _unknown(self, message: Message) -> bool:
+        unknown = self._find(message) is None
+        return unknown or ("other" in message and self._find(message, "other") is None)
+
+    def _find(self, message: Message, key: str = "id") -> Supervised | None:
+        actor_id = message.get(key)
         if type(actor_id) is not int:
             return None
-        return self._agent.actors.get(actor_of(actor_id))
+        return self._home.actors.get(actor_of(actor_id))
 
-    def _sender(self, line: Lifeline) -> Supervised:
-        actor = self._agent.by_line.get(line)
+    def _sender(self, line: Line) -> Supervised:
+        actor = self._home.by_line.get(line)
         if actor is None:
             raise Refused("only an actor may say that")
         return actor
 
     # -- spawning ----------------------------------------------------------
 
-    def _configure(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _configure(self, line: Line, message: Message, fds: list[int]) -> None:
         self._only_driver(line)
-        if self._agent.config is not None:
+        if self._home.config is not None:
             raise Refused("the session is configured already")
         texts(message, "path"), texts(message, "argv"), texts(message, "preload")
         for key, kind in _CONFIGURATION.items():
             required(message, key, kind)
         optional(message, "seed", int)
-        self._agent.configure(message)
+        optional(message, "reach", dict), optional(message, "cluster", dict)
+        self._home.configure(message)
 
-    def _spawn(self, line: Lifeline, message: Message, fds: list[int]) -> None:
-        agent, rid = self._agent, optional(message, "rid", int)
-        actor, gpus, preload = self._new_actor(line, message, fds)
+    def _spawn(self, line: Line, message: Message, fds: list[int]) -> None:
+        home, rid = self._home, optional(message, "rid", int)
+        actor, preload = self._new_actor(line, message, fds)
         try:
-            if actor.name is not None and (holder := agent.names.holder(actor.name)):
+            if actor.name is not None and (holder := home.names.holder(actor.name)):
                 self._reply(line, rid, None, error="name taken", label=holder.label)
                 return
-            if len(agent.living) >= openfiles.capacity(openfiles.limit()):
-                self._turn_away(line, actor, rid)
+            if len(home.living) >= openfiles.capacity(openfiles.limit()):
+                why = openfiles.no_room("the session", len(home.living))
+                self._turn_away(line, actor, rid, why)
                 return
-            visible = agent.devices.take(actor.id, gpus)
-            if visible is None:
-                free = str(agent.devices)
-                self._reply(line, rid, None, error="no GPU", free=free)
+            try:
+                if not home.sites.is_placed(actor.id):
+                    home.sites.place([actor.id], actor.needs)
+            except NoPlace as error:
+                self._turn_away(line, actor, rid, str(error))
                 return
-            actor.life["env"] = {**actor.life["env"], **visible}
             actor.watchers.add(line)
-            agent.spawn(actor, preload)
+            home.spawn(actor, preload)
             self._reply(line, rid, True)
         finally:
-            if actor.id not in agent.actors:
-                agent.shelf.drop(actor.payload)
+            if actor.id not in home.actors:
+                home.shelf.drop(actor.payload)
+                home.sites.unplace([actor.id])
 
-    def _turn_away(self, line: Lifeline, actor: Supervised, rid: int | None) -> None:
+    def _place(self, line: Line, message: Message, fds: list[int]) -> None:
+        """Find a host for each of several actors that will be spawned, or for none."""
+        rid, ids = required(message, "rid", int), numbers(message, "ids")
+        home, needs = self._home, Needs.of(message)
+        if any(i != actor_of(i) or i in home.actors for i in ids):
+            raise Refused("there are ids of no new actors")
+        try:
+            self._reply(line, rid, home.sites.place(ids, needs))
+        except NoPlace as error:
+            self._reply(line, rid, None, error="no room", note=str(error))
+
+    def _unplace(self, line: Line, message: Message, fds: list[int]) -> None:
+        """They will not be spawned after all."""
+        ids = numbers(message, "ids")
+        self._home.sites.unplace([i for i in ids if i not in self._home.actors])
+
+    def _turn_away(
+        self, line: Line, actor: Supervised, rid: int | None, why: str
+    ) -> None:
         """There is no room for it. Others may have its handle already, so without a
         reply it counts as an actor that has died."""
-        why = openfiles.no_room("the session", len(self._agent.living))
         note = f"{actor.label} cannot be started: {why}"
         if rid is not None:
             self._reply(line, rid, None, error="no room", note=note)
             return
         actor.watchers.add(line)
         record = ExitRecord("exception", note=note, placement=True)
-        self._agent.turn_away(actor, record)
+        self._home.turn_away(actor, record)
 
     def _new_actor(
-        self, line: Lifeline, message: Message, fds: list[int]
-    ) -> tuple[Supervised, float, list[str]]:
+        self, line: Line, message: Message, fds: list[int]
+    ) -> tuple[Supervised, list[str]]:
         actor_id = number(message, "id", least=1)
-        if actor_id != actor_of(actor_id) or actor_id in self._agent.actors:
+        if actor_id != actor_of(actor_id) or actor_id in self._home.actors:
             raise Refused(f"{actor_id:x} is no id for a new actor")
-        if self._agent.config is None:
+        if self._home.config is None:
             raise Refused("the session is not configured yet")
         strings(message, "env")
         number(message, "threads", least=1)
@@ -231,7 +271,7 @@ class Requests:
         policy = optional(message, "policy", dict)
         place = optional(message, "place", dict)
         detached = required(message, "detached", bool)
-        gpus, preload = quantity(message, "num_gpus"), texts(message, "preload")
+        needs, preload = Needs.of(message), texts(message, "preload")
         try:
             restart = None if policy is None else Restart(**policy)
         except (TypeError, ValueError) as error:
@@ -252,73 +292,92 @@ class Requests:
             label,
             {key: message[key] for key in message.keys() - _NOT_OF_LIFE},
             handle,
-            None if detached else self._agent.by_line.get(line),
+            None if detached else self._home.by_line.get(line),
             detached,
             restart,
             payload,
+            needs=needs,
         )
-        return actor, gpus, preload
+        try:
+            self._home.supervisors.join(line, message, actor)
+        except Refused:
+            self._home.shelf.drop(payload)
+            raise
+        return actor, preload
 
     def _carried(self, message: Message, key: str, fds: list[int]) -> Parcel:
         data = optional(message, key, bytes)
         if (data is None) != (len(fds) == 1):
             raise Refused(f"{key} is either bytes or one descriptor")
-        return self._agent.shelf.keep(data, fds[0] if fds else None)
+        return self._home.shelf.keep(data, fds[0] if fds else None)
 
     # -- messages of actors about themselves -------------------------------
 
-    def _ready(self, line: Lifeline, message: Message, fds: list[int]) -> None:
-        self._agent.is_ready(self._sender(line))
+    def _ready(self, line: Line, message: Message, fds: list[int]) -> None:
+        self._home.is_ready(self._sender(line))
 
-    def _failed(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _failed(self, line: Line, message: Message, fds: list[int]) -> None:
         error = required(message, "error", bytes)
         self._sender(line).failure = no_more_than(_MOST_OF_AN_ERROR, "error", error)
 
-    def _stopping(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _survey(self, line: Line, message: Message, fds: list[int]) -> None:
+        for key in ("number", "mailbox", "memory"):
+            number(message, key)
+        self._home.surveys.answer(self._sender(line), message)
+
+    def _stopping(self, line: Line, message: Message, fds: list[int]) -> None:
         actor = self._sender(line)
         actor.unwanted = actor.unwanted or "stopped"
 
-    def _snapshot(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _snapshot(self, line: Line, message: Message, fds: list[int]) -> None:
         actor = self._sender(line)
         parcel = self._carried(message, "data", fds)
-        self._agent.shelf.drop(actor.snapshot)
+        self._home.shelf.drop(actor.snapshot)
         actor.snapshot = parcel
         self._reply(line, optional(message, "rid", int), True)
 
     # -- requests of any process -------------------------------------------
 
-    def _kill(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _kill(self, line: Line, message: Message, fds: list[int]) -> None:
         actor, rid = self._find(message), optional(message, "rid", int)
         if actor is None:
             self._reply(line, rid, False)
             return
         actor.end_waiters.append((line, rid))
-        self._agent.lifetimes.kill_tree(actor)
+        self._home.lifetimes.kill_tree(actor)
 
-    def _await_end(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _await_end(self, line: Line, message: Message, fds: list[int]) -> None:
+        """Reply when an actor is gone. `stopped`: the incarnation that the sender has
+        stopped. If that has died, the stop is for the one after it."""
         actor, rid = self._find(message), optional(message, "rid", int)
+        stopped = optional(message, "stopped", int)
         if actor is None or actor.gone:
             self._reply(line, rid, True)
-        else:
-            actor.end_waiters.append((line, rid))
+            return
+        actor.end_waiters.append((line, rid))
+        if stopped is None or actor.over:
+            return
+        actor.unwanted = actor.unwanted or "stopped"
+        if actor.process is None or actor.incarnation != stopped:
+            self._home.lifetimes.stop(actor)
 
-    def _watch(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _watch(self, line: Line, message: Message, fds: list[int]) -> None:
         """Tell `line` of this actor's deaths; at once if it has died before."""
         known = number(message, "incarnation")
         actor = self._find(message)
         if actor is None:
             process_id = actor_of(number(message, "id")) + (known & 0xFFFF)
-            if self._agent.config and process_id == self._agent.config["process_id"]:
+            if self._home.config and process_id == self._home.config["process_id"]:
                 return  # the driver, whose death is everybody's
             never = death_notice(process_id, ExitRecord("unknown"), None)
-            self._agent.loop.post(line, never)
+            self._home.loop.post(line, never)
             return
         if not actor.over:
             actor.watchers.add(line)
         if actor.over or actor.incarnation > known:
-            self._agent.loop.post(line, actor.last_notice())
+            self._home.loop.post(line, actor.last_notice())
 
-    def _monitor(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _monitor(self, line: Line, message: Message, fds: list[int]) -> None:
         actor, rid = self._find(message), optional(message, "rid", int)
         monitor = number(message, "monitor")
         self._reply(line, rid, actor is not None)
@@ -327,42 +386,69 @@ class Requests:
         if not actor.over:
             actor.monitors.append((line, monitor))
         if actor.last_event is not None:
-            self._agent.loop.post(line, {**actor.last_event, "monitor": monitor})
+            self._home.loop.post(line, {**actor.last_event, "monitor": monitor})
 
-    def _unmonitor(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _unmonitor(self, line: Line, message: Message, fds: list[int]) -> None:
         actor, monitor = self._find(message), number(message, "monitor")
         if actor is not None and (line, monitor) in actor.monitors:
             actor.monitors.remove((line, monitor))
 
-    def _look_up(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _look_up(self, line: Line, message: Message, fds: list[int]) -> None:
         timeout_s = None
         if message.get("timeout") is not None:
             timeout_s = quantity(message, "timeout")
         rid, name = required(message, "rid", int), required(message, "name", str)
-        self._agent.names.look_up(line, rid, name, timeout_s)
+        self._home.names.look_up(line, rid, name, timeout_s)
 
-    def _segment(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _segment(self, line: Line, message: Message, fds: list[int]) -> None:
         rid, name = required(message, "rid", int), required(message, "name", str)
         size = number(message, "size", least=1, most=1 << 46)
-        fd = self._agent.segments.get(name, size)
-        self._agent.loop.post(line, {"ev": "reply", "rid": rid, "value": True}, [fd])
+        here = self._home.whereabouts.host_of(line)
+        host = self._home.segments.host(name, here)
+        if host != here:
+            note = (
+                f"{name!r} has members on host {host} already, and this process is on "
+                f"host {here}: in this version all members of a learner group must be "
+                f"on one host; place them with moo.on(…, host={host!r})"
+            )
+            self._reply(line, rid, None, error="several hosts", note=note)
+        elif line.polled:
+            fd = self._home.segments.get(name, size)
+            reply = {"ev": "reply", "rid": rid, "value": True}
+            self._home.loop.post(line, reply, [fd])
+        else:  # its own agent has it
+            self._reply(line, rid, True, segment=[name, size])
 
-    def _handle(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _reachable(self, line: Line, message: Message, fds: list[int]) -> None:
+        address = no_more_than(256, "address", required(message, "address", str))
+        endpoint = no_more_than(4096, "endpoint", required(message, "endpoint", bytes))
+        self._home.whereabouts.tell(line, address, endpoint)
+
+    def _locate(self, line: Line, message: Message, fds: list[int]) -> None:
+        self._home.whereabouts.ask(line, number(message, "id", least=1))
+
+    def _handle(self, line: Line, message: Message, fds: list[int]) -> None:
         actor, rid = self._find(message), required(message, "rid", int)
         self._reply(line, rid, None if actor is None else actor.handle)
 
-    def _list(self, line: Lifeline, message: Message, fds: list[int]) -> None:
-        rows = [actor.summary() for actor in self._agent.living.values()]
+    def _list(self, line: Line, message: Message, fds: list[int]) -> None:
+        rows = [
+            {**actor.summary(), "host": self._home.sites.host_of(actor.id)}
+            for actor in self._home.living.values()
+        ]
         self._reply(line, optional(message, "rid", int), rows)
 
-    def _shutdown(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+    def _hosts(self, line: Line, message: Message, fds: list[int]) -> None:
+        self._reply(line, optional(message, "rid", int), self._home.hosts())
+
+    def _shutdown(self, line: Line, message: Message, fds: list[int]) -> None:
         self._only_driver(line)
         grace = message.get("grace")
         if grace == math.inf:
             message = {**message, "grace": LONGEST_S}
         grace_s = STOP_GRACE_S if grace is None else quantity(message, "grace")
-        self._agent.lifetimes.shut_down(grace_s, numbers(message, "given_up"))
+        self._home.lifetimes.shut_down(grace_s, numbers(message, "given_up"))
 
-    def _only_driver(self, line: Lifeline) -> None:
-        if line is not self._agent.driver:
+    def _only_driver(self, line: Line) -> None:
+        if line is not self._home.driver:
             raise Refused("only the program that started the session may say that")

@@ -18,14 +18,19 @@ class RestartBudget:
         self._policy = policy
         self._times: deque[float] = deque()
 
+    def allows(self, now: float) -> bool:
+        """Whether there is a next restart now."""
+        policy = self._policy
+        if policy is None:
+            return False
+        while self._times and now - self._times[0] > policy.within:
+            self._times.popleft()
+        return len(self._times) < policy.max
+
     def take(self, now: float) -> float | None:
         """Seconds to wait before the next restart; None if there is no next one."""
         policy = self._policy
-        if policy is None:
-            return None
-        while self._times and now - self._times[0] > policy.within:
-            self._times.popleft()
-        if len(self._times) >= policy.max:
+        if policy is None or not self.allows(now):
             return None
         # 2 ** 1024 is no float, and nobody waits for years.
         delay = policy.backoff * 2.0 ** min(len(self._times), 60)

@@ -15,8 +15,10 @@ from functools import partial
 from typing import Any
 
 from mooactor import errors
-from mooactor.control.keys import new_process_id, new_session_key
+from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.reach import Reach
+from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.actor import breakpoints
@@ -46,13 +48,20 @@ class Session:
         debug: bool | None = None,
         seed: int | None = None,
         sigusr1: bool | None = None,
+        membership: Joining | None = None,
     ) -> None:
+        """`membership`: how to join a cluster; None: all is on this host.
+
+        Raises:
+          ActorUnavailable: no broker has taken this session.
+        """
         _require_linux()
         _require_gil()
         openfiles.raise_limit()
         directories.remove_abandoned()
         place = Place.here()
         self._pid = os.getpid()
+        self._closing = threading.RLock()
         self.preload = preload
         self.lost = False  # ended by the death of its agent, which nobody had wanted
         self.directory, lock = directories.make()
@@ -67,8 +76,19 @@ class Session:
         key, process_id = new_session_key(), new_process_id()
         lifeline = Lifeline(ours)
         config = _config(self.directory, key, logs, memory, self.modules(), network)
-        more = {"process_id": process_id, "seed": seed, "path": place.path}
-        lifeline.send({**config, **more})
+        reach = None if membership is None else membership.reach()
+        lifeline.send(
+            {
+                **config,
+                **_joining(membership),
+                "process_id": process_id,
+                "seed": seed,
+                "path": place.path,
+                "place": place.plain(),
+                "reach": reach,
+                "mark": session_mark(key).hex(),
+            }
+        )
         try:
             self.runtime = Runtime(
                 self.directory,
@@ -79,6 +99,7 @@ class Session:
                 network=network,
                 streams=Streams.of_driver(seed),
                 origin=place,
+                reach=Reach.of_plain(reach),
             )
         except BaseException:
             lifeline.close()  # which ends the agent
@@ -90,6 +111,16 @@ class Session:
         self.runtime.housekeeper.start()
         set_current_runtime(self.runtime)
         dump.install_in_driver(sigusr1)
+        if membership is not None:
+            self._join(membership)
+
+    def _join(self, membership: Joining) -> None:
+        """Wait until a broker has taken the session, or end it."""
+        try:
+            await_joined(self.runtime.agent, membership)
+        except BaseException:
+            self.close(0.0, Awaited.NOTHING)
+            raise
 
     def modules(self) -> list[str]:
         """The modules that forked actors should find imported already."""
@@ -119,19 +150,23 @@ class Session:
         everything; see `ending`.
 
         With `deliver`, Ctrl-C meanwhile is the program's own to handle afterwards.
+        A second thread that closes it waits for the first: else a program could end
+        while the session is still being removed.
         """
-        runtime = self.runtime
-        if runtime.closed:
-            return
         if os.getpid() != self._pid:
             return  # a forked child owns nothing of this
-        atexit.unregister(self.close_at_exit)
-        hurry = Hurry()
+        with self._closing:
+            if not self.runtime.closed:
+                self._close(grace, awaited, deliver)
+
+    def _close(self, grace: float, awaited: Awaited, deliver: bool) -> None:
+        runtime, hurry = self.runtime, Hurry()
         with hurry.watch(deliver and awaited is not Awaited.NOTHING):
             Ending(runtime, self._agent, grace, awaited, hurry).run()
             runtime.close()
             set_current_runtime(None)
             shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.close_at_exit)
 
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""
@@ -210,7 +245,14 @@ def _config(
         "network": network.plain(),
         "preload": [str(module) for module in preload],
         "argv": [str(word) for word in sys.argv],
+        "python": sys.executable,
     }
+
+
+def _joining(membership: Joining | None) -> Message:
+    if membership is None:
+        return {"cluster": None, "local": True}
+    return {"cluster": membership.plain(), "local": membership.local}
 
 
 def _stdout_is_descriptor() -> bool:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mooactor.control.lifeline import Lifeline, Message
-from mooactor.host.nursery import Child
-from mooactor.host.output import LineReader
+from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import Line
+from mooactor.host.placement import Needs
 from mooactor.host.restarts import RestartBudget
+from mooactor.host.site import Process
 from mooactor.process.exits import ExitRecord, Unwanted
 from mooactor.process.parcel import Parcel
 from mooactor.process.supervision import Restart
+
+if TYPE_CHECKING:
+    from mooactor.host.supervisors import Membership, Team
 
 
 class SupervisedState(Enum):
@@ -39,16 +43,21 @@ class Supervised:
     snapshot: Parcel | None = None
     incarnation: int = 0
     state: SupervisedState = SupervisedState.STARTING
-    child: Child | None = None
-    readers: dict[int, LineReader] = field(default_factory=dict)
-    watchers: set[Lifeline] = field(default_factory=set)
-    monitors: list[tuple[Lifeline, int]] = field(default_factory=list)
-    end_waiters: list[tuple[Lifeline, int | None]] = field(default_factory=list)
+    process: Process | None = None
+    preload: list[str] = field(default_factory=list)
+    needs: Needs = field(default_factory=Needs)
+    watchers: set[Line] = field(default_factory=set)
+    monitors: list[tuple[Line, int]] = field(default_factory=list)
+    end_waiters: list[tuple[Line, int | None]] = field(default_factory=list)
     owned: set[Supervised] = field(default_factory=set)  # those that are not gone
     failure: bytes | None = None
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
-    due: bool = False  # it starts as soon as the actors it owned are over
+    due: bool = False  # it starts as soon as nothing runs that it owned
+    member: Membership | None = None  # its place among a supervisor's children
+    team: Team | None = None  # of a supervisor: its children
+    bonds: set[Supervised] = field(default_factory=set)  # actors linked with it
+    fate: ExitRecord | None = None  # why it was ended, if that was nobody's request
     last_event: Message | None = None
     _notice: Message | None = None
 
@@ -70,21 +79,27 @@ class Supervised:
         return self.over and not self.owned
 
     @property
+    def quiet(self) -> bool:
+        """Whether nothing of it runs, and nothing will before its owner is up again."""
+        held = self.member is not None and self.process is None and not self.due
+        return (self.over or held) and all(owned.quiet for owned in self.owned)
+
+    @property
     def pid(self) -> int | None:
-        return self.child.pid if self.child is not None else None
+        return self.process.pid if self.process is not None else None
 
     @property
     def owner_label(self) -> str | None:
         return self.owner.label if self.owner is not None else None
 
-    def begin(self, child: Child) -> None:
+    def begin(self, process: Process) -> None:
         """There is, or will be, a process of it."""
-        self.child = child
-        self.failure = None
+        self.process = process
+        self.failure = self.fate = None
         self.ending = self.due = False
         self.state = SupervisedState.STARTING
 
-    def forget(self, line: Lifeline) -> None:
+    def forget(self, line: Line) -> None:
         """A process is gone: tell it nothing more."""
         self.watchers.discard(line)
         self.monitors = [entry for entry in self.monitors if entry[0] is not line]

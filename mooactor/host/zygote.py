@@ -101,6 +101,8 @@ def _prepare(line: Lifeline, message: Message) -> None:
     if "path" in message:
         sys.path[:] = message["path"]
         sys.argv = message["argv"]
+        if message["cwd"] is not None:
+            os.chdir(message["cwd"])
     for name in message["modules"]:
         if name not in sys.modules:
             line.send({"ev": "importing", "module": name})

@@ -33,6 +33,8 @@ class AgentClient:
         self._lifeline = lifeline
         self._wait = wait
         self._wake = wake
+        self.joined = Future()  # the agent's news that a broker has taken the session
+        self.broker_news = ""  # why none has yet
         self.ended = False  # the session is over here: its agent may end, too
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
@@ -42,6 +44,8 @@ class AgentClient:
         self.on_stop_request: Callable[[], None] | None = None
         self.on_death: Callable[[Message], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
+        self.on_survey: Callable[[], Message] | None = None
+        self.on_located: Callable[[Message], None] | None = None
 
     def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
         """Send a message to the host's agent, which gets duplicates of `fds`.
@@ -77,6 +81,8 @@ class AgentClient:
         try:
             self.tell(fds, rid=rid, **message)
             if not self._wait(future, wait_s):
+                if self.ended:
+                    raise errors.session_ended()
                 raise errors.CallTimeout(
                     f"the agent did not answer within {wait_s} s; this host is "
                     "overloaded, or the agent is stopped"
@@ -96,8 +102,13 @@ class AgentClient:
 
         It is sparse: `size` bytes of address space, pages as they are touched. The
         caller owns the descriptor.
+
+        Raises:
+          PlacementError: processes of another host share it already.
         """
         reply = self.ask(op="segment", name=name, size=size)
+        if reply.get("error") == "several hosts":
+            raise errors.PlacementError(reply["note"])
         return int(reply["descriptor"])
 
     def read(self) -> None:
@@ -137,6 +148,27 @@ class AgentClient:
             self._wake()
         elif "descriptor" in message:
             os.close(message["descriptor"])
+
+    def wait(self, future: Future, seconds: float) -> bool:
+        """Wait for `future`; False if it takes longer."""
+        return self._wait(future, seconds)
+
+    def _ev_surveyed(self, message: Message) -> None:
+        if self.on_survey is not None:
+            self.tell(op="survey", number=message["number"], **self.on_survey())
+
+    def _ev_joined(self, message: Message) -> None:
+        if not self.joined.state:
+            self.joined.set_value(message)
+            self._wake()
+
+    _ev_refused = _ev_joined
+
+    def _ev_ended(self, message: Message) -> None:
+        print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)
+
+    def _ev_broker_lost(self, message: Message) -> None:
+        self.broker_news = message["why"]
 
     def _ev_lost_snapshot(self, message: Message) -> None:
         print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)
@@ -181,6 +213,10 @@ class AgentClient:
     def _ev_died(self, message: Message) -> None:
         if self.on_death is not None:
             self.on_death(message)
+
+    def _ev_located(self, message: Message) -> None:
+        if self.on_located is not None:
+            self.on_located(message)
 
     def disown(self) -> None:
         """In the child of a fork: the line is the parent's, and so is its end."""

@@ -20,6 +20,10 @@ from mooactor.process.objects.table import Stored
 from mooactor.process.objects.values import Values, placed
 
 
+class CalleeGone(Exception):
+    """The data plane knows that a call's process is dead; the notice is to come."""
+
+
 class Arguments:
     """Encodes them, lends their memory, and sends the values of Refs after them."""
 
@@ -50,6 +54,7 @@ class Arguments:
           TypeError: an argument cannot be pickled.
           OutOfMemory: there is no room for them.
           ActorUnavailable: nothing leads to the actor's process.
+          CalleeGone: that process is dead.
         """
         # All that can fail comes first: nothing is lent, and no value of a Ref sent on
         # its way, for a call that is not made.
@@ -94,16 +99,25 @@ class Arguments:
             raise errors.ActorUnavailable(
                 f"the call to {link.label} was not made: {error}", delivered=False
             ) from None
+        except errors.ActorDied:
+            raise CalleeGone from None
 
     def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
-        """The payload and the flags of a call with arguments that `prepare` encoded."""
+        """The payload and the flags of a call with arguments that `prepare` encoded.
+
+        Raises:
+          CalleeGone: the actor's process is dead.
+        """
         broadcaster, target = self._broadcaster, link.process_id
-        if prepared.is_large and broadcaster.host_of(target) is not None:
+        if prepared.is_large and broadcaster.may_be_elsewhere(target):
             token = secrets.randbits(63)
-            broadcaster.send(prepared, target, token)
+            broadcaster.send(prepared, target, token, self._values.send_error)
             tokens = envelope.pack_tokens([(token, self._process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
-        payload, flags = prepared.payload_for(target)
+        try:
+            payload, flags = prepared.payload_for(target)
+        except errors.ActorDied:
+            raise CalleeGone from None
         return payload, flags | envelope.KWARGS
 
     def prepare(

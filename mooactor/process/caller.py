@@ -17,7 +17,7 @@ any two lines here. The following holds all the same:
 4. **A call ends once**: of a reply, a failure, a cancellation and a deadline that race,
    the first decides. See `Future`.
 5. **A call is sent once.** With ``retries=`` it is sent again, under a new id, but only
-   when the agent has told that the process that had it is dead.
+   when the process that had it is known to be dead, or a connection with it broke.
 6. **A deadline is the call's own**: the housekeeper ends the call then, also if nobody
    waits for it.
 """
@@ -34,6 +34,7 @@ from mooactor import errors
 from mooactor.control import envelope
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
+from mooactor.process.arguments import Arguments, CalleeGone
 from mooactor.process.calls import (
     BLOCKING,
     LATER,
@@ -53,7 +54,6 @@ from mooactor.process.started import UNKNOWN, Turns
 from mooactor.process.told import Lost, say_refused
 
 if TYPE_CHECKING:
-    from mooactor.process.arguments import Arguments
     from mooactor.process.housekeeper import Housekeeper
     from mooactor.process.objects.payloads import Payloads
     from mooactor.process.objects.values import Values
@@ -127,24 +127,26 @@ class Caller:
         except errors.MooError as error:
             self._refuse(link, future, error)
             return
-        timeout = options.timeout
+        timeout, target, gone = options.timeout, link.process_id, False
         if caller is not None:
             timeout = _remaining(timeout, caller.deadline)
-        if not args and not kwargs:
-            payload = b""
-            flags |= envelope.EMPTY
-        elif prepared is not None:
-            payload, more = self._arguments.prepared(prepared, link)
-            flags |= more
-        else:
-            again = future.request is not None
-            try:
+        payload = b""
+        try:
+            if not args and not kwargs:
+                flags |= envelope.EMPTY
+            elif prepared is not None:
+                payload, more = self._arguments.prepared(prepared, link)
+                flags |= more
+            else:
+                again = future.request is not None
                 payload, flags = self._arguments.encode(
                     link, args, kwargs, flags, again
                 )
-            except errors.ActorUnavailable as error:
-                self._refuse(link, future, error)
-                return
+        except errors.ActorUnavailable as error:
+            self._refuse(link, future, error)
+            return
+        except CalleeGone:
+            gone = True
         call_id = next(self._ids)
         if options.retries and future.request is None:
             future.request = Repeatable(form, args, kwargs, options.retries)
@@ -166,7 +168,10 @@ class Caller:
             future.link = link
             self._pending[call_id] = future
             link.calls.add(call_id)
-            self._send(link, future, call_id, record + body, waits == BLOCKING)
+            if gone:
+                self._await_notice(link, future, call_id, target)
+            else:
+                self._send(link, future, call_id, record + body, waits == BLOCKING)
         except BaseException:
             self._pending.pop(call_id, None)
             link.calls.discard(call_id)
@@ -196,6 +201,14 @@ class Caller:
             self._sender.dirty.add(peer)
             self._housekeeper.arm()
         if link.peer is not peer:
+            self._sent_too_late(link, future, call_id)
+
+    def _await_notice(
+        self, link: Link, future: Future, call_id: int, dead: int
+    ) -> None:
+        """It is not sent, because its process is dead. The notice of that ends it or
+        has it made again, as it does with calls that were sent just before."""
+        if link.cause is not None or link.process_id != dead:
             self._sent_too_late(link, future, call_id)
 
     def _sent_too_late(self, link: Link, future: Future, call_id: int) -> None:
@@ -377,17 +390,54 @@ class Caller:
             delivered = turns.delivered(future.call_id) if sent else None
             if self._replies.drop(future.call_id):
                 delivered = True
-            request = future.request
-            if request is None or request.attempts_left < 1 or future.state:
+            if not self._retried(link, future):
                 lost.add(future, delivered)
                 future.set_error(link.restarted(cause, delivered))
                 self._forget(future.call_id, link)
-                continue
-            self._forget(future.call_id, link)
-            left = request.attempts_left - 1
-            future.request = request._replace(attempts_left=left)
-            self._send_again(link, future)
         lost.say()
+
+    def mark(self) -> int:
+        """A number that is higher than the id of every call so far, and lower than
+        those of later ones."""
+        return next(self._ids)
+
+    def connection_broke(
+        self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
+    ) -> None:
+        """A connection with the process of a link broke, and the process lives: calls
+        and values under way may be lost. Send calls with retries left again, and end
+        the others, but not those whose record has come.
+
+        Args:
+          delivered: False if nothing of them was sent.
+          latest: calls with higher ids are not concerned.
+        """
+        lost = Lost(link, f"{link.label}: {why}")
+        pending = [o for o in list(self._pending.values()) if o.link is link]
+        for future in pending:
+            call_id = future.call_id
+            if call_id > latest or self._replies.is_last_here(call_id):
+                continue
+            # Of a stream, some may have come.
+            ran = True if self._replies.drop(call_id) else delivered
+            if not self._retried(link, future):
+                lost.add(future, ran)
+                future.set_error(link.cut_off(why, ran))
+                self._forget(call_id, link)
+        for future in self._values.not_here_of(link):
+            future.set_error(link.cut_off(why, delivered))
+        lost.say()
+
+    def _retried(self, link: Link, future: Future) -> bool:
+        """Whether a call that was lost is made again."""
+        request = future.request
+        if request is None or request.attempts_left < 1 or future.state:
+            return False
+        self._forget(future.call_id, link)
+        left = request.attempts_left - 1
+        future.request = request._replace(attempts_left=left)
+        self._send_again(link, future)
+        return True
 
     def _send_again(self, link: Link, future: Future) -> None:
         request: Repeatable = future.request
@@ -405,10 +455,11 @@ class Caller:
                 self._forget(future.call_id, future.link)
 
     def close_streams(self) -> None:
-        """No consumer here takes items any more: let their producers end."""
+        """The session ends: consumers are told so, and producers stop."""
         for future in list(self._pending.values()):
-            if hasattr(future, "on_item"):
-                self.cancel(future)
+            is_stream = hasattr(future, "on_item")
+            if is_stream and future.set_error(errors.session_ended()):
+                self.abandon(future)
 
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""

@@ -49,14 +49,17 @@ class Dispatch:
         messenger: Messenger,
         handlers: Mapping[int, Handler],
         after: Callable[[], None],
+        admit: Callable[[int, int], bool] | None = None,
     ) -> None:
-        """`after`: called when a message was handled."""
+        """`after`: called when a message was handled. `admit`: see `read_records`."""
+        self.dropped = 0  # malformed or foreign messages, so far
+        self._admit = admit
         self._key = key
         self._messenger = messenger
         self._handlers = handlers
         self._after = after
         self._open: dict[int, deque[envelope.Record]] = {}  # by serial
-        self._dropped = 0
+        self._unsaid = 0
         self._dropped_said = -1.0
 
     def message(self, serial: int, message: bytes) -> None:
@@ -87,7 +90,9 @@ class Dispatch:
     def _parsed(self, message: bytes) -> deque[envelope.Record]:
         records: deque[envelope.Record] = deque()
         try:
-            envelope.read_records(message, self._key, records)
+            envelope.read_records(message, self._key, records, self._admit)
+        except envelope.LateMessage:
+            pass  # its loss was told with the break of its connection
         except (
             envelope.MalformedMessage,
             errors.AuthError,
@@ -119,10 +124,11 @@ class Dispatch:
 
     def _report_dropped(self, error: errors.MooError) -> None:
         """Report it, but once a second at most: a stranger may send a flood."""
-        self._dropped += 1
+        self.dropped += 1
+        self._unsaid += 1
         now = perf_counter()
         if now - self._dropped_said > 1.0:
             self._dropped_said = now
-            count = f"{self._dropped} messages" if self._dropped > 1 else "a message"
+            count = f"{self._unsaid} messages" if self._unsaid > 1 else "a message"
             print(f"mooactor: dropped {count}: {error}", file=sys.stderr)
-            self._dropped = 0
+            self._unsaid = 0

@@ -4,22 +4,39 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from mooactor.errors import Cause, PlacementError
 
 Kind = Literal[
-    "exit", "signal", "exception", "oom", "killed", "stopped", "owner", "unknown"
+    "exit",
+    "signal",
+    "exception",
+    "oom",
+    "killed",
+    "stopped",
+    "owner",
+    "host",
+    "sibling",
+    "child",
+    "link",
+    "unknown",
 ]
 # The reason of a requested end of an actor; empty: none was requested.
 Unwanted = Literal["", "stopped", "killed", "owner"]
 
 
+# Of a record that follows from another one, which follows from another one, and so on.
+_MOST_ORIGINS = 4
+
+
 @dataclass(frozen=True)
 class ExitRecord:
     """The exception stays pickled: the agent does not look into it. `note` is for ends
-    without an exception: the system's refusal, or the name of the owner."""
+    without an exception: the system's refusal, the name of the owner, the host and how
+    it was lost, or the actor whose death, in `origin`, led to this one."""
 
     kind: Kind
     exitcode: int | None = None
@@ -28,6 +45,21 @@ class ExitRecord:
     stderr: tuple[str, ...] = ()
     note: str = ""
     placement: bool = False  # the note is why there is no room for it
+    origin: ExitRecord | None = None
+
+    @classmethod
+    def follows(cls, kind: Kind, label: str, origin: ExitRecord) -> ExitRecord:
+        """Of an end that the death of another actor, named `label`, leads to. In a
+        long chain the first deaths are kept, and the last one."""
+        if origin.depth >= _MOST_ORIGINS:
+            assert origin.origin is not None
+            origin = origin.origin
+        return cls(kind, note=label, origin=origin)
+
+    @property
+    def depth(self) -> int:
+        """The number of records in `origin`, its origin, and so on."""
+        return 0 if self.origin is None else 1 + self.origin.depth
 
     @classmethod
     def of(
@@ -50,8 +82,8 @@ class ExitRecord:
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             kind: Kind = "oom" if oom and number == 9 else "signal"
-            if unwanted == "stopped":
-                kind = "stopped"
+            if unwanted == "stopped" and number == signal.SIGKILL:
+                kind = "stopped"  # it took longer than it had; else it crashed
             return cls(kind, signal=number, stderr=stderr)
         code = os.WEXITSTATUS(status)
         if unwanted == "stopped" and code == 0:
@@ -60,12 +92,14 @@ class ExitRecord:
 
     def plain(self) -> dict[str, Any]:
         """For a frame; `of_plain` is its inverse."""
-        return {**self.__dict__, "stderr": list(self.stderr)}
+        origin = None if self.origin is None else self.origin.plain()
+        return {**self.__dict__, "stderr": list(self.stderr), "origin": origin}
 
     @classmethod
     def of_plain(cls, plain: dict[str, Any]) -> ExitRecord:
         """From the agent's message; anything else becomes an ``"unknown"`` one."""
         kind, lines = plain.get("kind"), plain.get("stderr")
+        origin = _of(dict, plain.get("origin"))
         return cls(
             cast(Kind, kind if kind in get_args(Kind) else "unknown"),
             _of(int, plain.get("exitcode")),
@@ -74,6 +108,7 @@ class ExitRecord:
             tuple(map(str, lines)) if isinstance(lines, list) else (),
             _of(str, plain.get("note")) or "",
             plain.get("placement") is True,
+            None if origin is None else cls.of_plain(origin),
         )
 
 
@@ -81,11 +116,17 @@ def _of(kind: type, value: Any) -> Any:
     return value if type(value) is kind else None
 
 
+_FOLLOWS = ("sibling", "child", "link")
+
+
 def cause_of(plain: dict[str, Any]) -> Cause:
     """The public form of a record. It decodes the exception, so never in the agent."""
+    return _cause(ExitRecord.of_plain(plain))
+
+
+def _cause(record: ExitRecord) -> Cause:
     from mooactor.control.codec import decode_error
 
-    record = ExitRecord.of_plain(plain)
     exception: BaseException | None = None
     if record.exception is not None:
         exception = decode_error(record.exception)
@@ -100,4 +141,7 @@ def cause_of(plain: dict[str, Any]) -> Cause:
         exception,
         record.stderr,
         record.note if record.kind == "owner" else None,
+        record.note if record.kind == "host" else None,
+        record.note if record.kind in _FOLLOWS else None,
+        None if record.origin is None else _cause(record.origin),
     )

@@ -41,6 +41,7 @@ _PARTS = (
     "housekeeper",
     "links",
     "borrows",
+    "breaks",
     "messenger",
     "objects",
     "payloads",

@@ -5,7 +5,8 @@ It alone reads the lifeline: news of a death reach waiting threads independently
 other threads, and no signal handler can cut their handling short, because those run in
 the main thread. It ends calls whose deadline has passed, and runs delayed actions.
 While replies or queued records are due and perhaps nobody waits for them, it looks
-every few milliseconds. It runs no code of the user's; see `callbacks`.
+every few milliseconds. In a session of several hosts it looks after the connections to
+the others, too. It runs no code of the user's; see `callbacks`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Housekeeper:
         self._waker.setblocking(False)
         self._armed = False
         self._closed = False
+        self._poller = select.poll()
+        self._actions: dict[int, Callable[[], None]] = {}  # by descriptor
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._wakes_at = 0.0  # until when it sleeps, at most; 0: it is awake
@@ -73,6 +76,16 @@ class Housekeeper:
         if when < self._wakes_at:
             self._wake()
 
+    def watch(self, fd: int, action: Callable[[], None]) -> None:
+        """Call `action` when `fd` is readable. Before `start`, or in the thread."""
+        self._actions[fd] = action
+        self._poller.register(fd, select.POLLIN)
+
+    def unwatch(self, fd: int) -> None:
+        """Before `fd` is closed. In the thread."""
+        if self._actions.pop(fd, None) is not None:
+            self._poller.unregister(fd)
+
     def _wake(self) -> None:
         try:
             self._waker.send(b"\0")
@@ -80,12 +93,11 @@ class Housekeeper:
             pass  # full, which wakes it anyway; or closed
 
     def _run(self) -> None:
-        poller = select.poll()
-        poller.register(self._woken, select.POLLIN)
-        poller.register(self._household.lifeline_fd, select.POLLIN)
+        self._poller.register(self._woken, select.POLLIN)
+        self._poller.register(self._household.lifeline_fd, select.POLLIN)
         idle_ticks = 0
         while not self._closed:
-            events = poller.poll(self._sleep_ms())
+            events = self._poller.poll(self._sleep_ms())
             self._wakes_at = 0.0
             if self._closed:
                 return
@@ -93,6 +105,8 @@ class Housekeeper:
                 if events:
                     self._clear()
                     self._household.read_lifeline()
+                if self._actions:
+                    self._act_on(events)
                 self._act()
                 if self._armed:
                     idle_ticks = self._tick(idle_ticks)
@@ -111,6 +125,12 @@ class Housekeeper:
             return None
         self._wakes_at = self._due[0][0]
         return max(0.0, (self._wakes_at - perf_counter()) * 1000 + 0.5)
+
+    def _act_on(self, events: list[tuple[int, int]]) -> None:
+        for fd, _ in events:
+            action = self._actions.get(fd)  # an earlier one may have ended it
+            if action is not None:
+                action()
 
     def _act(self) -> None:
         while self._due and self._due[0][0] <= perf_counter():

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 PER_ACTOR = 8
 _RESERVE = 128
 _CALLED = 3  # descriptors of a way to another process
+_CALLED_AWAY = 2  # more of one to another host: its monitor, both ends
 _MOST = 1 << 20  # some containers allow a thousand times that; programs loop over it
 _MOST_ACTORS = 16_000  # as many sockets as ZeroMQ is allowed, less some
 _COUNT_EVERY = 16  # spawns; counting takes a microsecond for each that is open
@@ -114,5 +115,7 @@ class Room:
         """Descriptors that are not of ways to others, and actors."""
         plane = self._payloads.plane.statistics()
         ways = _CALLED * len(self._messenger.known())
+        if self._messenger.ways is not None:
+            ways += _CALLED_AWAY * len(self._messenger.ways)
         ways += plane["peers"] + 2 * plane["owners"]
         return len(os.listdir("/proc/self/fd")) - 1 - ways, self._links.known_alive()

@@ -62,7 +62,7 @@ def pack(value: Any, what: str) -> Parcel:
     if size <= SMALL_BYTES:
         return Parcel(b"".join(pieces))
     try:
-        return Parcel(None, _stored(pieces))
+        return Parcel(None, sealed(pieces))
     except (OSError, MemoryError) as error:
         raise errors.OutOfMemory(
             f"there is no memory for {what} ({size >> 20} MiB): {error}"
@@ -81,7 +81,12 @@ def _pieces(pickled: bytes, buffers: list[memoryview]) -> Iterator[Any]:
         at += -at % _ALIGNMENT + buffer.nbytes
 
 
-def _stored(pieces: list[Any]) -> int:
+def sealed(pieces: list[Any]) -> int:
+    """The descriptor of a sealed memory file with these bytes.
+
+    Raises:
+      OSError, MemoryError: there is no room for it.
+    """
     fd = os.memfd_create("mooactor-parcel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         for piece in pieces:

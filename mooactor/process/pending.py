@@ -79,6 +79,11 @@ class PendingReplies:
         queue.append(pending)
         return True
 
+    def is_last_here(self, call_id: int) -> bool:
+        """Whether the last record of a call has come, and only data is under way."""
+        queue = self._calls.get(call_id)
+        return bool(queue and not queue[-1].flags & envelope.STREAM)
+
     def cancel(self, call_id: int) -> None:
         """Nobody wants them; arrived records are still delivered, without their
         data."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The place of a process: its working directory, and its path of imports.
+"""The place of a process: its host, its working directory, its path of imports.
 
 Invariant: an actor starts where its spawner is when it spawns it, and starts there
 again after each death. That costs nothing while the spawner is where the zygote is,
@@ -9,10 +9,19 @@ from which the actor is forked: then no place is sent.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from typing import Any, NamedTuple
 
 from mooactor import errors
+
+HOST_VARIABLE = "MOOACTOR_HOST_NAME"
+
+
+def host_name() -> str:
+    """The name of this host, as sessions know it: the kernel's, or what
+    MOOACTOR_HOST_NAME says."""
+    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
 
 
 class Place(NamedTuple):

@@ -110,12 +110,13 @@ class Poller:
         """
         inbox, turn = self._inbox, self._new_turn()
         woken, wakers = 0, None
-        timeout_us = -1
-        bounded = deadline is not None or self._inbound is not None
+        inbound = self._inbound
         with _gc(turn, _leave):
             try:
                 while not done():
-                    if bounded or woken:
+                    timeout_us = -1
+                    busy = inbound is not None and inbound.busy
+                    if busy or woken or deadline is not None:
                         timeout_us = self._timeout_us(deadline, woken, wakers)
                     event = _wait(inbox, turn, timeout_us, woken)
                     if event == _MAIL:

@@ -10,26 +10,31 @@ dependencies of the parts, and the handler of each kind of record:
   `actor.worker`) those that it takes;
 * `values` and `objects` have the values of Refs, `borrows` tells their holders,
   `payloads` attaches tensors to records, and `plane` has the memory of tensors;
-* `agent` is the lifeline to the host's agent, which tells of `deaths`.
+* `agent` is the lifeline to the host's agent, which tells of `deaths`;
+* in a session of several hosts, `messenger` has the connections to the others, and
+  `breaks` ends what a broken one has lost. The agent knows where each process is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
-from time import perf_counter
+from functools import partial
+from time import perf_counter, sleep
 from typing import Any
 
 from mooactor.control import envelope
-from mooactor.control.keys import actor_of, every_incarnation
-from mooactor.control.lifeline import Lifeline
+from mooactor.control.epochs import Epochs
+from mooactor.control.keys import actor_of, every_incarnation, session_mark
+from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
+from mooactor.control.reach import Reach
 from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable
 from mooactor.process import forks
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.arguments import Arguments
+from mooactor.process.breaks import Breaks
 from mooactor.process.callbacks import Callbacks
 from mooactor.process.caller import Caller
 from mooactor.process.calls import context
@@ -52,9 +57,12 @@ from mooactor.process.place import Place
 from mooactor.process.poller import Poller
 from mooactor.process.server import Server
 from mooactor.process.streams import Streams
+from mooactor.process.system import resident_bytes
 from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
 from mooactor.tensors.public import cuda_statistics, set_current
+
+_SETTLE_S = 0.002
 
 
 class Runtime:
@@ -71,8 +79,17 @@ class Runtime:
         network: Network | None = None,
         streams: Streams | None = None,
         origin: Place | None = None,
+        reach: Reach | None = None,
     ) -> None:
+        """`reach`: how processes of other hosts reach this one; None if all are here.
+
+        Raises:
+          MooError: it cannot listen as `reach` says.
+        """
+        self.reach = reach
         self.network = network or Network()
+        if reach is not None:
+            self.network = self.network.between_hosts(reach.bind, reach.ports)
         self.streams = streams or Streams(None)
         self.origin = origin  # where actors start that are not told where to
         self.plane = DataPlane(
@@ -84,24 +101,31 @@ class Runtime:
         )
         self.directory = directory
         self.key = key
-        # The session's mark, which does not reveal the key.
-        self.session_mark = blake2b(key, digest_size=8, person=b"session").digest()
+        self.session_mark = session_mark(key)
         self.process_id = process_id
         self.actor_id = actor_of(process_id)
         self.lifeline_fd = lifeline.fileno()
         self.inbound: InboundTransfers | None = None  # None: all is on this host
         watched: tuple[int, ...] = ()
-        if self.network.transports not in (None, ("shm",)):
+        if self.network.leaves_the_host:
             self.inbound = InboundTransfers(self.plane, self._nothing_ready)
             watched = (self.inbound.readable_fd,)
-        self.messenger = Messenger(directory, process_id, key, watched)
+        try:
+            self.messenger = Messenger(directory, process_id, key, watched, reach)
+        except BaseException:
+            self.plane.close()
+            raise
         self.closed = False
         self.forked = False  # this process is a child of the one that had it
         self.server: Server | None = None
+        # By process: what is to be done once it is known where that is.
+        self._awaiting_place: dict[int, list[Callable[[], None]]] = {}
         self.callbacks = Callbacks()
         self.housekeeper = Housekeeper(self)
         self._put_together(lifeline)
         set_current(self.plane)
+        if self.messenger.address is not None:
+            self._open_to_other_hosts(self.messenger.address)
 
     def _put_together(self, lifeline: Lifeline) -> None:
         """The parts, each with those that it needs."""
@@ -111,8 +135,13 @@ class Runtime:
         self.agent = AgentClient(lifeline, self.wait, poller.wake)
         self.links = links = Links(self.process_id, self.messenger, self._watch)
         self.sender = sender = Sender(self.messenger, links, arm)
-        dispatch = Dispatch(
-            self.key, self.messenger, self._handlers, sender.post_what_is_due
+        self.epochs = Epochs()
+        self._messages = dispatch = Dispatch(
+            self.key,
+            self.messenger,
+            self._handlers,
+            sender.post_what_is_due,
+            self.epochs.admit,
         )
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.objects = table = ObjectTable(links)
@@ -158,6 +187,15 @@ class Runtime:
             self._tidy_up,
         )
         self.agent.on_death = self.deaths.on_notice
+        self.breaks = Breaks(
+            links,
+            self.messenger,
+            poller,
+            self.caller,
+            self.broadcaster,
+            self.relay,
+            self.later,
+        )
         self.room = Room(self.messenger, links, payloads)
         self._handlers |= {
             envelope.REPLY: self.caller.on_reply,
@@ -174,7 +212,8 @@ class Runtime:
             envelope.DROP: self.relay.on_drop,
             envelope.AUDIT: self.audit.on_record,
             envelope.HOLDS: self.audit.on_record,
-            envelope.WATCH: lambda record: links.watch(record.call_id),
+            envelope.WATCH: lambda record: self._meet(record.call_id),
+            envelope.BROKE: self.breaks.on_record,
             envelope.PROBED: lambda r: self.plane.hear(r.sender, bytes(r.payload)),
         }
         self.plane.tell = self._tell_plane
@@ -191,6 +230,8 @@ class Runtime:
                 server.on_process_lost(record.call_id)
 
         self.server = self.values.producer = self.deadlocks.server = server
+        self.agent.on_survey = partial(_survey, server)
+        self.breaks.server = server
         self._handlers |= {
             envelope.CALL: server.on_call,
             envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
@@ -203,6 +244,50 @@ class Runtime:
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
+
+    # -- other hosts -------------------------------------------------------
+
+    def _open_to_other_hosts(self, address: str) -> None:
+        """Tell the agent where this process is, and let others be found."""
+        self.agent.on_located = self._on_located
+        self.broadcaster.when_located = self._when_located
+        self.messenger.open_ways(
+            self.housekeeper, self._locate, self.breaks.of_ours, self.breaks.over
+        )
+        endpoint = b"" if self.inbound is None else self.plane.endpoint()
+        self.agent.tell(op="reachable", address=address, endpoint=endpoint)
+
+    def _locate(self, process_id: int) -> None:
+        """Ask where a process is. A dead one is never found, but its death is told."""
+        try:
+            self.agent.tell(op="locate", id=process_id)
+        except ActorUnavailable:
+            pass  # the session is over, which ends all that waits
+
+    def _on_located(self, message: Message) -> None:
+        process_id = message["id"]
+        if message.get("gone"):
+            self._awaiting_place.pop(process_id, None)
+            self.messenger.forget(process_id)
+            return
+        address = None if message["same"] else message["address"]
+        if address is not None and message["endpoint"] and self.inbound is not None:
+            self.plane.introduce(process_id, message["endpoint"])
+        self.messenger.located(process_id, message["host"], address)
+        for action in self._awaiting_place.pop(process_id, ()):
+            action()
+
+    def _when_located(self, process_id: int, action: Callable[[], None]) -> None:
+        self._awaiting_place.setdefault(process_id, []).append(action)
+        if self.messenger.is_located(process_id):
+            for action in self._awaiting_place.pop(process_id, ()):
+                action()
+
+    def _meet(self, process_id: int) -> None:
+        """Memory of this process was granted to another one on request."""
+        self.links.watch(process_id)
+        if self.reach is not None:
+            self._locate(process_id)  # it may be on another host, which we must call
 
     def _nothing_ready(self) -> bool:
         return self.server is None or not self.server.has_ready()
@@ -291,6 +376,9 @@ class Runtime:
         """An actor's process is dead, and the calls to it have ended: forget it."""
         old = death.process_id
         self.messenger.forget(old)
+        self.breaks.process_lost(old)
+        self._awaiting_place.pop(old, None)
+        self.epochs.forget(old)
         self.payloads.forget_grants(old)
         dead = every_incarnation(old) if death.following is None else old
         self.objects.process_lost(dead)
@@ -310,6 +398,7 @@ class Runtime:
         """End it: pending futures fail with `ActorUnavailable`."""
         if self.closed:
             return
+        self._settle(linger_ms / 1000)
         self.closed = self.sender.ended = self.agent.ended = True
         self.flush()
         self.caller.close()
@@ -331,6 +420,13 @@ class Runtime:
         del self.plane
         self.inbound = None
 
+    def _settle(self, most_s: float) -> None:
+        """What was sent to processes that are being connected leaves first."""
+        end = perf_counter() + most_s
+        self.flush()
+        while self.messenger.waiting() and perf_counter() < end:
+            sleep(_SETTLE_S)
+
     def statistics(self) -> dict[str, Any]:
         """Counts that should return to zero, and the way to each peer; see
         `moo.stats()`."""
@@ -342,6 +438,8 @@ class Runtime:
             "objects": len(self.objects),
             "relayed": len(self.broadcaster) + len(self.relay),
             "links": len(self.links),
+            "dropped": self._messages.dropped + self.epochs.late,
+            "strangers": 0 if self.closed else self.messenger.strangers,
             "transport": str(self.network),
             "memory": {} if self.closed else self.plane.statistics(),
             "cuda": cuda_statistics(),
@@ -365,3 +463,8 @@ class Runtime:
                 }
             )
         return rows
+
+
+def _survey(server: Server) -> Message:
+    """What this process alone knows of itself, for the agent."""
+    return {"mailbox": server.queued(), "memory": resident_bytes()}

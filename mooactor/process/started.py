@@ -108,12 +108,12 @@ def bury(directory: str, process_id: int) -> None:
     """For the agent: this process is dead. Callers may still ask for its page, so that
     goes with the first death that comes a while later."""
     now = time.monotonic()
-    _buried.append((now, process_id))
+    _buried.append((now, _path(directory, process_id)))
     while _buried and _buried[0][0] < now - _ASKED_FOR_S:
         try:
-            os.unlink(_path(directory, _buried.popleft()[1]))
+            os.unlink(_buried.popleft()[1])
         except FileNotFoundError:
             pass  # it died before it had one
 
 
-_buried: deque[tuple[float, int]] = deque()
+_buried: deque[tuple[float, str]] = deque()

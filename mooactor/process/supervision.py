@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Restart policies, and the events of an actor's life."""
+"""Restart policies, the rules of supervisors, and the events of an actor's life."""
 
 from __future__ import annotations
 
 import math
 import operator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from mooactor.errors import Cause
+from mooactor.process import checks
+
+Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
+When = Literal["always", "on_failure", "never"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,57 @@ def _check_seconds(name: str, value: Any) -> None:
         raise TypeError(f"Restart({name}={value!r}): a number of seconds is needed")
     if math.isnan(value):
         raise ValueError(f"Restart({name}=nan): a number of seconds is needed")
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """The rules of a supervisor; `mooactor.Supervisor` explains them.
+
+    Raises:
+      TypeError, ValueError: a field makes no sense; the message names it.
+    """
+
+    strategy: Strategy = "one_for_one"
+    max: int = 3
+    within: float = 60.0
+    backoff: float = 0.0
+    longest_backoff: float = 60.0
+    jitter: float = 0.5
+    in_order: bool = True
+
+    def __post_init__(self) -> None:
+        checks.one_of("strategy", self.strategy, get_args(Strategy))
+        checks.count("max", self.max, "a number of restarts", most=1 << 62)
+        checks.seconds("within", self.within, positive=True)
+        for name in ("backoff", "longest_backoff", "jitter"):
+            checks.amount(name, getattr(self, name))
+        checks.flag("in_order", self.in_order)
+        if self.longest_backoff < self.backoff:
+            raise ValueError(
+                f"longest_backoff={self.longest_backoff:g} must be at least "
+                f"backoff={self.backoff:g}"
+            )
+        if self.jitter > 1:
+            raise ValueError(f"jitter={self.jitter:g} must be a number from 0 to 1")
+
+    def delay(self, before: int, drawn: float) -> float:
+        """Seconds until a restart that comes after so many `before` it. `drawn`: a
+        number from 0 to 1, for the jitter."""
+        # 2 ** 1024 is no float.
+        delay = min(self.backoff * 2.0 ** min(before, 60), self.longest_backoff)
+        return delay * (1 - self.jitter * drawn)
+
+    def plain(self) -> dict[str, Any]:
+        """For a frame; `Supervision(**plain)` is its inverse."""
+        numbers = ("backoff", "longest_backoff", "jitter")
+        within = checks.seconds("within", self.within)
+        return {
+            "strategy": str(self.strategy),
+            "max": operator.index(self.max),
+            "within": math.inf if within is None else within,
+            "in_order": self.in_order,
+            **{name: float(getattr(self, name)) for name in numbers},
+        }
 
 
 @dataclass(frozen=True)

@@ -73,3 +73,9 @@ def oom_kills() -> int:
             return sum(int(x.split()[1]) for x in file if x.startswith("oom_kill "))
     except (OSError, StopIteration, ValueError):
         return 0
+
+
+def resident_bytes() -> int:
+    """This process's memory, shared pages included."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

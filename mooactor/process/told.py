@@ -28,11 +28,13 @@ def say_refused(future: Future, link: Link, error: errors.MooError) -> None:
 
 
 class Lost:
-    """The tells lost by one death."""
+    """The tells lost by one death, or one broken connection."""
 
-    def __init__(self, link: Link, cause: errors.Cause) -> None:
+    def __init__(self, link: Link, cause: errors.Cause | str) -> None:
+        """`cause`: of the death; or what happened to the connection."""
         self._link = link
         self._cause = cause
+        self._kind = "" if isinstance(cause, str) else cause.kind
         self._surely = self._perhaps = 0
 
     def add(self, future: Future, delivered: bool | None) -> None:
@@ -40,9 +42,9 @@ class Lost:
         is False, or if the actor never came to serve calls."""
         if not future.told or future.state:
             return
-        if delivered is False or self._cause.kind == "exception":
+        if delivered is False or self._kind == "exception":
             self._surely += 1
-        elif self._cause.kind != "killed":
+        elif self._kind != "killed":
             # A user who kills an actor in the middle of a method intends the loss.
             self._perhaps += 1
 
@@ -55,12 +57,14 @@ class Lost:
             many = number(self._perhaps, "tell")
             parts.append(f"{many} to {label} may not have run to the end")
         if parts:
-            what = ", and ".join(parts)
-            known = self._cause.kind != "unknown"
-            say(
-                f"mooactor: {what}: {label} {'died' if known else 'cannot be found'} "
-                f"({self._cause})"
-            )
+            say(f"mooactor: {', and '.join(parts)}: {self._why()}")
+
+    def _why(self) -> str:
+        if isinstance(self._cause, str):
+            return self._cause
+        known = self._kind != "unknown"
+        end = "died" if known else "cannot be found"
+        return f"{self._link.label} {end} ({self._cause})"
 
 
 def summary(futures: Iterable[Future]) -> str:

@@ -46,6 +46,9 @@ class Network:
     offers it."""
     provider: str | None = None
     """Of libfabric; None: the best there is."""
+    ports: tuple[int, int] | None = None
+    """The first and the last of the TCP ports to listen on; None: the system
+    chooses."""
 
     def __post_init__(self) -> None:
         """Raises ValueError: GPUDirect is demanded, but no transport can have it."""
@@ -62,14 +65,33 @@ class Network:
     def plain(self) -> dict[str, Any]:
         """For a frame; `of_plain` is its inverse."""
         chosen = None if self.transports is None else list(self.transports)
-        return {**self.__dict__, "transports": chosen}
+        ports = None if self.ports is None else list(self.ports)
+        return {**self.__dict__, "transports": chosen, "ports": ports}
 
     @classmethod
     def of_plain(cls, plain: dict[str, Any]) -> Network:
         """The choice that `plain` stands for."""
         chosen = plain["transports"]
         names = None if chosen is None else _names(chosen, "transport")
-        return cls(**{**plain, "transports": names})
+        ports = plain.get("ports")
+        ends = None if ports is None else (int(ports[0]), int(ports[1]))
+        return cls(**{**plain, "transports": names, "ports": ends})
+
+    @property
+    def leaves_the_host(self) -> bool:
+        """Whether processes of other hosts can be reached."""
+        return self.transports not in (None, ("shm",))
+
+    def between_hosts(self, bind: str, ports: tuple[int, int] | None) -> Network:
+        """The same for a session of several hosts: whatever reaches them is allowed,
+        unless this says what is; `bind` and `ports` are for what it leaves open."""
+        every = ("shm", "ofi", "tcp") if _has_rdma() else ("shm", "tcp")
+        return replace(
+            self,
+            transports=self.transports or every,
+            bind=self.bind or bind,
+            ports=self.ports or ports,
+        )
 
     def with_environment(self, variables: Mapping[str, str]) -> Network:
         """The same with the variables' values; an empty one means the default.
@@ -167,6 +189,18 @@ def _switch(text: str) -> bool:
     return text == "1"
 
 
+_RDMA = "/sys/class/infiniband"  # the devices; there is none without its drivers
+
+
+def _has_rdma() -> bool:
+    """Whether a fabric is worth asking for: without any, that takes a tenth of a
+    second of each process's start."""
+    try:
+        return bool(os.environ.get("MOOACTOR_FABRIC") or os.listdir(_RDMA))
+    except OSError:
+        return False
+
+
 # -- for C -----------------------------------------------------------------
 
 _DRIVER = "/dev/nvidiactl"  # exists where NVIDIA's driver is loaded
@@ -186,6 +220,8 @@ def serve(plane: object, network: Network) -> int:
     options.threads = network.threads or 0
     options.checksum = network.checksum
     options.devices = _devices(network.gpu_direct)
+    if network.ports is not None:
+        options.first_port, options.last_port = network.ports
     err: int = lib.moo_plane_serve(plane, options)
     return err
 

@@ -259,10 +259,9 @@ class DataPlane:
         error = functools.partial(fetch_error, plane=self, owner=owner_of(descriptor))
         return Fetch(ffi.gc(fetch[0], fetches.free), tag, out, view, error)
 
-    @staticmethod
-    def is_remote(descriptor: bytes) -> bool:
+    def is_remote(self, descriptor: bytes) -> bool:
         """Whether `import_` of it would wait for a network: `begin` does not."""
-        return bool(lib.moo_descriptor_is_remote(descriptor, len(descriptor)))
+        return bool(lib.moo_plane_is_remote(self._plane, descriptor, len(descriptor)))
 
     @property
     def finished_fd(self) -> int:

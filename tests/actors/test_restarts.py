@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -72,6 +73,37 @@ def test_a_killed_or_stopped_actor_is_not_restarted(spawn: Any) -> None:
         end(counter)
         with pytest.raises(moo.ActorDied):
             counter.echo()
+
+
+def test_a_stop_during_a_back_off_ends_the_actor_at_once(spawn: Any) -> None:
+    policy = moo.Restart(max=1, backoff=1000.0)
+    counter = spawn(moo.on(Counter, restart=policy))
+    with pytest.raises(moo.ActorRestarted):
+        counter.kill_self()
+    moo.stop(counter, timeout=30)
+    with pytest.raises(moo.ActorDied) as caught:
+        counter.echo()
+    assert caught.value.cause.kind == "stopped"
+
+
+def test_a_stop_that_meets_a_death_ends_the_next_incarnation(spawn: Any) -> None:
+    for _ in range(10):
+        counter = spawn(moo.on(Counter, restart=moo.Restart(max=3)))
+        pid = counter.pid()
+        os.kill(pid, signal.SIGKILL)  # nobody is told yet
+        moo.stop(counter, timeout=30)
+        with pytest.raises(moo.ActorDied):
+            counter.echo()
+
+
+def test_a_crash_before_a_stop_keeps_its_cause(spawn: Any) -> None:
+    counter = spawn(Counter)
+    counter.echo()
+    ref = counter.kill_self.remote(signal.SIGSEGV)
+    moo.stop(counter)
+    error = ref.exception(timeout=20)
+    assert isinstance(error, moo.ActorDied)
+    assert (error.cause.kind, error.cause.signal) == ("signal", signal.SIGSEGV)
 
 
 def test_a_constructor_that_fails_uses_up_restarts(spawn: Any) -> None:

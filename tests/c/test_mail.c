@@ -21,6 +21,7 @@
 
 struct letter {
     struct letter *next;
+    int more; /* the next letter is of the same message */
     size_t bytes;
     char data[];
 };
@@ -91,6 +92,7 @@ static struct letter *letter_new(size_t bytes)
 
     CHECK(letter);
     letter->bytes = bytes;
+    letter->more = 0;
     return letter;
 }
 
@@ -152,8 +154,9 @@ static int msg_recv(mooi_zmq_msg *message, void *from, int flags)
         *in(message) = (struct inside){NULL, 1};
         socket->part = 1;
     } else {
-        *in(message) = (struct inside){take(socket), 0};
-        socket->part = 0;
+        struct letter *letter = take(socket);
+        *in(message) = (struct inside){letter, letter->more};
+        socket->part = letter->more;
     }
     pthread_mutex_unlock(&socket->lock);
     return 0;
@@ -163,9 +166,10 @@ static int msg_send(mooi_zmq_msg *message, void *to, int flags)
 {
     struct socket *socket = to;
 
-    CHECK(flags == MOOI_ZMQ_DONTWAIT);
+    CHECK((flags & ~MOOI_ZMQ_SNDMORE) == MOOI_ZMQ_DONTWAIT);
     if ((failure = atomic_exchange(&socket->error, 0)))
         return -1;
+    in(message)->letter->more = flags & MOOI_ZMQ_SNDMORE;
     deliver(socket, in(message)->letter);
     return msg_init(message);
 }
@@ -579,6 +583,81 @@ static void a_refused_send_says_so_and_the_next_one_goes_out(void)
     socket_free(there);
 }
 
+static void take_one(struct socket *from, const char *expected)
+{
+    struct letter *letter = take(from);
+
+    CHECK(letter && letter->bytes == strlen(expected));
+    CHECK(!memcmp(letter->data, expected, letter->bytes));
+    free(letter);
+}
+
+static void what_is_held_goes_out_in_order_once_there_is_a_connection(void)
+{
+    struct socket *socket = socket_new(), *one = socket_new(),
+                  *other = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_outbox *outbox;
+    int waits;
+
+    CHECK(!moo_outbox_open(inbox, 0, PREFIX, 4, &outbox));
+    CHECK(!moo_outbox_send(outbox, "-", 1)); /* neither held nor connected */
+    moo_outbox_hold(outbox);
+    CHECK(!moo_outbox_send(outbox, "a", 1));
+    CHECK(!moo_outbox_queue(outbox, "b", 1, &waits) && !waits);
+    moo_inbox_flush(inbox);
+    CHECK(moo_outbox_held(outbox) == 2);
+    CHECK(!moo_outbox_connect(outbox, (uintptr_t)one, "epo1", 0));
+    CHECK(moo_outbox_held(outbox) == 0);
+    CHECK(!moo_outbox_send(outbox, "c", 1));
+    CHECK(moo_outbox_connect(outbox, (uintptr_t)other, "epo2", 0) ==
+          MOO_ECLOSED);
+    CHECK(!moo_outbox_queue(outbox, "d", 1, &waits) && waits);
+    moo_outbox_hold(outbox); /* the connection broke */
+    CHECK(!moo_outbox_send(outbox, "e", 1));
+    CHECK(!moo_outbox_connect(outbox, (uintptr_t)other, "epo2", 0));
+    moo_outbox_hold(outbox);
+    CHECK(!moo_outbox_send(outbox, "f", 1));
+    moo_outbox_drop(outbox);
+    CHECK(!moo_outbox_held(outbox));
+    moo_outbox_close(outbox);
+    CHECK(moo_outbox_connect(outbox, (uintptr_t)one, "epo3", 0) ==
+          MOO_ECLOSED);
+    take_one(one, "epo1ab");
+    take_one(one, "epo1c");
+    take_one(other, "epo2de");
+    CHECK(!take(one) && !take(other));
+    moo_outbox_free(outbox);
+    end(inbox, socket);
+    socket_free(one);
+    socket_free(other);
+}
+
+static void a_message_in_parts_comes_as_one_letter(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_outbox *outbox;
+    moo_turn turn = {0};
+
+    CHECK(!moo_outbox_open(inbox, 0, PREFIX, 4, &outbox));
+    moo_outbox_hold(outbox);
+    CHECK(!moo_outbox_send(outbox, "ab", 2));
+    CHECK(!moo_outbox_connect(outbox, (uintptr_t)socket, PREFIX, 3));
+    CHECK(!moo_outbox_send(outbox, "cdefghi", 7));
+    CHECK(!moo_outbox_send(outbox, "jk", 2)); /* ends with a part's end */
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_MAIL);
+    CHECK(turn.bytes == 6 && !memcmp(turn.data, PREFIX "ab", 6));
+    CHECK(moo_turn_handled(&turn));
+    CHECK(turn.bytes == 11 && !memcmp(turn.data, PREFIX "cdefghi", 11));
+    CHECK(moo_turn_handled(&turn));
+    CHECK(turn.bytes == 6 && !memcmp(turn.data, PREFIX "jk", 6));
+    CHECK(!moo_turn_handled(&turn));
+    moo_turn_leave(&turn);
+    end(inbox, socket);
+    moo_outbox_free(outbox);
+}
+
 static void an_event_loop_is_told_of_what_is_left_in_the_socket(void)
 {
     struct socket *socket = socket_new();
@@ -636,6 +715,8 @@ int main(void)
     RUN(what_is_put_wakes_whoever_waits);
     RUN(records_of_a_thread_go_out_in_their_order);
     RUN(a_refused_send_says_so_and_the_next_one_goes_out);
+    RUN(what_is_held_goes_out_in_order_once_there_is_a_connection);
+    RUN(a_message_in_parts_comes_as_one_letter);
     RUN(an_event_loop_is_told_of_what_is_left_in_the_socket);
     RUN(what_waits_leaves_before_the_leader_sleeps);
     printf("test_mail: ok\n");

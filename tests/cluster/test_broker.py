@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import socket
 import textwrap
 from pathlib import Path
 
@@ -159,6 +161,17 @@ def test_a_stand_by_answers_when_the_first_broker_is_gone(cluster: Cluster) -> N
     assert cluster.until(lambda: set(d.membership.brokers()) == both)
 
 
+def test_a_list_whose_first_broker_is_not_there_is_no_obstacle(
+    cluster: Cluster,
+) -> None:
+    _, address = cluster.broker()
+    a = cluster.member("a", "tcp://127.0.0.1:1", address)
+    assert cluster.until(lambda: a.joined == [address])
+    assert a.refused == []
+    assert cluster.until(lambda: a.lost)  # said, and tried again
+    assert set(a.lost) == {"tcp://127.0.0.1:1"}
+
+
 def test_a_stand_by_of_the_list_by_another_name_is_joined_once(
     cluster: Cluster,
 ) -> None:
@@ -197,6 +210,37 @@ def test_nonsense_from_a_holder_of_the_key_is_answered_and_harms_nobody(
     assert cluster.until(lambda: len(hearing.heard) == len(nonsense))
     assert {message["ev"] for message in hearing.heard} == {"refused"}
     assert cluster.until(lambda: a.names() == ["a"])
+
+
+def test_strangers_leave_no_trace(cluster: Cluster) -> None:
+    broker, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    port = int(address.rpartition(":")[2])
+    said = list(broker.err)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)  # no CURVE
+    for data in (b"", b"\x00" * 500, b"GET / HTTP/1.1\r\n\r\n", greeting, b"\xff" * 9):
+        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        for stranger in strangers:
+            with contextlib.suppress(OSError):
+                stranger.sendall(data)
+        b = cluster.member("b", address)  # others get in meanwhile
+        assert cluster.until(lambda b=b: b.names() == ["a", "b"])
+        for stranger in strangers:
+            stranger.close()
+        cluster.leave(b)
+        assert cluster.until(lambda: a.names() == ["a"])
+    new = [line for line in broker.err[len(said) :] if "host b has" not in line]
+    assert new == []
+
+
+def test_sigusr1_reports_the_members(cluster: Cluster) -> None:
+    broker, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    broker.process.send_signal(signal.SIGUSR1)
+    assert cluster.until(lambda: any("members 1" in line for line in broker.err))
+    assert cluster.until(lambda: any("host a at tcp://" in line for line in broker.err))
 
 
 # -- the command -----------------------------------------------------------
@@ -264,8 +308,9 @@ def test_without_a_key_it_stays_on_the_loopback_interface_and_says_so(
         )
         where = f"{config}/mooactor/local-key"
         assert broker.signal() == 0
-        assert any(where in line for line in broker.err)
-        assert any("made key" in line for line in broker.err) == (attempt == 0)
+        (line,) = (line for line in broker.err if where in line)
+        assert ("made key" in line) == (attempt == 0)
+        assert "mooactor keygen" in line
     assert Path(where).stat().st_mode & 0o777 == 0o600
 
 

@@ -12,14 +12,15 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from mooactor.control import addresses
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.control.reliable import PIECE_BYTES
-from tests.control.nodes import Recorder, node
+from tests.control.nodes import Echo, Recorder, node, together
 
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: a close resets the connection
 
@@ -152,3 +153,26 @@ def test_random_breaks_lose_nothing_and_repeat_nothing(
     assert here.listener.numbers == list(range(there.sent))
     assert there.listener.numbers == list(range(here.sent))
     assert here.sent > 50 and there.sent > 50
+
+
+def test_a_name_of_two_hosts_stays_with_the_one_that_answered(
+    nodes: tuple[Node, Node, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, proxy = nodes
+    echo, mine = Echo(), Recorder()
+    other.accept = echo.accept
+    port = int(proxy.address.rpartition(":")[2])
+
+    def look_up(host: str, port: int, found: Callable[[list[str]], None]) -> None:
+        found(["127.0.0.1", "127.0.0.2"])  # nobody listens at the second
+
+    monkeypatch.setattr(addresses, "look_up", look_up)
+    channel = one.connect(f"tcp://two.example:{port}", mine)
+    for number in range(5):
+        channel.post({"n": number})
+        assert together((one, other), lambda: len(mine.messages) > number)
+        proxy.reset()
+        assert together((one, other), lambda: proxy.breaks > number)
+    channel.post({"n": 5})
+    assert together((one, other), lambda: len(mine.messages) == 6)
+    assert mine.numbers == list(range(6)) and mine.closed == []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -156,3 +157,22 @@ def test_another_process_at_the_same_address_is_not_taken_for_the_first(
             second.run_until(lambda: False, 0.001)
         assert second.channels() == []
     assert "has ended" in mine.closed[0]
+
+
+def test_a_process_without_free_descriptors_connects_when_it_has_some_again(
+    here: Node, remote: Remote
+) -> None:
+    mine = Recorder()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    spare = [os.dup(0) for _ in range(highest)]  # no number below is free
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare) + 1, hard))
+    try:
+        channel = here.connect(remote.address, mine)
+        assert "Too many open files" in channel._obstacle
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in spare:
+            os.close(fd)
+    channel.post({"n": 1})
+    assert here.run_until(lambda: mine.numbers == [1], 20)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from mooactor.control import curve, frames, plain
+from mooactor.control import curve, frames, plain, strangers
 from mooactor.control.incoming import MAX_CHANNELS
 from mooactor.control.node import Node
 from mooactor.control.reliable import Inflow, Outflow, Violation
@@ -288,3 +288,31 @@ def test_half_open_connections_keep_nobody_out_and_go(
         channel.close()
         assert together((one, other), lambda: len(one.channels()) == 1)
     still_works(served)
+
+
+def test_half_open_connections_leave_descriptors_for_the_rest(
+    served: tuple[Node, Node, Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strangers, "MOST", 20)
+    _, other, _ = served
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", other.port)))
+            for _ in range(200)
+        ]
+        # The oldest are shut down, before libzmq gives them up.
+        for raw in opened[:-20]:
+            while not ended(raw):
+                other.serve()
+        assert other.statistics()["connections_turned_away"] >= 100
+        still_works(served)
+
+
+def ended(raw: socket.socket) -> bool:
+    """Whether the other side has closed the connection; its greeting may come first."""
+    try:
+        return not raw.recv(1 << 16, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True

@@ -115,6 +115,21 @@ def test_a_channel_does_not_come_back_after_the_cut(
     assert fresh.numbers == [1] and mine.messages == [] and not channel.connected
 
 
+def test_without_heartbeats_the_kernel_notices_a_cut(
+    cable: Cable, remote: Remote
+) -> None:
+    mine = Recorder()
+    with inside(cable.namespace["a"]), node(bind="10.99.1.1", beat_s=0) as here:
+        here.accept = mine.accept
+        remote.write(connect=here.address)
+        assert here.run_until(lambda: mine.channels, 20)
+        introduced(here, mine.channels[0], mine)
+        assert mine.channels[0].silent_s > 0  # nothing is known in between
+        with cable.pulled():
+            assert here.run_until(lambda: mine.closed, 30)
+    assert "nothing was heard" in mine.closed[0]
+
+
 @pytest.mark.slow
 def test_lost_packets_are_no_death(
     cable: Cable, here: Node, joined: tuple[Channel, Recorder]

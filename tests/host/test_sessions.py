@@ -17,6 +17,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.control import envelope
+from mooactor.host import driver_joins
 from mooactor.host.session import current_session
 from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
@@ -182,9 +183,26 @@ def test_calls_under_way_at_the_end_fail_by_name() -> None:
         ref.get(timeout=5)
 
 
-def test_an_address_of_another_host_is_refused_clearly() -> None:
-    with pytest.raises(moo.PlacementError, match="one machine only"):
-        moo.init("tcp://elsewhere:4431")
+def test_a_broker_that_does_not_answer_is_named_with_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(driver_joins, "PATIENCE_S", 0.5)
+    with pytest.raises(moo.ActorUnavailable, match=r"127\.0\.0\.1:9.*mooactor broker"):
+        moo.init("tcp://127.0.0.1:9")
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        moo.init("tcp://some where")
+
+
+def test_other_hosts_are_not_joined_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(moo.AuthError, match="mooactor keygen"):
+        moo.init("tcp://10.0.0.1:4431")
 
 
 def test_a_forked_child_is_refused_clearly() -> None:

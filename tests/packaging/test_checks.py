@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-STAGES = ["lint", "types", "test-all", "test-bare", "test-rdma", "sanitizers"]
+STAGES = ["lint", "types", "test-all", "chaos"]
+STAGES += ["test-bare", "test-rdma", "sanitizers"]
 #: The stages' recipes, and the set-up's, without what takes minutes.
 QUICK = f"""
 include Makefile

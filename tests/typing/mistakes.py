@@ -36,3 +36,7 @@ g.map(Learner.step, [batch], width=3)  # mistake: unknown option of map
 g[0].step(3)  # mistake: wrong type through an index
 text: str = h.step(batch)  # mistake: the result is a float
 number: int = moo.get(h.step.remote(batch))  # mistake: the value is a float
+moo.child(Learner, "fast")  # mistake: wrong type in a child's constructor
+moo.child(Learner).options(restart="sometimes")  # mistake: unknown policy
+moo.spawn(moo.Supervisor, [], strategy="all")  # mistake: unknown strategy
+moo.spawn(moo.Supervisor, [Learner])  # mistake: a class is no child

@@ -100,3 +100,17 @@ for loss in g.map(Learner.step, [batch, batch], ordered=False, in_flight=3):
 assert_type(list(g.map(Learner.step, (b for b in [batch]), retries=1)), list[float])
 assert_type(list(g.map(Learner.evaluate, range(3))), list[list[float]])
 assert_type(list(g.map(Learner.step, [moo.put(batch)])), list[float])
+
+# supervisors
+learner = moo.child(Learner, 1e-4)
+assert_type(learner, moo.Child[Learner])
+named = moo.on(Learner, name="learner").child(lr=1e-4).options(restart="never")
+assert_type(named, moo.Child[Learner])
+inner = moo.on(moo.Supervisor).child([named], max=5)
+team = moo.spawn(moo.Supervisor, [learner, inner], strategy="one_for_all", within=60)
+assert_type(team, moo.Supervisor)
+assert_type(team.child(learner), Learner)
+assert_type(team.child(inner).child(named), Learner)
+assert_type(team.child("learner"), Any)
+assert_type(team.add(moo.child(Server)), Server)
+assert_type(moo.link(team.child(learner), h), None)

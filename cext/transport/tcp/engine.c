@@ -308,7 +308,9 @@ static moo_err open_files(struct mooi_tcp *engine, const char *bind_to)
     for (uint32_t i = 0; i < engine->others && err == MOO_OK; i++)
         err = loop_open(&engine->other[i]);
     if (err == MOO_OK)
-        err = mooi_socket_listen(bind_to, &engine->listener.fd);
+        err = mooi_socket_listen_within(bind_to, engine->options.first_port,
+                                        engine->options.last_port,
+                                        &engine->listener.fd);
     if (err == MOO_OK)
         err = mooi_tcp_watch(engine, &engine->listener, EPOLLIN);
     return err;

@@ -23,19 +23,35 @@ static void close_keeping_errno(int fd)
     errno = reason;
 }
 
-static moo_err listen_at(const struct mooi_address *address, int only_v6,
-                         int *listener)
+static moo_err bind_within(int fd, const struct mooi_address *address,
+                           uint32_t first, uint32_t last)
 {
+    struct mooi_address at = *address;
     union mooi_socket_name name;
-    socklen_t length = mooi_socket_name_of(address, &name);
-    int fd = socket(name.any.sa_family,
+
+    for (uint32_t port = first; port <= last; port++) {
+        socklen_t length;
+        at.port = (uint16_t)port;
+        length = mooi_socket_name_of(&at, &name);
+        if (!bind(fd, &name.any, length) && !listen(fd, BACKLOG))
+            return MOO_OK;
+        if (errno != EADDRINUSE && errno != EACCES)
+            return MOO_ESYS;
+    }
+    return MOO_ESYS;
+}
+
+static moo_err listen_at(const struct mooi_address *address, int only_v6,
+                         uint32_t first, uint32_t last, int *listener)
+{
+    int fd = socket(address->family == 6 ? AF_INET6 : AF_INET,
                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
         return MOO_ESYS;
     if ((address->family == 6 &&
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6)) ||
-        bind(fd, &name.any, length) || listen(fd, BACKLOG)) {
+        bind_within(fd, address, first, last) != MOO_OK) {
         close_keeping_errno(fd);
         return MOO_ESYS;
     }
@@ -44,31 +60,41 @@ static moo_err listen_at(const struct mooi_address *address, int only_v6,
 }
 
 /* The first that the machine has. */
-static moo_err listen_at_either(const char *first, const char *second,
-                                int *listener)
+static moo_err listen_at_either(const char *one, const char *other,
+                                uint32_t first, uint32_t last, int *listener)
 {
     struct mooi_address address;
     moo_err err;
 
-    mooi_address_parse(first, 0, &address);
-    err = listen_at(&address, 0, listener);
+    mooi_address_parse(one, 0, &address);
+    err = listen_at(&address, 0, first, last, listener);
     if (err == MOO_OK || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL))
         return err;
-    mooi_address_parse(second, 0, &address);
-    return listen_at(&address, 0, listener);
+    mooi_address_parse(other, 0, &address);
+    return listen_at(&address, 0, first, last, listener);
+}
+
+moo_err mooi_socket_listen_within(const char *bind_to, uint32_t first,
+                                  uint32_t last, int *listener)
+{
+    struct mooi_address address;
+
+    if (!first)
+        last = 0;
+    if (last > UINT16_MAX || first > last)
+        return MOO_EINVAL;
+    if (!bind_to)
+        return listen_at_either("127.0.0.1", "::1", first, last, listener);
+    if (!strcmp(bind_to, "*"))
+        return listen_at_either("::", "0.0.0.0", first, last, listener);
+    if (mooi_address_parse(bind_to, 0, &address) != MOO_OK)
+        return MOO_EINVAL;
+    return listen_at(&address, 1, first, last, listener);
 }
 
 moo_err mooi_socket_listen(const char *bind_to, int *listener)
 {
-    struct mooi_address address;
-
-    if (!bind_to)
-        return listen_at_either("127.0.0.1", "::1", listener);
-    if (!strcmp(bind_to, "*"))
-        return listen_at_either("::", "0.0.0.0", listener);
-    if (mooi_address_parse(bind_to, 0, &address) != MOO_OK)
-        return MOO_EINVAL;
-    return listen_at(&address, 1, listener);
+    return mooi_socket_listen_within(bind_to, 0, 0, listener);
 }
 
 /* ---- connecting ---- */

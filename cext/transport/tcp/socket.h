@@ -30,10 +30,15 @@ void mooi_address_print(const struct mooi_address *address,
 moo_err mooi_address_parse(const char *text, uint16_t port,
                            struct mooi_address *out);
 
-/* Listen on a port that the system chooses. `bind`: a numeric address; "*",
+/* Listen on one of the ports [first, last], or, if `first` is 0, on one that the
+ * system chooses. `bind`: a numeric address; "*",
  * which is all addresses of both families (of IPv4 alone where the machine has
  * no IPv6); or NULL, which is this machine only. MOO_EINVAL: no numeric
- * address. MOO_ESYS: see errno. */
+ * address. MOO_ESYS: see errno; EADDRINUSE: all of them are taken. */
+moo_err mooi_socket_listen_within(const char *bind, uint32_t first,
+                                  uint32_t last, int *listener);
+
+/* The same, on a port that the system chooses. */
 moo_err mooi_socket_listen(const char *bind, int *listener);
 
 /* The addresses at which others may reach `listener`, best first: those of

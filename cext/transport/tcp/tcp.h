@@ -100,7 +100,8 @@ struct mooi_tcp_options {
     uint64_t id;                  /* of this process */
     uint8_t key[MOOI_KEY_BYTES];  /* of the session */
     uint8_t host[MOOI_HOST_BYTES]; /* this host's identity, told to peers */
-    const char *bind;             /* as of mooi_socket_listen */
+    const char *bind;             /* as of mooi_socket_listen_within */
+    uint32_t first_port, last_port; /* the same */
     uint32_t stripes;             /* bulk connections of links that we make;
                                      0: the default */
     uint32_t threads;             /* that move bulk; 1: the own one does it,

@@ -11,6 +11,7 @@ from typing import Any
 from mooactor import errors
 from mooactor.control import codec
 from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.reach import Reach
 from mooactor.process import dump, parcel
 from mooactor.process.actor import breakpoints, namespaces, threads
 from mooactor.process.actor.concurrent import ConcurrentWorker
@@ -73,6 +74,7 @@ def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
         network=Network.of_plain(life["network"]).with_environment(life["env"]),
         streams=Streams.of_actor(life),
         origin=origin,
+        reach=Reach.of_plain(life.get("reach")),
     )
     runtime.streams.begin()
     threads.tell_libraries()

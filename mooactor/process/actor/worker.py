@@ -13,6 +13,7 @@ Calls that arrive later are refused with ``delivered=False``.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any
@@ -37,7 +38,8 @@ class Worker(Answers):
         self._may_refuse = interface.options.overflow == "raise"  # also before
         self.current: CallContext | None = None  # has the only thread for methods
         self._stop_asked = False
-        self._callers: set[int] = set()  # processes whose death the agent reports to us
+        # The highest id of a call, by its caller, whose death the agent reports to us.
+        self._callers: dict[int, int] = {}
 
     # -- calls in (the poller's thread) --------------------------------------
 
@@ -46,6 +48,8 @@ class Worker(Answers):
         sender = record.sender
         if sender not in self._callers:
             self._meet(sender)
+        if record.call_id > self._callers[sender]:
+            self._callers[sender] = record.call_id
         # Kept with the record, in case that handling it is cut short and begins again.
         job = record.memo.get("job")
         if job is None:
@@ -101,7 +105,7 @@ class Worker(Answers):
 
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""
-        self._callers.add(sender)
+        self._callers[sender] = 0
         self.parts.links.watch(sender)
 
     def _refusal(self) -> errors.MooError | None:
@@ -205,18 +209,39 @@ class Worker(Answers):
         for token, _ in job.needs:
             self.parts.values.abandon(token)
 
+    def queued(self) -> int:
+        """The number of calls in the mailbox."""
+        return len(self.mailbox)
+
     def has_ready(self) -> bool:
         """Whether some call could be run at once."""
         return self.mailbox.has_ready()
 
     def on_process_lost(self, process_id: int) -> None:
-        self._callers.discard(process_id)
+        """A caller is gone: nobody takes the results of its calls."""
+        self._callers.pop(process_id, None)
+        self._give_up(process_id, 0, math.inf)
+
+    def latest_call_of(self, process_id: int) -> int:
+        """The highest id of a call that has come from a process."""
+        return self._callers.get(process_id, 0)
+
+    def on_connection_broke(self, process_id: int, latest: float) -> None:
+        """Items or credits may be lost, so that process's streams up to call `latest`
+        have failed there. Its other calls run, even if it has given them up: it counts
+        on that."""
+        self._give_up(process_id, envelope.STREAM, latest)
+
+    def _give_up(self, process_id: int, kind: int, latest: float) -> None:
+        """Drop or cancel the calls of one caller that have all the flags of `kind`."""
         for job in self.mailbox.of_sender(process_id):
-            if job.iterator is None:
+            concerned = job.flags & kind == kind and job.call_id <= latest
+            if job.iterator is None and concerned:
                 self.mailbox.remove(job.sender, job.call_id)
                 self._let_go(job)
         for key, job in list(self.running.items()):
-            if key[0] == process_id:
+            concerned = job.flags & kind == kind and job.call_id <= latest
+            if key[0] == process_id and concerned:
                 job.cancelled = True
                 if job.context is not None:
                     job.context.cancelled = True

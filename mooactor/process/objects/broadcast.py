@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from mooactor import errors
 from mooactor.control import envelope
 from mooactor.control.sender import Sender
 from mooactor.process.objects.table import Stored
@@ -63,6 +66,10 @@ class BroadcastTree:
 class Broadcaster:
     """Sends stored values out. In the thread that sends, or the poller's."""
 
+    #: Has a function called once it is known where a process is, by the housekeeper or
+    #: at once; None in a session on one machine.
+    when_located: Callable[[int, Callable[[], None]], None] | None = None
+
     def __init__(self, process_id: int, payloads: Payloads, sender: Sender) -> None:
         self._me = process_id
         self._payloads = payloads
@@ -89,12 +96,49 @@ class Broadcaster:
         mine = self._payloads.plane.host(self._me)
         return None if host == mine else host
 
-    def send(self, stored: Stored, target: int, token: int) -> None:
-        """Send a value as `token`, or have a nearer holder send it.
+    def may_be_elsewhere(self, target: int) -> bool:
+        """Whether a process is on another host, or that is not known yet."""
+        return self.host_of(target) is not None or self._is_unknown(target)
+
+    def _is_unknown(self, target: int) -> bool:
+        if self.when_located is None or target in self._hosts:
+            return False
+        return self._payloads.plane.host(target) is None
+
+    def send(
+        self,
+        stored: Stored,
+        target: int,
+        token: int,
+        failed: Callable[[int, int, BaseException], None],
+    ) -> None:
+        """Send a value as `token`, or have a nearer holder send it: now, or once it is
+        known where the process is. If that fails then, `failed` is called with target,
+        token and error.
 
         Raises:
           MooError: it cannot be sent.
         """
+        if stored.is_large and self._is_unknown(target):
+            assert self.when_located is not None
+            late = partial(self._send_late, stored, target, token, failed)
+            self.when_located(target, late)
+        else:
+            self._send_now(stored, target, token)
+
+    def _send_late(
+        self,
+        stored: Stored,
+        target: int,
+        token: int,
+        failed: Callable[[int, int, BaseException], None],
+    ) -> None:
+        try:
+            self._send_now(stored, target, token)
+        except errors.MooError as error:
+            failed(target, token, error)
+
+    def _send_now(self, stored: Stored, target: int, token: int) -> None:
         host = self.host_of(target) if stored.is_large else None
         if host is None:
             self._send(stored, target, token, None)
@@ -147,7 +191,7 @@ class Broadcaster:
         if source in tree.holders.values():
             tree.lost(source)
             self._sender.post(source, envelope.DROP, tree.number)
-        self.send(stored, target, token)
+        self._send_now(stored, target, token)
 
     def process_lost(self, process_id: int) -> None:
         """A process died: forget it as holder and as receiver."""

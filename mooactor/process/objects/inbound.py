@@ -124,6 +124,9 @@ class InboundTransfers:
         self._tags = itertools.count(1)
         self._ended: deque[Transfer] = deque()
         self._later: deque[tuple[float, Callable[[], None]]] = deque()
+        #: Whether `look` may have something to do, now or soon. It is read for each
+        #: message. Set after every addition; `look` clears it before it looks.
+        self.busy = False
 
     def __len__(self) -> int:
         return sum(lane.flying + len(lane.waiting) for lane in self._lanes)
@@ -132,11 +135,6 @@ class InboundTransfers:
     def readable_fd(self) -> int:
         """Readable when `look` has something to do, except for `restless` transfers."""
         return self._plane.finished_fd
-
-    @property
-    def busy(self) -> bool:
-        """Whether `look` may have something to do, now or soon."""
-        return bool(self._flying) or self.restless
 
     @property
     def restless(self) -> bool:
@@ -155,6 +153,7 @@ class InboundTransfers:
         with self._lock:
             transfer.lane.waiting.append(transfer)
             self._start_some()
+        self.busy = True
         return transfer
 
     def look(self) -> bool:
@@ -164,7 +163,11 @@ class InboundTransfers:
             for tag in tags:
                 self._landed(tag)
             self._start_some()
-        return self._call_back() or bool(tags)
+        some = self._call_back() or bool(tags)
+        self.busy = False
+        if self._flying or self.restless:
+            self.busy = True
+        return some
 
     def cancel(self, transfer: Transfer) -> None:
         """End it with the error `Cancelled`, unless it is done; see `release`, too."""
@@ -186,6 +189,7 @@ class InboundTransfers:
     def soon(self, action: Callable[[], None]) -> None:
         """Call `action` in `NEWS_S`, in the poller's thread."""
         self._later.append((perf_counter() + NEWS_S, action))
+        self.busy = True
 
     def close(self) -> None:
         """End everything, without calls of `then`."""
@@ -282,6 +286,7 @@ class InboundTransfers:
         transfer.fetches.clear()
         transfer.done, transfer.error = True, error
         self._ended.append(transfer)
+        self.busy = True
 
     def _give_back(self, transfer: Transfer) -> None:
         transfer.lane.taken -= transfer.cost

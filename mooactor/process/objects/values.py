@@ -119,7 +119,7 @@ class Values:
 
     def _send_stored(self, stored: Stored, target: int, token: int) -> None:
         try:
-            self._broadcaster.send(stored, target, token)
+            self._broadcaster.send(stored, target, token, self.send_error)
         except errors.MooError as error:
             self.send_error(target, token, error)
 
@@ -177,8 +177,12 @@ class Values:
         future = self._expected.get(token)
         if future is None or token in self._arriving:
             return
-        gone = "the process that should have sent this value is dead"
-        future.set_error(errors.ActorUnavailable(gone))
+        link: Link | None = future.link
+        if link is not None and link.cause is not None:
+            future.set_error(link.gone(delivered=None))
+        else:  # another process of that actor lives, without this value
+            gone = "the process that should have sent this value is dead"
+            future.set_error(errors.ActorUnavailable(gone))
         self._wake()
 
     def forget(self, token: int) -> None:
@@ -332,6 +336,14 @@ class Values:
     def expected_of(self, link: Link) -> list[Future]:
         """The values expected from an actor."""
         return [o for o in list(self._expected.values()) if o.link is link]
+
+    def not_here_of(self, link: Link) -> list[Future]:
+        """Those of them of which nothing has come, not even the record."""
+        expected = list(self._expected.items())
+        return [o for token, o in expected if o.link is link and self._is_away(token)]
+
+    def _is_away(self, token: int) -> bool:
+        return token not in self._arriving
 
     def close(self) -> None:
         """Nothing will arrive any more: expected values fail."""

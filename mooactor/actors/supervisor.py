@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""`Supervisor`: an actor that starts other actors, restarts and stops them together."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
+
+from mooactor import errors
+from mooactor.actors.children import GRACE_S, Child
+from mooactor.actors.decorator import actor
+from mooactor.actors.handle import Handle
+from mooactor.actors.spawn import Spec
+from mooactor.process.checks import shown
+from mooactor.process.current import current_runtime
+from mooactor.process.supervision import Strategy, Supervision
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def child(cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Child[T]:
+    """An actor for a `Supervisor` to spawn; ``moo.on(…).child(…)`` also chooses its
+    name, its placement and more.
+
+    Raises:
+      TypeError: arguments that the constructor would refuse.
+    """
+    return Spec(cls).child(*args, **kwargs)
+
+
+@actor
+class Supervisor:
+    """Starts its children in order, restarts those that die, and stops them with
+    itself.
+
+    ::
+
+        learner = moo.on(Learner, name="learner").child(1e-4)
+        players = [moo.on(Player, num_cpus=1).child(i) for i in range(8)]
+        team = moo.spawn(
+            moo.Supervisor, [learner, *players], strategy="rest_for_one", max=5
+        )
+        team.child(learner).step(batch)  # a handle, typed Learner
+
+    A child starts when the constructor of the one before it has returned. The
+    supervisor counts as started (`monitor`, or the turn of the next child, if it is a
+    child itself) when all its children run.
+
+    When a child dies, some are started anew, each by its own constructor call and with
+    its last snapshot, if it takes some. Those that live are killed first, in reverse
+    order. Handles and names stay valid, and calls under way end with `ActorRestarted`,
+    unless they have ``retries=``. The strategy says which ones:
+
+    * ``"one_for_one"``: the child that died. Its siblings do not notice.
+    * ``"one_for_all"``: all children, of which none is of use without the others.
+    * ``"rest_for_one"``: the child that died and those after it in the order, which
+      depend on those before them.
+
+    A constructor that raises is a death like any other. More than `max` restarts
+    `within` so many seconds are too many: the supervisor gives up and dies, with a
+    cause of the kind ``"child"``. Deaths that belong to one restart count once. If the
+    supervisor has a supervisor, or a ``restart=`` policy, it comes back with all its
+    children, whose handles stay valid, too. Otherwise they end with it. The same holds
+    if the supervisor's own process dies.
+
+    A child that was stopped with `stop`, or killed with `kill`, stays away, and its
+    siblings go on. `stop` of the supervisor stops the children in reverse order, one
+    after the other.
+
+    The host's agent decides and acts. So a restart takes milliseconds, whatever the
+    supervisor does.
+
+    Args:
+      children: made by `child`, or by ``moo.on(…).child(…)``. A supervisor may be one.
+      strategy: see above.
+      max: the number of restarts that are allowed `within` the last so many seconds.
+      backoff: seconds before the first restart in that time; each further one that
+        restarts the same child doubles them, up to `longest_backoff`.
+      jitter: the part of each back-off that is left to chance, from 0 to 1, so that
+        many that failed together do not come back together.
+      in_order: whether a child waits for the constructor of the one before it. False
+        starts all at once, for large pools whose members do not need each other.
+
+    Raises:
+      TypeError, ValueError: an argument makes no sense; the message names it. `spawn`
+        raises it at once.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[Child[Any]] = (),
+        *,
+        strategy: Strategy = "one_for_one",
+        max: int = 3,
+        within: float = 60.0,
+        backoff: float = 0.0,
+        longest_backoff: float = 60.0,
+        jitter: float = 0.5,
+        in_order: bool = True,
+    ) -> None:
+        self._rules = Supervision(
+            strategy, max, within, backoff, longest_backoff, jitter, in_order
+        )
+        self._children = _by_key(children)
+        self._handles: dict[str, Handle] = {}
+
+    @classmethod
+    def __moo_check__(cls, *args: Any, **kwargs: Any) -> None:
+        """Refuse wrong arguments before anything is sent. A subclass may have a
+        constructor that must not run here."""
+        if cls.__init__ is Supervisor.__init__:
+            cls(*args, **kwargs)
+
+    # -- hooks of the runtime ----------------------------------------------
+
+    def on_start(self) -> None:
+        """Take over the children of an earlier incarnation, and spawn the others."""
+        agent = current_runtime().agent
+        reply = agent.ask(op="supervise", rules=self._rules.plain())
+        for key, actor_id in reply["value"].items():
+            found = agent.ask(op="handle", id=actor_id)["value"]
+            if found:
+                self._handles[key] = pickle.loads(found)
+        for one in self._children.values():
+            if one.key not in self._handles:
+                self._handles[one.key] = one._start()
+
+    def on_stop(self) -> None:
+        """Stop the children, the last one first."""
+        agent = current_runtime().agent
+        for actor_id in reversed(agent.ask(op="close")["value"]):
+            try:
+                agent.ask(self._patience(actor_id), op="stop", id=actor_id)
+            except errors.CallTimeout:
+                agent.ask(op="kill", id=actor_id)
+
+    def _patience(self, actor_id: int) -> float:
+        for key, handle in self._handles.items():
+            if handle._actor_id == actor_id and key in self._children:
+                return self._children[key]._patience()
+        return GRACE_S  # it was added to an earlier incarnation
+
+    # -- calls -------------------------------------------------------------
+
+    @overload
+    def child(self, which: Child[T]) -> T: ...
+    @overload
+    def child(self, which: str) -> Any: ...
+    def child(self, which: Any) -> Any:
+        """The handle of a child, by its name or by what it was made from. It may be
+        about to start: calls to it wait.
+
+        Raises:
+          ActorUnavailable: the supervisor has no such child.
+        """
+        if not isinstance(which, Child | str):
+            raise TypeError(f"{shown('which', which)} must be a Child or a name")
+        key = which.key if isinstance(which, Child) else which
+        handle = self._handles.get(key)
+        if handle is None:
+            names = ", ".join(self._handles) or "none"
+            raise errors.ActorUnavailable(
+                f"the supervisor has no child {key!r}; its children: {names}"
+            )
+        return handle
+
+    def children(self) -> list[Any]:
+        """The handles of all children, in their order."""
+        return list(self._handles.values())
+
+    def add(self, child: Child[T]) -> T:
+        """Start another child, the last in the order, and return its handle. A child
+        of the same name may be replaced once it is over.
+
+        Raises:
+          ValueError: there is such a child, or another actor has its name.
+          PlacementError: no host has the resources for it.
+        """
+        if not isinstance(child, Child):
+            raise TypeError(
+                f"{shown('child', child)} must be a Child, as moo.child(…) makes it"
+            )
+        living = current_runtime().agent.ask(op="supervise", rules=self._rules.plain())
+        if child.key in living["value"]:
+            raise ValueError(f"the supervisor has a child {child.key!r} already")
+        handle = child._start()
+        self._children[child.key] = child
+        self._handles[child.key] = handle
+        return handle  # type: ignore[return-value]
+
+
+def _by_key(children: Any) -> dict[str, Child[Any]]:
+    if isinstance(children, Child) or not isinstance(children, Sequence):
+        raise TypeError(
+            f"{shown('children', children)} must be a list of children, as "
+            "moo.child(…) makes them"
+        )
+    found: dict[str, Child[Any]] = {}
+    for index, one in enumerate(children):
+        if not isinstance(one, Child):
+            raise TypeError(
+                f"{shown(f'children[{index}]', one)} must be a Child, as "
+                "moo.child(…) makes it"
+            )
+        if one.key in found:
+            raise ValueError(
+                f"children[{index}]: there is a child {one.key!r} already; give each "
+                "a name of its own, or make it with another moo.child(…)"
+            )
+        found[one.key] = one
+    return found

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor host``: offer this machine to the sessions of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+
+from mooactor.cli.failure import Failure
+from mooactor.cli.serving import Serving
+from mooactor.control import secret
+from mooactor.host import addresses
+from mooactor.host.driver_joins import reach_of
+from mooactor.host.keeper import Keeper, Offer
+from mooactor.process.place import host_name
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM, SIGINT or `mooactor stop`."""
+    offer = _offer(options)
+    serving = Serving("mooactor host")
+    joined: list[str] = []
+
+    def on_joined(broker: str) -> None:
+        if not joined:
+            print(f"mooactor host {offer.name} joined {broker}", flush=True)
+        else:
+            serving.log(f"joined {broker}")
+        joined.append(broker)
+
+    try:
+        try:
+            keeper = Keeper(offer, serving.loop, serving.log, on_joined, serving.stop)
+        except (OSError, ValueError) as error:
+            raise Failure(str(error)) from None
+        try:
+            serving.run(keeper.node, keeper.look, keeper.due)
+        finally:
+            keeper.close()
+    finally:
+        serving.close()
+    return 0
+
+
+def _offer(options: argparse.Namespace) -> Offer:
+    try:
+        brokers = addresses.parse_list(options.join)
+        labels = dict(map(_label, options.label))
+        memory = None if options.memory is None else _bytes(options.memory)
+    except ValueError as error:
+        raise Failure(str(error)) from None
+    key = secret.load(options.key_file, local=all(one.is_local for one in brokers))
+    ports = options.ports
+    reach = reach_of(
+        brokers[0], options.bind, None if ports is None else (ports[0], ports[-1])
+    )
+    name = options.name or host_name()
+    return Offer(
+        name,
+        [str(broker) for broker in brokers],
+        key.secret,
+        {**reach, "host": name},
+        options.num_cpus,
+        options.num_gpus,
+        memory,
+        labels,
+    )
+
+
+def _label(said: str) -> tuple[str, str]:
+    key, equals, value = said.partition("=")
+    if not key or not equals:
+        raise ValueError(f"--label {said!r} is no label: write KEY=VALUE")
+    return key, value
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _bytes(said: str) -> int:
+    number = said.strip().rstrip("BbIiKkMmGgTt")
+    unit = said.strip()[len(number) :].strip().upper()
+    try:
+        return int(float(number) * _UNITS[unit])
+    except (KeyError, ValueError):
+        raise ValueError(
+            f"--memory {said!r} is no amount: write one such as 64GB or 64GiB"
+        ) from None

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+"""Epochs: the connections that other hosts' processes have had to this one.
+
+A process numbers its connections to each other one, and every message has the number;
+`ways` has the sending side. Once a message of a later connection has come, what still
+comes of an earlier one is dropped: it would be out of order, and both sides have given
+it up.
+"""
+
+from __future__ import annotations
+
+from mooactor.control.envelope import is_later
+
+
+class Epochs:
+    """Of one process, as receiver. In the poller's thread; `forget` in any."""
+
+    def __init__(self) -> None:
+        self._present: dict[int, int] = {}
+        self.late = 0  # messages that were dropped
+
+    def admit(self, sender: int, epoch: int) -> bool:
+        """Whether a message counts: it is of the present connection, or a new one."""
+        present = self._present.get(sender, epoch)
+        if is_later(present, epoch):
+            self.late += 1
+            return False
+        self._present[sender] = epoch
+        return True
+
+    def forget(self, process_id: int) -> None:
+        """That process is gone, and its id is not used twice."""
+        self._present.pop(process_id, None)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""`Reach`: how a process of a session listens for processes of other hosts.
+
+A session on one machine has none: its processes have no listener but a socket in a
+private directory. In a session of several hosts each process also listens on TCP, with
+CURVE; `admission` says who is let in.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from mooactor.errors import MooError
+
+#: TCP ports that each process of a session listens on: for calls, and for tensors.
+PORTS_EACH = 2
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The addresses of one process. Its host's agent chooses them."""
+
+    bind: str
+    """Numeric address to listen on, "*" for all."""
+    advertise: str
+    """Numeric address at which other hosts reach this one."""
+    host: str
+    """The name of this host."""
+    ports: tuple[int, int] | None = None
+    """The first and the last of the ports to listen on; None: the system chooses."""
+
+    def plain(self) -> dict[str, Any]:
+        """For a frame; `of_plain` is its inverse."""
+        return {**self.__dict__, "ports": self.ports and list(self.ports)}
+
+    @classmethod
+    def of_plain(cls, plain: dict[str, Any] | None) -> Reach | None:
+        """The reach that `plain` stands for; None: of a session on one machine."""
+        if plain is None:
+            return None
+        ports = plain.get("ports")
+        first_and_last = None if ports is None else (int(ports[0]), int(ports[1]))
+        return cls(plain["bind"], plain["advertise"], plain["host"], first_and_last)
+
+    def address(self, port: int) -> str:
+        """What other hosts connect to."""
+        return f"tcp://{bracketed(self.advertise)}:{port}"
+
+
+def bracketed(address: str) -> str:
+    """An IPv6 address as an endpoint of ZeroMQ has it; others as they are."""
+    return f"[{address}]" if ":" in address and address[0] != "[" else address
+
+
+def bind_tcp(socket: zmq.Socket[bytes], reach: Reach) -> int:
+    """Have a socket listen as `reach` says; returns the port.
+
+    Raises:
+      MooError: no port is free, or the address is not of this machine.
+    """
+    where = bracketed(reach.bind)
+    # On a machine without IPv6, ZeroMQ falls back to IPv4.
+    socket.setsockopt(zmq.IPV6, int(reach.bind == "*" or ":" in reach.bind))
+    if reach.ports is None:
+        _bind(socket, f"tcp://{where}:*", reach)
+        last = socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(last, bytes)
+        return int(last.rstrip(b"\0").rpartition(b":")[2])
+    ports = list(range(reach.ports[0], reach.ports[1] + 1))
+    random.shuffle(ports)  # many start together: they must not try the same ones
+    for port in ports:
+        if _bind(socket, f"tcp://{where}:{port}", reach):
+            return port
+    first, last_port = reach.ports
+    raise MooError(
+        f"all {len(ports)} ports {first}-{last_port} of {reach.bind} are taken, and a "
+        f"process of host {reach.host} needs {PORTS_EACH}: give a larger range with "
+        f"--ports, {PORTS_EACH} ports for each actor and the driver"
+    )
+
+
+def _bind(socket: zmq.Socket[bytes], endpoint: str, reach: Reach) -> bool:
+    """False: the port is taken."""
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        if error.errno == errno.EADDRINUSE:
+            return False
+        raise MooError(
+            f"a process of host {reach.host} cannot listen at {endpoint} "
+            f"({error.strerror}): give an address of this machine with --bind"
+        ) from None
+    return True

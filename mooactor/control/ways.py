@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: MIT
+"""Ways: the TCP connections of one process to processes of other hosts.
+
+A way is one DEALER at a time, and a DEALER is one TCP connection: ZeroMQ's own
+reconnecting is off, because it is silent, and what a broken connection had under way is
+lost. So what arrives of one connection is a beginning of what was sent over it, without
+gaps. The invariants:
+
+* Records wait in their outbox until the handshake has succeeded. A connection that
+  never came up has lost nothing.
+* A connection that was up and broke, which the socket's monitor tells, may have lost
+  what was sent over it. `process.breaks` tells the other side over the next one, and
+  both end what was under way between them.
+* The next connection has the next *epoch*, which is in the prefix of each of its
+  messages. So what still arrives of the earlier one, behind later messages, is known
+  and dropped (see `epochs`).
+* A way that cannot be connected for `PATIENCE_S` drops what waits, which was never
+  sent, and says so in the same manner. It goes on trying until the process is known to
+  be dead.
+
+TCP itself repairs what is shorter than `DEAD_PATH_MS`: within that time everything
+arrives, in order. A stopped process breaks nothing, as long as the kernels have room
+for what is sent to it.
+
+Threads: the housekeeper's, for all methods but `known`; `close` after its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from mooactor.control import curve
+from mooactor.control.envelope import next_epoch, prefix
+
+#: TCP gives a connection up when nothing of it was acknowledged for so long.
+DEAD_PATH_MS = 10_000
+_IDLE_S, _ASK_EVERY_S, _ASKS = 4, 2, 3  # keepalive: as long, of an idle connection
+_CONNECT_MS = 3_000
+#: The time for a handshake: of the connector, and of the listener, with whom strangers
+#: may leave many half done. One that failed because the listener was busy is repeated.
+_HANDSHAKE_MS = 10_000
+ADMISSION_MS = 5_000
+#: The parts of a message over TCP: a listener takes no larger ones, so that a stranger
+#: cannot make it keep much.
+PART_BYTES = 256 << 10
+#: Records wait so long for a connection.
+PATIENCE_S = 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
+
+_UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_DOWN = (
+    zmq.EVENT_CLOSED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_WHY = {
+    zmq.EVENT_CLOSED: "nobody takes the connection",
+    zmq.EVENT_DISCONNECTED: "the connection broke",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it ended during the handshake",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "somebody else answers there",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it belongs to another session",
+}
+
+
+class Outgoing(Protocol):
+    """A `messenger.Peer`, as its way sees it."""
+
+    process_id: int
+
+    def connect(
+        self, socket: zmq.Socket[bytes], head: bytes, part_bytes: int
+    ) -> bool: ...
+    def hold(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+class Keeper(Protocol):
+    """The housekeeper, as ways see it."""
+
+    def watch(self, fd: int, action: Callable[[], None]) -> None: ...
+    def unwatch(self, fd: int) -> None: ...
+    def at(self, when: float, action: Callable[[], None]) -> None: ...
+
+
+class Way:
+    """To one process. ``epoch`` is that of the present connection, or of the next."""
+
+    def __init__(self, peer: Outgoing, host: str, address: str) -> None:
+        self.peer = peer
+        self.host = host
+        self.address = address
+        self.epoch = 1
+        self.up = False
+        self.closed = False
+        self.socket: zmq.Socket[bytes] | None = None
+        self.monitor: zmq.Socket[bytes] | None = None
+        self.pause_s = _FIRST_PAUSE_S
+        self.trying_since = perf_counter()
+
+
+class Ways:
+    """All of one process, by the id of the process that they lead to."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        process_id: int,
+        key: bytes,
+        keeper: Keeper,
+        broke: Callable[[int, str, bool | None], None],
+        stands: Callable[[int], None],
+    ) -> None:
+        """`broke`: called with a process, the reason, and whether what was sent to it
+        has arrived: None if that is unknown, False if it was not sent. `stands`: called
+        with a process to which there is a connection now."""
+        self._context = context
+        self._me = process_id
+        self._key = key
+        self._keeper = keeper
+        self._broke = broke
+        self._stands = stands
+        self._ways: dict[int, Way] = {}
+        self.breaks = 0  # connections that broke, so far
+
+    def known(self, process_id: int) -> Way | None:
+        """The way to a process of another host, once it is located."""
+        return self._ways.get(process_id)
+
+    def __len__(self) -> int:
+        return len(self._ways)
+
+    # -- connecting --------------------------------------------------------
+
+    def open(self, peer: Outgoing, host: str, address: str) -> None:
+        """Connect to the process of `peer`, which is on `host`."""
+        if peer.process_id not in self._ways:
+            way = self._ways[peer.process_id] = Way(peer, host, address)
+            self._dial(way)
+
+    def _dial(self, way: Way) -> None:
+        if way.closed:
+            return
+        socket = way.socket = self._dealer(way.address)
+        way.monitor = socket.get_monitor_socket(_UP | _DOWN)
+        way.monitor.setsockopt(zmq.LINGER, 0)
+        listen = partial(self._listen, way)
+        self._keeper.watch(int(way.monitor.getsockopt(zmq.FD)), listen)
+        socket.connect(way.address)
+        listen()  # its descriptor tells of news only once
+
+    def _dealer(self, address: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.DEALER)
+        for option, value in (
+            (zmq.SNDHWM, 0),
+            (zmq.LINGER, 0),
+            (zmq.RECONNECT_IVL, -1),
+            (zmq.IPV6, int("[" in address)),
+            (zmq.CONNECT_TIMEOUT, _CONNECT_MS),
+            (zmq.HANDSHAKE_IVL, _HANDSHAKE_MS),
+        ):
+            socket.setsockopt(option, value)
+        expect_dead_paths(socket)
+        curve.make_client(socket, self._key)
+        return socket
+
+    # -- what the monitor tells --------------------------------------------
+
+    def _listen(self, way: Way) -> None:
+        monitor = way.monitor
+        while monitor is not None and monitor is way.monitor:
+            try:
+                event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return
+            self._on_event(way, int(event["event"]))
+
+    def _on_event(self, way: Way, event: int) -> None:
+        if event == _UP:
+            self._came_up(way)
+        elif way.up and event == zmq.EVENT_DISCONNECTED:
+            self._break(way)
+        elif not way.up and event & _DOWN:
+            self._try_later(way, _WHY[zmq.Event(event)])
+
+    def _came_up(self, way: Way) -> None:
+        assert way.socket is not None
+        head = prefix(self._key, self._me, way.epoch)
+        try:
+            connected = way.peer.connect(way.socket, head, PART_BYTES)
+        except MemoryError as error:
+            self._try_later(way, str(error))
+            return
+        if not connected:
+            self._hang_up(way)  # its outbox is closed; `forget` follows
+            return
+        way.up = True
+        way.pause_s = _FIRST_PAUSE_S
+        self._stands(way.peer.process_id)
+
+    def _break(self, way: Way) -> None:
+        way.peer.hold()
+        self._hang_up(way)
+        self.breaks += 1
+        way.epoch = next_epoch(way.epoch)
+        way.trying_since = perf_counter()
+        why = f"the connection to it at {way.address}, on host {way.host}, broke"
+        self._broke(way.peer.process_id, why, None)
+        self._dial(way)
+
+    def _try_later(self, way: Way, why: str) -> None:
+        self._hang_up(way)
+        now = perf_counter()
+        if now - way.trying_since > PATIENCE_S:
+            self._give_up(way, why)
+        self._keeper.at(now + way.pause_s, partial(self._dial, way))
+        way.pause_s = min(2 * way.pause_s, _LONGEST_PAUSE_S)
+
+    def _give_up(self, way: Way, why: str) -> None:
+        way.peer.drop()
+        way.epoch = next_epoch(way.epoch)  # records were dropped
+        way.trying_since = perf_counter()
+        text = (
+            f"no connection to it at {way.address}, on host {way.host}, in "
+            f"{PATIENCE_S:.0f} s ({why})"
+        )
+        self._broke(way.peer.process_id, text, False)
+
+    def _hang_up(self, way: Way) -> None:
+        """Close the present connection; its outbox does not use it (any more)."""
+        socket, way.socket = way.socket, None
+        monitor, way.monitor = way.monitor, None
+        way.up = False
+        if monitor is not None:
+            self._keeper.unwatch(int(monitor.getsockopt(zmq.FD)))
+            monitor.close(linger=0)
+        if socket is not None:
+            socket.close(linger=0)
+
+    # -- the end -----------------------------------------------------------
+
+    def forget(self, process_id: int) -> None:
+        """That process is gone, and its outbox closed."""
+        way = self._ways.pop(process_id, None)
+        if way is not None:
+            way.closed = True
+            self._hang_up(way)
+
+    def close(self, linger_ms: int) -> None:
+        """Let go of all; what was sent has `linger_ms` to leave."""
+        for way in self._ways.values():
+            way.closed = True
+            if way.monitor is not None:
+                way.monitor.close(linger=0)
+            if way.socket is not None:
+                way.socket.close(linger=linger_ms if way.up else 0)
+        self._ways.clear()
+
+
+def expect_dead_paths(socket: zmq.Socket[Any]) -> None:
+    """Have TCP notice within `DEAD_PATH_MS` that nothing gets through any more."""
+    for option, value in (
+        (zmq.TCP_KEEPALIVE, 1),
+        (zmq.TCP_KEEPALIVE_IDLE, _IDLE_S),
+        (zmq.TCP_KEEPALIVE_INTVL, _ASK_EVERY_S),
+        (zmq.TCP_KEEPALIVE_CNT, _ASKS),
+        (zmq.TCP_MAXRT, DEAD_PATH_MS),
+    ):
+        socket.setsockopt(option, value)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""A home's view of the cluster that its session has joined."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mooactor.control.lifeline import Message
+from mooactor.control.node import Node
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.membership import Membership
+from mooactor.host.remote import News, RemoteSite
+from mooactor.host.resources import Amount
+
+
+class Cluster:
+    """The hosts that the broker has told of, and the way to each."""
+
+    def __init__(
+        self,
+        node: Node,
+        membership: Membership,
+        loop: EventLoop,
+        mark: str,
+        news: Callable[[], News],
+    ) -> None:
+        """`mark`: the session's, by which hosts account for it."""
+        self.node = node
+        self.membership = membership
+        self._loop = loop
+        self._mark = mark
+        self._news = news
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The announcement of each host that takes actors of any session."""
+        found = self.membership.hosts.values()
+        return [row for row in found if row["kind"] == "host"]
+
+    def addresses(self) -> dict[str, str]:
+        """Of each host's agent."""
+        return {row["name"]: row["address"] for row in self.rows()}
+
+    def has(self, host: str) -> bool:
+        """Whether a `mooactor host` of that name is there."""
+        return host in self.membership.hosts
+
+    def offers(self) -> Iterator[tuple[str, Amount, Amount, dict[str, str]]]:
+        """Of each host: name, what it has, what other sessions leave of it, labels."""
+        for row in self.rows():
+            total = Amount.of_plain(row)
+            others = Amount()
+            for session, amount in row.get("reserved", {}).items():
+                if session != self._mark:
+                    others += Amount.of_plain(amount)
+            yield row["name"], total, total - others, row["labels"]
+
+    def open(self, host: str, config: Message) -> RemoteSite:
+        """Have a host take part in the session.
+
+        Raises:
+          OSError: it is gone.
+        """
+        row = self.membership.hosts.get(host)
+        if row is None:
+            raise OSError(f"host {host} has left the cluster")
+        site = RemoteSite(host, self._loop, self._news())
+        channel = self.node.connect(row["address"], site)
+        site.open(
+            channel,
+            session=self._mark,
+            place=config["place"],
+            python=config["python"],
+            argv=config["argv"],
+            preload=config["preload"],
+        )
+        return site
+
+    def after_round(self) -> None:
+        """The loop has served what there was."""
+        due = self.node.due()
+        if due is not None and due <= time.monotonic():
+            self.node.serve()
+
+    def close(self) -> None:
+        """Leave it."""
+        self.membership.close()
+        self.node.close()

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""Answers of a session's home to commands: ``mooactor status``, ``logs`` and ``stop``.
+
+They come over channels, from somebody who has the cluster's key:
+
+==========  ============  ==========================================================
+op          fields        answer
+==========  ============  ==========================================================
+``status``                ``{"ev": "status", "session", "driver", "actors"}``
+``logs``    name, follow  ``{"ev": "log", "line", "stream"}`` for each line, then
+                          ``{"ev": "end", "found"}``; with `follow` it comes when
+                          the session ends
+``stop``                  none: the session ends, and the channel with it
+==========  ============  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from mooactor.control.channel import Channel
+from mooactor.control.lifeline import Message
+
+if TYPE_CHECKING:
+    from mooactor.host.home import Home
+
+_MOST_LINES = 1000  # kept of one actor
+_MOST_ACTORS = 1000  # of which lines are kept: those that printed last
+_MOST_QUEUED = 1 << 22  # bytes for a reader that is slow; later lines are left out
+_PATIENCE_S = 1.0  # for processes that are busy
+_GRACE_S = 3.0
+
+
+class History:
+    """The last lines that each actor has printed, also of those that are dead."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[tuple[int, str]]] = {}
+        self._followers: list[tuple[str, Channel]] = []
+
+    def add(self, number: int, prefix: bytes, line: bytes) -> None:
+        """An actor has printed a line on its stdout (1) or stderr (2)."""
+        label = _label(prefix)
+        kept = self._lines.pop(label, None) or deque(maxlen=_MOST_LINES)
+        text = line.decode(errors="replace")
+        kept.append((number, text))
+        self._lines[label] = kept  # the last one, in the order of this dict
+        if len(self._lines) > _MOST_ACTORS:
+            del self._lines[next(iter(self._lines))]
+        for followed, channel in self._followers:
+            if _is(label, followed):
+                _post_line(channel, number, text)
+
+    def send(self, name: str, channel: Channel) -> bool:
+        """Send the lines of the actor of this name; whether there were any."""
+        found = [kept for label, kept in self._lines.items() if _is(label, name)]
+        for number, text in [line for kept in found for line in kept]:
+            _post_line(channel, number, text)
+        return bool(found)
+
+    def follow(self, name: str, channel: Channel) -> None:
+        """Send those to come, too."""
+        self._followers.append((name, channel))
+
+    def forget(self, channel: Channel) -> None:
+        """Nobody reads there any more."""
+        self._followers = [one for one in self._followers if one[1] is not channel]
+
+    def close(self) -> None:
+        """The session is over."""
+        for _, channel in self._followers:
+            channel.post({"ev": "end", "found": True})
+        self._followers.clear()
+
+
+def _label(prefix: bytes) -> str:
+    """Of ``(LABEL pid=1 host=b) ``."""
+    text = prefix.decode(errors="replace")
+    return text[1 : text.rindex(" pid=")] if " pid=" in text else text
+
+
+def _is(label: str, name: str) -> bool:
+    """Whether an actor is meant: by its name, or by its label."""
+    return label == name or label.endswith(f":{name}")
+
+
+def _post_line(channel: Channel, number: int, text: str) -> None:
+    if channel.queued < _MOST_QUEUED:
+        channel.post({"ev": "log", "line": text, "stream": number})
+
+
+class Desk:
+    """One for each home that has joined a cluster."""
+
+    def __init__(self, home: Home, mark: str, driver: str) -> None:
+        """`driver`: what the session's program is called."""
+        self._home = home
+        self._mark = mark
+        self._driver = driver
+        self.history = History()
+        home.logs.history = self.history.add
+
+    def accept(self, channel: Channel) -> Visit:
+        """Somebody with the key has opened a channel."""
+        return Visit(self)
+
+    def act_on(self, channel: Channel, message: Message) -> None:
+        """One request of the table."""
+        op = message.get("op")
+        if op == "status":
+            self._home.survey(_PATIENCE_S, lambda rows: self._tell(channel, rows))
+        elif op == "logs":
+            self._show(channel, message)
+        elif op == "stop":
+            self._home.end(_GRACE_S)
+        else:
+            channel.close(f"there is no request {op!r:.40}")
+
+    def _tell(self, channel: Channel, rows: list[dict[str, Any]]) -> None:
+        answer = {"ev": "status", "session": self._mark, "driver": self._driver}
+        channel.post({**answer, "actors": rows})
+
+    def _show(self, channel: Channel, message: Message) -> None:
+        name, follow = message.get("name"), message.get("follow")
+        if type(name) is not str:
+            channel.close("the name is no string")
+            return
+        found = self.history.send(name, channel) or self._home.has(name)
+        if follow is True and found:
+            self.history.follow(name, channel)
+        else:
+            channel.post({"ev": "end", "found": found})
+
+
+class Visit:
+    """The listener of one such channel."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        self._desk.act_on(channel, message)
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        self._desk.history.forget(channel)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""A driver's wish to join a cluster, and its wait until that has happened."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mooactor import errors
+from mooactor.control.lifeline import Message
+from mooactor.process.agent_client import AgentClient
+from mooactor.process.place import host_name
+
+if TYPE_CHECKING:
+    from mooactor.host.addresses import Address
+
+PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Joining:
+    """Brokers, the key, and where this host listens for others."""
+
+    addresses: list[Address]
+    secret: bytes
+    local: bool = True  # whether actors may be on the driver's host
+    bind: str | None = None  # numeric, or "*"; None: the way to the first broker
+    ports: tuple[int, int] | None = None  # first and last; None: any
+
+    def plain(self) -> dict[str, Any]:
+        """For the agent."""
+        listen = self.reach()
+        return {
+            "addresses": [str(address) for address in self.addresses],
+            "secret": self.secret,
+            "bind": listen["bind"],
+            "advertise": listen["advertise"],
+            "ports": listen["ports"],
+        }
+
+    def reach(self) -> dict[str, Any]:
+        """How processes of this host can be reached from others."""
+        return reach_of(self.addresses[0], self.bind, self.ports)
+
+
+def reach_of(
+    broker: Address, bind: str | None, ports: tuple[int, int] | None
+) -> dict[str, Any]:
+    """Where to listen, and the address to tell others.
+
+    Raises:
+      ActorUnavailable: there is no way to the broker's address from here.
+    """
+    advertise = bind if bind not in (None, "*") else _way_to(broker)
+    return {
+        "bind": bind or advertise,
+        "advertise": advertise,
+        "ports": None if ports is None else list(ports),
+        "host": host_name(),
+    }
+
+
+def _way_to(broker: Address) -> str:
+    """The address of this host on the way to a broker. Nothing is sent."""
+    try:
+        found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise errors.ActorUnavailable(
+            f"there is no way to the broker at {broker} ({error.strerror or error}): "
+            "check its address, and this host's network",
+            delivered=False,
+        ) from None
+
+
+def await_joined(agent: AgentClient, joining: Joining) -> None:
+    """Return once a broker has taken this session.
+
+    Raises:
+      ActorUnavailable: none has within `PATIENCE_S`.
+      VersionMismatch: one has refused it for its version.
+    """
+    future = agent.joined
+    agent.wait(future, PATIENCE_S)
+    said: Message = future.unwrap() if future.state else {}
+    if said.get("ev") == "joined":
+        for note in said["notes"]:
+            print(f"mooactor: {note}", file=sys.stderr)
+        return
+    names = ", ".join(map(str, joining.addresses))
+    if said:
+        raise errors.VersionMismatch(f"the broker refuses this program: {said['why']}")
+    why = f" ({agent.broker_news})" if agent.broker_news else ""
+    raise errors.ActorUnavailable(
+        f"no broker has answered at {names} within {PATIENCE_S:g} s{why}: is "
+        "`mooactor broker` running there, and does it have the same key?",
+        delivered=False,
+    )

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: MIT
+"""One session of another host's on this one; see `remote` for the messages.
+
+It has a zygote, a private directory and shared memory of its own. It decides nothing:
+processes are started, stopped and killed when the session's home says so, and what they
+say over their lifelines goes there.
+
+Invariants:
+
+* When the channel to the home closes, for whatever reason, every process of the session
+  here is killed, and its directory and its memory are gone.
+* Nothing of the home's is unpickled here; bytes are handed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from mooactor.control.channel import Channel
+from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.names import Segments
+from mooactor.host.nursery import Nursery
+from mooactor.host.parcels import bytes_of, file_of
+from mooactor.host.reaper import Reaper
+from mooactor.host.relayed import RelayedOutput
+from mooactor.host.resources import Amount, Resources
+from mooactor.host.site import End, Process, Site
+from mooactor.process import directories
+from mooactor.process.place import Place
+from mooactor.process.started import bury
+
+
+class Guest:
+    """The agent's part in a session that lives elsewhere."""
+
+    def __init__(
+        self,
+        host: str,
+        channel: Channel,
+        loop: EventLoop,
+        reaper: Reaper,
+        resources: Resources,
+        reach: Message,
+        on_end: Callable[[Guest], None],
+    ) -> None:
+        self.host = host
+        self.mark = ""  # of the session; empty until it is opened
+        self._channel = channel
+        self._loop = loop
+        self._reaper = reaper
+        self._resources = resources
+        self._reach = reach
+        self._on_end = on_end
+        self._site: Site | None = None
+        self._directory = ""
+        self._lock = -1
+        self._segments = Segments()
+        self._processes: dict[int, Process] = {}
+        self._numbers: dict[Process, int] = {}
+        self._by_line: dict[Line, int] = {}
+        self._ids: dict[int, int] = {}  # of processes
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    # -- what the home says ------------------------------------------------
+
+    def told(self, message: Message) -> None:
+        """The home has said something."""
+        what = message.get("what")
+        actions: dict[str, Callable[[Message], None]] = {
+            "open": self._open,
+            "start": self._start,
+            "line": self._line,
+            "closed": self._close_line,
+            "kill": self._kill,
+            "disown": self._kill,
+            "leave": self._leave,
+            "preload": self._preload,
+            "close": lambda _: self.close(),
+        }
+        action = actions.get(what) if type(what) is str else None
+        if action is None or (self._site is None and what not in ("open", "close")):
+            print(f"mooactor: a session sent {what!r:.40}", file=sys.stderr)
+            return
+        action(message)
+
+    def _post(self, what: str, **fields: Any) -> None:
+        if not self.closed:
+            self._channel.post({"what": what, **fields})
+
+    def _open(self, message: Message) -> None:
+        try:
+            self._prepare(message)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            why = f"host {self.host} cannot take part: {error}"
+            self._post("opened", why=why)
+            return
+        self._post("opened", why="")
+
+    def _prepare(self, message: Message) -> None:
+        place = Place.of_plain(message["place"])
+        if not os.path.isdir(place.cwd):
+            raise OSError(
+                f"it has no directory {place.cwd}, in which the program runs: share "
+                "it, copy it (mooactor run --sync), or name another one (--cwd)"
+            )
+        python = message["python"]
+        if not os.access(python, os.X_OK):
+            raise OSError(
+                f"it has no interpreter {python}: install Python and mooactor there, "
+                "or name another one (mooactor run --python)"
+            )
+        self.mark = message["session"]
+        self._directory, self._lock = directories.make()
+        nursery = Nursery(self._loop, python=python, cwd=place.cwd)
+        output = RelayedOutput(self._loop, self._channel)
+        where = f" host={self.host}"
+        self._site = Site(
+            self.host, self._loop, nursery, self._reaper, output, where=where
+        )
+        self._site.family = self
+        nursery.configure(place.path, message["argv"], message["preload"])
+        nursery.exec_zygote()  # which gets all that by now
+
+    def _start(self, message: Message) -> None:
+        assert self._site is not None
+        number, life = message["number"], message["life"]
+        holder = (self.mark, message["holder"])
+        needs = Amount.of_plain(message["needs"])
+        variables = self._resources.take(holder, needs)
+        if variables is None:
+            free = self._resources.total - self._resources.reserved()
+            self._post("denied", number=number, note=f"free there is {free}")
+            return
+        life["env"] = {**life["env"], **variables}
+        life["directory"], life["reach"] = self._directory, self._reach
+        fds = [file_of(data) for data in message.get("parcels", ())]
+        try:
+            process = self._site.start(life, fds, message.get("tries", 0))
+        except (OSError, TypeError) as error:
+            self._post("failed", number=number, note=str(error))
+            return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._ids[number] = life["actor_id"] + life["incarnation"]
+        self._processes[number] = process
+        self._numbers[process] = self._by_line[process.line] = number
+
+    def _line(self, message: Message) -> None:
+        process = self._processes.get(message["number"])
+        if process is None:
+            return  # it has ended meanwhile
+        said = message["message"]
+        fds = [file_of(data) for data in message.get("parcels", ())]
+        if said.get("ev") == "reply" and "segment" in said:
+            name, size = said.pop("segment")
+            self._loop.post(process.line, said, [self._segments.get(name, size)])
+        else:
+            self._loop.post(process.line, said, fds)
+        for fd in fds:
+            os.close(fd)
+
+    def _close_line(self, message: Message) -> None:
+        process = self._processes.get(message["number"])
+        if process is not None:
+            process.line.close()
+
+    def _kill(self, message: Message) -> None:
+        assert self._site is not None
+        process = self._processes.get(message["number"])
+        if process is None:
+            return
+        if process.pid is not None:
+            self._site.kill(process)
+        else:
+            self._forget(process)
+            self._site.disown(process)
+
+    def _leave(self, message: Message) -> None:
+        self._resources.give_back((self.mark, message["holder"]))
+
+    def _preload(self, message: Message) -> None:
+        assert self._site is not None
+        self._site.preload(message["modules"])
+
+    # -- what the processes say, and what becomes of them --------------------
+
+    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
+        """A process has said something: the home hears it."""
+        number = self._by_line.get(line)
+        if number is not None:
+            more = {"parcels": [bytes_of(fd) for fd in fds]} if fds else {}
+            self._post("line", number=number, message=message, **more)
+
+    def line_closed(self, line: Line) -> None:
+        number = self._by_line.get(line)
+        if number is not None:
+            self._post("closed", number=number)
+
+    def born(self, process: Process) -> None:
+        self._post("born", number=self._numbers[process], pid=process.pid)
+
+    def lost(self, process: Process) -> None:
+        self._post("lost", number=self._forget(process))
+
+    def failed(self, process: Process, note: str) -> None:
+        self._post("failed", number=self._forget(process), note=note)
+
+    def dying(self, process: Process) -> None:
+        self._post("dying", number=self._numbers[process])
+
+    def exited(self, process: Process, end: End) -> None:
+        number = self._forget(process)
+        self._remove_inbox(self._ids.pop(number))
+        stderr = list(end.stderr)
+        self._post(
+            "exited", number=number, status=end.status, stderr=stderr, oom=end.oom
+        )
+
+    def _remove_inbox(self, process_id: int) -> None:
+        # The data plane's socket stays: that it refuses is how a dead owner is known.
+        with contextlib.suppress(OSError):
+            os.unlink(f"{self._directory}/{process_id:016x}")
+        bury(self._directory, process_id)
+
+    def _forget(self, process: Process) -> int:
+        number = self._numbers.pop(process)
+        del self._processes[number]
+        self._by_line.pop(process.line, None)
+        return number
+
+    # -- the end -------------------------------------------------------------
+
+    def close(self) -> None:
+        """Kill every process of the session, and leave nothing of it."""
+        if self.closed:
+            return
+        self.closed = True
+        self._channel.close()
+        if self._site is not None:
+            self._site.close()
+        self._resources.forget(self.mark)
+        self._segments.close()
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            os.close(self._lock)
+        self._on_end(self)
+
+
+class FromHome:
+    """The channel's listener: hands its messages to the guest."""
+
+    def __init__(self, guest: Guest, stop: Callable[[], None]) -> None:
+        """`stop`: have the agent end."""
+        self._guest = guest
+        self._stop = stop
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        """One message of the home's, or of ``mooactor stop``."""
+        if message.get("op") == "stop":
+            self._stop()
+        else:
+            self._guest.told(message)
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        """The home is gone, or has closed the session here."""
+        self._guest.close()

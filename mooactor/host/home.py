@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: MIT
+"""The home of a session: it has actors started, watches, restarts and ends them.
+
+It is the session's one brain, in the agent that the driver has started. Wherever an
+actor runs, its record is here, and so are names, owners and watchers. `requests` has
+the requests of processes, `sites` the hosts on which it has processes started.
+
+`lifetimes` has the rules of ends. When the driver ends, the home kills all that it
+started. It knows of that end by a pidfd, which the driver opened of itself: a child
+that the driver has forked holds the lifeline open, but is not that process. The end of
+the lifeline means the same, for a driver that executes another program.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host.bonds import Bonds
+from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes, record_of_none
+from mooactor.host.logs import Logs
+from mooactor.host.names import Names, Segments
+from mooactor.host.placement import NoPlace
+from mooactor.host.remote import RemoteSite
+from mooactor.host.requests import Requests
+from mooactor.host.shelf import Shelf
+from mooactor.host.site import End, Process, is_full
+from mooactor.host.sites import Sites
+from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.host.supervisors import Supervisors, explained
+from mooactor.host.survey import Rows, Surveys
+from mooactor.host.whereabouts import Whereabouts
+from mooactor.process import openfiles
+from mooactor.process.exits import ExitRecord
+from mooactor.process.started import bury
+
+_MOST_PLACES = 8
+_PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
+
+
+class Home:
+    """Everything of one session that one place must know."""
+
+    def __init__(
+        self,
+        driver: Lifeline,
+        driver_process: int,
+        loop: EventLoop,
+        sites: Sites,
+        logs: Logs,
+    ) -> None:
+        """`driver_process`: its pidfd."""
+        self.driver = driver
+        self.loop = loop
+        self.sites = sites
+        self.logs = logs
+        self.config: Message | None = None
+        self.actors: dict[int, Supervised] = {}
+        self.living: dict[int, Supervised] = {}  # those that are not over
+        self.by_line: dict[Line, Supervised] = {}
+        self._by_process: dict[Process, Supervised] = {}
+        self.names = Names(loop.reply)
+        self.segments = Segments()
+        self.shelf = Shelf()
+        self.whereabouts = Whereabouts(self)
+        self.surveys = Surveys(self)
+        self.ending = False
+        self.on_configured: Callable[[Message], None] | None = None
+        self.lifetimes = Lifetimes(self)
+        self.supervisors = Supervisors(self)
+        self.bonds = Bonds(self)
+        self._requests = Requests(self)
+        loop.watch_line(driver, self._requests)
+        loop.watch(driver_process, partial(self._driver_died, driver_process))
+
+    def configure(self, config: Message) -> None:
+        """The first message of the driver's."""
+        self.config = config
+        self.logs.configure(config)
+        self.sites.configure(config)
+        if self.on_configured is not None:
+            self.on_configured(config)
+
+    def survey(self, patience_s: float, then: Callable[[Rows], None]) -> None:
+        """Call `then` with a row for each actor, in so many seconds at most."""
+        self.surveys.begin(patience_s, then)
+
+    def has(self, name: str) -> bool:
+        """Whether an actor is called so."""
+        return self.names.holder(name) is not None
+
+    def end(self, grace_s: float) -> None:
+        """End the session, as its driver could."""
+        self.tell_driver({"ev": "ended", "why": "mooactor stop ends the session"})
+        self.lifetimes.shut_down(grace_s)
+
+    def tell_driver(self, message: Message) -> None:
+        """Send the driver news of the session itself."""
+        self.loop.post(self.driver, message)
+
+    def hosts(self) -> list[Message]:
+        """For `moo.hosts()`: each host that can have actors of this session, or has."""
+        actors: dict[str, list[Message]] = {}
+        for actor in self.living.values():
+            host = self.sites.host_of(actor.id)
+            actors.setdefault(host, []).append(actor.summary())
+        rows = self.sites.rows()
+        return [{**row, "actors": actors.get(row["name"], [])} for row in rows]
+
+    # -- the loop ----------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether the session has ended, and nothing of it runs any more."""
+        return self.ending and not self.alive()
+
+    def due(self) -> float | None:
+        """When `after_round` is needed at the latest (monotonic)."""
+        return 0.0 if self._requests.waiting else self.names.due()
+
+    def after_round(self) -> None:
+        """The loop has served what there was."""
+        self._requests.after_round()
+        self.lifetimes.look()
+        self.names.expire()
+        self.logs.after_round()
+
+    def report(self) -> Iterator[str]:
+        """For SIGUSR1: the actors that are not over."""
+        for actor in list(self.living.values()):
+            where = "no process" if actor.pid is None else f"process {actor.pid}"
+            restarts = f"{actor.incarnation} restarts"
+            yield f"{actor.label}: {actor.state.value}, {where}, {restarts}"
+
+    def alive(self) -> list[Supervised]:
+        """The actors that have a process now."""
+        return [actor for actor in self.living.values() if actor.process]
+
+    def line_closed(self, line: Line) -> None:
+        """An actor's process has closed its end, or the driver has: that is the end."""
+        self.names.forget(line)
+        for actor in self.living.values():
+            actor.forget(line)
+        self.whereabouts.line_closed(line)
+        if line is self.driver:
+            self.ending = True
+            self.lifetimes.kill_all()
+        elif line in self.by_line and not self.by_line[line].ending:
+            line.close()  # which a living process takes for the session's end
+            process = self.by_line[line].process
+            self.loop.later(STOP_GRACE_S, partial(self._without_line, process))
+
+    def _driver_died(self, driver_process: int) -> None:
+        self.loop.unwatch(driver_process)
+        self.loop.close_line(self.driver)
+
+    def _without_line(self, process: Process | None) -> None:
+        """A process has closed its lifeline, and still runs."""
+        actor = None if process is None else self._by_process.get(process)
+        if actor is not None and actor.pid is not None and not actor.ending:
+            self.sites.kill(actor)
+
+    # -- spawning ----------------------------------------------------------
+
+    def spawn(self, actor: Supervised, preload: list[str]) -> None:
+        """Take a new actor in and have its first process started."""
+        self.actors[actor.id] = self.living[actor.id] = actor
+        self.supervisors.enroll(actor)
+        actor.life["namesakes"] = self.names.give(actor)
+        if actor.owner is not None:
+            actor.owner.owned.add(actor)
+            if actor.owner.ending:  # its last words
+                self.lifetimes.kill(actor, "owner")
+        if self.ending:
+            self.lifetimes.kill(actor, "stopped")
+        actor.preload = preload
+        self.supervisors.start(actor)
+
+    def turn_away(self, actor: Supervised, record: ExitRecord) -> None:
+        """Take a new actor in as one that has died before it had a process."""
+        self.actors[actor.id] = self.living[actor.id] = actor
+        self.ended(actor, record)
+
+    def start(self, actor: Supervised) -> None:
+        """Start its next process, as soon as nothing runs that it owned."""
+        if self.ending or actor.over or actor.process is not None:
+            return
+        actor.due = not all(owned.quiet for owned in actor.owned)
+        if not actor.due:
+            self._bear(actor)
+
+    def _bear(self, actor: Supervised, tries: int = 0) -> None:
+        assert self.config is not None
+        parcels = {"payload": actor.payload, "snapshot": actor.snapshot}
+        life = {
+            **actor.life,
+            **{key: self.config[key] for key in _PER_SESSION},
+            "actor_id": actor.id,
+            "incarnation": actor.incarnation,
+            **{key: parcel and parcel.data for key, parcel in parcels.items()},
+            "carried": [key for key, p in parcels.items() if p and p.fds],
+        }
+        fds = [fd for parcel in parcels.values() if parcel for fd in parcel.fds]
+        try:
+            process = self.sites.start(actor, life, fds, tries)
+        except (OSError, TypeError, NoPlace) as error:
+            note = str(error)
+            full = is_full(error) or isinstance(error, NoPlace)
+            if is_full(error):
+                note = openfiles.no_room("the session", len(self.living) - 1)
+            note = f"{actor.label} cannot be started: {note}"
+            self.ended(actor, ExitRecord("exception", note=note, placement=full))
+            return
+        actor.begin(process)
+        self._by_process[process] = self.by_line[process.line] = actor
+
+    # -- news of sites -----------------------------------------------------
+
+    def handle(self, line: Line, message: Message, fds: list[int]) -> None:
+        """An actor's process has said something."""
+        self._requests.handle(line, message, fds)
+
+    def born(self, process: Process) -> None:
+        """It has a pid, and the messages that wait for it will arrive."""
+
+    def lost(self, process: Process) -> None:
+        """Nobody has forked it: ask again."""
+        actor = self.let_go(process)
+        if actor.unwanted:
+            self.ended(actor, record_of_none(actor))
+        else:
+            self._bear(actor, process.tries)
+
+    def failed(self, process: Process, note: str) -> None:
+        """The system, or the zygote, has no process for it."""
+        actor = self.let_go(process)
+        note = f"{actor.label} cannot be started: {note}"
+        self.ended(actor, ExitRecord("exception", note=note))
+
+    def dying(self, process: Process) -> None:
+        """It is dead, and about to be reaped."""
+        self._by_process[process].ending = True
+
+    def exited(self, process: Process, end: End) -> None:
+        """It is gone."""
+        actor = self.let_go(process)
+        record = ExitRecord.of(
+            end.status,
+            unwanted=actor.unwanted,
+            owner=actor.owner_label or "",
+            failure=actor.failure,
+            stderr=end.stderr,
+            oom=end.oom,
+        )
+        self.ended(actor, explained(actor, record))
+
+    # -- news of other hosts -------------------------------------------------
+
+    def denied(self, process: Process, note: str) -> None:
+        """Other sessions have reserved there meanwhile: place it once more."""
+        actor = self.let_go(process)
+        self.sites.unplace([actor.id])
+        if process.tries < _MOST_PLACES:
+            self._bear(actor, process.tries)
+            return
+        note = f"{actor.label} finds no place: {note}"
+        self.ended(actor, ExitRecord("exception", note=note, placement=True))
+
+    def host_lost(self, process: Process, why: str) -> None:
+        """It is dead, or will be when its host's agent knows that it has lost us."""
+        actor = self.let_go(process)
+        if actor.unwanted:
+            self.ended(actor, record_of_none(actor))
+        else:
+            host = self.sites.host_of(actor.id)
+            self.ended(actor, ExitRecord("host", note=f"{host}: {why}"))
+
+    def site_closed(self, site: RemoteSite, why: str) -> None:
+        """No process of the session runs on that host any more."""
+        self.sites.closed(site)
+
+    def log(self, stream: int, prefix: bytes, line: bytes) -> None:
+        """An actor has printed that on another host."""
+        self.logs.emit(stream, prefix, line)
+
+    def let_go(self, process: Process) -> Supervised:
+        """Forget a process that never ran, or has ended."""
+        actor = self._by_process.pop(process)
+        self.by_line.pop(process.line, None)
+        actor.process = None
+        return actor
+
+    # -- death -------------------------------------------------------------
+
+    def ended(self, actor: Supervised, record: ExitRecord) -> None:
+        """It has no process now: tell its watchers, and restart it if that is due."""
+        actor.ending = False
+        sequel = self.supervisors.judge(actor, record)
+        following = actor.incarnation + 1 if sequel.back else None
+        notice = actor.notice(record, following)
+        for watcher in list(actor.watchers):
+            self.loop.post(watcher, notice)
+        what = "stopped" if actor.unwanted else "died"
+        self._tell_monitors(actor, what, record, last=not sequel.back)
+        self._remove_inbox(actor.process_id)
+        self.whereabouts.process_lost(actor.process_id)
+        self.lifetimes.end_owned(
+            actor,
+            gently=record.kind == "stopped" and not record.signal,
+            spare=self.supervisors.hold(actor) if sequel.back else (),
+        )
+        bonded = self.bonds.bonded(actor)
+        if sequel.back:
+            actor.incarnation += 1
+            actor.state = SupervisedState.WAITING
+        else:
+            self._bury(actor)
+        self.bonds.spread(actor, record, bonded)
+        self.supervisors.carry_out(actor, record, sequel)
+        self.lifetimes.settle(actor)
+
+    def _bury(self, actor: Supervised) -> None:
+        """It will not run again: keep the record of its end, drop its constructor's
+        parcel."""
+        actor.state = SupervisedState.OVER
+        del self.living[actor.id]
+        actor.watchers.clear()
+        actor.monitors.clear()
+        self.sites.unplace([actor.id])
+        self.whereabouts.forget(actor)
+        self.names.free(actor)
+        self.bonds.drop(actor)
+        self.shelf.drop(actor.payload)
+        self.shelf.drop(actor.snapshot)
+        actor.payload = actor.snapshot = None
+        actor.handle, actor.life = b"", {}
+        self.lifetimes.release(actor)
+
+    def _remove_inbox(self, process_id: int) -> None:
+        # The data plane's socket stays: that it refuses is how a dead owner is known.
+        assert self.config is not None
+        try:
+            os.unlink(f"{self.config['directory']}/{process_id:016x}")
+        except OSError:
+            pass  # it never had one
+        bury(self.config["directory"], process_id)
+
+    def _tell_monitors(
+        self,
+        actor: Supervised,
+        what: str,
+        record: ExitRecord | None = None,
+        last: bool = False,
+    ) -> None:
+        event: dict[str, Any] = {**actor.event(what, record), "last": last}
+        actor.last_event = event
+        for line, monitor in list(actor.monitors):
+            self.loop.post(line, {**event, "monitor": monitor})
+
+    def is_ready(self, actor: Supervised) -> None:
+        """Its constructor has returned; and if it is a supervisor, its children run."""
+        starting = actor.state is SupervisedState.STARTING
+        if starting and self.supervisors.constructed(actor):
+            actor.state = SupervisedState.RUNNING
+            self._tell_monitors(actor, "restarted" if actor.incarnation else "started")
+            self.supervisors.started(actor)

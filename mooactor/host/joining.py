@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""A session joins a cluster: its agent becomes a node, and follows the brokers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mooactor.control.lifeline import Message
+from mooactor.control.node import Node
+from mooactor.host.cluster import Cluster
+from mooactor.host.desk import Desk
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.home import Home
+from mooactor.host.membership import Membership
+from mooactor.host.versions import versions
+
+
+def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
+    """Join as `config["cluster"]` says. The driver hears ``joined`` once a broker has
+    taken the announcement, or ``refused`` with the reason.
+
+    Raises:
+      OSError: no address to listen on.
+    """
+    options = config["cluster"]
+    ports = options["ports"]
+    node = Node(
+        options["secret"],
+        bind=options["bind"],
+        advertise=options["advertise"],
+        ports=None if ports is None else range(ports[0], ports[1] + 1),
+    )
+
+    def announcement() -> dict[str, Any]:
+        return {
+            "name": home.sites.here.host,
+            "id": node.id.hex(),
+            "address": node.address,
+            "kind": "home",
+            "cpus": 0,
+            "gpus": 0,
+            "memory": 0,
+            "labels": {},
+            "free": {"cpus": 0, "gpus": 0, "memory": 0},
+            "versions": versions(),
+            "sessions": [config["mark"]],
+            "actors": len(home.living),
+        }
+
+    def joined(address: str, notes: list[str]) -> None:
+        home.tell_driver({"ev": "joined", "broker": address, "notes": notes})
+
+    def refused(address: str, why: str) -> None:
+        home.tell_driver({"ev": "refused", "broker": address, "why": why})
+
+    def lost(address: str, why: str) -> None:
+        home.tell_driver({"ev": "broker_lost", "broker": address, "why": why})
+
+    membership = Membership(
+        node,
+        options["addresses"],
+        announcement,
+        loop.later,
+        on_joined=joined,
+        on_refused=refused,
+        on_lost=lost,
+    )
+    node.accept = Desk(home, config["mark"], _program(config)).accept
+    cluster = Cluster(node, membership, loop, config["mark"], lambda: home)
+    home.sites.cluster = cluster
+    loop.watch(node.fileno(), node.serve)
+    return cluster
+
+
+def _program(config: Message) -> str:
+    """What the driver is called in lists."""
+    return " ".join(config["argv"][:1]) or "an interactive program"

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: MIT
+"""The agent of `mooactor host`: it has no driver, and sessions of others as guests.
+
+Invariants:
+
+* A guest ends when the channel to its home does, and the agent goes on.
+* All guests reserve from one account, the host's.
+* Whatever ends the agent ends every process that it has started: they hold its
+  lifelines, and the kernel kills them with it. Their directories are removed by the
+  agent, or by the `janitor`, a process that waits for nothing but the agent's end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooactor.control.channel import Channel
+from mooactor.control.node import Node
+from mooactor.host.agent import kill_children
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.guest import FromHome, Guest
+from mooactor.host.membership import Membership
+from mooactor.host.reaper import Reaper
+from mooactor.host.resources import Resources
+from mooactor.host.versions import versions
+from mooactor.process import directories, dump, openfiles
+from mooactor.process.system import adopt_orphans, name_process
+
+_DYING_S = 0.5  # processes that were killed may still hold files
+
+
+@dataclass
+class Offer:
+    """What this host offers, and how it is reached."""
+
+    name: str
+    brokers: list[str]
+    secret: bytes = field(repr=False)
+    reach: dict[str, Any] = field(default_factory=dict)
+    cpus: int | None = None  # None: all that this process may use; likewise below
+    gpus: int | None = None
+    memory: int | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class Keeper:
+    """One host of a cluster. `loop` is the command's, which also has its signals."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        loop: EventLoop,
+        say: Callable[[str], None],
+        joined: Callable[[str], None],
+        stop: Callable[[], None],
+    ) -> None:
+        """`say` puts a line into the log; `joined` is told a broker's address; `stop`
+        has the command end.
+
+        Raises:
+          OSError: there is no address to listen on.
+          ValueError: the offer is more than there is.
+        """
+        self._offer = offer
+        self._loop = loop
+        self._say = say
+        self._joined = joined
+        self._stop = stop
+        adopt_orphans()
+        openfiles.raise_limit()
+        self._janitor = start_janitor()
+        self._resources = Resources.of_this_host(
+            cpus=offer.cpus, gpus=offer.gpus, memory=offer.memory
+        )
+        self._reaper = Reaper(loop)
+        self._guests: set[Guest] = set()
+        ports = offer.reach["ports"]
+        self.node = Node(
+            offer.secret,
+            bind=offer.reach["bind"],
+            advertise=offer.reach["advertise"],
+            ports=None if ports is None else range(ports[0], ports[1] + 1),
+        )
+        self.node.accept = self._accept
+        self._reports: deque[str] = deque()
+        dump.install("the agent", self._living, write=self._reports.append)
+        self._membership = Membership(
+            self.node,
+            offer.brokers,
+            self._announcement,
+            loop.later,
+            watch=False,
+            on_joined=self._on_joined,
+            on_refused=self._on_refused,
+            on_lost=lambda broker, why: say(f"lost the broker at {broker}: {why}"),
+        )
+
+    def _living(self) -> Iterator[str]:
+        for guest in list(self._guests):
+            yield f"session {guest.mark}: {len(guest)} processes"
+
+    # -- the cluster ---------------------------------------------------------
+
+    def _announcement(self) -> dict[str, Any]:
+        total = self._resources.total
+        free = total - self._resources.reserved()
+        return {
+            "name": self._offer.name,
+            "id": self.node.id.hex(),
+            "address": self.node.address,
+            "kind": "host",
+            "cpus": int(total.cpus),
+            "gpus": int(total.gpus),
+            "memory": int(total.memory),
+            "labels": self._offer.labels,
+            "free": free.plain(),
+            "reserved": self._resources.by_session(),
+            "versions": versions(),
+            "sessions": sorted(guest.mark for guest in self._guests if guest.mark),
+            "actors": sum(map(len, self._guests)),
+        }
+
+    def _on_joined(self, broker: str, notes: list[str]) -> None:
+        for note in notes:
+            self._say(note)
+        self._joined(broker)
+
+    def _on_refused(self, broker: str, why: str) -> None:
+        self._say(f"the broker at {broker} refuses this host: {why}")
+
+    # -- sessions ------------------------------------------------------------
+
+    def _accept(self, channel: Channel) -> FromHome:
+        guest = Guest(
+            self._offer.name,
+            channel,
+            self._loop,
+            self._reaper,
+            self._resources,
+            self._offer.reach,
+            self._ended,
+        )
+        self._guests.add(guest)
+        return FromHome(guest, self._stop)
+
+    def _ended(self, guest: Guest) -> None:
+        self._guests.discard(guest)
+        self._membership.changed()
+
+    # -- the loop ------------------------------------------------------------
+
+    def due(self) -> float | None:
+        """When `look` is needed at the latest (monotonic)."""
+        return None
+
+    def look(self) -> None:
+        """The loop has served what there was."""
+        while self._reports:
+            self._say(self._reports.popleft())
+
+    def close(self) -> None:
+        """End all sessions here, and leave nothing."""
+        self._membership.close()
+        for guest in list(self._guests):
+            guest.close()
+        self.node.close()
+        os.close(self._janitor)
+        kill_children()
+
+
+def start_janitor() -> int:
+    """Fork the process that tidies up after this one; the descriptor whose end it waits
+    for. To be called before this process has threads."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid:
+        os.close(read)
+        return write
+    code = 1
+    try:
+        _tidy_up_after(read)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _tidy_up_after(read: int) -> None:
+    os.setsid()  # a Ctrl-C, or a kill of the agent's group, is not meant for it
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    name_process("moo-janitor")
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd != read:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+    os.read(read, 1)  # the agent's end
+    directories.remove_abandoned()
+    time.sleep(_DYING_S)
+    directories.remove_abandoned()

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""The choice of hosts for actors.
+
+Invariants:
+
+* Reserved amounts never exceed what a host has, as far as its announcements are known
+  here; the host itself has the last word.
+* Several actors are placed together or not at all.
+* The same hosts, in the same state, give the same choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mooactor.control.lifeline import Message
+from mooactor.host.fields import Refused, optional, quantity, strings
+from mooactor.host.resources import Amount
+
+
+class NoPlace(Exception):
+    """No choice is possible; its text says what exists and what is missing."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an actor asks of its host."""
+
+    amount: Amount = field(default_factory=Amount)
+    host: str = ""  # empty: any
+    labels: dict[str, str] = field(default_factory=dict)
+    pack: bool = False  # on hosts that are used already; else spread
+
+    @classmethod
+    def of(cls, message: Message) -> Needs:
+        """The fields of a request.
+
+        Raises:
+          Refused: they make no sense.
+        """
+        labels = {} if message.get("labels") is None else strings(message, "labels")
+        amounts = {"num_cpus": 0.0, "num_gpus": 0.0, "memory": 0.0}
+        for key in amounts:
+            if message.get(key) is not None:
+                most = 1e18 if key == "memory" else 1e9
+                amounts[key] = quantity(message, key, most=most)
+        order = optional(message, "order", str) or "spread"
+        if order not in ("spread", "pack"):
+            raise Refused(f"order={order!r:.40} is neither spread nor pack")
+        return cls(
+            Amount(*amounts.values()),
+            optional(message, "host", str) or "",
+            labels,
+            order == "pack",
+        )
+
+    def __str__(self) -> str:
+        said = [str(self.amount)] if self.amount else []
+        said += [f"label {key}={value}" for key, value in self.labels.items()]
+        return ", ".join(said) or "nothing"
+
+
+@dataclass
+class Candidate:
+    """A host, as a choice sees it. ``free`` counts what is reserved there, ``load`` the
+    processors that actors of this session are expected to use."""
+
+    name: str
+    total: Amount
+    free: Amount
+    load: float
+    labels: dict[str, Any]
+    here: bool  # it is the driver's
+    strict: bool  # it reserves processors and memory, not only GPUs
+
+
+def choose(
+    candidates: Sequence[Candidate], needs: Needs, count: int = 1
+) -> list[Candidate]:
+    """A host for each of `count` actors with the same needs.
+
+    Raises:
+      NoPlace: there is none for at least one of them.
+    """
+    possible = [one for one in candidates if _suits(one, needs)]
+    if not possible:
+        raise NoPlace(_nowhere(candidates, needs))
+    rest = [_copied(one) for one in possible]
+    found: list[Candidate] = []
+    for number in range(count):
+        room = [one for one in rest if _has_room(one, needs.amount)]
+        if not room:
+            raise NoPlace(_full(possible, needs, number, count))
+        best = min(room, key=_packed if needs.pack else _spread)
+        best.free -= needs.amount
+        best.load += max(0.0, 1.0 - needs.amount.cpus)
+        found.append(next(one for one in possible if one.name == best.name))
+    return found
+
+
+def _copied(one: Candidate) -> Candidate:
+    return Candidate(**one.__dict__)
+
+
+def _suits(one: Candidate, needs: Needs) -> bool:
+    """Whether it could ever run such an actor."""
+    named = not needs.host or needs.host == one.name
+    labels = all(one.labels.get(key) == value for key, value in needs.labels.items())
+    return named and labels and needs.amount.fits(one.total)
+
+
+def _has_room(one: Candidate, amount: Amount) -> bool:
+    if one.strict:
+        return amount.fits(one.free)
+    return Amount(gpus=amount.gpus).fits(one.free)
+
+
+def _spread(one: Candidate) -> tuple[Any, ...]:
+    """The most free processors first; among equals the driver's host."""
+    return (-(one.free.cpus - one.load), not one.here, one.name)
+
+
+def _packed(one: Candidate) -> tuple[Any, ...]:
+    """The host with the fewest free processors, as long as it has some."""
+    left = one.free.cpus - one.load
+    return (left <= 0, left, not one.here, one.name)
+
+
+def _nowhere(candidates: Sequence[Candidate], needs: Needs) -> str:
+    names = _listed(one.name for one in candidates)
+    if needs.host and all(one.name != needs.host for one in candidates):
+        return f"there is no host {needs.host!r} in this session; it has {names}"
+    exists = "; ".join(_described(one) for one in candidates)
+    where = f"on host {needs.host!r}" if needs.host else "on any host"
+    return f"{needs} can never be had {where}; there is {exists}: ask for less"
+
+
+def _full(possible: Sequence[Candidate], needs: Needs, placed: int, count: int) -> str:
+    free = "; ".join(f"{one.name}: {one.free.like(needs.amount)}" for one in possible)
+    what = f"{needs} for each of {count} actors" if count > 1 else f"{needs}"
+    room = f"there is room for {placed} of them" if count > 1 else "all is reserved"
+    return f"{what}: {room} now, free is {free}; ask for less, or stop an actor"
+
+
+def _described(one: Candidate) -> str:
+    labels = "".join(f", {key}={value}" for key, value in one.labels.items())
+    return f"{one.name} with {one.total}{labels}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [repr(name) for name in names]
+    if len(found) > 8:
+        found = [*found[:8], f"{len(found) - 8} more"]
+    return ", ".join(found) or "none"

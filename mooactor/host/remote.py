@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: MIT
+"""A home's side of another host: its agent starts the processes there.
+
+The messages between a home and a `guest.Guest`, over one channel. A process has a
+number, given by the home; ``line`` messages are what goes over its lifeline, both ways,
+and bytes stand for descriptors.
+
+=========  ======  ===================================================================
+message    from    fields
+=========  ======  ===================================================================
+open       home    session (its mark), config, place, python, preload
+opened     guest   nothing; or ``why`` it cannot be
+start      home    number, life, parcels, holder, needs
+born       guest   number, pid
+lost       guest   number
+failed     guest   number, note
+denied     guest   number, note: there is not enough left of what it needs
+line       both    number, message, parcels
+closed     guest   number: the process has closed its line, or the home has
+dying      guest   number
+exited     guest   number, status, stderr, oom
+kill       home    number
+disown     home    number
+leave      home    holder: give back what this actor had reserved
+preload    home    modules
+log        guest   stream, prefix, line
+close      home    nothing: the session is over
+=========  ======  ===================================================================
+
+Invariant: all that a process said comes before its ``exited``, because a channel keeps
+the order. When the channel closes, the home takes all processes of it for dead, and the
+guest kills them: neither asks the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mooactor.control.lifeline import Message, Received
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.parcels import bytes_of, file_of
+from mooactor.host.site import End, Family, Process
+
+if TYPE_CHECKING:
+    from mooactor.control.channel import Channel
+
+
+class RemoteLine:
+    """The lifeline of a process of another host; see `eventloop.Line`."""
+
+    polled = False
+    kept = 0  # the channel has the bound
+
+    def __init__(self, site: RemoteSite, number: int) -> None:
+        self._site = site
+        self.number = number
+
+    def fileno(self) -> int:
+        return -1
+
+    def post(
+        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
+    ) -> bool:
+        self._site.post("line", number=self.number, message=message, fds=fds)
+        return False
+
+    def flush(self) -> bool:
+        return False
+
+    def receive_nowait(self) -> list[Received]:
+        return []
+
+    def give_up(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._site.post("closed", number=self.number)
+
+
+@dataclass(eq=False)
+class RemoteProcess:
+    """A process of another host."""
+
+    line: RemoteLine
+    tries: int
+    pid: int | None = None
+
+
+class News(Family, Protocol):
+    """What a home hears of a remote site beside."""
+
+    def denied(self, process: Process, note: str) -> None:
+        """Its host has not enough left for it."""
+
+    def host_lost(self, process: Process, why: str) -> None:
+        """Its host is gone, and so is the process."""
+
+    def log(self, stream: int, prefix: bytes, line: bytes) -> None:
+        """A line that an actor has printed there."""
+
+    def site_closed(self, site: RemoteSite, why: str) -> None:
+        """No process runs there any more."""
+
+
+class RemoteSite:
+    """See `site.Place`. The channel may still be on its way to the host: what is
+    posted meanwhile is sent once it is there."""
+
+    def __init__(self, host: str, loop: EventLoop, news: News) -> None:
+        self.host = host
+        self._loop = loop
+        self._news = news
+        self._channel: Channel | None = None
+        self._processes: dict[int, RemoteProcess] = {}
+        self._numbers = 0
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def open(self, channel: Channel, **fields: Any) -> None:
+        """Have the session hosted at the other end."""
+        self._channel = channel
+        self.post("open", **fields)
+
+    def post(self, what: str, fds: Sequence[int] = (), **fields: Any) -> None:
+        """Send one message of the table; dropped once the channel is closed."""
+        if self.closed or self._channel is None:
+            return
+        if fds:
+            fields["parcels"] = [bytes_of(fd) for fd in fds]
+        self._channel.post({"what": what, **fields})
+
+    # -- for the home ------------------------------------------------------
+
+    def start(
+        self,
+        life: Message,
+        fds: Sequence[int],
+        tries: int = 0,
+        **reserved: Any,
+    ) -> RemoteProcess:
+        if self.closed:
+            raise OSError(f"host {self.host} is gone")
+        self._numbers += 1
+        line = RemoteLine(self, self._numbers)
+        process = RemoteProcess(line, tries + 1)
+        self._processes[line.number] = process
+        self._loop.watch_line(line, self._news)
+        self.post("start", number=line.number, life=life, fds=fds, **reserved)
+        return process
+
+    def preload(self, modules: list[str]) -> None:
+        self.post("preload", modules=modules)
+
+    def kill(self, process: Process) -> None:
+        assert isinstance(process, RemoteProcess)
+        self.post("kill", number=process.line.number)
+
+    def disown(self, process: Process) -> None:
+        assert isinstance(process, RemoteProcess)
+        self.post("disown", number=process.line.number)
+        self._let_go(process)
+
+    def leave(self, holder: int) -> None:
+        """An actor does not run there any more: give back what it had reserved."""
+        self.post("leave", holder=holder)
+
+    def close(self) -> None:
+        """The session is over: nothing of it shall run there."""
+        self.post("close")
+        if self._channel is not None:
+            self._channel.close()
+        self._end("the session has ended")
+
+    # -- the channel's listener --------------------------------------------
+
+    def handle(self, channel: Channel, message: Message) -> None:
+        """A message of the guest's, from an authenticated agent of this cluster."""
+        what, number = message.get("what"), message.get("number")
+        if what == "log":
+            self._news.log(message["stream"], message["prefix"], message["line"])
+        elif what == "opened":
+            if message.get("why"):
+                channel.close()
+                self._end(message["why"])
+        elif type(number) is int and (process := self._processes.get(number)):
+            self._of_process(process, str(what), message)
+
+    def _of_process(self, process: RemoteProcess, what: str, message: Message) -> None:
+        if what == "line":
+            fds = [file_of(data) for data in message.get("parcels") or ()]
+            self._loop.arrived(process.line, message["message"], fds)
+        elif what == "born":
+            process.pid = message["pid"]
+            self._news.born(process)
+        elif what == "closed":
+            self._loop.close_line(process.line)
+        elif what == "dying":
+            self._news.dying(process)
+        else:
+            self._ended(process, what, message)
+
+    def _ended(self, process: RemoteProcess, what: str, message: Message) -> None:
+        self._let_go(process)
+        if what == "lost":
+            self._news.lost(process)
+        elif what == "failed":
+            self._news.failed(process, f"on host {self.host}: {message['note']}")
+        elif what == "denied":
+            self._news.denied(process, message["note"])
+        elif what == "exited":
+            stderr = tuple(message["stderr"])
+            self._news.exited(process, End(message["status"], stderr, message["oom"]))
+
+    def _let_go(self, process: RemoteProcess) -> None:
+        del self._processes[process.line.number]
+        self._loop.close_line(process.line)
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        """The host cannot be reached, has died, or has closed the channel."""
+        self._end(why)
+
+    def _end(self, why: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        with self._loop.together():
+            for process in list(self._processes.values()):
+                self._let_go(process)
+                self._news.host_lost(process, why)
+        self._news.site_closed(self, why)

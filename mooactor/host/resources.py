@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""What a host has, and what of it is reserved: processors, GPUs and memory.
+
+One for each agent: all sessions of a host reserve from the same. A reservation is of an
+actor, and stays until that is over, also between restarts. Amounts are promises among
+actors; nothing limits what one uses, but that it sees no other GPU than its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mooactor.host.devices import Devices, visible
+from mooactor.tensors.limits import memory_in_reach, processors
+
+Holder = tuple[str, int]  # the session, and the actor's id
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Processors, GPUs and bytes of memory: needed, reserved, or there."""
+
+    cpus: float = 0.0
+    gpus: float = 0.0
+    memory: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(
+            self.cpus + other.cpus, self.gpus + other.gpus, self.memory + other.memory
+        )
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(
+            self.cpus - other.cpus, self.gpus - other.gpus, self.memory - other.memory
+        )
+
+    def __bool__(self) -> bool:
+        return any((self.cpus, self.gpus, self.memory))
+
+    def fits(self, room: Amount) -> bool:
+        """Whether `room` has as much of each."""
+        return (
+            self.cpus <= room.cpus + _ROUNDING
+            and self.gpus <= room.gpus + _ROUNDING
+            and self.memory <= room.memory + _ROUNDING
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """For a frame; `of_plain` is its inverse."""
+        return {"cpus": self.cpus, "gpus": self.gpus, "memory": self.memory}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Amount:
+        """The amount that `plain` stands for; what is no number there counts as 0."""
+
+        def number(key: str) -> float:
+            found = plain.get(key)
+            return float(found) if isinstance(found, int | float) else 0.0
+
+        return cls(number("cpus"), number("gpus"), number("memory"))
+
+    def __str__(self) -> str:
+        return self.like(self)
+
+    def like(self, asked: Amount) -> str:
+        """In words, as far as the kinds that `asked` has."""
+        said = []
+        if asked.cpus:
+            said.append(f"{self.cpus:g} CPU{_s(self.cpus)}")
+        if asked.gpus:
+            said.append(f"{self.gpus:g} GPU{_s(self.gpus)}")
+        if asked.memory:
+            said.append(f"{max(0.0, self.memory) / 2**30:.3g} GiB")
+        return ", ".join(said) or "nothing"
+
+
+def _s(number: float) -> str:
+    return "" if number == 1 else "s"
+
+
+class Resources:
+    """The account of one host."""
+
+    def __init__(self, total: Amount, devices: Devices) -> None:
+        self.total = total
+        self.devices = devices
+        self._reserved: dict[Holder, Amount] = {}
+
+    @classmethod
+    def of_this_host(
+        cls,
+        *,
+        cpus: int | None = None,
+        gpus: int | None = None,
+        memory: int | None = None,
+    ) -> Resources:
+        """What is offered; by default all that this process may use.
+
+        Raises:
+          ValueError: this host has fewer GPUs than that.
+        """
+        names = visible()
+        if gpus is not None and gpus > len(names):
+            raise ValueError(
+                f"this host has {len(names)} GPUs, not {gpus}: offer at most that many"
+            )
+        names = names if gpus is None else names[:gpus]
+        total = Amount(
+            float(processors() if cpus is None else cpus),
+            float(len(names)),
+            float(memory if memory is not None else memory_in_reach()),
+        )
+        return cls(total, Devices(names))
+
+    def take(self, holder: Holder, needs: Amount) -> dict[str, str] | None:
+        """Reserve, for good. Returns the variables for the actor's environment; None if
+        there is not enough left. An actor that has a reservation keeps it."""
+        if holder in self._reserved:
+            return self.devices.variables(holder)
+        if not needs:
+            return {}
+        if not needs.fits(self.total - self.reserved()):
+            return None
+        variables = self.devices.take(holder, needs.gpus)
+        if variables is not None:
+            self._reserved[holder] = needs
+        return variables
+
+    def give_back(self, holder: Holder) -> None:
+        """An actor will not run here again; nothing happens if it has none."""
+        self._reserved.pop(holder, None)
+        self.devices.give_back(holder)
+
+    def forget(self, session: str) -> None:
+        """A session has ended."""
+        for holder in [h for h in self._reserved if h[0] == session]:
+            self.give_back(holder)
+
+    def reserved(self, session: str | None = None) -> Amount:
+        """What is reserved, by one session or by all."""
+        found = Amount()
+        for (owner, _), amount in self._reserved.items():
+            if session is None or owner == session:
+                found += amount
+        return found
+
+    def by_session(self) -> dict[str, Any]:
+        """What each session has reserved, for a frame."""
+        sessions = {owner for owner, _ in self._reserved}
+        return {one: self.reserved(one).plain() for one in sorted(sessions)}

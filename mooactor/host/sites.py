@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""The hosts on which a session has its actors.
+
+Its own host is always one of them, unless the driver offers nothing there. In a session
+that has joined a broker, `Cluster` knows the others, and a host is asked to take part
+when the first actor is placed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mooactor.control.lifeline import Message
+from mooactor.host.placement import Candidate, Needs, NoPlace, choose
+from mooactor.host.remote import RemoteSite
+from mooactor.host.resources import Amount, Resources
+from mooactor.host.site import Process, Site
+from mooactor.host.supervised import Supervised
+
+if TYPE_CHECKING:
+    from mooactor.host.cluster import Cluster
+
+OWN = "own"  # the session of this agent's driver, in this host's account
+
+
+class Sites:
+    """See the module. A home places its actors; their hosts have the last word."""
+
+    def __init__(self, here: Site, resources: Resources) -> None:
+        self.here = here
+        self._resources = resources
+        self.cluster: Cluster | None = None  # set once the session has joined one
+        self._config: Message = {}
+        self._offers_here = True
+        self._placed: dict[int, tuple[str, Needs]] = {}  # by actor: where, for what
+        # By host: the processors that actors use unreserved, and what is reserved.
+        self._used: dict[str, tuple[float, Amount]] = {}
+        self._sites: dict[str, RemoteSite] = {}
+
+    def configure(self, config: Message) -> None:
+        """The session's options are known."""
+        self._config = config
+        self._offers_here = config["local"]
+
+    # -- placement -----------------------------------------------------------
+
+    def candidates(self) -> list[Candidate]:
+        """All hosts that can have actors of this session now."""
+        rows = []
+        if self._is_here(self.here.host):
+            free = self._resources.total - self._resources.reserved()
+            rows += [self._candidate(self.here.host, self._resources.total, free, {})]
+        if self.cluster is not None:
+            for name, total, free, labels in self.cluster.offers():
+                if not self._is_here(name):
+                    rows += [self._candidate(name, total, free, labels)]
+        return rows
+
+    def rows(self) -> list[Message]:
+        """The hosts for `moo.hosts()`: those that can have actors now."""
+        addresses = {} if self.cluster is None else self.cluster.addresses()
+        return [
+            {
+                "name": one.name,
+                "address": addresses.get(one.name, ""),
+                **_amounts(one.total),
+                "labels": one.labels,
+                "free": _amounts(one.free),
+                "alive": True,
+            }
+            for one in self.candidates()
+        ]
+
+    def _is_here(self, host: str) -> bool:
+        """Whether actors on that host are this agent's own children."""
+        if host != self.here.host or not self._offers_here:
+            return False
+        # A `mooactor host` of the same name has the cores of this machine.
+        return self.cluster is None or not self.cluster.has(host)
+
+    def _candidate(
+        self, name: str, total: Amount, free: Amount, labels: dict[str, str]
+    ) -> Candidate:
+        load, mine = self._used.get(name, (0.0, Amount()))
+        if not self._is_here(name):
+            free -= mine  # what others have is subtracted already
+        here, strict = name == self.here.host, self.cluster is not None
+        return Candidate(name, total, free, load, labels, here, strict)
+
+    def place(self, ids: Sequence[int], needs: Needs) -> list[str]:
+        """Choose a host for each of these actors, and reserve there.
+
+        Raises:
+          NoPlace: it cannot be done for all; then it is done for none.
+        """
+        hosts = [one.name for one in choose(self.candidates(), needs, len(ids))]
+        for actor_id, host in zip(ids, hosts, strict=True):
+            self._placed[actor_id] = (host, needs)
+            self._count(host, needs, 1)
+            if self._is_here(host) and self._take(actor_id, needs) is None:
+                self.unplace(ids)
+                raise NoPlace(f"{needs}: this host has {self._resources.devices}")
+        return hosts
+
+    def _take(self, actor_id: int, needs: Needs) -> dict[str, str] | None:
+        amount = needs.amount
+        if self.cluster is None:  # alone, processors and memory are not reserved
+            amount = Amount(gpus=amount.gpus)
+        return self._resources.take((OWN, actor_id), amount)
+
+    def unplace(self, ids: Sequence[int]) -> None:
+        """Give back what was reserved for actors that will not run there (again)."""
+        for actor_id in ids:
+            if actor_id not in self._placed:
+                continue
+            host, needs = self._placed.pop(actor_id)
+            self._count(host, needs, -1)
+            self._resources.give_back((OWN, actor_id))
+            site = self._sites.get(host)
+            if site is not None:
+                site.leave(actor_id)
+
+    def _count(self, host: str, needs: Needs, sign: int) -> None:
+        load, mine = self._used.get(host, (0.0, Amount()))
+        load += sign * max(0.0, 1.0 - needs.amount.cpus)
+        mine = mine + needs.amount if sign > 0 else mine - needs.amount
+        self._used[host] = (load, mine)
+
+    def is_placed(self, actor_id: int) -> bool:
+        """Whether an actor has a host."""
+        return actor_id in self._placed
+
+    def host_of(self, actor_id: int) -> str:
+        """The name of an actor's host; empty if it has none."""
+        placed = self._placed.get(actor_id)
+        return "" if placed is None else placed[0]
+
+    # -- processes -----------------------------------------------------------
+
+    def start(
+        self, actor: Supervised, life: Message, fds: Sequence[int], tries: int
+    ) -> Process:
+        """Have the next process of an actor started on its host.
+
+        Raises:
+          OSError, TypeError: that is not possible there.
+          NoPlace: its host is gone, and there is no other one for it.
+        """
+        if actor.id not in self._placed:
+            self.place([actor.id], actor.needs)
+        host, needs = self._placed[actor.id]
+        if self._is_here(host):
+            variables = self._take(actor.id, needs) or {}
+            life["env"] = {**life["env"], **variables}
+            self.here.preload(actor.preload)
+            return self.here.start(life, fds, tries)
+        site = self._site(host)
+        site.preload(actor.preload)
+        needed = needs.amount.plain()
+        return site.start(life, fds, tries, holder=actor.id, needs=needed)
+
+    def _site(self, host: str) -> RemoteSite:
+        """The session's part on another host, opened on first use."""
+        site = self._sites.get(host)
+        if site is None:
+            assert self.cluster is not None
+            site = self._sites[host] = self.cluster.open(host, self._config)
+        return site
+
+    def of(self, actor: Supervised) -> Site | RemoteSite:
+        """Where an actor has its process."""
+        return self._sites.get(self.host_of(actor.id), self.here)
+
+    def kill(self, actor: Supervised) -> None:
+        """Kill its process, which is born."""
+        assert actor.process is not None
+        self.of(actor).kill(actor.process)
+
+    def disown(self, actor: Supervised, process: Process) -> None:
+        """Its process is not born yet, and not wanted any more."""
+        self.of(actor).disown(process)
+
+    def closed(self, site: RemoteSite) -> None:
+        """A host has no process of this session any more: its actors may be placed
+        anew."""
+        if self._sites.get(site.host) is site:
+            del self._sites[site.host]
+        lost = [one for one, (host, _) in self._placed.items() if host == site.host]
+        self.unplace(lost)
+
+    def close(self) -> None:
+        """The session is over on every host."""
+        for site in list(self._sites.values()):
+            site.close()
+        if self.cluster is not None:
+            self.cluster.close()
+        self.here.close()
+
+
+def _amounts(amount: Amount) -> Message:
+    return {
+        "cpus": int(amount.cpus) if amount.cpus == int(amount.cpus) else amount.cpus,
+        "gpus": int(amount.gpus) if amount.gpus == int(amount.gpus) else amount.gpus,
+        "memory": int(amount.memory),
+    }

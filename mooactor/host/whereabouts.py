@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Where processes can be reached, for those that want to connect to them.
+
+A process in a session of several hosts says so itself, once its inbox is there; others
+ask by its id. Invariants:
+
+* Each question is answered once: when the process can be reached, or when it is known
+  that it never will be.
+* The answer depends on who asks: a process of the same host connects to a file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mooactor.control.keys import actor_of
+from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import Line
+
+if TYPE_CHECKING:
+    from mooactor.host.home import Home
+    from mooactor.host.supervised import Supervised
+
+
+class Whereabouts:
+    """Of all processes of a session, the driver included."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._known: dict[int, Message] = {}  # by process
+        self._asked: dict[int, list[Line]] = {}
+
+    def tell(self, line: Line, address: str, endpoint: bytes) -> None:
+        """The process at the end of `line` can be reached."""
+        process_id = self._process_of(line)
+        if process_id is None:
+            return  # it has ended meanwhile
+        host = self.host_of(line)
+        self._known[process_id] = {
+            "ev": "located",
+            "id": process_id,
+            "host": host,
+            "address": address,
+            "endpoint": endpoint,
+        }
+        for asker in self._asked.pop(process_id, ()):
+            self._answer(asker, process_id)
+
+    def ask(self, line: Line, process_id: int) -> None:
+        """The process at the end of `line` wants to connect to another one."""
+        if process_id in self._known:
+            self._answer(line, process_id)
+        elif self._may_come(process_id):
+            self._asked.setdefault(process_id, []).append(line)
+        else:
+            self._home.loop.post(line, _gone(process_id))
+
+    def _may_come(self, process_id: int) -> bool:
+        config = self._home.config
+        if config is not None and process_id == config["process_id"]:
+            return True
+        actor = self._home.actors.get(actor_of(process_id))
+        return actor is not None and not actor.over and process_id >= actor.process_id
+
+    def _answer(self, line: Line, process_id: int) -> None:
+        known = self._known[process_id]
+        same = known["host"] == self.host_of(line)
+        self._home.loop.post(line, {**known, "same": same})
+
+    def _process_of(self, line: Line) -> int | None:
+        config = self._home.config
+        if line is self._home.driver and config is not None:
+            return int(config["process_id"])
+        actor = self._home.by_line.get(line)
+        return None if actor is None else actor.process_id
+
+    def host_of(self, line: Line) -> str:
+        """The host of the process at the end of `line`."""
+        actor = self._home.by_line.get(line)
+        sites = self._home.sites
+        return sites.here.host if actor is None else sites.of(actor).host
+
+    def process_lost(self, process_id: int) -> None:
+        """A process is dead. Who asked for it hears that nothing will come."""
+        self._known.pop(process_id, None)
+        for line in self._asked.pop(process_id, ()):
+            self._home.loop.post(line, _gone(process_id))
+
+    def forget(self, actor: Supervised) -> None:
+        """An actor is over."""
+        for process_id in [one for one in self._asked if actor_of(one) == actor.id]:
+            self.process_lost(process_id)
+
+    def line_closed(self, line: Line) -> None:
+        """A process asks nothing any more."""
+        for lines in self._asked.values():
+            if line in lines:
+                lines.remove(line)
+
+
+def _gone(process_id: int) -> Message:
+    return {"ev": "located", "id": process_id, "gone": True}

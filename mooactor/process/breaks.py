@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""Breaks: a connection with a process of another host broke, and both live.
+
+The death of the other process breaks it, too, and its cause is told by the agent. So a
+break counts as one when the next connection stands, or when there has been no news of a
+death for `NEWS_S`.
+
+Each of the two has a connection to the other (see `ways`). If one of these breaks,
+records may be lost: calls or replies, items or credits, values, borrows. The process
+whose connection it was tells the other by a BROKE record, the first that it sends over
+the next one. Each ends what was under way between them, in either direction:
+
+* calls whose reply has not come end with `ActorUnavailable`, ``delivered=None``, or are
+  sent again with ``retries=``; so do streams, and Refs whose values were on their way;
+* streams that it produces for the other are closed; other calls of the other go on,
+  and their replies are dropped by a caller that has given up waiting;
+* values to be taken from the other, as holder, are asked of their owners.
+
+Nothing is ended whose last record has come. Borrows are the exception: one that was
+lent or given back in a record that was lost is miscounted, so its value may live until
+the borrower's end, or be gone when the borrower asks for it, which is an error there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from mooactor.control import envelope
+from mooactor.control.links import Links
+from mooactor.control.messenger import Messenger
+from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.relay import Relay
+from mooactor.process.poller import Poller
+from mooactor.process.server import Server
+
+if TYPE_CHECKING:
+    from mooactor.process.caller import Caller
+
+
+#: Longer than a host's death takes to be known.
+NEWS_S = 5.0
+
+
+class _Break(NamedTuple):
+    why: str
+    mark: int  # later calls were not sent over the connection that broke
+    latest: int  # the last call of the other process that came over its own
+
+
+class Breaks:
+    """Those of one process."""
+
+    #: The callee's side, in an actor's process.
+    server: Server | None = None
+
+    def __init__(
+        self,
+        links: Links,
+        messenger: Messenger,
+        poller: Poller,
+        caller: Caller,
+        broadcaster: Broadcaster,
+        relay: Relay,
+        later: Callable[[float, Callable[[], None]], None],
+    ) -> None:
+        """`later`: call a function in so many seconds, in the housekeeper's thread."""
+        self._links = links
+        self._messenger = messenger
+        self._poller = poller
+        self._caller = caller
+        self._broadcaster = broadcaster
+        self._relay = relay
+        self._later = later
+        self._open: dict[int, _Break] = {}  # by process; the housekeeper's
+
+    def of_ours(self, process_id: int, why: str, delivered: bool | None) -> None:
+        """Our connection to a process broke, or could not be made. In the
+        housekeeper's thread."""
+        latest = 0 if self.server is None else self.server.latest_call_of(process_id)
+        tell = envelope.pack_record(envelope.BROKE, latest)
+        self._messenger.peer(process_id).send(tell)  # it waits for the next one
+        self._poller.try_drain()  # what has come has come
+        if delivered is None:
+            mark = self._caller.mark()
+            self._open[process_id] = found = _Break(why, mark, latest)
+            self._later(NEWS_S, partial(self._conclude, process_id, found))
+        else:
+            self._act_on(process_id, why, delivered, math.inf, latest)
+
+    def over(self, process_id: int) -> None:
+        """The next connection to a process stands, so it lives."""
+        found = self._open.get(process_id)
+        if found is not None:
+            self._conclude(process_id, found)
+
+    def _conclude(self, process_id: int, found: _Break) -> None:
+        if self._open.get(process_id) is found:
+            del self._open[process_id]
+            self._act_on(process_id, found.why, None, found.mark, found.latest)
+
+    def process_lost(self, process_id: int) -> None:
+        """It is dead, which says more than that its connection broke."""
+        self._open.pop(process_id, None)
+
+    def _act_on(
+        self,
+        process_id: int,
+        why: str,
+        delivered: bool | None,
+        mark: float,
+        latest: int,
+    ) -> None:
+        self._end(process_id, why, delivered, mark)
+        # The mailbox belongs to the thread that dispatches.
+        payload = envelope.pack_numbers(latest)
+        self._messenger.put(envelope.pack_record(envelope.BROKE, process_id, payload))
+        self._poller.wake()
+
+    def on_record(self, record: envelope.Record) -> None:
+        """A process's connection to this one broke. In the poller's thread."""
+        if record.sender == self._messenger.process_id:
+            (latest,) = envelope.numbers(record.payload, 1)
+            if self.server is not None:
+                self.server.on_connection_broke(record.call_id, latest)
+            return
+        process_id = record.sender
+        why = f"its connection to here{self._where(process_id)} broke"
+        self._end(process_id, why, None, record.call_id)
+        if self.server is not None:
+            known = self.server.latest_call_of(process_id)
+            self.server.on_connection_broke(process_id, known)
+
+    def _where(self, process_id: int) -> str:
+        ways = self._messenger.ways
+        way = None if ways is None else ways.known(process_id)
+        return "" if way is None else f", from host {way.host},"
+
+    def _end(
+        self,
+        process_id: int,
+        why: str,
+        delivered: bool | None,
+        latest: float = math.inf,
+    ) -> None:
+        link = self._links.of_process(process_id)
+        if link is not None and link.cause is None:
+            self._caller.connection_broke(link, why, delivered, latest)
+        self._broadcaster.process_lost(process_id)
+        self._relay.process_lost(process_id)

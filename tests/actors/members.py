@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""A supervised actor that leaves traces; importable, so pickled by reference."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import mooactor as moo
+from mooactor import actor
+
+
+@actor
+class Member:
+    """Notes its starts (``+name``) and stops (``-name``) in a file."""
+
+    def __init__(self, name: str, log: Path, fails: int = 0) -> None:
+        """`fails`: so many of its first constructors kill their process."""
+        self.name, self.log = name, log
+        self.note("+")
+        if self.starts() <= fails:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def note(self, what: str) -> None:
+        with self.log.open("a") as file:
+            file.write(f"{what}{self.name}\n")
+
+    def starts(self) -> int:
+        return notes(self.log).count(f"+{self.name}")
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def ping(self) -> str:
+        return self.name
+
+    def sleep(self, seconds: float) -> str:
+        time.sleep(seconds)
+        return self.name
+
+    def hang(self) -> None:
+        self.note("~")
+        time.sleep(600)
+
+    def die(self, number: int = signal.SIGKILL) -> None:
+        os.kill(os.getpid(), number)
+
+    def leave(self, code: int) -> None:
+        sys.exit(code)
+
+    def recruit(self, name: str) -> Any:
+        return moo.on(Member, name=name).spawn(name, self.log)
+
+    def on_stop(self) -> None:
+        self.note("-")
+
+
+def notes(log: Path) -> list[str]:
+    return log.read_text().split() if log.exists() else []

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""A chaos run: a load of all kinds, faults by a seeded schedule, and the checker.
+
+``make chaos`` runs it for ten minutes. The variables:
+
+=======================  ============================================================
+CHAOS_SECONDS            how long it lasts, without the acts' beginnings and ends: 600
+CHAOS_SEED               chooses the faults; by default a new one, which is printed
+CHAOS_ACT                one act of the run alone, by its number
+CHAOS_HOSTS              hosts beside the driver's, in namespaces; 0 is one machine
+CHAOS_KEEP               a directory for the histories of acts with violations
+=======================  ============================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.chaos import history
+from tests.chaos.checker import check, report, summary
+from tests.chaos.faults import Injector
+from tests.chaos.history import History
+from tests.chaos.leftovers import Remains
+from tests.chaos.schedule import Act, Fault, acts
+from tests.chaos.violation import Violation
+from tests.clusters import Cluster, Network
+from tests.processes import VARIABLE, Process
+
+ROOT = Path(__file__).parents[2]
+START_S, END_S = 60.0, 120.0  # for the beginning and the end of an act, at most
+
+
+class Result(NamedTuple):
+    """Of one act."""
+
+    act: Act
+    violations: list[Violation]
+    summary: str
+    directory: Path
+
+
+class Stage:
+    """Where the acts of a run take place: directories, and hosts if there are any.
+
+    Args:
+      base: a directory, of a short name because sockets will lie in it.
+      cluster: the hosts of actors, and one more host for drivers.
+      driver: the name of that one.
+    """
+
+    def __init__(
+        self, base: Path, cluster: Cluster | None = None, driver: str = "d"
+    ) -> None:
+        self.base, self.cluster, self._driver = base, cluster, driver
+        self._temporary = cluster.directory if cluster else base / "tmp"
+        self._temporary.mkdir(exist_ok=True)
+        # By this all processes of the run are found; within a test it is there.
+        os.environ.setdefault(VARIABLE, f"chaos-{secrets.token_hex(8)}")
+
+    def play(self, act: Act) -> Result:
+        """One act: its driver, its faults, its end, and what the checker says."""
+        directory = self.base / f"act-{act.number}"
+        directory.mkdir(parents=True)
+        notes = _runner(directory)
+        remains = Remains(self._temporary, self.cluster)
+        with open(directory / "output", "wb") as output:
+            driver = self._start(act, directory, output.fileno())
+            try:
+                self._load(act, directory, notes, driver)
+                self._end(act, notes, driver)
+                for text in remains.after():
+                    notes.note("left", text=text)
+            finally:
+                remains.end()
+                driver.wait()
+                _close(driver)
+        notes.note("over")
+        notes.close()
+        events = history.read(directory)
+        return Result(act, check(events), summary(events), directory)
+
+    def _start(self, act: Act, directory: Path, output: int) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "tests.chaos.driver"]
+        words.append(json.dumps(self._setting(act, directory)))
+        environment = {**os.environ, "TMPDIR": str(self._temporary)}
+        if self.cluster is not None:
+            words = [*self.cluster.network.on(self._driver), *words]
+            environment = self.cluster.environment(self._driver)
+            environment["MOOACTOR_HOST_NAME"] = self._driver
+        environment["PYTHONPATH"] = str(ROOT)
+        return subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+        )
+
+    def _setting(self, act: Act, directory: Path) -> dict[str, Any]:
+        """For the driver; see tests/chaos/driver.py."""
+        setting = {"directory": str(directory), "seed": act.seed}
+        if self.cluster is None:
+            return {**setting, "hosts": {}, "place": [], "address": None}
+        spaces = self.cluster.network.namespace
+        inodes = {os.stat(f"/run/netns/{spaces[host]}").st_ino: host for host in spaces}
+        place = [*self.cluster.members, self._driver]
+        return {
+            **setting,
+            "hosts": inodes,
+            "place": place,
+            "address": self.cluster.address,
+        }
+
+    def _load(
+        self, act: Act, directory: Path, notes: History, driver: subprocess.Popen[bytes]
+    ) -> None:
+        """Wait until the driver is ready, and inject the faults."""
+        until = time.monotonic() + START_S
+        ready = directory / "output"
+        while b"ready\n" not in ready.read_bytes():
+            if time.monotonic() > until or driver.poll() is not None:
+                notes.note("left", text="the driver did not become ready")
+                return
+            time.sleep(0.01)
+        injector = Injector(directory, notes, Process.of(driver.pid), self.cluster)
+        injector.run(act.faults, act.seconds)
+        if act.end != "finish":
+            _, _, target = act.end.partition("-")
+            injector.inject(Fault(0.0, act.end, target, 0.0))
+
+    def _end(self, act: Act, notes: History, driver: subprocess.Popen[bytes]) -> None:
+        """Tell the driver to finish, and wait until it has."""
+        assert driver.stdin is not None
+        driver.stdin.close()
+        try:
+            code = driver.wait(END_S)
+        except subprocess.TimeoutExpired:
+            driver.send_signal(signal.SIGUSR1)  # which says where it hangs
+            time.sleep(2.0)
+            notes.note("left", text=f"the driver had not ended after {END_S:g} s")
+            driver.kill()
+            return
+        expected = -signal.SIGKILL if act.end == "kill-driver" else 0
+        if code != expected:
+            notes.note("left", text=f"the driver ended with {code}, not {expected}")
+
+
+def _runner(directory: Path) -> History:
+    notes = History(str(directory), "runner")
+    facts = {"pid": os.getpid(), "started": 0, "host": ""}
+    notes.note("born", role="runner", actor="", incarnation=0, **facts)
+    return notes
+
+
+def _close(driver: subprocess.Popen[bytes]) -> None:
+    if driver.stdin is not None:
+        driver.stdin.close()
+
+
+def run(stage: Stage, plan: list[Act], keep: Path | None = None) -> bool:
+    """Play the acts, print what happened, and say whether no promise was broken."""
+    broken: Counter[int] = Counter()
+    for act in plan:
+        print(act, flush=True)
+        result = stage.play(act)
+        print(f"  {result.summary}", flush=True)
+        if result.violations:
+            broken[act.number] = len(result.violations)
+            print(report(result.violations), flush=True)
+            if keep is not None:
+                shutil.copytree(result.directory, keep / result.directory.name)
+        shutil.rmtree(result.directory)
+    for number, violations in broken.items():
+        print(f"act {number}: {violations} violations")
+    return not broken
+
+
+@contextlib.contextmanager
+def stage(hosts: list[str]) -> Iterator[Stage]:
+    """A stage on this machine, or with so many hosts in network namespaces."""
+    with tempfile.TemporaryDirectory(prefix="moo-chaos-") as base:
+        if not hosts:
+            yield Stage(Path(base))
+            return
+        network = Network([*hosts, _DRIVER])
+        cluster = Cluster(network, base + "/c", broker=_DRIVER)
+        try:
+            yield Stage(Path(base), cluster.start(*hosts), _DRIVER)
+        finally:
+            cluster.close()
+            network.close()
+
+
+_DRIVER = "d"  # the host of the drivers and the broker
+
+
+def main() -> int:
+    seconds = float(os.environ.get("CHAOS_SECONDS", "600"))
+    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(1 << 32))
+    hosts = list("abcefghi"[: int(os.environ.get("CHAOS_HOSTS", "0"))])
+    print(f"CHAOS_SEED={seed} CHAOS_SECONDS={seconds:g} make chaos", flush=True)
+    plan = acts(seed, seconds, hosts)
+    if only := os.environ.get("CHAOS_ACT"):
+        plan = [act for act in plan if act.number == int(only)]
+    keep = os.environ.get("CHAOS_KEEP")
+    with stage(hosts) as where:
+        good = run(where, plan, Path(keep) if keep else None)
+    print("no promise was broken" if good else f"promises were broken; seed {seed}")
+    return int(not good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""Short chaos runs, and schedules that come again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.checker import report
+from tests.chaos.run import stage
+from tests.chaos.schedule import ACT_S, BETWEEN_HOSTS, HERE, acts
+
+
+def test_a_seed_gives_the_same_faults_each_time() -> None:
+    assert acts(5, 300, []) == acts(5, 300, [])
+    assert acts(5, 300, list("abc")) == acts(5, 300, list("abc"))
+
+
+def test_seeds_differ_in_their_faults() -> None:
+    assert len({str(acts(seed, 20, [])) for seed in range(20)}) == 20
+
+
+def test_an_act_has_the_same_faults_when_it_is_played_alone() -> None:
+    every = acts(7, 100, [])
+    assert [act.number for act in every] == list(range(5))
+    assert every[3] == acts(7, 100, [])[3]
+
+
+@pytest.mark.parametrize("hosts", [[], list("abc")])
+def test_in_ten_minutes_every_kind_of_fault_comes(hosts: list[str]) -> None:
+    faults = [fault for act in acts(1, 600, hosts) for fault in act.faults]
+    kinds = {**HERE, **(BETWEEN_HOSTS if hosts else {})}
+    assert {fault.kind for fault in faults} == set(kinds)
+    assert all(fault.at < ACT_S for fault in faults)
+
+
+def test_a_schedule_is_printed_line_by_line() -> None:
+    (act,) = acts(3, 20, [])
+    lines = str(act).splitlines()
+    assert lines[0] == "act 0: 20 s, then finish"
+    assert len(lines) == 1 + len(act.faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["finish", "kill-driver", "kill-agent"])
+def test_an_act_breaks_no_promise(end: str) -> None:
+    (act,) = acts(11, 5, [])
+    with stage([]) as where:
+        result = where.play(act._replace(end=end))
+    assert not result.violations, report(result.violations)

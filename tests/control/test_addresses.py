@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""Addresses of nodes: their form, this host's own, and whether two are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mooactor.control import addresses
+from mooactor.control.node import Node
+from tests.control.nodes import SECRET, Recorder, node, together
+from tests.networks import Cable, inside, ip, why_not
+
+
+@pytest.mark.parametrize("host", ["10.0.0.5", "broker-1.example", "fd99::1", "::1"])
+def test_an_address_is_parsed_as_it_was_formed(host: str) -> None:
+    assert addresses.parse(addresses.form(host, 4431)) == (host, 4431)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.5", "10.0.0.5", True),
+        ("10.0.0.5", "::ffff:10.0.0.5", True),
+        ("fd99::1", "fd99:0::1", True),
+        ("10.0.0.5", "10.0.0.6", False),
+        ("broker", "broker", False),  # a name says nothing
+    ],
+)
+def test_two_numeric_hosts_are_compared_as_numbers(
+    one: str, other: str, same: bool
+) -> None:
+    assert addresses.is_same(one, other) is same
+
+
+def test_loopback_addresses_are_known() -> None:
+    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
+        assert addresses.is_loopback(host)
+    for host in ("10.0.0.5", "*", "0.0.0.0", "example"):
+        assert not addresses.is_loopback(host)
+
+
+@pytest.fixture
+def cable() -> Iterator[Cable]:
+    if why := why_not():
+        pytest.skip(why)
+    made = Cable()
+    yield made
+    made.close()
+
+
+def test_a_host_without_a_route_to_others_tells_the_address_of_an_interface(
+    cable: Cable,
+) -> None:
+    with inside(cable.namespace["a"]):
+        assert addresses.own() == "10.99.1.1"
+        ip("-n", cable.namespace["a"], "link", "set", "up0", "down")
+        assert addresses.towards("10.99.1.2") is None
+
+
+def test_a_node_on_all_addresses_tells_the_one_towards_the_first_other_host(
+    cable: Cable,
+) -> None:
+    cable.add_link("up1", 2)
+    with inside(cable.namespace["b"]):
+        other = Node(SECRET, bind="10.99.2.2")
+    try:
+        with inside(cable.namespace["a"]), node(bind="*") as one:
+            assert one.address == f"tcp://10.99.1.1:{one.port}"
+            theirs = Recorder()
+            other.accept = theirs.accept
+            one.connect(other.address, Recorder())
+            assert together((one, other), lambda: theirs.channels)
+            assert theirs.channels[0].address == f"tcp://10.99.2.1:{one.port}"
+            assert one.address == f"tcp://10.99.2.1:{one.port}"
+    finally:
+        other.close()
+
+
+def test_a_machine_without_ipv6_listens_on_all_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(addresses, "has_ipv6", lambda: False)
+    with node(bind="*") as one, node() as other:
+        theirs = Recorder()
+        one.accept = theirs.accept
+        other.connect(f"tcp://127.0.0.1:{one.port}", Recorder())
+        assert together((one, other), lambda: theirs.channels)

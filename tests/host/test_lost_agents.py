@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""The agent is killed: whoever asks it is told so, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mooactor as moo
+from mooactor.host.session import current_session
+from tests.conftest import eventually
+from tests.process import programs
+
+ENDS = """
+    import os, signal, sys, threading
+    import mooactor as moo
+    from mooactor.host.session import current_session
+
+    class Worker:
+        def ping(self):
+            return 1
+
+    def kill_agent():
+        os.kill(session._agent.pid, signal.SIGKILL)
+
+    with moo.init():
+        for handle in [moo.spawn(Worker) for _ in range(3)]:
+            handle.ping()
+        session = current_session()
+        kill_agent()
+        while not session.runtime.closed:
+            pass
+"""
+
+
+def test_a_program_that_ends_while_its_session_is_lost_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    path = programs.write(tmp_path / "ends.py", ENDS)
+    for _ in range(3):
+        before = programs.sessions()
+        done = programs.run(path)
+        assert done.returncode == 0, done.stderr
+        assert programs.sessions() == before
+
+
+@pytest.mark.parametrize("ask", ["spawn", "lookup", "actors"])
+def test_a_request_that_the_agent_does_not_live_to_answer_ends_at_once(
+    no_session: None, ask: str
+) -> None:
+    moo.init()
+    session = current_session()
+    assert session is not None
+    os.kill(session._agent.pid, signal.SIGSTOP)  # it will not answer
+    errors: list[BaseException] = []
+
+    def request() -> None:
+        try:
+            if ask == "spawn":
+                moo.on(Named, name="a").spawn()
+            elif ask == "lookup":
+                moo.lookup("a")
+            else:
+                moo.actors()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=request)
+    thread.start()
+    assert eventually(lambda: session.runtime.agent._requests)
+    os.kill(session._agent.pid, signal.SIGKILL)
+    thread.join()
+    (error,) = errors
+    assert isinstance(error, moo.ActorUnavailable), error
+    assert "moo.init() starts another one" in str(error)
+
+
+class Named:
+    """An actor."""
+
+    def items(self) -> Iterator[int]:
+        yield from range(1_000_000)
+
+
+@pytest.mark.parametrize("how", ["killed agent", "shutdown"])
+def test_a_consumer_is_told_that_the_session_has_ended(
+    no_session: None, how: str
+) -> None:
+    moo.init()
+    session = current_session()
+    assert session is not None
+    begun = threading.Event()
+    errors: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            for _ in stream:
+                begun.set()
+        except BaseException as error:
+            errors.append(error)
+
+    stream = moo.spawn(Named).items()
+    thread = threading.Thread(target=consume)
+    thread.start()
+    assert begun.wait(60)
+    if how == "shutdown":
+        moo.shutdown()
+    else:
+        os.kill(session._agent.pid, signal.SIGKILL)
+    thread.join()
+    (error,) = errors
+    assert isinstance(error, moo.ActorUnavailable), repr(error)
+    assert "the session has ended" in str(error)

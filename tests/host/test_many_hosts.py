@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: MIT
+"""Sessions on several hosts: network namespaces with a broker and `mooactor host`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+import mooactor as moo
+from tests.clusters import cluster
+from tests.conftest import eventually
+
+
+class Where:
+    """Says where it is, and remembers."""
+
+    def __init__(self, value=0):
+        self.value = value
+
+    def pid(self):
+        return os.getpid()
+
+    def host(self):
+        return os.environ["MOOACTOR_HOST_ID"]
+
+    def add(self, amount):
+        self.value += amount
+        return self.value
+
+    def say(self, text):
+        print(text)
+
+    def ask(self, other):
+        return other.host()
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+
+
+@pytest.fixture(scope="module")
+def three():
+    with cluster("abc") as made:
+        yield made
+
+
+@pytest.fixture
+def here(three, monkeypatch):
+    """This process is a driver on a fourth host."""
+    for key, value in three.environment("d").items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
+    with three.network.inside("d"):
+        yield three
+
+
+@pytest.fixture
+def joined(here):
+    with moo.init(here.address, local=False):
+        yield here
+
+
+def on(host, **options):
+    return moo.on(Where, host=host, **options)
+
+
+def test_actors_run_on_the_hosts_that_they_were_given(joined):
+    handles = {host: on(host).spawn() for host in "abc"}
+
+    assert {host: handle.host() for host, handle in handles.items()} == {
+        "a": "a",
+        "b": "b",
+        "c": "c",
+    }
+
+
+def test_actors_without_a_host_are_spread(joined):
+    group = moo.on(Where).group(6)
+
+    assert sorted(group.call(Where.host).get()) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_actors_of_different_hosts_call_each_other(joined):
+    a, b = on("a").spawn(), on("b").spawn()
+
+    assert a.ask(b) == "b"
+    assert b.ask(a) == "a"
+
+
+def test_the_driver_takes_part_unless_it_is_told_not_to(here):
+    with moo.init(here.address):
+        names = {row["name"] for row in moo.hosts()}
+        assert names == {"a", "b", "c", "d"}
+        assert on("d").spawn().pid() in [
+            child.pid for child in psutil.Process().children(recursive=True)
+        ]
+
+
+def test_hosts_says_what_there_is_and_who_runs_there(joined):
+    handle = on("b", num_cpus=1).spawn(3)
+    assert handle.add(4) == 7
+
+    rows = {row["name"]: row for row in moo.hosts()}
+
+    assert sorted(rows) == ["a", "b", "c"]
+    assert all(row["alive"] and row["address"] for row in rows.values())
+    assert rows["b"]["free"]["cpus"] == rows["b"]["cpus"] - 1
+    assert [row["pid"] for row in rows["b"]["actors"]] == [handle.pid()]
+
+
+def test_a_killed_actor_of_another_host_is_known_with_its_cause(joined):
+    handle = on("a").spawn()
+    os.kill(handle.pid(), signal.SIGKILL)
+
+    with pytest.raises(moo.ActorDied) as caught:
+        handle.sleep(60)
+
+    assert caught.value.cause.signal == signal.SIGKILL
+
+
+def test_a_restarted_actor_keeps_its_handle(joined):
+    handle = on("a", restart=moo.Restart(max=2, within=60)).spawn(5)
+    before = handle.pid()
+    os.kill(before, signal.SIGKILL)
+
+    def back():
+        try:
+            return handle.pid() != before
+        except moo.MooError:
+            return False
+
+    assert eventually(back)
+    assert handle.add(1) == 6
+
+
+def test_large_constructor_arguments_reach_other_hosts(joined):
+    handle = on("c").spawn(bytes(3_000_000))
+
+    assert handle.add(b"12") == bytes(3_000_000) + b"12"
+
+
+def test_a_group_is_placed_as_a_whole_or_not_at_all(joined):
+    cpus = sum(row["cpus"] for row in moo.hosts())
+
+    with pytest.raises(moo.PlacementError, match="there is room for"):
+        moo.on(Where, num_cpus=1).group(int(cpus) + 1)
+
+    assert moo.actors() == []
+    assert len(moo.on(Where, num_cpus=1).group(int(cpus)).call(Where.pid).get()) == cpus
+
+
+def test_two_sessions_reserve_from_the_same_hosts(joined):
+    whole = next(row["cpus"] for row in moo.hosts() if row["name"] == "a")
+    on("a", num_cpus=whole).spawn().pid()
+    program = (
+        "import os, mooactor as moo\n"
+        "from tests.host.test_many_hosts import Where\n"
+        f"moo.init({joined.address!r}, local=False)\n"
+        "try:\n"
+        "    moo.on(Where, host='a', num_cpus=1).spawn()\n"
+        "except moo.PlacementError as error:\n"
+        "    print('refused', error)\n"
+        "print(moo.on(Where, num_cpus=1).spawn().host())\n"
+    )
+
+    def tries():
+        done = run(joined, program)
+        return "refused" in done and done.split()[-1] in "bc"
+
+    assert eventually(tries)
+
+
+def test_what_actors_print_elsewhere_appears_here(here):
+    program = (
+        "import mooactor as moo\n"
+        "from tests.host.test_many_hosts import Where\n"
+        f"with moo.init({here.address!r}, local=False):\n"
+        "    moo.on(Where, host='b', name='parrot').spawn().say('hello')\n"
+    )
+
+    assert "host=b) hello" in run(here, program)
+
+
+def run(cluster, program):
+    """What a driver on its own prints."""
+    done = subprocess.run(
+        [*cluster.network.on("d"), sys.executable, "-c", program],
+        env={**cluster.environment("d"), "MOOACTOR_HOST_NAME": "e"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def fragile(monkeypatch):
+    """A cluster whose hosts may be killed."""
+    with cluster("ab") as made:
+        for key, value in made.environment("d").items():
+            monkeypatch.setenv(key, value)
+        monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
+        with made.network.inside("d"):
+            yield made
+
+
+def test_the_death_of_a_host_is_the_death_of_its_actors(fragile):
+    with moo.init(fragile.address, local=False):
+        lost, stays = on("b").spawn(), on("a").spawn()
+        pid, kept = lost.pid(), stays.pid()
+        directory = fragile.directory / "b"
+        assert list(directory.glob("mooactor-*"))
+        fragile.members["b"].kill()
+
+        with pytest.raises(moo.ActorDied) as caught:
+            lost.sleep(60)
+
+        assert caught.value.cause.kind == "host"
+        assert "its host was lost, b:" in str(caught.value)
+        assert stays.pid() == kept
+        assert eventually(lambda: not psutil.pid_exists(pid))
+        assert eventually(lambda: not list(directory.glob("mooactor-*")))
+
+
+def test_an_actor_of_a_lost_host_is_restarted_on_another_one(fragile):
+    with moo.init(fragile.address, local=False):
+        policy = moo.Restart(max=5, within=60)
+        group = moo.on(Where, num_cpus=1, restart=policy).group(2)
+        assert sorted(group.call(Where.host).get()) == ["a", "b"]
+        moves = group[group.call(Where.host).get().index("b")]
+        fragile.members["b"].kill()
+
+        def moved():
+            try:
+                return moves.host() == "a"
+            except moo.MooError:
+                return False
+
+        assert eventually(moved)
+
+
+def test_a_host_that_comes_back_takes_part_again(fragile):
+    with moo.init(fragile.address, local=False):
+        fragile.members["b"].kill()
+        assert eventually(lambda: [row["name"] for row in moo.hosts()] == ["a"])
+
+        fragile.start_host("b")
+
+        assert eventually(lambda: {row["name"] for row in moo.hosts()} == {"a", "b"})
+        assert on("b").spawn().host() == "b"
+
+
+def test_the_broker_may_die_and_come_back(fragile):
+    with moo.init(fragile.address, local=False):
+        a, b = on("a").spawn(), on("b").spawn()
+        fragile.broker.kill()
+        assert (a.ask(b), b.ask(a)) == ("b", "a")
+        assert on("b").spawn().host() == "b"
+
+        fragile.start_broker()
+
+        assert eventually(lambda: len(moo.hosts()) == 2)
+        assert a.ask(on("b").spawn()) == "b"
+
+
+def test_nothing_is_left_on_any_host_when_the_driver_is_killed(here):
+    program = (
+        "import mooactor as moo\n"
+        "from tests.host.test_many_hosts import Where\n"
+        f"moo.init({here.address!r}, local=False)\n"
+        "group = moo.on(Where).group(6)\n"
+        "print(*group.call(Where.pid).get(), flush=True)\n"
+        "group[0].sleep(60)\n"
+    )
+    driver = subprocess.Popen(
+        [*here.network.on("d"), sys.executable, "-c", program],
+        env={**here.environment("d"), "MOOACTOR_HOST_NAME": "e"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout is not None
+    pids = list(map(int, driver.stdout.readline().split()))
+    assert len(pids) == 6
+
+    driver.kill()
+
+    driver.wait()
+    driver.stdout.close()
+    assert eventually(lambda: not any(map(psutil.pid_exists, pids)), 3.0)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""The choice of hosts: never more than there is, and all or nothing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mooactor.host.fields import Refused
+from mooactor.host.placement import Candidate, Needs, NoPlace, choose
+from mooactor.host.resources import Amount
+
+
+def host(name, cpus=4.0, gpus=0.0, memory=8e9, *, load=0.0, here=False, **labels):
+    total = Amount(cpus, gpus, memory)
+    return Candidate(name, total, total, load, labels, here, strict=True)
+
+
+def needs(**fields):
+    return Needs.of(fields)
+
+
+def names(found):
+    return [one.name for one in found]
+
+
+def test_the_most_free_cores_are_taken_first_and_the_drivers_host_among_equals():
+    a, b, c = host("a", 4), host("b", 8), host("c", 8, here=True)
+
+    assert names(choose([a, b, c], needs(), 4)) == ["c", "b", "c", "b"]
+
+
+def test_actors_without_needs_are_spread_even_over_hosts_that_are_full():
+    a, b = host("a", 1), host("b", 1)
+
+    assert sorted(names(choose([a, b], needs(), 6))) == ["a"] * 3 + ["b"] * 3
+
+
+def test_packing_fills_one_host_before_it_takes_the_next():
+    a, b = host("a", 4), host("b", 2)
+
+    found = names(choose([a, b], needs(num_cpus=1, order="pack"), 6))
+
+    assert found == ["b", "b", "a", "a", "a", "a"]
+
+
+def test_a_group_that_has_no_room_as_a_whole_says_how_far_it_would_get():
+    hosts = [host("a", 4), host("b", 4), host("c", 4)]
+
+    with pytest.raises(NoPlace, match="room for 6 of them.*b: 4 CPUs.*ask for less"):
+        choose(hosts, needs(num_cpus=2), 8)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"num_cpus": 100}, "100 CPUs can never be had on any host; there is a with 4"),
+        ({"num_gpus": 1}, "1 GPU can never be had"),
+        ({"memory": 1e12}, "931 GiB can never be had"),
+        ({"host": "z"}, "no host 'z' in this session; it has 'a'"),
+        ({"host": "a", "num_cpus": 5}, "on host 'a'"),
+        ({"labels": {"rack": "b2"}}, "label rack=b2 can never be had"),
+    ],
+)
+def test_an_impossible_request_fails_and_says_what_exists(asked, said):
+    with pytest.raises(NoPlace, match=said):
+        choose([host("a")], needs(**asked))
+
+
+def test_labels_and_names_bind():
+    hosts = [host("a", 64), host("b", rack="b2"), host("c", rack="c1")]
+
+    assert names(choose(hosts, needs(labels={"rack": "b2"}), 2)) == ["b", "b"]
+    assert names(choose(hosts, needs(host="c"), 2)) == ["c", "c"]
+
+
+@pytest.mark.parametrize(
+    "field", [{"num_cpus": "2"}, {"memory": -1}, {"labels": [1]}, {"order": "heap"}]
+)
+def test_a_request_that_makes_no_sense_is_refused(field):
+    with pytest.raises(Refused):
+        needs(**field)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_groups_never_take_more_than_there_is(seed):
+    rng = random.Random(seed)
+    hosts = [
+        host(f"h{i}", rng.randrange(1, 9), rng.randrange(3), rng.choice([1e9, 4e9]))
+        for i in range(rng.randrange(1, 6))
+    ]
+    asked = needs(
+        num_cpus=rng.randrange(4),
+        num_gpus=rng.choice([0, 0, 1]),
+        memory=rng.choice([0.0, 1e9]),
+        order=rng.choice(["spread", "pack"]),
+    )
+    count = rng.randrange(1, 12)
+    # The slow answer: actors are alike, so each host has room for so many of them.
+    room = sum(min(_times(one.total, asked.amount), count) for one in hosts)
+
+    try:
+        found = choose(hosts, asked, count)
+    except NoPlace:
+        assert room < count
+        return
+
+    assert room >= count
+    assert all(one.free == one.total for one in hosts), "the choice changes nothing"
+    for one in hosts:
+        times = names(found).count(one.name)
+        assert times <= _times(one.total, asked.amount)
+
+
+def _times(total, amount):
+    pairs = [
+        (total.cpus, amount.cpus),
+        (total.gpus, amount.gpus),
+        (total.memory, amount.memory),
+    ]
+    return min((int(has / asks) for has, asks in pairs if asks), default=10**6)

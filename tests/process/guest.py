@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""An actor on another host, for the tests of processes of several hosts."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import mooactor as moo
+from mooactor.process.current import current_runtime
+
+
+class Guest:
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.gate = threading.Event()
+        self.other: Any = None
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def add(self, number: int) -> int:
+        self.seen.append(number)
+        return number
+
+    def all_seen(self) -> list[int]:
+        return self.seen
+
+    def fail(self) -> None:
+        raise LookupError("not here")
+
+    def nap(self, seconds: float) -> float:
+        threading.Event().wait(seconds)
+        return seconds
+
+    def total(self, data: Any) -> int:
+        return int(data.sum())
+
+    def make(self, nbytes: int, value: int = 1) -> Any:
+        return np.full(nbytes, value, np.uint8)
+
+    def text(self, nbytes: int) -> str:
+        return "x" * nbytes
+
+    def length(self, text: str) -> int:
+        return len(text)
+
+    def items(self, count: int) -> Iterator[int]:
+        for number in range(count):
+            self.seen.append(number)
+            yield number
+
+    def hand_on(self, other: Any, nbytes: int) -> int:
+        """Make data, and have another actor add it up."""
+        return int(other.total(self.make(nbytes)))
+
+    def pass_on(self, other: Any, data: Any) -> int:
+        """Data that came from elsewhere goes to a third process."""
+        return int(other.total(data))
+
+    def look_in(self, box: list[Any]) -> int:
+        return int(box[0].get(timeout=30).sum())
+
+    def put(self, nbytes: int) -> Any:
+        """A Ref to a value that lives here."""
+        self.kept = moo.put(self.make(nbytes))
+        return [self.kept]
+
+    def statistics(self) -> dict[str, Any]:
+        return dict(moo.stats())
+
+    def breaks(self) -> int:
+        ways = current_runtime().messenger.ways
+        return 0 if ways is None else ways.breaks
+
+    def running(self) -> int:
+        server: Any = current_runtime().server
+        return len(server.running)
+
+
+class Slow:
+    """One whose async methods interleave."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def wait(self, seconds: float) -> float:
+        import asyncio
+
+        self.begun += 1
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def count(self) -> int:
+        return self.begun

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""Connections between hosts that break: what was under way ends, and all goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor.control.envelope import is_later, next_epoch
+from mooactor.control.epochs import Epochs
+from mooactor.process.current import current_runtime
+from tests.conftest import eventually
+from tests.process.guest import Guest, Slow
+from tests.process.hosts import Hosts, Proxy, hosts
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def two() -> Iterator[Hosts]:
+    with hosts("a", "b") as made:
+        yield made
+
+
+def to_guest(two: Hosts) -> tuple[Any, Proxy]:
+    """An actor whose calls go through a proxy; its replies come straight."""
+    guest = two.start("b", Guest)
+    actor_id = guest._actor_id
+    assert eventually(lambda: two.agent.members[actor_id].place)
+    return guest, two.agent.proxy(actor_id)
+
+
+def from_guest(two: Hosts) -> tuple[Any, Proxy]:
+    """One whose replies come through a proxy; calls go straight."""
+    proxy = two.agent.proxy(current_runtime().process_id)
+    return two.start("b", Guest), proxy
+
+
+def test_calls_under_way_end_and_later_ones_go_through(two: Hosts) -> None:
+    guest, proxy = to_guest(two)
+    assert guest.add(0) == 0
+    proxy.hold()  # what is sent now is lost
+    lost = [guest.add.remote(number) for number in range(1, 6)]
+    assert proxy.cut() == 1
+    for ref in lost:
+        with pytest.raises(moo.ActorUnavailable, match="on host b, broke") as caught:
+            ref.get(timeout=20)
+        assert caught.value.delivered is None
+    assert [guest.add(number) for number in (6, 7)] == [6, 7]
+    seen = guest.all_seen()
+    assert seen == sorted(set(seen)) and {0, 6, 7} <= set(seen)
+    assert moo.stats()["calls_pending"] == 0
+
+
+def test_a_call_that_runs_ends_for_its_caller_and_runs_on(two: Hosts) -> None:
+    slow = two.start("b", Slow)
+    actor_id = slow._actor_id
+    assert eventually(lambda: two.agent.members[actor_id].place)
+    proxy = two.agent.proxy(actor_id)
+    ref = slow.wait.remote(1000)
+    assert eventually(lambda: asyncio.run(slow.count()) == 1)
+    proxy.cut()
+    with pytest.raises(moo.ActorUnavailable, match="was cut off"):
+        ref.get(timeout=20)
+    assert asyncio.run(slow.count()) == 1
+
+
+def test_replies_that_were_lost_are_told_by_the_other_side(two: Hosts) -> None:
+    guest, proxy = from_guest(two)
+    assert guest.add(0) == 0
+    before = proxy.came
+    proxy.hold()
+    lost = [guest.add.remote(number) for number in range(1, 6)]
+    assert eventually(lambda: proxy.came > before)  # a reply
+    proxy.cut()
+    failures = [failure for ref in lost if (failure := failure_of(ref))]
+    assert failures
+    for failure in failures:
+        assert "connection to here" in str(failure) and failure.delivered is None
+    assert guest.add(6) == 6
+    assert guest.all_seen() == [0, 1, 2, 3, 4, 5, 6]
+    assert guest.breaks() == 1
+    assert moo.stats()["calls_pending"] == 0
+
+
+@pytest.mark.parametrize("way", [to_guest, from_guest])
+def test_calls_with_retries_are_made_again(two: Hosts, way: Any) -> None:
+    guest, proxy = way(two)
+    assert guest.add(0) == 0
+    proxy.hold()
+    again = guest.add.options(retries=1)
+    refs = [again.remote(number) for number in range(1, 6)]
+    time.sleep(0.2)  # as above
+    proxy.cut()
+    assert moo.get(refs, timeout=20) == [1, 2, 3, 4, 5]
+    assert set(guest.all_seen()) == set(range(6))
+
+
+def test_both_connections_at_once_cost_one_retry(two: Hosts) -> None:
+    guest = two.start("b", Guest)
+    driver, actor_id = current_runtime().process_id, guest._actor_id
+    assert eventually(lambda: two.agent.members[actor_id].place)
+    proxies = [two.agent.proxy(one) for one in (driver, actor_id)]
+    assert guest.add(0) == 0
+    for number in range(1, 6):
+        ref = guest.nap.options(retries=1).remote(0.3)
+        time.sleep(0.1)
+        for proxy in proxies:
+            proxy.cut()
+        assert ref.get(timeout=20) == 0.3
+        assert guest.add(number) == number
+
+
+@pytest.mark.parametrize("way", [to_guest, from_guest])
+def test_a_stream_ends_on_both_sides(two: Hosts, way: Any) -> None:
+    guest, proxy = way(two)
+    items = guest.items(1_000_000)
+    assert [next(items) for _ in range(50)] == list(range(50))
+    assert proxy.cut() == 1
+    with pytest.raises(moo.ActorUnavailable):
+        list(items)
+    assert eventually(lambda: guest.running() == 1)  # the call that asks
+    assert list(guest.items(3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("way", [to_guest, from_guest])
+def test_a_value_on_its_way_is_not_waited_for(two: Hosts, way: Any) -> None:
+    guest, proxy = way(two)
+    (ref,) = guest.put(1000)
+    proxy.hold()
+    before = proxy.came
+    fetched = current_runtime().values.fetch(
+        guest._where()[1].process_id, ref.home.object_id, "the value"
+    )
+    assert eventually(lambda: proxy.came > before)
+    proxy.cut()
+    assert current_runtime().wait(fetched, 20)
+    assert isinstance(fetched.failure(), moo.ActorUnavailable)
+    assert int(ref.get(timeout=20).sum()) == 1000
+
+
+def failure_of(ref: Any) -> moo.ActorUnavailable | None:
+    try:
+        ref.get(timeout=20)
+    except moo.ActorUnavailable as error:
+        return error
+    return None
+
+
+def test_tells_that_may_be_lost_are_said_so(two: Hosts, capfd: Any) -> None:
+    guest, proxy = to_guest(two)
+    guest.add(0)
+    proxy.hold()
+    for number in range(3):
+        guest.add.tell(number)
+    proxy.cut()
+    assert guest.add(9) == 9
+    assert eventually(
+        lambda: "3 tells to Guest may not have run" in capfd.readouterr().err
+    )
+
+
+def test_who_cannot_be_reached_for_long_is_said_so(
+    two: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooactor.control.ways.PATIENCE_S", 0.3)
+    guest, proxy = to_guest(two)
+    proxy.refusing = True
+    ref = guest.add.remote(1)
+    with pytest.raises(moo.ActorUnavailable, match="no connection to it") as caught:
+        ref.get(timeout=20)
+    assert caught.value.delivered is False
+    proxy.refusing = False
+    assert eventually(lambda: works(guest))
+    assert 1 not in guest.all_seen()
+
+
+def works(guest: Any) -> bool:
+    try:
+        return bool(guest.add(2) == 2)
+    except moo.ActorUnavailable:
+        return False
+
+
+def test_data_under_way_survives_a_break_of_the_control_connection(
+    two: Hosts,
+) -> None:
+    guest, proxy = to_guest(two)
+    big = np.ones(64 * MB, np.uint8)
+    assert guest.total(big) == 64 * MB
+    proxy.cut()
+    assert guest.total.options(retries=5).remote(big).get(timeout=60) == 64 * MB
+
+
+def test_nothing_is_kept_of_what_broke(two: Hosts) -> None:
+    guest, proxy = to_guest(two)
+    for number in range(10):
+        ref = guest.add.remote(number)
+        proxy.cut()
+        try:
+            ref.get(timeout=20)
+        except moo.ActorUnavailable:
+            pass
+    assert guest.add.options(retries=9).remote(99).get(timeout=20) == 99
+    statistics = moo.stats()
+    assert (statistics["calls_pending"], statistics["values_pending"]) == (0, 0)
+    runtime = current_runtime()
+    assert runtime.messenger.ways is not None and len(runtime.messenger.ways) == 1
+    assert runtime.messenger.waiting() == 0
+
+
+# -- epochs ----------------------------------------------------------------
+
+
+def test_what_comes_of_an_earlier_connection_is_dropped() -> None:
+    epochs = Epochs()
+    assert epochs.admit(7, 1) and epochs.admit(7, 1) and epochs.admit(7, 2)
+    assert not epochs.admit(7, 1)
+    assert epochs.admit(7, 2) and epochs.admit(8, 1)
+    assert epochs.late == 1
+    epochs.forget(7)
+    assert epochs.admit(7, 5)
+
+
+def test_epochs_go_round_and_never_come_to_nought() -> None:
+    epochs, epoch = Epochs(), 1
+    for _ in range(600):
+        assert epochs.admit(7, epoch)
+        following = next_epoch(epoch)
+        assert 1 <= following <= 255 and is_later(following, epoch)
+        assert not is_later(epoch, following) and not is_later(epoch, epoch)
+        epoch = following

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: MIT
+"""Processes of one session on different hosts: calls, values and data between them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor.control.keys import new_process_id
+from mooactor.control.messenger import Messenger
+from mooactor.control.reach import Reach
+from mooactor.process.current import current_runtime
+from tests.conftest import eventually
+from tests.process.guest import Guest
+from tests.process.hosts import LOOPBACK, Hosts, hosts
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def three() -> Iterator[Hosts]:
+    with hosts("a", "b", "c") as made:
+        yield made
+
+
+@pytest.fixture
+def on_b(three: Hosts) -> Any:
+    return three.start("b", Guest)
+
+
+@pytest.fixture
+def on_c(three: Hosts) -> Any:
+    return three.start("c", Guest)
+
+
+def row_of(handle: Any) -> dict[str, Any]:
+    process = f"{handle._where()[1].process_id:016x}"
+    return next(row for row in moo.stats()["peers"] if row["process"] == process)
+
+
+def test_every_form_of_a_call_reaches_another_host(on_b: Any) -> None:
+    assert on_b.add(1) == 1
+    refs = [on_b.add.remote(number) for number in range(2, 500)]
+    assert moo.get(refs, timeout=60) == list(range(2, 500))
+    on_b.add.tell(500)
+    assert on_b.all_seen() == list(range(1, 501))
+    assert list(on_b.items(100)) == list(range(100))
+    with pytest.raises(LookupError, match="not here"):
+        on_b.fail()
+
+
+@pytest.mark.parametrize("nbytes", [1000, MB, 64 * MB])
+def test_arrays_go_both_ways_over_the_data_plane(on_b: Any, nbytes: int) -> None:
+    assert on_b.total(np.ones(nbytes, np.uint8)) == nbytes
+    assert int(on_b.make(nbytes, 2).sum()) == 2 * nbytes
+    if nbytes > 100_000:
+        assert row_of(on_b)["transport"] == "tcp"
+
+
+@pytest.mark.parametrize("nbytes", [200_000, 256 << 10, 5 * MB])
+def test_a_pickle_of_any_size_arrives_whole(on_b: Any, nbytes: int) -> None:
+    """In several parts: it is no array, so it goes with the call."""
+    assert on_b.length("x" * nbytes) == nbytes
+    assert len(on_b.text(nbytes)) == nbytes
+
+
+def test_results_and_stored_values_go_straight_to_a_third_host(
+    on_b: Any, on_c: Any
+) -> None:
+    assert on_c.total(on_b.make.remote(3 * MB)) == 3 * MB
+    assert on_c.look_in([on_b.make.remote(2 * MB)]) == 2 * MB
+    stored = moo.put(np.ones(MB, np.uint8))
+    assert [other.total(stored) for other in (on_b, on_c)] == [MB, MB]
+    (theirs,) = on_b.put(MB)
+    assert on_c.look_in([theirs]) == MB
+    assert int(theirs.get(timeout=60).sum()) == MB
+
+
+def test_actors_of_two_hosts_call_each_other(on_b: Any, on_c: Any) -> None:
+    assert on_b.hand_on(on_c, MB) == MB
+    assert on_c.hand_on(on_b, 3 * MB) == 3 * MB
+
+
+def test_calls_wait_for_an_actor_that_does_not_exist_yet(three: Hosts) -> None:
+    actor_id = new_process_id()
+    later = three.handle(Guest, actor_id)
+    refs = [later.add.remote(number) for number in range(100)]
+    data = np.ones(2 * MB, np.uint8)
+    sums = [later.total.remote(data), later.total.remote(moo.put(data))]
+    data[...] = 0  # what was sent is what it was then
+    assert not any(ref.done() for ref in (*refs, *sums))
+    three.start("b", Guest, actor_id=actor_id)
+    assert moo.get(refs, timeout=60) == list(range(100))
+    assert moo.get(sums, timeout=60) == [2 * MB, 2 * MB]
+    assert later.all_seen() == list(range(100))
+
+
+def test_one_that_turns_out_to_be_on_this_host_shares_memory(three: Hosts) -> None:
+    actor_id = new_process_id()
+    later = three.handle(Guest, actor_id)
+    ref = later.total.remote(np.ones(MB, np.uint8))
+    three.start("a", Guest, actor_id=actor_id)
+    assert ref.get(timeout=60) == MB
+    ways = current_runtime().messenger.ways
+    assert ways is not None and ways.known(actor_id) is None
+    assert row_of(later)["transport"] == "shm"
+
+
+def test_received_memory_is_passed_on_to_another_host(
+    three: Hosts, on_b: Any, on_c: Any
+) -> None:
+    """Its owner, who grants it, has never heard of the receiver."""
+    near, far = three.start("a", Guest), three.start("b", Guest)
+    made = near.make(2 * MB)  # of this host, mapped here
+    assert far.total(made) == 2 * MB
+    assert on_c.pass_on(on_b, made) == 2 * MB
+
+
+def test_a_value_for_many_that_are_not_there_yet_crosses_once(three: Hosts) -> None:
+    ids = [new_process_id() for _ in range(4)]
+    later = [three.handle(Guest, actor_id) for actor_id in ids]
+    stored = moo.put(np.ones(8 * MB, np.uint8))
+    refs = [handle.total.remote(stored) for handle in later]
+    for actor_id in ids:
+        three.start("b", Guest, actor_id=actor_id)
+    assert moo.get(refs, timeout=60) == [8 * MB] * 4
+    sent = sum(row["bytes_sent"] for row in moo.stats()["peers"])
+    assert sent == 8 * MB
+
+
+def test_an_actor_that_never_calls_another_has_no_connection_to_it(
+    three: Hosts, on_b: Any
+) -> None:
+    lonely = three.start("c", Guest)
+    lonely.pid()
+    known = {row["process"] for row in lonely.statistics()["peers"]}
+    assert known == {f"{current_runtime().process_id:016x}"}
+
+
+def test_a_death_ends_calls_and_refs_of_another_host_at_once(three: Hosts) -> None:
+    doomed, bystander = three.start("c", Guest), three.start("b", Guest)
+    (kept,) = doomed.put(MB)
+    waiting = doomed.nap.remote(1000)
+    doomed_id = doomed._where()[1].process_id
+    of_it = bystander.look_in.remote([doomed.nap.remote(1000)])
+    three.kill(doomed)
+    three.agent.tell_of_death(doomed_id)
+    with pytest.raises(moo.ActorDied, match="SIGKILL"):
+        waiting.get(timeout=20)
+    with pytest.raises(moo.ActorDied, match="SIGKILL"):
+        kept.get(timeout=20)
+    with pytest.raises(moo.ActorDied, match="SIGKILL"):
+        of_it.get(timeout=20)
+    with pytest.raises(moo.ActorDied, match="SIGKILL"):
+        doomed.add(1)
+
+
+def test_the_death_of_one_that_was_never_found_ends_its_calls(three: Hosts) -> None:
+    actor_id = new_process_id()
+    unborn = three.handle(Guest, actor_id)
+    refs = [unborn.add.remote(1), unborn.total.remote(np.ones(MB, np.uint8))]
+    three.agent.tell_of_death(actor_id)
+    for ref in refs:
+        with pytest.raises(moo.ActorDied, match="SIGKILL"):
+            ref.get(timeout=20)
+
+
+def test_an_actor_that_ends_has_sent_its_last_reply(three: Hosts) -> None:
+    leaver = three.start("b", Leaver)
+    assert leaver.last_words() == "bye"
+    assert three.children[leaver._actor_id].wait(20) == 0
+
+
+class Leaver:
+    """Ends by its own wish, once it has answered a caller that it never met."""
+
+    def last_words(self) -> str:
+        current_runtime().server.stop_now()  # type: ignore[union-attr,attr-defined]
+        return "bye"
+
+
+def test_a_session_on_one_machine_listens_nowhere(session: Any) -> None:
+    runtime = current_runtime()
+    assert runtime.messenger.address is None and runtime.messenger.ways is None
+    assert runtime.network.transports is None
+
+
+def test_every_listener_stays_in_the_range_of_ports() -> None:
+    first = free_range(20)
+    made = Hosts("a", "b")
+    made.ports = (first, first + 19)
+    try:
+        runtime = made.driver()
+        guest = made.start("b", Guest)
+        assert guest.total(np.ones(MB, np.uint8)) == MB
+        addresses = [member.place for member in made.agent.members.values()]
+        ports = [int(str(a and a["address"]).rpartition(":")[2]) for a in addresses]
+        text = runtime.plane.addresses(runtime.process_id)
+        ports += [int(one.rpartition(":")[2]) for one in text.split(", ")]
+        assert len(ports) >= 3
+        assert all(first <= port < first + 20 for port in ports), ports
+    finally:
+        made.close()
+
+
+def free_range(count: int) -> int:
+    """The first of so many ports that nobody listens on just now."""
+    for first in range(21000, 31000, count):
+        taken = False
+        for port in range(first, first + count):
+            with socket.socket() as probe:
+                taken |= probe.connect_ex((LOOPBACK, port)) == 0
+        if not taken:
+            return first
+    pytest.skip("all ports are taken")
+
+
+def test_a_range_without_a_free_port_is_named(tmp_path: Any) -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        reach = Reach(LOOPBACK, LOOPBACK, "a", (port, port))
+        with pytest.raises(moo.MooError, match=f"{port}-{port}.*--ports"):
+            Messenger(str(tmp_path), 1 << 16, bytes(16), reach=reach)
+
+
+def test_an_address_of_another_machine_is_named(tmp_path: Any) -> None:
+    reach = Reach("203.0.113.7", "203.0.113.7", "a")
+    with pytest.raises(moo.MooError, match=r"203\.0\.113\.7.*--bind"):
+        Messenger(str(tmp_path), 1 << 16, bytes(16), reach=reach)
+
+
+def test_a_reach_survives_a_frame() -> None:
+    for ports in (None, (20000, 20100)):
+        reach = Reach("*", "10.0.0.5", "a", ports)
+        assert Reach.of_plain(reach.plain()) == reach
+    assert Reach.of_plain(None) is None
+
+
+def test_ipv6_is_written_as_zeromq_takes_it() -> None:
+    assert Reach("::", "fd99::1", "a").address(7) == "tcp://[fd99::1]:7"
+
+
+def test_connections_are_not_made_twice(three: Hosts, on_b: Any) -> None:
+    on_b.pid()
+    before = on_b.statistics()["links"], len(current_runtime().messenger.known())
+    for _ in range(3):
+        on_b.pid()
+    assert eventually(
+        lambda: (
+            before
+            == (on_b.statistics()["links"], len(current_runtime().messenger.known()))
+        )
+    )

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: MIT
+"""What reaches a process over TCP, from strangers and from those with the key."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+import mooactor as moo
+from mooactor.control import curve, envelope
+from mooactor.control.keys import new_process_id, new_session_key
+from mooactor.process.current import current_runtime
+from tests.conftest import eventually
+from tests.control.test_fuzz import asks_to_stop, mutate, seeds
+from tests.marks import slow
+from tests.process.guest import Guest
+from tests.process.hosts import Hosts, hosts
+
+FRAMES = 3000
+
+
+@pytest.fixture
+def two() -> Iterator[Hosts]:
+    with hosts("a", "b") as made:
+        yield made
+
+
+@pytest.fixture
+def guest(two: Hosts) -> Any:
+    guest = two.start("b", Guest)
+    guest.pid()
+    return guest
+
+
+def address_of(two: Hosts, guest: Any) -> str:
+    place = two.agent.members[guest._actor_id].place
+    assert place is not None
+    return str(place["address"])
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host, int(port)
+
+
+def handshake_of(socket: zmq.Socket[bytes], address: str) -> int:
+    """Connect, and return how that ended."""
+    ends = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    ends |= zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    ends |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_DISCONNECTED
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RECONNECT_IVL, -1)
+    with socket.get_monitor_socket(ends) as monitor:
+        socket.connect(address)
+        assert monitor.poll(20_000)
+        event = zmq.utils.monitor.recv_monitor_message(monitor)["event"]
+        socket.disable_monitor()
+        return int(event)
+
+
+def test_one_without_the_key_cannot_begin_a_handshake(two: Hosts, guest: Any) -> None:
+    address = address_of(two, guest)
+    foreign = new_session_key()
+    with zmq.Context() as context:
+        for key in (None, foreign):
+            with context.socket(zmq.DEALER) as dealer:
+                if key is not None:
+                    curve.make_client(dealer, key)
+                assert handshake_of(dealer, address) != zmq.EVENT_HANDSHAKE_SUCCEEDED
+    assert guest.add(1) == 1
+
+
+def test_a_key_pair_of_ones_own_is_refused_and_counted(two: Hosts, guest: Any) -> None:
+    """He knows the listeners' key, which is as secret as the session's."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        curve.make_client(dealer, two.key)
+        public, private = zmq.curve_keypair()
+        dealer.setsockopt(zmq.CURVE_PUBLICKEY, public)
+        dealer.setsockopt(zmq.CURVE_SECRETKEY, private)
+        outcome = handshake_of(dealer, address_of(two, guest))
+    assert outcome != zmq.EVENT_HANDSHAKE_SUCCEEDED
+    assert eventually(lambda: guest.statistics()["strangers"] == 1)
+
+
+def test_bytes_of_strangers_reach_no_parser(two: Hosts, guest: Any) -> None:
+    rng = random.Random(3)
+    where = host_and_port(address_of(two, guest))
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15 + 1 + 31)
+    before = guest.statistics()["dropped"]
+    for number in range(300):
+        body = b"".join(mutate(rng, rng.choice(seeds())) for _ in range(4))
+        with socket.create_connection(where, timeout=20) as line:
+            try:
+                line.sendall((greeting if number % 2 else b"") + body)
+            except OSError:
+                pass  # it was hung up on
+    assert guest.add(1) == 1
+    assert guest.statistics()["dropped"] == before == 0
+
+
+def test_a_stranger_who_claims_to_send_much_is_given_no_memory(
+    two: Hosts, guest: Any
+) -> None:
+    where = host_and_port(address_of(two, guest))
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15 + 1 + 31)
+    huge = b"\x06" + (1 << 40).to_bytes(8, "big")  # a long command frame
+    lines = [socket.create_connection(where, timeout=20) for _ in range(50)]
+    try:
+        for line in lines:
+            line.sendall(greeting + huge)
+        for line in lines:
+            assert hung_up_on(line)
+    finally:
+        for line in lines:
+            line.close()
+    assert guest.add(1) == 1
+
+
+def hung_up_on(line: socket.socket) -> bool:
+    try:
+        while line.recv(1000):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_half_open_connections_keep_nobody_out(two: Hosts, guest: Any) -> None:
+    where = host_and_port(address_of(two, guest))
+    lines = [socket.create_connection(where, timeout=20) for _ in range(200)]
+    try:
+        late = two.start("b", Guest)
+        assert late.hand_on(guest, 1000) == 1000
+        fresh = two.start("a", Guest)
+        assert fresh.hand_on(guest, 1000) == 1000
+    finally:
+        for line in lines:
+            line.close()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("count", [FRAMES, slow(1_000_000)])
+@pytest.mark.parametrize("authentic", [False, True], ids=["no key", "the key"])
+def test_mutated_frames_over_tcp_do_no_harm(
+    two: Hosts, guest: Any, authentic: bool, count: int
+) -> None:
+    """Frames of one who has the transport's keys, with or without the envelope's."""
+    rng = random.Random(4 + authentic)
+    good = envelope.prefix(two.key, new_process_id(), 1)
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.setsockopt(zmq.LINGER, 5000)
+        curve.make_client(dealer, two.key)
+        dealer.connect(address_of(two, guest))
+        for _ in range(count):
+            source = rng.choice(seeds())
+            if authentic:
+                frames = [good + mutate(rng, source[28:])]
+                if asks_to_stop(frames[0], two.key):
+                    continue
+            else:
+                frames = [mutate(rng, source) for _ in range(rng.randint(1, 3))]
+            dealer.send_multipart(frames)
+    assert [guest.add(number) for number in range(3)] == [0, 1, 2]
+    assert eventually(lambda: guest.statistics()["dropped"] > count // 50)
+
+
+def test_a_message_of_another_session_is_dropped_and_counted(
+    two: Hosts, guest: Any
+) -> None:
+    """Even of one who got through the handshake."""
+    foreign = envelope.prefix(new_session_key(), new_process_id(), 1)
+    stop = foreign + envelope.pack_record(envelope.STOP, 0)
+    before = guest.statistics()["dropped"]
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.setsockopt(zmq.LINGER, 5000)
+        curve.make_client(dealer, two.key)
+        dealer.connect(address_of(two, guest))
+        dealer.send(stop)
+    assert eventually(lambda: guest.statistics()["dropped"] == before + 1)
+    assert guest.add(1) == 1
+
+
+def test_the_session_key_is_not_in_what_goes_over_the_wire(two: Hosts) -> None:
+    guest = two.start("b", Guest)
+    assert eventually(lambda: two.agent.members[guest._actor_id].place)
+    proxy = two.agent.proxy(guest._actor_id)
+    proxy.record = bytearray()
+    assert guest.length("secret words") == 12
+    assert len(proxy.record) > 200
+    for clear in (two.key, b"secret words", b"length"):
+        assert clear not in proxy.record
+    assert isinstance(guest, moo.Handle)
+
+
+def test_a_recorded_connection_cannot_be_replayed(two: Hosts) -> None:
+    guest = two.start("b", Guest)
+    assert eventually(lambda: two.agent.members[guest._actor_id].place)
+    proxy = two.agent.proxy(guest._actor_id)
+    proxy.record = bytearray()
+    assert guest.add(1) == 1
+    sent = bytes(proxy.record)
+    for _ in range(5):
+        with socket.create_connection(host_and_port(address_of(two, guest))) as line:
+            try:
+                line.sendall(sent)
+                line.settimeout(20)
+                hung_up_on(line)
+            except OSError:
+                pass
+    assert guest.all_seen() == [1]
+    assert current_runtime().messenger.strangers == 0

@@ -237,7 +237,9 @@ def stats() -> Stats:
 
     `calls_pending`, `values_pending`, `arriving`: counts of what is under way.
     `objects`, `relayed`, `links`: counts of values held for others, of values passed
-    on, and of actors known. `transport`: the allowed transports.
+    on, and of actors known. `dropped`: messages that were malformed, foreign or too
+    late. `strangers`: connections of other hosts that were refused. `transport`: the
+    allowed transports.
 
     `memory`: shared memory. Sizes: `limit_bytes`, `used_bytes`, `reserved_bytes`
     (address space), `resident_bytes`, `imported_bytes` (received and in use). Counts:

@@ -114,7 +114,9 @@ class Handle:
         if bound is None or bound[0] is not runtime:
             whom = (self._actor_id, self._incarnation, self._label)
             if self._session == runtime.session_mark:
-                link = runtime.links.link(*whom, watch=self._watch)
+                link = runtime.links.link(
+                    *whom, watch=self._watch, perhaps_old=self._watch
+                )
             else:
                 link = Link.to_nowhere(*whom)
             link.label = self._label

@@ -66,8 +66,9 @@ class Supervisor:
     if the supervisor's own process dies.
 
     A child that was stopped with `stop`, or killed with `kill`, stays away, and its
-    siblings go on. `stop` of the supervisor stops the children in reverse order, one
-    after the other.
+    siblings go on. One that ended well, or is never restarted, starts anew only if its
+    supervisor does, as a new actor. `stop` of the supervisor stops the children in
+    reverse order, one after the other.
 
     The host's agent decides and acts. So a restart takes milliseconds, whatever the
     supervisor does.
@@ -117,15 +118,22 @@ class Supervisor:
 
     def on_start(self) -> None:
         """Take over the children of an earlier incarnation, and spawn the others."""
-        agent = current_runtime().agent
-        reply = agent.ask(op="supervise", rules=self._rules.plain())
-        for key, actor_id in reply["value"].items():
-            found = agent.ask(op="handle", id=actor_id)["value"]
-            if found:
-                self._handles[key] = pickle.loads(found)
-        for one in self._children.values():
-            if one.key not in self._handles:
-                self._handles[one.key] = one._start()
+        known = self._known()
+        for key in dict.fromkeys([*self._children, *known]):
+            handle = _handle_of(known[key]) if key in known else None
+            if key not in known:
+                handle = self._children[key]._start()
+            if handle is not None:
+                self._handles[key] = handle
+
+    def _known(self) -> dict[str, int]:
+        """The agent's word on the children of this supervisor, by key: the id of one
+        that lives or comes back, 0 for one that somebody has ended."""
+        rules = self._rules.plain()
+        known: dict[str, int] = current_runtime().agent.ask(
+            op="supervise", rules=rules
+        )["value"]
+        return known
 
     def on_stop(self) -> None:
         """Stop the children, the last one first."""
@@ -182,13 +190,18 @@ class Supervisor:
             raise TypeError(
                 f"{shown('child', child)} must be a Child, as moo.child(…) makes it"
             )
-        living = current_runtime().agent.ask(op="supervise", rules=self._rules.plain())
-        if child.key in living["value"]:
+        if self._known().get(child.key):
             raise ValueError(f"the supervisor has a child {child.key!r} already")
         handle = child._start()
         self._children[child.key] = child
         self._handles[child.key] = handle
         return handle  # type: ignore[return-value]
+
+
+def _handle_of(actor_id: int) -> Handle | None:
+    """None: it has ended by now."""
+    found = current_runtime().agent.ask(op="handle", id=actor_id)["value"]
+    return pickle.loads(found) if found else None
 
 
 def _by_key(children: Any) -> dict[str, Child[Any]]:

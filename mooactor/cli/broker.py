@@ -42,7 +42,8 @@ def _serve(
     serving.log(_said(key))
     standby = None
     if first is not None:
-        standby = Standby(node, str(first), serving.loop.later, serving.log)
+        later = serving.loop.later
+        standby = Standby(node, str(first), later, serving.log, serving.stop)
     print(f"mooactor broker at {node.address}", flush=True)
     serving.run(node, broker.look, broker.due)
     if standby is not None:

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +21,7 @@ from mooactor.host.rows import Row, unpack_all
 
 VARIABLE = "MOOACTOR_ADDRESS"
 PATIENCE_S = 5.0  # for the broker's answer
+_LOOK_S = 0.1  # between two looks for Ctrl-C
 
 Message = dict[str, Any]
 
@@ -52,6 +57,31 @@ class Talk:
         return None
 
 
+class Interrupts:
+    """Ctrl-C, as a fact to be looked at: its exception, raised within a node, could
+    leave a socket that nobody closes. The second one raises all the same."""
+
+    def __init__(self) -> None:
+        self._came = False
+        self._before: Any = None
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, *_: Any) -> None:
+        self._came = True
+        signal.signal(signal.SIGINT, self._before)
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if it came."""
+        if self._came:
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        """Have it raise at once again."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+
 class Client:
     """A node that is served while its command waits. A context manager."""
 
@@ -63,11 +93,16 @@ class Client:
             raise Failure(str(error)) from None
         local = all(address.is_local for address in self._addresses)
         self._key = secret.load(key_file, local=local)
-        # Answers come over the connections that this node opens: nobody needs to
-        # reach it from another host.
-        self._node = Node(self._key.secret)
         self._broker: Talk | None = None
         self._rid = 0
+        self._interrupts = Interrupts()
+        try:
+            # Answers come over the connections that this node opens: nobody needs to
+            # reach it from another host.
+            self._node = Node(self._key.secret)
+        except BaseException:
+            self._interrupts.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -79,10 +114,22 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self._node.close()
+        self._interrupts.close()
 
     def wait(self, condition: Callable[[], object], timeout_s: float | None) -> bool:
-        """Serve all channels until the condition holds; False if it never did."""
-        return self._node.run_until(condition, timeout_s)
+        """Serve all channels until the condition holds; False if it never did.
+
+        Raises:
+          KeyboardInterrupt: Ctrl-C was pressed, now or since the last wait.
+        """
+        end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._interrupts.check()
+            left = end - time.monotonic()
+            if self._node.run_until(condition, max(0.0, min(left, _LOOK_S))):
+                return True
+            if left <= 0:
+                return False
 
     def open(
         self, row: Row, heard: Callable[[Talk, Message], None] | None = None

@@ -50,8 +50,10 @@ _ACTORS = ("actor", "host", "pid", "state", "restarts", "mailbox", "memory")
 
 def as_text(found: dict[str, Any]) -> str:
     """Tables for a terminal."""
-    lines = table([_HOSTS, *map(_host, found["hosts"])])
-    if not found["hosts"]:
+    # a driver's agent that offers nothing is no host: its session is listed below
+    hosts = [row for row in found["hosts"] if row["kind"] == "host" or row["cpus"]]
+    lines = table([_HOSTS, *map(_host, hosts)])
+    if not hosts:
         lines = ["no hosts: start one with `mooactor host --join ADDR`"]
     for session in found["sessions"]:
         lines += ["", _title(session)]

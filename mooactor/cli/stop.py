@@ -26,9 +26,13 @@ def run(options: argparse.Namespace) -> int:
         names = ", ".join(f"{row['kind']} {row['name']}" for row in left)
         raise Failure(f"still there after {PATIENCE_S:g} s: {names}; try again", 1)
     counts = {"sessions": len(drivers), "hosts": len(hosts), "brokers": 1}
-    text = f"stopped {len(drivers)} sessions, {len(hosts)} hosts and the broker"
-    print(json.dumps(counts) if options.json else text)
+    text = f"{_some(drivers, 'session')}, {_some(hosts, 'host')} and the broker"
+    print(json.dumps(counts) if options.json else f"stopped {text}")
     return 0
+
+
+def _some(rows: list[Row], noun: str) -> str:
+    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'}"
 
 
 def _end(client: Client, rows: list[Row]) -> list[Row]:

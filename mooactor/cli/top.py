@@ -8,9 +8,11 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 from mooactor.cli import status
 from mooactor.cli.client import Client
+from mooactor.cli.failure import Failure
 
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -19,11 +21,11 @@ def run(options: argparse.Namespace) -> int:
     """Show it every `options.interval` seconds; --json: an object a line."""
     try:
         with Client(options.connect, options.key_file) as client:
+            found = status.look(client)
             while True:
-                began = time.monotonic()
-                _show(status.look(client), as_json=options.json)
-                until = began + options.interval
-                client.wait(lambda: False, max(0.0, until - time.monotonic()))
+                _show(found, as_json=options.json)
+                client.wait(lambda: False, options.interval)
+                found = _next(client, found)
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:  # `mooactor top | head`
@@ -31,7 +33,16 @@ def run(options: argparse.Namespace) -> int:
         return 0
 
 
-def _show(found: dict[str, object], *, as_json: bool) -> None:
+def _next(client: Client, last: dict[str, Any]) -> dict[str, Any]:
+    """What is there now; the last look, if no broker answers just now."""
+    try:
+        return status.look(client)
+    except Failure as failure:
+        print(f"mooactor top: {failure}", file=sys.stderr, flush=True)
+        return last
+
+
+def _show(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(found), flush=True)
         return

@@ -12,7 +12,8 @@ Its messages are plain dicts over channels, which nobody without the key can ope
 ``op``             meaning, and the answer
 =================  =================================================================
 ``announce``       the sender's row (see `announcement`). The first time:
-                   ``{"ev": "joined", "brokers", "notes"}``, or each time
+                   ``{"ev": "joined", "brokers", "members", "notes"}``, and
+                   ``{"ev": "size", "members"}`` when they are many more; or each time
                    ``{"ev": "refused", "why", "taken"}``; taken: another live node
                    has its name
 ``still``          the sender lives, its row is the same. If it has none here:
@@ -24,7 +25,7 @@ Its messages are plain dicts over channels, which nobody without the key can ope
 ``standby``,       the sender is a second broker at that address. Members are told
 address            of it, ``{"ev": "brokers", "addresses"}``, and announce
                    themselves to it as well
-``stop``           end; there is no answer
+``stop``           end, with the stand-bys, ``{"ev": "stop"}``; there is no answer
 =================  =================================================================
 
 A broker sends no heartbeats of its own: 10 000 connections with three a second would
@@ -55,6 +56,7 @@ _PAUSE_S = 1.0
 _SWEEP_S = 30.0
 _CLIENT_SILENCE_S = 60.0
 _REPORTED = 100
+_LARGE = 64  # members; from here on each is told when their number has doubled
 _COMPARED = 64  # members whose versions a new one's are compared with
 
 
@@ -84,7 +86,7 @@ class Broker:
             "hosts": self._hosts,
             "watch": lambda channel, _: self.registry.watch(channel),
             "standby": self._standby,
-            "stop": lambda *_: self._stop(),
+            "stop": self._end,
         }
         node.accept = lambda channel: self
 
@@ -140,8 +142,12 @@ class Broker:
     def _welcome(self, channel: Channel, new: Announcement) -> None:
         others = islice(self.registry.recent(), _COMPARED)
         notes = announcement.differences(new, others)
-        brokers = list(self._standbys.values())
-        channel.post({"ev": "joined", "brokers": brokers, "notes": notes})
+        brokers, members = list(self._standbys.values()), len(self.registry)
+        channel.post(
+            {"ev": "joined", "brokers": brokers, "members": members, "notes": notes}
+        )
+        if members >= _LARGE and members.bit_count() == 1:
+            self._tell_members({"ev": "size", "members": members})
         self._log(f"{new.kind} {new.name} has joined from {new.address}")
         for note in notes:
             self._log(f"{new.kind} {new.name}: {note}")
@@ -167,10 +173,19 @@ class Broker:
         self._log(f"the stand-by {address} has joined")
         self._tell_of_standbys()
 
+    def _end(self, channel: Channel, message: Message) -> None:
+        self._log("was told to end")
+        for standby in self._standbys:
+            standby.post({"ev": "stop"})
+        self._stop()
+
     def _tell_of_standbys(self) -> None:
         addresses = list(self._standbys.values())
+        self._tell_members({"ev": "brokers", "addresses": addresses})
+
+    def _tell_members(self, message: Message) -> None:
         for member in self.registry.members():
-            member.post({"ev": "brokers", "addresses": addresses})
+            member.post(message)
 
     # -- time --------------------------------------------------------------
 
@@ -216,6 +231,7 @@ class Standby:
       node: of the second broker.
       address: of the first one.
       later: calls a function after so many seconds.
+      stop: is called when the first broker was told to end.
     """
 
     RETRY_S = 0.5
@@ -227,8 +243,10 @@ class Standby:
         address: str,
         later: Callable[[float, Callable[[], None]], None],
         log: Callable[[str], None],
+        stop: Callable[[], None],
     ) -> None:
         self._node, self._address, self._later, self._log = node, address, later, log
+        self._stop = stop
         self._closed = False
         self._open()
 
@@ -247,6 +265,9 @@ class Standby:
     def handle(self, channel: Channel, message: Message) -> None:
         if message.get("ev") == "refused":
             self._log(f"the broker {self._address}: {message.get('why')!s:.300}")
+        elif message.get("ev") == "stop":
+            self._log(f"the broker {self._address} was told to end")
+            self._stop()
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self._later(self.RETRY_S, self._open)

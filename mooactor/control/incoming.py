@@ -1,50 +1,47 @@
 # SPDX-License-Identifier: MIT
-"""The side of a channel that accepted it, and the ROUTER that all of them share.
-
-libzmq says by which descriptor a connection has ended, and by which one each frame came
-(ZMQ_SRCFD). Numbers of descriptors are used again, so the events of the ROUTER's
-monitor are read before a HELLO is acted on: libzmq's one thread tells of a connection
-before it hands on its frames.
-"""
+"""The side of a channel that accepted it. The other side connects again when their
+connection breaks; meanwhile its kernel may say that it is gone."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import zmq
 
 from mooactor.control import addresses, frames
 from mooactor.control.channel import Channel, Keeper, Listener
 from mooactor.control.outgoing import FIRST_DELAY_S, LONGEST_DELAY_S
-from mooactor.control.probe import Probe
+from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
-from mooactor.control.sockets import Sockets, event_of, has_news, unmonitor
-from mooactor.control.strangers import Strangers
+from mooactor.control.sockets import Socket, has_news
 
-MAX_CHANNELS = 1 << 14
-_REMEMBERED = 1024  # channels that have ended, with the reason
-_FRAMES_AT_A_TIME = 256  # then the timers and the listeners have their turn
-_PARTING_MS = 100  # for last frames
 _PROBE_S = 0.5
-
-Accept = Callable[[Channel], Listener | None]
 
 
 class Route:
-    """One connection to the ROUTER."""
+    """One connection to a ROUTER."""
 
-    def __init__(self, acceptor: Acceptor, identity: bytes, fd: int) -> None:
+    def __init__(
+        self, router: Socket, identity: bytes, fd: int, again: Callable[[], object]
+    ) -> None:
+        """`again`: have the ROUTER read, for it has news."""
         self.identity = identity
         self.fd = fd
-        self._acceptor = acceptor
+        self._router = router
+        self._again = again
 
     def send(self, frame: bytes) -> bool:
-        return self._acceptor.send(self.identity, frame)
+        try:
+            self._router.send_multipart((self.identity, frame), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
 
     def sent(self) -> None:
-        self._acceptor.sent()
+        # Sending may have swallowed the sign that something has come.
+        if has_news(self._router):
+            self._again()
 
 
 class IncomingChannel(Channel):
@@ -55,16 +52,22 @@ class IncomingChannel(Channel):
 
     def __init__(
         self,
-        acceptor: Acceptor,
+        keeper: Keeper,
+        ready: Readiness,
         key: bytes,
         hello: frames.Hello,
         came_from: str,
         beat_s: float,
+        ended: Callable[[IncomingChannel], None],
     ) -> None:
-        super().__init__(acceptor.keeper, key, hello.address, beat_s)
+        """`came_from`: the host that it connects from. `ended` is called in the end."""
+        super().__init__(keeper, key, hello.address, beat_s)
         self.peer = hello.id
-        self._acceptor = acceptor
-        self._where = _where_to_ask(hello.address, came_from)
+        self._ready = ready
+        self._ended = ended
+        self._where = _where_to_ask(hello.address)
+        self._came_from = came_from
+        self._asking_helps = False
         self._probe: Probe | None = None
         self._probe_at: float | None = None
         self._delay_s = FIRST_DELAY_S
@@ -73,7 +76,7 @@ class IncomingChannel(Channel):
         """The other side has connected, perhaps again."""
         self.route = route
         self.tries = frame.number
-        self._stop_asking()
+        self._probe_at = None
         body = {"id": node_id}
         route.send(
             frames.pack_dict(frames.WELCOME, self.key, body, taken=self._in.taken)
@@ -81,14 +84,24 @@ class IncomingChannel(Channel):
         self.attach(route, frame.taken)
 
     def accept(self, listener: Listener) -> None:
+        """It is wanted here."""
         self._listener = listener
+        if self._where is not None:
+            self._find_out_whether_asking_helps(*self._where)
+
+    def _find_out_whether_asking_helps(self, host: str, port: int) -> None:
+        """Behind a translation of addresses another host may have that address here,
+        and its refusal would say nothing."""
+        if addresses.is_same(host, self._came_from):
+            self._asking_helps = True
+        else:
+            self._ask(host, port)
 
     # -- while there is no connection --------------------------------------
 
     def _recover(self, now: float) -> None:
-        # The other side connects again. Meanwhile its kernel may say that it is gone.
         self._delay_s = FIRST_DELAY_S
-        self._probe_at = now if self._where else None
+        self._probe_at = now if self._asking_helps else None
 
     def due(self) -> float | None:
         times = [super().due(), self._probe_at]
@@ -97,224 +110,39 @@ class IncomingChannel(Channel):
     def tick(self, now: float) -> None:
         super().tick(now)
         if self.why is None and self._probe_at is not None and now >= self._probe_at:
-            self._ask()
+            assert self._where is not None
+            self._ask(*self._where)
+            self._probe_at = now + _PROBE_S
 
-    def _ask(self) -> None:
+    def _ask(self, host: str, port: int) -> None:
         if self._probe is not None:
             self._probe.close()
-        assert self._where is not None
         try:
-            self._probe = Probe(self._acceptor.ready, *self._where, self._probed)
+            self._probe = Probe(self._ready, host, port, self._probed)
         except OSError:
             self._probe = None  # out of descriptors: nothing is known
-        self._probe_at = time.monotonic() + _PROBE_S
 
-    def _probed(self, refused: bool) -> None:
+    def _probed(self, code: int) -> None:
         self._probe = None
-        if refused and self._carrier is None:
+        self._asking_helps = self._asking_helps or code == 0
+        if code == REFUSED and self._asking_helps and self._carrier is None:
             self.end(f"the process that listened at {self.address} has ended")
         elif self._probe_at is not None:
             self._probe_at = time.monotonic() + self._delay_s
             self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)
             self._keeper.watch(self)
 
-    def _stop_asking(self) -> None:
+    def _release(self) -> None:
         self._probe_at = None
         if self._probe is not None:
             self._probe.close()
             self._probe = None
-
-    def _release(self) -> None:
-        self._stop_asking()
-        self._acceptor.forget(self)
+        self._ended(self)
 
 
-def _where_to_ask(address: str, came_from: str) -> tuple[str, int] | None:
-    """Where to probe for the other side; None if it cannot be trusted to listen there:
-    behind a translation of addresses, another host may have that address here."""
+def _where_to_ask(address: str) -> tuple[str, int] | None:
     try:
         host, port = addresses.parse(address)
     except ValueError:
         return None
-    return (host, port) if addresses.is_same(host, came_from) else None
-
-
-class Acceptor:
-    """The ROUTER of a node. `accept` decides on each new channel."""
-
-    def __init__(
-        self,
-        node_id: bytes,
-        keeper: Keeper,
-        sockets: Sockets,
-        ready: Readiness,
-        beat_s: float,
-    ) -> None:
-        self.accept: Accept | None = None
-        self.keeper = keeper
-        self.ready = ready
-        self._node_id = node_id
-        self._beat_s = beat_s
-        self._channels: dict[bytes, IncomingChannel] = {}
-        self._ended: OrderedDict[bytes, str] = OrderedDict()
-        self._standing: dict[int, IncomingChannel | None] = {}  # by descriptor
-        self.strangers = Strangers()
-        self._router = sockets.listener(beat_s)
-        events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
-        self._monitor = sockets.monitor(self._router, events)
-        self._fds = [int(s.getsockopt(zmq.FD)) for s in (self._router, self._monitor)]
-        for fd, action in zip(self._fds, (self._read, self._read_events)):
-            ready.watch(fd, action)
-            ready.soon(action)  # a socket tells of its first news to a reader only
-
-    @property
-    def connections(self) -> int:
-        """TCP connections here, those that are no channel yet included."""
-        return len(self._standing)
-
-    def channels(self) -> list[IncomingChannel]:
-        return list(self._channels.values())
-
-    def bind(self, host: str, port: int | None, ports: Sequence[int] | None) -> int:
-        """Listen; see `addresses.bind`."""
-        self.strangers.port = addresses.bind(self._router, host, port, ports)
-        return self.strangers.port
-
-    def close(self) -> None:
-        for fd in self._fds:
-            self.ready.unwatch(fd)
-        unmonitor(self._router, self._monitor)
-        self._router.close(linger=_PARTING_MS)
-
-    # -- sending -----------------------------------------------------------
-
-    def send(self, identity: bytes, frame: bytes) -> bool:
-        try:
-            self._router.send_multipart((identity, frame), zmq.NOBLOCK)
-        except zmq.ZMQError:
-            return False
-        return True
-
-    def sent(self) -> None:
-        # Sending may have swallowed the sign that something has come.
-        if has_news(self._router):
-            self.ready.soon(self._read)
-
-    # -- receiving ---------------------------------------------------------
-
-    def _read_events(self) -> None:
-        while True:
-            try:
-                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            event, fd = event_of(head)
-            if event == zmq.EVENT_ACCEPTED:
-                self._standing[fd] = None
-                self.strangers.add(fd)
-            else:
-                self._ended_connection(fd)
-
-    def _ended_connection(self, fd: int) -> None:
-        self.strangers.discard(fd)
-        channel = self._standing.pop(fd, None)
-        if channel is not None and channel.route.fd == fd:
-            channel.lost()
-
-    def _read(self) -> None:
-        try:
-            for _ in range(_FRAMES_AT_A_TIME):
-                identity, *parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-                self._frame(identity.bytes, parts)
-        except zmq.Again:
-            return
-        except BaseException:
-            self.ready.soon(self._read)
-            raise
-        self.ready.soon(self._read)
-
-    def _frame(self, identity: bytes, parts: Sequence[zmq.Frame]) -> None:
-        if len(parts) != 1:
-            return
-        try:
-            frame = frames.unpack(parts[0].bytes)
-        except frames.Malformed:
-            return  # it names no channel
-        if frame.kind == frames.HELLO:
-            self._hello(identity, frame, parts[0])
-            return
-        channel = self._channels.get(frame.channel)
-        if channel is None:
-            if frame.kind != frames.CLOSED:
-                self._refuse(identity, frame.channel, self._why_not(frame.channel))
-        elif channel.route.identity == identity:
-            channel.receive(frame)
-
-    def _refuse(self, identity: bytes, key: bytes, why: str) -> None:
-        self.send(identity, frames.pack_why(frames.CLOSED, key, why))
-
-    def _why_not(self, key: bytes) -> str:
-        return self._ended.get(key, "this channel is not open here any more")
-
-    def _hello(self, identity: bytes, frame: frames.Frame, part: zmq.Frame) -> None:
-        self._read_events()
-        fd = int(part.get(zmq.SRCFD))
-        if fd not in self._standing:
-            return  # it has ended already
-        try:
-            hello = frames.read_hello(frame)
-        except frames.Malformed as error:
-            self._refuse(identity, frame.channel, f"a malformed hello: {error}")
-            return
-        channel = self._channels.get(frame.channel)
-        if channel is None:
-            if why := self._objection(hello, frame.channel):
-                self._refuse(identity, frame.channel, why)
-                return
-            came_from = str(part.get("Peer-Address"))
-            channel = IncomingChannel(
-                self, frame.channel, hello, came_from, self._beat_s
-            )
-        if self._standing[fd] not in (None, channel):
-            self._refuse(identity, frame.channel, "this connection has a channel")
-        elif frame.number > channel.tries:  # else it is an old one, read late
-            self._connect(channel, Route(self, identity, fd), frame)
-
-    def _objection(self, hello: frames.Hello, key: bytes) -> str | None:
-        if hello.wire != frames.WIRE:
-            return (
-                f"it speaks version {frames.WIRE} of the protocol between hosts and "
-                f"this side version {hello.wire}: install one mooactor on all hosts"
-            )
-        if hello.peer not in (b"", self._node_id):
-            return "the process that listened there has ended, and another one does"
-        if hello.peer or key in self._ended:
-            return self._why_not(key)
-        if len(self._channels) >= MAX_CHANNELS:
-            return f"it has {MAX_CHANNELS} channels already"
-        return None
-
-    def _connect(
-        self, channel: IncomingChannel, route: Route, frame: frames.Frame
-    ) -> None:
-        if channel.key not in self._channels:
-            listener = self.accept(channel) if self.accept is not None else None
-            if listener is None:
-                self._refuse(route.identity, channel.key, "it accepts no channel")
-                return
-            channel.accept(listener)
-            self._channels[channel.key] = channel
-        self._standing[route.fd] = channel
-        self.strangers.discard(route.fd)
-        channel.welcome(route, frame, self._node_id)
-
-    def forget(self, channel: IncomingChannel) -> None:
-        """A channel has ended."""
-        if self._channels.pop(channel.key, None) is None:
-            return
-        if self._standing.get(channel.route.fd) is channel:
-            self._standing[channel.route.fd] = None
-            self.strangers.add(channel.route.fd)
-        self._ended[channel.key] = channel.why or ""
-        if len(self._ended) > _REMEMBERED:
-            self._ended.popitem(last=False)
+    return (host, port) if addresses.is_numeric(host) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from mooactor.control import incarnations
 from mooactor.control.keys import actor_of, every_incarnation
 from mooactor.control.messenger import Messenger, Peer
 from mooactor.errors import (
@@ -128,10 +129,22 @@ class Links:
     def __len__(self) -> int:
         return len(self._links)
 
-    def link(self, actor_id: int, incarnation: int, label: str, *, watch: bool) -> Link:
-        """The link to an actor; `watch` unless this process spawned it."""
+    def link(
+        self,
+        actor_id: int,
+        incarnation: int,
+        label: str,
+        *,
+        watch: bool,
+        perhaps_old: bool = False,
+    ) -> Link:
+        """The link to an actor; `watch` unless this process spawned it. `perhaps_old`:
+        the incarnation is from a handle, and may be dead for long."""
         link = self._links.get(actor_id)
         if link is None:
+            if perhaps_old:
+                now = incarnations.latest(self._messenger.directory, actor_id)
+                incarnation = max(incarnation, now)
             new = Link(actor_id, incarnation, label)
             link = self._links.setdefault(actor_id, new)
             if link is new and watch:

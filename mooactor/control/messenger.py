@@ -309,6 +309,10 @@ class Messenger:
             if self.ways is not None:
                 self.ways.forget(process_id)
 
+    def is_gone(self, process_id: int) -> bool:
+        """Whether a process was forgotten."""
+        return process_id in self._gone
+
     def holds(self, serial: int) -> bool:
         """Whether a message is still in the queue: it was not dispatched."""
         taken: int = self._taken[0]

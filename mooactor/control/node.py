@@ -25,8 +25,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from mooactor.control import addresses, frames
+from mooactor.control.acceptor import Accept, Acceptor
 from mooactor.control.channel import Channel, Listener, Message
-from mooactor.control.incoming import Accept, Acceptor
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.control.readiness import Readiness
 from mooactor.control.sockets import Sockets
@@ -227,6 +227,7 @@ class Node:
         posted before has `linger_s` to leave."""
         if self._closed:
             return
+        self.accept = None
         for channel in self.channels():
             channel.close()
         self.run_until(lambda: not self.channels(), linger_s)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The side of a channel that opened it: it connects, and connects again.
-
-Each attempt is a DEALER of its own, with a monitor, so no frame of one connection can
-be sent over the next.
-"""
+"""The side of a channel that opened it: it connects, and connects again."""
 
 from __future__ import annotations
 
@@ -14,120 +10,19 @@ from functools import partial
 import zmq
 
 from mooactor.control import addresses, frames
+from mooactor.control.attempt import Attempt
 from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener
-from mooactor.control.probe import Probe
+from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
-from mooactor.control.reliable import WINDOW
-from mooactor.control.sockets import (
-    HANDSHAKE_MS,
-    Sockets,
-    event_of,
-    has_news,
-    unmonitor,
-)
+from mooactor.control.sockets import Sockets
 
 ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01
 LONGEST_DELAY_S = 0.1
-_FRAMES_AT_A_TIME = 4 * WINDOW  # as many as libzmq keeps; others have their turn
 _PARTING_MS = 200  # for a last frame
-_HANDSHAKE_FAILURES = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
-_EVENTS = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILURES
 _TURNED_DOWN = (
     "the handshake failed, so what listens there holds another key or is no mooactor"
 )
-
-
-class Attempt:
-    """A connection, or the attempt at one."""
-
-    def __init__(
-        self,
-        sockets: Sockets,
-        ready: Readiness,
-        target: tuple[str, int],
-        beat_s: float,
-        arrived: Callable[[bytes], None],
-        failed: Callable[[bool], None],
-    ) -> None:
-        """`arrived` gets each frame. `failed` is called when the connection ends or
-        does not come about: whether it was refused after the other side had answered.
-
-        Raises:
-          ZMQError: this process can have no more sockets.
-        """
-        self._ready = ready
-        self._arrived = arrived
-        self._failed = failed
-        self._turned_down = False
-        # An answer that comes no more is no refusal.
-        self._turns_late = time.monotonic() + HANDSHAKE_MS / 1000 / 2
-        self._dealer = sockets.dealer(beat_s)
-        try:
-            self._monitor = sockets.monitor(self._dealer, _EVENTS)
-        except BaseException:
-            self._dealer.close(linger=0)
-            raise
-        host, _ = target
-        self._dealer.setsockopt(zmq.IPV6, ":" in host)
-        self._dealer.connect(addresses.form(*target))
-        self._fds = [int(s.getsockopt(zmq.FD)) for s in (self._dealer, self._monitor)]
-        for fd, action in zip(self._fds, (self._read, self._read_events)):
-            ready.watch(fd, action)
-            ready.soon(action)  # a socket tells of its first news to a reader only
-
-    def send(self, frame: bytes) -> bool:
-        try:
-            self._dealer.send(frame, zmq.NOBLOCK)
-        except zmq.ZMQError:
-            return False
-        return True
-
-    def sent(self) -> None:
-        # Sending may have swallowed the sign that something has come.
-        if has_news(self._dealer):
-            self._ready.soon(self._read)
-
-    def _read(self) -> None:
-        for _ in range(_FRAMES_AT_A_TIME):
-            if self._dealer.closed:
-                return
-            try:
-                frame = self._dealer.recv(zmq.NOBLOCK)
-            except zmq.ZMQError:
-                return
-            self._arrived(frame)
-        self._ready.soon(self._read)
-
-    def _read_events(self) -> None:
-        while not self._dealer.closed:
-            try:
-                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.ZMQError:
-                return
-            event, _ = event_of(head)
-            if event & _HANDSHAKE_FAILURES:
-                self._turned_down = time.monotonic() < self._turns_late
-            else:
-                self._ready.soon(self._finish)
-                return
-
-    def _finish(self) -> None:
-        # libzmq tells of the end just before it hands on the last frames.
-        self._read()
-        if not self._dealer.closed:
-            self._failed(self._turned_down)
-
-    def close(self, linger_ms: int = 0) -> None:
-        if not self._dealer.closed:
-            for fd in self._fds:
-                self._ready.unwatch(fd)
-            unmonitor(self._dealer, self._monitor)
-            self._dealer.close(linger=linger_ms)
 
 
 class OutgoingChannel(Channel):
@@ -279,9 +174,9 @@ class OutgoingChannel(Channel):
         except OSError:
             self._probe = None  # out of descriptors: nothing is known
 
-    def _probed(self, refused: bool) -> None:
+    def _probed(self, code: int) -> None:
         self._probe = None
-        if not refused or self._carrier is not None or self.why is not None:
+        if code != REFUSED or self._carrier is not None or self.why is not None:
             return
         if self.peer:
             self.end(self._gone())

@@ -14,14 +14,17 @@ from collections.abc import Callable
 
 from mooactor.control.readiness import Readiness
 
+REFUSED = errno.ECONNREFUSED
+
 
 class Probe:
     """One TCP connection, closed as soon as it stands."""
 
     def __init__(
-        self, ready: Readiness, host: str, port: int, answered: Callable[[bool], None]
+        self, ready: Readiness, host: str, port: int, answered: Callable[[int], None]
     ) -> None:
-        """`answered` is called from the loop, at most once: whether it was refused.
+        """`answered` is called from the loop, at most once, with an errno: `REFUSED`, 0
+        if something listens there, or another.
 
         Raises:
           OSError: this process can have no more sockets.
@@ -39,13 +42,13 @@ class Probe:
     def _finish(self) -> None:
         self._code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not self._code and _is_itself(self._socket):
-            self._code = errno.ECONNREFUSED
+            self._code = REFUSED
         self._answer()
 
     def _answer(self) -> None:
         if self._socket.fileno() >= 0:
             self.close()
-            self._answered(self._code == errno.ECONNREFUSED)
+            self._answered(self._code)
 
     def close(self) -> None:
         """No answer is wanted any more."""

@@ -15,7 +15,6 @@ import struct
 import zmq
 
 from mooactor.control import curve, frames
-from mooactor.control.reliable import WINDOW
 from mooactor.control.zap import Gate
 
 MAX_SOCKETS = 1 << 16
@@ -114,9 +113,11 @@ def event_of(head: bytes) -> tuple[int, int]:
 
 
 def _limit(socket: Socket, beat_s: float) -> None:
-    # What leaves is bounded by the window, and ROUTER would drop at a limit of its own.
+    # The window bounds what is under way. With a limit of its own ROUTER would drop
+    # frames, and libzmq would stop reading a connection. If that ends then, its
+    # heartbeats fail an assertion, and the process aborts (libzmq#4364, #3937; 4.3.5).
     socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 4 * WINDOW)
+    socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.MAXMSGSIZE, frames.MAX_FRAME + 64)
     socket.setsockopt(zmq.LINGER, 0)
     if beat_s:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 
-RETRY_S = 0.1  # after the broker was lost
+# A broker that is started again is met by all its members at once, and does a thousand
+# handshakes a second at best. So members spread their attempts by their number, and
+# wait longer after each failure, unless nothing listens: that costs nobody anything.
+RETRY_S = 0.1
+_JOINS_PER_S = 500
+_FIRST_SPREAD_S = 0.25
+_LONGEST_SPREAD_S = 8.0
+_ABSENT = "nothing listens"  # in the reason for which a channel has ended
+_MOST_MEMBERS = 1 << 14
 # Slower than between hosts, for the broker's sake. Half of the patience of a channel is
 # left to connect again once a silent end is noticed.
 CHANNEL_BEAT_S = 0.5
@@ -39,12 +48,15 @@ class BrokerLink:
         self._closed = False
         self._refused_since: float | None = None
         self._complained = False
+        self._members = 0  # of the cluster, as the broker has told
+        self._failures = 0
         self._listed: list[Row] = []
         self._actions: dict[str, Callable[[Message], None]] = {
             "joined": self._joined,
             "refused": self._refused,
             "announce": lambda _: self._announce_anew(),
             "brokers": lambda m: self._introduced(m.get("addresses")),
+            "size": self._size,
             "hosts": self._hosts,
             "host": self._host,
             "gone": self._gone,
@@ -104,14 +116,26 @@ class BrokerLink:
             return
         self._channel, self.joined, self.peer = None, False, b""
         self._membership.lost(self.address, why)
-        self._membership.later(RETRY_S, self.open)
+        self._failures = 0 if _ABSENT in why else self._failures + 1
+        self._membership.later(self._delay_s(), self.open)
+
+    def _delay_s(self) -> float:
+        doubled = _FIRST_SPREAD_S * 2.0 ** min(self._failures, 8)
+        spread = max(self._members / _JOINS_PER_S, min(_LONGEST_SPREAD_S, doubled))
+        return RETRY_S + random.uniform(0, spread)
 
     def _joined(self, message: Message) -> None:
         assert self._channel is not None
         self.joined, self.peer = True, self._channel.peer
-        self._refused_since, self._complained = None, False
+        self._refused_since, self._complained, self._failures = None, False, 0
+        self._size(message)
         self._membership.joined(self, _texts(message.get("notes")))
         self._introduced(message.get("brokers"))
+
+    def _size(self, message: Message) -> None:
+        members = message.get("members")
+        if type(members) is int:
+            self._members = max(0, min(members, _MOST_MEMBERS))
 
     def _introduced(self, addresses: Any) -> None:
         if not self._closed:

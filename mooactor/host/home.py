@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from mooactor.control import incarnations
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
@@ -301,6 +302,7 @@ class Home:
         actor.ending = False
         sequel = self.supervisors.judge(actor, record)
         following = actor.incarnation + 1 if sequel.back else None
+        self._note_incarnation(actor, following)
         notice = actor.notice(record, following)
         for watcher in list(actor.watchers):
             self.loop.post(watcher, notice)
@@ -339,6 +341,16 @@ class Home:
         actor.payload = actor.snapshot = None
         actor.handle, actor.life = b"", {}
         self.lifetimes.release(actor)
+
+    def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
+        assert self.config is not None
+        try:
+            if following is None:
+                incarnations.forget(self.config["directory"], actor.id)
+            else:
+                incarnations.note(self.config["directory"], actor.id, following)
+        except OSError:
+            pass  # the directory was removed: no call reaches anybody any more
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.

@@ -19,7 +19,7 @@ from typing import Any
 from mooactor.control.node import Node
 from mooactor.host.addresses import is_reachable
 from mooactor.host.brokerlink import BrokerLink
-from mooactor.host.roster import Roster
+from mooactor.host.census import Census
 from mooactor.host.rows import Row
 
 BEAT_S = 1.0
@@ -70,7 +70,7 @@ class Membership:
         self.on_refused = on_refused
         self._on_joined, self._on_lost = on_joined, on_lost
         self._on_host, self._on_gone = on_host, on_gone
-        self._roster = Roster()
+        self._census = Census()
         self._own = list(dict.fromkeys(addresses))
         self._links: dict[str, BrokerLink] = {}
         self._told: dict[str, list[str]] = {}  # stand-bys, by the broker naming them
@@ -81,12 +81,12 @@ class Membership:
 
     @property
     def hosts(self) -> dict[str, Row]:
-        """The rows of the hosts that are there, by name; see `Roster`."""
-        return self._roster.hosts()
+        """The rows of the hosts that are there, by name; see `Census`."""
+        return self._census.hosts()
 
     def members(self) -> list[Row]:
         """The rows of all members, homes included."""
-        return self._roster.rows()
+        return self._census.rows()
 
     def brokers(self) -> list[str]:
         """The addresses of the brokers that have taken the announcement."""
@@ -118,7 +118,7 @@ class Membership:
         row = self.announcement()
         for link in list(self._links.values()):
             link.beat(row)
-        for gone in self._roster.settle(time.monotonic()):
+        for gone in self._census.settle(time.monotonic()):
             self._on_gone(gone, "no broker knows it any more")
         self._follow_all()
 
@@ -128,7 +128,7 @@ class Membership:
         """Have a link to each broker that is known of now."""
         for address in set(self._links) - set(self._wanted()):
             self._links.pop(address).close()
-            self._roster.lose(address)
+            self._census.lose(address)
         for address in self._wanted():
             if address not in self._links:
                 self._links[address] = BrokerLink(self, address)
@@ -156,20 +156,20 @@ class Membership:
         self._follow_all()
 
     def lost(self, broker: str, why: str) -> None:
-        self._roster.lose(broker)
+        self._census.lose(broker)
         self._on_lost(broker, why)
 
     # -- members -----------------------------------------------------------
 
     def begin(self, broker: str, rows: list[Row]) -> None:
-        for row in self._roster.begin(broker, rows, time.monotonic()):
+        for row in self._census.begin(broker, rows, time.monotonic()):
             self._on_host(row)
 
     def put(self, broker: str, row: Row) -> None:
-        if self._roster.put(broker, row):
+        if self._census.put(broker, row):
             self._on_host(row)
 
     def remove(self, broker: str, node_id: str, why: str) -> None:
-        row = self._roster.remove(broker, node_id)
+        row = self._census.remove(broker, node_id)
         if row is not None:
             self._on_gone(row, why)

@@ -56,6 +56,11 @@ class Team:
         """The ids of the children that are not over, in their order."""
         return {key: a.id for key, a in self.actors.items() if not a.over}
 
+    def known(self) -> dict[str, int]:
+        """As `living`, and 0 for those that somebody has ended, who stay away."""
+        ended = {key: 0 for key, a in self.actors.items() if a.over and a.unwanted}
+        return {**self.living(), **ended}
+
 
 class Membership(NamedTuple):
     """The place of a child."""
@@ -259,8 +264,8 @@ class Supervisors:
         }
 
     def _supervise(self, line: Line, message: Message, fds: list[int]) -> None:
-        """The sender is a supervisor from now on; reply with its children, of which
-        there are some if it was one in an earlier incarnation."""
+        """The sender is a supervisor from now on; reply with its children that are
+        `known`: there are some if it was one in an earlier incarnation."""
         actor = self._sender(line)
         try:
             rules = Supervision(**required(message, "rules", dict))
@@ -271,7 +276,7 @@ class Supervisors:
             if actor.state is SupervisedState.RUNNING:
                 actor.team.roster.begin()
         rid = required(message, "rid", int)
-        self._home.loop.reply(line, rid, actor.team.living())
+        self._home.loop.reply(line, rid, actor.team.known())
 
     def _close(self, line: Line, message: Message, fds: list[int]) -> None:
         """The sender stops: none of its children comes back. Reply with those that

@@ -16,6 +16,9 @@ the next one. Each ends what was under way between them, in either direction:
   and their replies are dropped by a caller that has given up waiting;
 * values to be taken from the other, as holder, are asked of their owners.
 
+All of that happens in the housekeeper's thread, so two breaks are handled one after the
+other; what concerns the mailbox, in the poller's.
+
 Nothing is ended whose last record has come. Borrows are the exception: one that was
 lent or given back in a record that was lost is miscounted, so its value may live until
 the borrower's end, or be gone when the borrower asks for it, which is an error there.
@@ -66,7 +69,7 @@ class Breaks:
         relay: Relay,
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`later`: call a function in so many seconds, in the housekeeper's thread."""
+        """`later`: call in so many seconds, in the housekeeper's thread."""
         self._links = links
         self._messenger = messenger
         self._poller = poller
@@ -82,7 +85,6 @@ class Breaks:
         latest = 0 if self.server is None else self.server.latest_call_of(process_id)
         tell = envelope.pack_record(envelope.BROKE, latest)
         self._messenger.peer(process_id).send(tell)  # it waits for the next one
-        self._poller.try_drain()  # what has come has come
         if delivered is None:
             mark = self._caller.mark()
             self._open[process_id] = found = _Break(why, mark, latest)
@@ -114,10 +116,8 @@ class Breaks:
         latest: int,
     ) -> None:
         self._end(process_id, why, delivered, mark)
-        # The mailbox belongs to the thread that dispatches.
         payload = envelope.pack_numbers(latest)
         self._messenger.put(envelope.pack_record(envelope.BROKE, process_id, payload))
-        self._poller.wake()
 
     def on_record(self, record: envelope.Record) -> None:
         """A process's connection to this one broke. In the poller's thread."""
@@ -128,7 +128,8 @@ class Breaks:
             return
         process_id = record.sender
         why = f"its connection to here{self._where(process_id)} broke"
-        self._end(process_id, why, None, record.call_id)
+        end = partial(self._end, process_id, why, None, record.call_id)
+        self._later(0.0, end)
         if self.server is not None:
             known = self.server.latest_call_of(process_id)
             self.server.on_connection_broke(process_id, known)
@@ -145,8 +146,10 @@ class Breaks:
         delivered: bool | None,
         latest: float = math.inf,
     ) -> None:
+        self._poller.try_drain()  # what has come has come
         link = self._links.of_process(process_id)
         if link is not None and link.cause is None:
             self._caller.connection_broke(link, why, delivered, latest)
         self._broadcaster.process_lost(process_id)
         self._relay.process_lost(process_id)
+        self._poller.wake()

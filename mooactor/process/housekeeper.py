@@ -50,6 +50,8 @@ class Housekeeper:
         self._armed = False
         self._closed = False
         self._poller = select.poll()
+        # Of the connections to other hosts, of which there may be many.
+        self._others: select.epoll | None = None
         self._actions: dict[int, Callable[[], None]] = {}  # by descriptor
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -78,13 +80,16 @@ class Housekeeper:
 
     def watch(self, fd: int, action: Callable[[], None]) -> None:
         """Call `action` when `fd` is readable. Before `start`, or in the thread."""
+        if self._others is None:
+            self._others = select.epoll()
+            self._poller.register(self._others, select.POLLIN)
         self._actions[fd] = action
-        self._poller.register(fd, select.POLLIN)
+        self._others.register(fd, select.EPOLLIN)
 
     def unwatch(self, fd: int) -> None:
         """Before `fd` is closed. In the thread."""
-        if self._actions.pop(fd, None) is not None:
-            self._poller.unregister(fd)
+        if self._actions.pop(fd, None) is not None and self._others is not None:
+            self._others.unregister(fd)
 
     def _wake(self) -> None:
         try:
@@ -105,8 +110,8 @@ class Housekeeper:
                 if events:
                     self._clear()
                     self._household.read_lifeline()
-                if self._actions:
-                    self._act_on(events)
+                if self._others is not None:
+                    self._act_on(self._others.poll(0))
                 self._act()
                 if self._armed:
                     idle_ticks = self._tick(idle_ticks)
@@ -159,3 +164,5 @@ class Housekeeper:
             self._thread.join(2.0)
         self._woken.close()
         self._waker.close()
+        if self._others is not None:
+            self._others.close()

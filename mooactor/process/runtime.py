@@ -135,7 +135,7 @@ class Runtime:
         self.agent = AgentClient(lifeline, self.wait, poller.wake)
         self.links = links = Links(self.process_id, self.messenger, self._watch)
         self.sender = sender = Sender(self.messenger, links, arm)
-        self.epochs = Epochs()
+        self.epochs = Epochs(self.messenger.is_gone)
         self._messages = dispatch = Dispatch(
             self.key,
             self.messenger,

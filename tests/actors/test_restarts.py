@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from typing import Any
 
@@ -160,6 +161,18 @@ def test_restart_policies_that_make_no_sense_are_refused() -> None:
         moo.Restart(max=-1)
     with pytest.raises(ValueError, match="snapshot_every"):
         moo.Restart(snapshot_every=0)
+
+
+def test_an_old_handle_reaches_the_present_incarnation_at_once(spawn: Any) -> None:
+    counter = spawn(moo.on(Counter, restart=moo.Restart(max=100)))
+    old = pickle.dumps(counter)
+    for _ in range(3):
+        with pytest.raises(moo.ActorRestarted):
+            counter.kill_self()
+        for _ in range(5):  # each meets the actor for the first time
+            stranger = spawn(Counter)
+            assert stranger.call(pickle.loads(old), "echo", 1) == 1
+            moo.kill(stranger)
 
 
 def test_names_are_free_again_after_the_death(spawn: Any) -> None:

@@ -21,7 +21,7 @@ from tests.actors.members import Member
 from tests.actors.test_supervisors import check_story
 from tests.conftest import eventually, running_session
 
-SEEDS = range(int(os.environ.get("MOOACTOR_TEST_SEED", "3")))
+SEEDS = range(int(os.environ.get("MOOACTOR_TEST_TREES", "3")))
 ROUNDS = 25
 STRATEGIES = ["one_for_one", "one_for_all", "rest_for_one"]
 
@@ -73,6 +73,13 @@ class Tree:
             except ProcessLookupError:
                 pass  # it died since
 
+    def end_one(self) -> None:
+        """Somebody stops or kills a leaf, in whatever state it is, for good."""
+        if len(self.handles) > 1 and self.dice.random() < 0.1:
+            name = self.dice.choice(list(self.handles))
+            self.dice.choice([moo.stop, moo.kill])(self.handles.pop(name))
+            self.leaves.remove(name)
+
     def at_rest(self) -> bool:
         rows = moo.actors()
         count = 1 + len(self.leaves) + len(self.supervisors)
@@ -86,17 +93,20 @@ def test_a_tree_survives_random_kills_of_its_processes(
     dice = random.Random(seed)
     with running_session(logs=False):
         tree = Tree(dice, tmp_path / "log")
-        calls: list[moo.Ref[str]] = []
+        calls: list[tuple[str, moo.Ref[str]]] = []
         for _ in range(ROUNDS):
-            for handle in dice.sample(list(tree.handles.values()), 1):
-                retries = dice.choice([0, 0, 10**4])
-                calls.append(handle.ping.options(retries=retries).remote())
+            name = dice.choice(list(tree.handles))
+            retries = dice.choice([0, 0, 10**4])
+            ping = tree.handles[name].ping.options(retries=retries)
+            calls.append((name, ping.remote()))
             tree.kill_some()
+            tree.end_one()
             if dice.random() < 0.3:  # otherwise the next ones die while they start
-                calls[-1].exception(timeout=60)
-        for call in calls:
+                calls[-1][1].exception(timeout=60)
+        for name, call in calls:
             error = call.exception(timeout=60)
-            assert error is None or isinstance(error, moo.ActorRestarted), repr(error)
+            kind = moo.ActorRestarted if name in tree.handles else moo.ActorDied
+            assert error is None or isinstance(error, kind), repr(error)
         for name, handle in tree.handles.items():
             assert moo.lookup(name) == handle
             assert handle.ping.options(retries=10**4)() == name

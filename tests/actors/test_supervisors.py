@@ -337,6 +337,28 @@ def test_a_supervisor_that_is_killed_comes_back_with_its_children(
     assert outer.child(inner).children() == handles
 
 
+def test_a_supervisor_that_comes_back_knows_who_stays_away(
+    spawn: Any, log: Path
+) -> None:
+    names = ("stopped", "done", "stays")
+    children = [moo.on(Member, name=name).child(name, log) for name in names]
+    children[1] = children[1].options(restart="on_failure")
+    inner = moo.on(moo.Supervisor, name="inner").child(children)
+    outer = spawn(moo.Supervisor, [inner])
+    wait_until_started(outer)
+    stopped, done, stays = (moo.lookup(name) for name in names)
+    moo.stop(stopped)
+    done.leave.remote(0).exception(timeout=20)
+    before, pid = pid_of(stays), pid_of_label("Supervisor:inner")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert has_another_pid(stays, before)
+    assert moo.lookup("done") != done  # a new actor
+    assert outer.child(inner).children() == [moo.lookup("done"), stays]
+    with pytest.raises(moo.ActorUnavailable):
+        moo.lookup("stopped")
+
+
 def test_a_supervisor_that_hangs_delays_no_restart(team: Any) -> None:
     supervisor, (first, second) = team(2, strategy="one_for_all")
     before = [pid_of(first), pid_of(second)]

@@ -8,14 +8,16 @@ import re
 import signal
 import socket
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
-from tests.cluster.clusters import Cluster
+from tests.cluster.clusters import Cluster, Member
 from tests.process.programs import start
+from tests.processes import stop
 
 HOST = """
     import sys, time
@@ -61,6 +63,18 @@ def test_members_learn_of_each_other_and_of_each_change(cluster: Cluster) -> Non
     assert cluster.until(lambda: a.names() == ["a"])
     ((name, why),) = a.gone
     assert name == "b" and why
+
+
+def test_many_changes_are_announced_together(cluster: Cluster) -> None:
+    _, address = cluster.broker()
+    a, b = cluster.member("a", address), cluster.member("b", address)
+    assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
+    before = len(b.seen)
+    for number in range(1, 101):
+        a.row["actors"] = number
+        a.membership.changed()
+    assert cluster.until(lambda: b.membership.hosts["a"]["actors"] == 100)
+    assert len(b.seen) - before <= 2  # the beat may come between
 
 
 def test_a_killed_host_is_gone_and_takes_its_name_again_at_once(
@@ -134,6 +148,77 @@ def test_a_broker_that_was_killed_and_started_again_knows_all_and_nobody_vanishe
         assert len(members[0].seen) == known  # and nothing that was known is told anew
     late = cluster.member("d", address)
     assert cluster.until(lambda: late.names() == ["a", "b", "c", "d"])
+
+
+def test_a_broker_that_is_killed_again_and_again_under_load_loses_no_change(
+    cluster: Cluster,
+) -> None:
+    broker, address = cluster.broker()
+    members = [cluster.member(f"m{number:02}", address) for number in range(12)]
+    names = [member.row["name"] for member in members]
+    assert cluster.until(lambda: all(m.names() == names for m in members))
+    changes, changing = 0, [True]
+
+    def change() -> None:
+        nonlocal changes
+        changes += 1
+        member = members[changes % len(members)]
+        member.row["actors"] = changes
+        member.membership.changed()
+        if changing:
+            cluster.loop.later(0.005, change)
+
+    change()
+    for _ in range(3):
+        done = changes
+        assert cluster.until(lambda done=done: changes > done + 20)
+        broker.signal(signal.SIGKILL)
+        broker, _ = cluster.broker(listen=address)
+        assert cluster.until(lambda: all(m.membership.brokers() for m in members))
+    changing.clear()
+
+    def agreed(member: Member) -> bool:
+        view = member.membership.hosts
+        return all(view[m.row["name"]] == m.row for m in members)
+
+    assert cluster.until(lambda: all(map(agreed, members)))
+    assert all(member.gone == [] for member in members)
+
+
+def test_a_broker_that_is_stopped_for_two_seconds_is_not_given_up(
+    cluster: Cluster,
+) -> None:
+    broker, address = cluster.broker()
+    a, b = cluster.member("a", address), cluster.member("b", address)
+    assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
+    stop(broker.process.pid)
+    until = time.monotonic() + 2.0
+    assert cluster.until(lambda: time.monotonic() > until)
+    broker.process.send_signal(signal.SIGCONT)
+    a.row["actors"] = 5
+    a.membership.changed()
+    assert cluster.until(lambda: b.membership.hosts["a"]["actors"] == 5)
+    assert a.lost == b.lost == a.gone == b.gone == []
+
+
+def test_a_host_that_is_stopped_for_two_seconds_is_not_gone(
+    cluster: Cluster, host_program: Path
+) -> None:
+    _, address = cluster.broker()
+    a = cluster.member("a", address)
+    with start(host_program, "h", address, cluster.key.secret.hex()) as host:
+        try:
+            assert cluster.until(lambda: "h" in a.membership.hosts)
+            stop(host.pid)
+            until = time.monotonic() + 2.0
+            assert cluster.until(lambda: time.monotonic() > until)
+            host.send_signal(signal.SIGCONT)
+            until = time.monotonic() + 2.0  # the time in which it would be given up
+            assert cluster.until(lambda: time.monotonic() > until)
+            assert a.names() == ["a", "h"] and a.gone == []
+        finally:
+            host.kill()
+            host.communicate()
 
 
 def test_a_stand_by_answers_when_the_first_broker_is_gone(cluster: Cluster) -> None:

@@ -129,6 +129,21 @@ def test_top_shows_the_same_again_and_again_until_ctrl_c(
     assert top.err == []
 
 
+def test_top_outlives_a_broker_that_is_started_again(
+    cluster: Cluster, address: str
+) -> None:
+    words = ("top", "--json", "--interval", "0.1", "--connect", address)
+    top = cluster.command(*words, "--key-file", cluster.key.source)
+    assert cluster.until(lambda: top.out)
+    cluster.commands[0].signal(signal.SIGKILL)
+    assert cluster.until(lambda: top.err)
+    cluster.broker(listen=address)
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    assert cluster.until(lambda: '"name": "a"' in top.out[-1])
+    assert top.signal(signal.SIGINT) == 0
+
+
 def test_logs_prints_each_stream_to_its_own(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
@@ -177,10 +192,33 @@ def test_stop_ends_sessions_then_hosts_then_the_broker(
 
         agent.on_stop = stop
     lines = ask(cluster, address, "stop")
-    assert lines == ["stopped 1 sessions, 1 hosts and the broker\n"]
+    assert lines == ["stopped 1 session, 1 host and the broker\n"]
     assert order == ["laptop", "b"]
     assert cluster.until(lambda: cluster.commands[0].ended)
     assert cluster.commands[0].wait() == 0
+
+
+def test_stop_ends_the_stand_by_too(cluster: Cluster, address: str) -> None:
+    a = cluster.member("a", address)
+    standby, other = cluster.broker("--standby-of", address)
+    assert cluster.until(lambda: set(a.membership.brokers()) == {address, other})
+    cluster.leave(a)
+    assert ask(cluster, address, "stop") == [
+        "stopped 0 sessions, 0 hosts and the broker\n"
+    ]
+    assert cluster.until(lambda: all(c.ended for c in cluster.commands))
+    assert standby.wait() == 0
+
+
+def test_a_driver_without_a_host_of_its_own_is_listed_by_its_session_only(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.member.row["cpus"] = 0
+    home.member.membership.changed()
+    text = ""
+    while "no hosts" not in text:
+        text = "".join(ask(cluster, address, "status"))
+    assert "(driver)" not in text and "session s1" in text
 
 
 def test_keygen_makes_a_key_and_keeps_one_that_is_there(

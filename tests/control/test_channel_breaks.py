@@ -176,3 +176,25 @@ def test_a_name_of_two_hosts_stays_with_the_one_that_answered(
     channel.post({"n": 5})
     assert together((one, other), lambda: len(mine.messages) == 6)
     assert mine.numbers == list(range(6)) and mine.closed == []
+
+
+def test_another_host_at_the_address_that_a_node_tells_says_nothing_about_it(
+    nodes: tuple[Node, Node, Proxy],
+) -> None:
+    """As behind a translation of addresses: nobody listens there from this side."""
+    _, other, proxy = nodes
+    echo, mine = Echo(), Recorder()
+    other.accept = echo.accept
+    with node(advertise="127.0.0.9") as hidden:
+        channel = hidden.connect(proxy.address, mine)
+        for number in range(5):
+            channel.post({"n": number})
+            assert together((hidden, other), lambda: len(mine.messages) > number)
+            assert echo.channels[0].address == hidden.address
+            proxy.reset()
+            assert together((other,), lambda: not echo.channels[0].connected)
+            for _ in range(20):  # the probe would have been answered by now
+                other.run_until(lambda: False, 0.005)
+        channel.post({"n": 5})
+        assert together((hidden, other), lambda: len(mine.messages) == 6)
+    assert mine.numbers == list(range(6)) and mine.closed == []

@@ -79,6 +79,25 @@ def test_a_killed_process_is_known_at_once(
     assert mine.closed_at - start < PATIENCE_S / 2  # it takes some milliseconds
 
 
+def test_a_killed_process_is_known_at_once_though_it_came_from_another_address(
+    here: Node,
+) -> None:
+    mine = Recorder()
+    here.accept = mine.accept
+    remote = Remote("127.0.0.5")  # its connections come from 127.0.0.1
+    try:
+        remote.write(connect=here.address)
+        assert here.run_until(lambda: mine.channels, 20)
+        (channel,) = mine.channels
+        introduced(here, channel, mine)
+        assert here.run_until(lambda: channel._asking_helps, 20)
+        os.kill(remote.pid, signal.SIGKILL)
+        assert here.run_until(lambda: mine.closed, 20)
+    finally:
+        remote.close()
+    assert mine.closed == [f"the process that listened at {remote.address} has ended"]
+
+
 def test_a_process_that_ends_properly_says_so(
     here: Node, remote: Remote, joined: tuple[Channel, Recorder]
 ) -> None:

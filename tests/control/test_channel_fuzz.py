@@ -16,10 +16,18 @@ import pytest
 import zmq
 
 from mooactor.control import curve, frames, plain, strangers
-from mooactor.control.incoming import MAX_CHANNELS
+from mooactor.control.acceptor import MAX_CHANNELS
 from mooactor.control.node import Node
 from mooactor.control.reliable import Inflow, Outflow, Violation
-from tests.control.nodes import SECRET, Echo, Recorder, node, together
+from tests.control.nodes import (
+    SECRET,
+    Echo,
+    Recorder,
+    Remote,
+    introduced,
+    node,
+    together,
+)
 from tests.control.test_fuzz import mutate
 
 KEY = b"8 bytes!"
@@ -118,6 +126,53 @@ def test_malformed_frames_of_an_insider_cost_no_other_channel(
     still_works(served)
 
 
+def test_an_insider_that_floods_a_busy_node_and_leaves_does_not_end_it() -> None:
+    """With a limit on what it keeps, libzmq has a failed assertion then: it stops to
+    read, notices the end, and sends one more heartbeat."""
+    remote = Remote("127.0.0.1")
+    try:
+        with node() as here, insider(remote.address) as dealer:
+            mine = Recorder()
+            channel = here.connect(remote.address, mine)
+            introduced(here, channel, mine)
+            remote.write(sleep=2.0)
+            dealer.send(good_frames()[0])
+            for _ in range(5000):
+                dealer.send(frames.pack(frames.ACK, KEY))
+            dealer.close()  # all have left within its linger
+            channel.post({"n": 1})
+            assert here.run_until(lambda: mine.messages or mine.closed, 20)
+            assert mine.numbers == [1]
+        assert remote.process.poll() is None
+    finally:
+        remote.close()
+
+
+def test_connections_that_come_and_go_at_a_busy_node_do_not_end_it() -> None:
+    """libzmq has asked the node's ZAP handler about them, which cannot answer yet."""
+    remote = Remote("127.0.0.1")
+    try:
+        with node() as here:
+            mine = Recorder()
+            channel = here.connect(remote.address, mine)
+            introduced(here, channel, mine)
+            remote.write(sleep=2.0)
+            for _ in range(50):
+                with insider(remote.address) as dealer:
+                    dealer.linger = 0
+                    dealer.send(good_frames()[0])
+                    here.run_until(lambda: False, 0.02)
+            channel.post({"n": 1})
+            assert here.run_until(lambda: mine.messages or mine.closed, 20)
+            assert mine.numbers == [1]
+            fresh = Recorder()
+            here.connect(remote.address, fresh).post({"n": 2})
+            assert here.run_until(lambda: fresh.messages or fresh.closed, 20)
+            assert fresh.numbers == [2]
+    finally:
+        remote.close()
+
+
 def test_an_invalid_message_closes_that_channel_with_the_reason(
     served: tuple[Node, Node, Recorder],
 ) -> None:
@@ -162,7 +217,7 @@ def test_the_number_of_channels_is_bounded(
     served: tuple[Node, Node, Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_CHANNELS < 1 << 16
-    monkeypatch.setattr("mooactor.control.incoming.MAX_CHANNELS", 3)
+    monkeypatch.setattr("mooactor.control.acceptor.MAX_CHANNELS", 3)
     _, other, _ = served
     answers: list[frames.Frame] = []
     with contextlib.ExitStack() as stack:

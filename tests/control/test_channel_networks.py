@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -12,9 +15,25 @@ from mooactor.control.channel import PATIENCE_S, Channel
 from mooactor.control.node import Node
 from tests.control.nodes import Recorder, Remote, introduced, node
 from tests.control.test_channel_deaths import Talk
+from tests.marks import slow
 from tests.networks import Cable, inside, why_not
 
 MiB = 1 << 20
+READER = """
+import socket, threading
+listener = socket.create_server(("10.99.1.2", 0))
+print(listener.getsockname()[1], flush=True)
+def read(connection):
+    while connection.recv(1 << 20): pass
+while True:
+    connection, _ = listener.accept()
+    threading.Thread(target=read, args=[connection], daemon=True).start()
+"""
+WRITER = """
+import socket, sys
+connection = socket.create_connection(("10.99.1.2", int(sys.argv[1])))
+while True: connection.sendall(bytes(1 << 20))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +82,7 @@ def closed_there(remote: Remote) -> float:
     return float(event["at"])
 
 
-@pytest.mark.parametrize("seconds", [0.5, 1.5, 2.0])
+@pytest.mark.parametrize("seconds", [slow(0.5), slow(1.5), 2.0])
 def test_a_cut_that_heals_within_the_patience_loses_nothing(
     cable: Cable, here: Node, joined: tuple[Channel, Recorder], seconds: float
 ) -> None:
@@ -140,6 +159,40 @@ def test_lost_packets_are_no_death(
     with cable.losing(permille=50):
         talk.go_on(10.0)
         assert cable.lost("a")
+    talk.finish()
+
+
+@contextlib.contextmanager
+def saturated(cable: Cable, connections: int = 8) -> Iterator[None]:
+    """As much as goes is sent from "a" to "b" meanwhile."""
+    with contextlib.ExitStack() as stack:
+
+        def run(host: str, *words: str) -> subprocess.Popen[str]:
+            command = [*cable.on(host), sys.executable, "-c", *words]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            stack.callback(process.stdout.close)
+            return process
+
+        reader = run("b", READER)
+        assert reader.stdout is not None
+        port = reader.stdout.readline().strip()
+        for _ in range(connections):
+            run("a", WRITER, port)
+        yield
+
+
+@pytest.mark.slow
+def test_a_saturated_link_is_no_death(
+    cable: Cable, here: Node, joined: tuple[Channel, Recorder]
+) -> None:
+    talk = Talk(here, *joined)
+    with cable.slow(mbit=20), saturated(cable):
+        before = cable.sent("a")
+        talk.go_on(8.0)
+        assert cable.sent("a") - before > 8 * MiB
     talk.finish()
 
 

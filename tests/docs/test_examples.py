@@ -27,6 +27,12 @@ PRINTED = {
         "counts on: 42",
         "gone: stopped by moo.stop",
     ],
+    "supervisors": [
+        "played: 1 2",
+        "the replay memory died: killed by signal 11 (SIGSEGV)",
+        "played: 1",
+        "left: []",
+    ],
     "tensors": ["mine: 1.0 theirs: 2.0", "one copy, same for all: True"],
     "allreduce": ["ranks: [0, 1]", "learnt: True", "bit-identical: True"],
 }

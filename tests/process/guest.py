@@ -70,6 +70,17 @@ class Guest:
         self.kept = moo.put(self.make(nbytes))
         return [self.kept]
 
+    def tell_once_told(self, other: Any, path: str) -> None:
+        """When there is a file of that name, tell another actor something."""
+        while not os.path.exists(path):
+            threading.Event().wait(0.01)
+        other.add.tell(77)
+        threading.Event().wait()
+
+    def knows_dead(self, other: Any) -> bool:
+        runtime, link = other._where()
+        return bool(runtime.messenger.is_gone(link.process_id))
+
     def statistics(self) -> dict[str, Any]:
         return dict(moo.stats())
 

@@ -160,6 +160,25 @@ def test_a_death_ends_calls_and_refs_of_another_host_at_once(three: Hosts) -> No
         doomed.add(1)
 
 
+def test_one_that_comes_back_after_its_death_was_told_cannot_act(
+    three: Hosts, on_b: Any, on_c: Any, tmp_path: Any
+) -> None:
+    """Its host was cut off for so long that it counted as lost."""
+    assert on_b.hand_on(on_c, 1000) == 1000
+    on_b.tell_once_told.remote(on_c, str(tmp_path / "now"))
+    three.agent.tell_of_death(on_b._actor_id)
+    assert eventually(lambda: is_told_dead(on_b))
+    assert eventually(lambda: on_c.knows_dead(on_b))
+    before = on_c.statistics()["dropped"]
+    (tmp_path / "now").touch()
+    assert eventually(lambda: on_c.statistics()["dropped"] > before)
+    assert on_c.all_seen() == []
+
+
+def is_told_dead(handle: Any) -> bool:
+    return handle._where()[1].cause is not None
+
+
 def test_the_death_of_one_that_was_never_found_ends_its_calls(three: Hosts) -> None:
     actor_id = new_process_id()
     unborn = three.handle(Guest, actor_id)

@@ -31,6 +31,7 @@ from mooactor.host.brokerlink import CHANNEL_BEAT_S
 
 NAMES = ("broker.beats", "broker.joins", "broker.memory")
 HOSTS = 10_000
+_JOINING = 20  # at a time: both ends share this machine
 _PATIENCE_S = 60.0
 _IDLE_S = 3.0  # less than the patience of a broker
 
@@ -113,6 +114,7 @@ class _Members:
             channel = self._connect()
             channel.post({"op": "announce", **_row(number)})
             self._channels.append(channel)
+            self._until(number + 1 - _JOINING)
         self._until(count)
         return (_processor_s(pid) - before) / count
 

@@ -163,6 +163,12 @@ class Answers(abc.ABC):
             )
             self._finish(job, b"", envelope.EMPTY, None)
             return
+        if job.cut_off and isinstance(error, errors.Cancelled):
+            error = errors.ActorUnavailable(
+                f"the connection between {self.label} and its caller broke, and with "
+                f"it the stream of {self.name_of(job)}; call again",
+                delivered=None,
+            )
         if isinstance(error, SystemExit):
             error = _defused(error, f"{self.name_of(job)}, outside of the method")
         elif job.flags & envelope.STREAM and isinstance(error, _ENDS_OF_LOOPS):

@@ -25,6 +25,7 @@ class Job:
     iterator: Any = None  # of a stream, once it runs
     credit = 0  # items that a stream may still send
     cancelled = False
+    cut_off = False  # a stream whose items or credits may be lost
     parked = False  # a stream without credit
     transfer: Transfer | None = None  # of its arguments, from another host
     answered = False  # its reply has gone out

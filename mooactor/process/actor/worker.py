@@ -243,6 +243,7 @@ class Worker(Answers):
             concerned = job.flags & kind == kind and job.call_id <= latest
             if key[0] == process_id and concerned:
                 job.cancelled = True
+                job.cut_off = kind == envelope.STREAM
                 if job.context is not None:
                     job.context.cancelled = True
                 self.cancel_running(job)

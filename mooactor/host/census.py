@@ -25,7 +25,7 @@ class _Known:
     brokers: set[Hashable] = field(default_factory=set)  # that have it now
 
 
-class Roster:
+class Census:
     """Rows by the node's id. Each method returns its changes, in order."""
 
     def __init__(self) -> None:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""The ROUTER of a node, and the channels that it has accepted.
+
+libzmq says by which descriptor a connection has ended, and by which one each frame came
+(ZMQ_SRCFD). Numbers of descriptors are used again, so the events of the ROUTER's
+monitor are read before a HELLO is acted on: libzmq's one thread tells of a connection
+before it hands on its frames.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import zmq
+
+from mooactor.control import addresses, frames
+from mooactor.control.channel import Channel, Keeper, Listener
+from mooactor.control.incoming import IncomingChannel, Route
+from mooactor.control.readiness import Readiness
+from mooactor.control.sockets import Sockets, event_of, unmonitor
+from mooactor.control.strangers import Strangers
+
+MAX_CHANNELS = 1 << 14
+_REMEMBERED = 1024  # channels that have ended, with the reason
+_FRAMES_AT_A_TIME = 256  # then the timers and the listeners have their turn
+_PARTING_MS = 100  # for last frames
+
+Accept = Callable[[Channel], Listener | None]
+
+
+class Acceptor:
+    """The ROUTER of a node. `accept` decides on each new channel."""
+
+    def __init__(
+        self,
+        node_id: bytes,
+        keeper: Keeper,
+        sockets: Sockets,
+        ready: Readiness,
+        beat_s: float,
+    ) -> None:
+        self.accept: Accept | None = None
+        self._keeper = keeper
+        self._ready = ready
+        self._node_id = node_id
+        self._beat_s = beat_s
+        self._channels: dict[bytes, IncomingChannel] = {}
+        self._ended: OrderedDict[bytes, str] = OrderedDict()
+        self._standing: dict[int, IncomingChannel | None] = {}  # by descriptor
+        self.strangers = Strangers()
+        self._router = sockets.listener(beat_s)
+        events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        self._monitor = sockets.monitor(self._router, events)
+        self._fds = [int(s.getsockopt(zmq.FD)) for s in (self._router, self._monitor)]
+        for fd, action in zip(self._fds, (self._read, self._read_events)):
+            ready.watch(fd, action)
+            ready.soon(action)  # a socket tells of its first news to a reader only
+
+    @property
+    def connections(self) -> int:
+        """TCP connections here, those that are no channel yet included."""
+        return len(self._standing)
+
+    def channels(self) -> list[IncomingChannel]:
+        return list(self._channels.values())
+
+    def bind(self, host: str, port: int | None, ports: Sequence[int] | None) -> int:
+        """Listen; see `addresses.bind`."""
+        self.strangers.port = addresses.bind(self._router, host, port, ports)
+        return self.strangers.port
+
+    def close(self) -> None:
+        for fd in self._fds:
+            self._ready.unwatch(fd)
+        unmonitor(self._router, self._monitor)
+        self._router.close(linger=_PARTING_MS)
+
+    # -- receiving ---------------------------------------------------------
+
+    def _read_events(self) -> None:
+        while True:
+            try:
+                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            event, fd = event_of(head)
+            if event == zmq.EVENT_ACCEPTED:
+                self._standing[fd] = None
+                self.strangers.add(fd)
+            else:
+                self._ended_connection(fd)
+
+    def _ended_connection(self, fd: int) -> None:
+        self.strangers.discard(fd)
+        channel = self._standing.pop(fd, None)
+        if channel is not None and channel.route.fd == fd:
+            channel.lost()
+
+    def _read(self) -> None:
+        try:
+            for _ in range(_FRAMES_AT_A_TIME):
+                identity, *parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+                self._frame(identity.bytes, parts)
+        except zmq.Again:
+            return
+        except BaseException:
+            self._ready.soon(self._read)
+            raise
+        self._ready.soon(self._read)
+
+    def _frame(self, identity: bytes, parts: Sequence[zmq.Frame]) -> None:
+        if len(parts) != 1:
+            return
+        try:
+            frame = frames.unpack(parts[0].bytes)
+        except frames.Malformed:
+            return  # it names no channel
+        if frame.kind == frames.HELLO:
+            self._hello(identity, frame, parts[0])
+            return
+        channel = self._channels.get(frame.channel)
+        if channel is None:
+            if frame.kind != frames.CLOSED:
+                self._refuse(identity, frame.channel, self._why_not(frame.channel))
+        elif channel.route.identity == identity:
+            channel.receive(frame)
+
+    def _refuse(self, identity: bytes, key: bytes, why: str) -> None:
+        self._route(identity).send(frames.pack_why(frames.CLOSED, key, why))
+
+    def _route(self, identity: bytes, fd: int = -1) -> Route:
+        return Route(self._router, identity, fd, partial(self._ready.soon, self._read))
+
+    def _why_not(self, key: bytes) -> str:
+        return self._ended.get(key, "this channel is not open here any more")
+
+    def _hello(self, identity: bytes, frame: frames.Frame, part: zmq.Frame) -> None:
+        self._read_events()
+        fd = int(part.get(zmq.SRCFD))
+        if fd not in self._standing:
+            return  # it has ended already
+        try:
+            hello = frames.read_hello(frame)
+        except frames.Malformed as error:
+            self._refuse(identity, frame.channel, f"a malformed hello: {error}")
+            return
+        channel = self._channels.get(frame.channel)
+        if channel is None:
+            if why := self._objection(hello, frame.channel):
+                self._refuse(identity, frame.channel, why)
+                return
+            came_from = str(part.get("Peer-Address"))
+            channel = IncomingChannel(
+                self._keeper,
+                self._ready,
+                frame.channel,
+                hello,
+                came_from,
+                self._beat_s,
+                self._forget,
+            )
+        if self._standing[fd] not in (None, channel):
+            self._refuse(identity, frame.channel, "this connection has a channel")
+        elif frame.number > channel.tries:  # else it is an old one, read late
+            self._connect(channel, self._route(identity, fd), frame)
+
+    def _objection(self, hello: frames.Hello, key: bytes) -> str | None:
+        if hello.wire != frames.WIRE:
+            return (
+                f"it speaks version {frames.WIRE} of the protocol between hosts and "
+                f"this side version {hello.wire}: install one mooactor on all hosts"
+            )
+        if hello.peer not in (b"", self._node_id):
+            return "the process that listened there has ended, and another one does"
+        if hello.peer or key in self._ended:
+            return self._why_not(key)
+        if len(self._channels) >= MAX_CHANNELS:
+            return f"it has {MAX_CHANNELS} channels already"
+        return None
+
+    def _connect(
+        self, channel: IncomingChannel, route: Route, frame: frames.Frame
+    ) -> None:
+        if channel.key not in self._channels:
+            listener = self.accept(channel) if self.accept is not None else None
+            if listener is None:
+                self._refuse(route.identity, channel.key, "it accepts no channel")
+                return
+            channel.accept(listener)
+            self._channels[channel.key] = channel
+        self._standing[route.fd] = channel
+        self.strangers.discard(route.fd)
+        channel.welcome(route, frame, self._node_id)
+
+    def _forget(self, channel: IncomingChannel) -> None:
+        """A channel has ended."""
+        if self._channels.pop(channel.key, None) is None:
+            return
+        if self._standing.get(channel.route.fd) is channel:
+            self._standing[channel.route.fd] = None
+            self.strangers.add(channel.route.fd)
+        self._ended[channel.key] = channel.why or ""
+        if len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)

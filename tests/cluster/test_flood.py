@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Strangers in masses at a broker's port."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.clusters import Cluster
+
+WANTED = 10_000
+
+
+@pytest.fixture
+def strangers() -> Iterator[int]:
+    """How many connections this process can have, up to ten thousand."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = WANTED + 1000
+    most = room if hard == resource.RLIM_INFINITY else min(room, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    yield most - 1000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def resident(pid: int) -> int:
+    """Bytes."""
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.mark.slow
+def test_ten_thousand_half_open_connections_keep_no_member_out(
+    cluster: Cluster, strangers: int
+) -> None:
+    broker, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    said = len(broker.err)
+    pid, port = broker.process.pid, int(address.rpartition(":")[2])
+    before, opened = resident(pid), descriptors(pid)
+    with contextlib.ExitStack() as stack:
+        for number in range(strangers):
+            stranger = stack.enter_context(socket.socket())
+            stranger.setblocking(False)
+            stranger.connect_ex(("127.0.0.1", port))
+            if number % 500 == 0:
+                cluster.until(lambda: True)
+        b = cluster.member("b", address)
+        assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
+        assert resident(pid) - before < 100e6
+    assert cluster.until(lambda: descriptors(pid) <= opened + 1)
+    assert a.lost == a.gone == []
+    assert [line for line in broker.err[said:] if "host b has" not in line] == []

@@ -6,7 +6,9 @@ ask by its id. Invariants:
 
 * Each question is answered once: when the process can be reached, or when it is known
   that it never will be.
-* The answer depends on who asks: a process of the same host connects to a file.
+* The answer depends on who asks: a process of the same agent connects to a file. A
+  host may have two agents, a driver's and a ``mooactor host`` of the same name; each
+  has its files in a directory of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from mooactor.host.eventloop import Line
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.remote import RemoteSite
+    from mooactor.host.site import Site
     from mooactor.host.supervised import Supervised
 
 
@@ -28,6 +32,7 @@ class Whereabouts:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._known: dict[int, Message] = {}  # by process
+        self._sites: dict[int, Site | RemoteSite] = {}  # those of the known ones
         self._asked: dict[int, list[Line]] = {}
 
     def tell(self, line: Line, address: str, endpoint: bytes) -> None:
@@ -35,11 +40,11 @@ class Whereabouts:
         process_id = self._process_of(line)
         if process_id is None:
             return  # it has ended meanwhile
-        host = self.host_of(line)
+        self._sites[process_id] = self._site_of(line)
         self._known[process_id] = {
             "ev": "located",
             "id": process_id,
-            "host": host,
+            "host": self.host_of(line),
             "address": address,
             "endpoint": endpoint,
         }
@@ -64,7 +69,7 @@ class Whereabouts:
 
     def _answer(self, line: Line, process_id: int) -> None:
         known = self._known[process_id]
-        same = known["host"] == self.host_of(line)
+        same = self._sites[process_id] is self._site_of(line)
         self._home.loop.post(line, {**known, "same": same})
 
     def _process_of(self, line: Line) -> int | None:
@@ -76,13 +81,17 @@ class Whereabouts:
 
     def host_of(self, line: Line) -> str:
         """The host of the process at the end of `line`."""
+        return self._site_of(line).host
+
+    def _site_of(self, line: Line) -> Site | RemoteSite:
         actor = self._home.by_line.get(line)
         sites = self._home.sites
-        return sites.here.host if actor is None else sites.of(actor).host
+        return sites.here if actor is None else sites.of(actor)
 
     def process_lost(self, process_id: int) -> None:
         """A process is dead. Who asked for it hears that nothing will come."""
         self._known.pop(process_id, None)
+        self._sites.pop(process_id, None)
         for line in self._asked.pop(process_id, ()):
             self._home.loop.post(line, _gone(process_id))
 

@@ -20,6 +20,7 @@ _COMMAND = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from tests.cluster import launching; launching.main()"
 )
+_WHOLE = [sys.executable, "-m", "mooactor", "run"]
 
 
 def command() -> list[str]:
@@ -37,15 +38,17 @@ class Launched:
         environment: Mapping[str, str] = os.environ,
         on: Sequence[str] = (),
         sources: bool = True,
+        whole: bool = False,
     ) -> None:
-        """`sources`: the hosts are told where these sources are."""
+        """`sources`: the hosts are told where these sources are. `whole`: they are real
+        ones."""
         environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
         if sources:
             environment["PYTHONPATH"] = str(ROOT)
         self._out, self._err = cwd / "stdout", cwd / "stderr"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*on, *command(), *words],
+                [*on, *(_WHOLE if whole else command()), *words],
                 cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,

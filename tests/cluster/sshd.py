@@ -82,22 +82,37 @@ class Servers:
     ) -> None:
         """Start a server that the client calls `name`, with the words `on` before its
         command."""
+        while not (port := self._start(name, address, on)):
+            pass  # another program has taken the port meanwhile
+        values = {"port": port, "address": address, "folder": self.folder}
+        with (self.folder / "config").open("a") as file:
+            file.write(_CLIENT.format(name=name, **values))
+
+    def _start(self, name: str, address: str, on: Sequence[str]) -> int:
+        """The port of a server that answers, or 0."""
         port = _free_port()
         values = {"port": port, "address": address, "folder": self.folder}
         config = self.folder / f"sshd-{name}"
         config.write_text(_SERVER.format(**values))
-        with (self.folder / "config").open("a") as file:
-            file.write(_CLIENT.format(name=name, **values))
-        log = (self.folder / f"log-{name}").open("wb")
-        with log:
+        log = self.folder / f"log-{name}"
+        with log.open("wb") as file:
             process = subprocess.Popen(
                 [*on, program() or "", "-D", "-e", "-f", str(config)],
                 stdin=subprocess.DEVNULL,
-                stderr=log,
+                stderr=file,
             )
-        self._running.append(process)
         probe = [*on, sys.executable, "-c", _PROBE, address, str(port)]
-        assert eventually(lambda: subprocess.run(probe).returncode == 0)
+
+        def settled() -> bool:
+            over = process.poll() is not None
+            return over or subprocess.run(probe).returncode == 0
+
+        assert eventually(settled, 60), log.read_text()
+        if process.poll() is None:
+            self._running.append(process)
+            return port
+        assert "in use" in log.read_text(), log.read_text()
+        return 0
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": f"{self.path}:{os.environ['PATH']}"}

@@ -10,17 +10,15 @@ ends what it started.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from mooactor.cluster.launch import ssh, starter, sync
 from mooactor.cluster.launch.addresses import bracketed
+from mooactor.cluster.launch.hosts import Hosts
 from mooactor.cluster.launch.output import Output
 from mooactor.cluster.launch.plan import Plan, command
 from mooactor.cluster.launch.program import Program
@@ -30,14 +28,12 @@ from mooactor.cluster.launch.targets import HERE, LaunchError, Target
 from mooactor.host.eventloop import EventLoop
 
 BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)"
-HOST_READY = r"mooactor host (?P<name>.+) joined tcp://\S+"
 _FAILED = 2  # the exit code of a launch that never ran the program
 _BROKER_PATIENCE_S = 30.0
 # After a signal: what the program has, then all the rest. Three seconds are promised.
 _SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
 _END_S = 2.7
 _KILL_S = 0.2
-_AGAIN_S, _AGAIN_AT_MOST_S = 1.0, 30.0  # before a host is started again
 
 
 class Interrupted(Exception):
@@ -51,15 +47,13 @@ class Launch:
         self.plan = plan
         self.loop = EventLoop()
         self.output = Output(self.loop, 2)
-        self.hosts: list[Program] = []  # those that have joined and run
+        self.hosts = Hosts(plan, self.loop, self.output, self.start_program)
         self._programs: list[Program] = []  # all that were ever started
         self.broker: Program | None = None
         self.script: LocalScript | Program | None = None
         self._interrupted: list[int] = []
         self._end_by: float | None = None
-        self._own_address: str | None = None
-        self._again: Counter[str] = Counter()  # attempts to start a host again
-        self._ending = False
+        self._own_address = "127.0.0.1"
 
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
@@ -83,7 +77,7 @@ class Launch:
             sync.copy(self.plan, self.wait)
         self._own_address = self._address_here()
         port = self._start_broker()
-        self._start_hosts(port)
+        self.hosts.start(self._own_address, port, self.wait)
         self.gather(port)
         return self._run_script(port)
 
@@ -153,12 +147,12 @@ class Launch:
         words = command("broker", "--listen", listen, *ports)
         order = self.plan.order(words, self._own_address)
         order.update(cwd="/", path=self.plan.own_path)
-        self.broker = self._program(
+        self.broker = self.start_program(
             HERE, sys.executable, order, label="broker", ready=BROKER_READY
         )
         return self.broker
 
-    def _program(
+    def start_program(
         self, target: Target, python: str, *words: Any, **more: Any
     ) -> Program:
         program = Program(self.loop, self.output, target, python, *words, **more)
@@ -167,90 +161,21 @@ class Launch:
 
     def _mind_broker(self, port: int) -> None:
         """A broker that was killed is started again: its state is soft."""
-        if self.broker is not None and self.broker.code is not None:
-            if self.broker.ready is None:
-                return  # it cannot; what runs goes on without it
-            self.output.say(f"the broker ended ({self.broker.failure}); another starts")
-            address = re.sub(r":\d+$", "", self._listen())
-            self._launch_broker(f"{address}:{port}")
-
-    # -- the hosts ----------------------------------------------------------
-
-    def _start_hosts(self, port: int) -> None:
-        plan = self.plan
-        started = [self._start_host(target, port) for target in plan.targets]
-        latest = time.monotonic() + plan.patience_s
-        enough = len(started) if plan.min_hosts is None else plan.min_hosts
-
-        def settled() -> bool:
-            failed = sum(p.code is not None for p in started)
-            waiting = any(p.ready is None and p.code is None for p in started)
-            return not waiting or failed > len(started) - enough
-
-        self.wait(settled, latest)
-        missing = [p for p in started if p.ready is None or p.code is not None]
-        self.hosts = [p for p in started if p not in missing]
-        reasons = [self._reason(p) for p in missing]
-        for program in missing:
-            program.end(0.0)
-        if len(self.hosts) < enough:
-            # Those that were still on their way are not to blame.
-            blamed = [r for p, r in zip(missing, reasons) if p.code is not None]
-            raise LaunchError("; ".join(blamed or reasons))
-        for reason in reasons:
-            self.output.say(f"{reason}; the run goes on without it")
-
-    def _start_host(self, target: Target, port: int) -> Program:
-        plan = self.plan
-        join = f"tcp://{{ADDRESS}}:{port}"
-        numbers = {"--num-cpus": target.num_cpus, "--num-gpus": target.num_gpus}
-        words = ["host", "--join", join, "--name", target.name, *plan.offers]
-        for option, number in numbers.items():
-            words += [option, str(number)] if number is not None else []
-        words += ["--ports", plan.ports] if plan.ports else []
-        address = self._own_address if target.is_here else plan.address
-        order = plan.order(command(*words), address and bracketed(address))
-        if target is plan.targets[0]:
-            order["script"] = plan.script  # better missed now than later
-        return self._program(
-            target, plan.interpreter, order, label=target.name, ready=HOST_READY
-        )
-
-    def _reason(self, program: Program) -> str:
-        name = program.target.name
-        if program.code is None:
-            return (
-                f"host {name} has not joined in {self.plan.patience_s:.0f} s; look "
-                "whether a firewall keeps it from this machine (--ports, --address), "
-                "or allow more time with --patience"
-            )
-        return f"host {name} did not start: {program.failure}"
-
-    def mind_hosts(self, port: int) -> None:
-        """Start those again that have failed; the program learns from its session what
-        is there. One that was told to stop has ended with 0, and stays away."""
-        for program in [p for p in self.hosts if p.code is not None]:
-            self.hosts.remove(program)
-            name, why = program.target.name, program.failure
-            again = "; it is started again" if program.code else ""
-            if program.ready or not self._again[name]:
-                self.output.say(f"host {name} has ended: {why}{again}")
-            if program.ready:
-                self._again[name] = 0
-            if program.code:
-                pause = min(_AGAIN_S * 2 ** self._again[name], _AGAIN_AT_MOST_S)
-                self._again[name] += 1
-                self.loop.later(pause, partial(self._start_again, program.target, port))
-
-    def _start_again(self, target: Target, port: int) -> None:
-        if not self._ending:
-            with contextlib.suppress(LaunchError):
-                self.hosts.append(self._start_host(target, port))
+        broker = self.broker
+        if broker is None or broker.code is None:
+            return
+        if broker.ready is None:
+            self.broker = None
+            self.output.say(f"no broker starts again ({broker.failure}): no host joins")
+            return
+        self.output.say(f"the broker ended ({broker.failure}); another starts")
+        address = re.sub(r":\d+$", "", self._listen())
+        self._launch_broker(f"{address}:{port}")
 
     # -- the program --------------------------------------------------------
 
     def _run_script(self, port: int) -> int:
-        first = self.hosts[0].target
+        first = self.hosts.running[0].target
         plan = self.plan
         # The host of that name takes the program's actors here.
         environment = {"MOOACTOR_HOST_NAME": first.name}
@@ -264,12 +189,12 @@ class Launch:
             address = plan.address and bracketed(plan.address)
             order = plan.order(["{PYTHON}", *plan.program], address, **environment)
             order.update(script=plan.script, host=first.name)
-            self.script = self._program(
+            self.script = self.start_program(
                 first, plan.interpreter, order, label=first.name, inherits=True
             )
         while self.script.code is None:
             self.loop.serve()
-            self.mind_hosts(port)
+            self.hosts.mind()
             self._mind_broker(port)
         return self.script.code
 
@@ -285,7 +210,7 @@ class Launch:
 
     def _end(self) -> None:
         """End what still runs: the hosts, then the broker, which they take leave of."""
-        self._ending = True
+        self.hosts.over = True
         end_by = self._end_by or time.monotonic() + _END_S
         programs = [p for p in self._programs if p.code is None]
         hosts = [p for p in programs if p is not self.broker]

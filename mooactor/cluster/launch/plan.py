@@ -14,14 +14,15 @@ MODULE = "mooactor"  # is run as the command of that name
 _NEEDS_PYTHON = (3, 11)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """A launch.
 
     Args:
       program: what the interpreter is given: ``script.py ARGS``, or ``-m MODULE ARGS``.
       targets: the hosts; the program runs on the first.
-      key: the cluster's key, 64 hexadecimal digits.
+      key: the cluster's key, 64 hexadecimal digits; another one in a job whose first
+        process has made it.
       version: of mooactor, which the hosts must have.
       python: the interpreter on the hosts; None: this one.
       path: what goes before the interpreter's own import path.

@@ -10,7 +10,6 @@ do.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from mooactor.cluster.launch import addresses, rendezvous
 from mooactor.cluster.launch.environment import Rank
@@ -58,10 +57,8 @@ class First(Launch):
         if self._rank.hosts == 1:
             return
         if self._path is not None:
-            named = [
-                self._own_address or "",
-                *map(addresses.bracketed, addresses.own()),
-            ]
+            others = map(addresses.bracketed, addresses.own())
+            named = [self._own_address, *others]
             at = [f"tcp://{address}:{port}" for address in dict.fromkeys(named)]
             rendezvous.publish(self._path, Meeting(self.plan.key, at))
         key = bytes.fromhex(self.plan.key)
@@ -105,15 +102,14 @@ class Further(Launch):
     def _run(self) -> int:
         key, address = self._broker_address()
         host, _, port = address.removeprefix("tcp://").rpartition(":")
-        self._own_address = host
         target = Target(self._rank.host, "localhost")
-        program = self._start_host(target, int(port))
+        program = self.hosts.start_one(target, host, int(port))
         latest = time.monotonic() + self.plan.patience_s
         self.wait(lambda: bool(program.ready) or program.code is not None, latest)
         if program.ready is None:
-            raise LaunchError(self._reason(program))
-        self.hosts.append(program)
-        return self._stay(Watch(self.loop, key, address), int(port))
+            raise LaunchError(self.hosts.reason(program))
+        self.hosts.running.append(program)
+        return self._stay(Watch(self.loop, key, address))
 
     def _broker_address(self) -> tuple[bytes, str]:
         """The key, and where the broker answers."""
@@ -122,7 +118,7 @@ class Further(Launch):
             meeting = self._meeting()
             found = addresses.reachable(meeting.addresses) if meeting else None
             if meeting and found:
-                self.plan = replace(self.plan, key=meeting.key)
+                self.plan.key = meeting.key
                 return bytes.fromhex(meeting.key), found
             self.wait(lambda: False, time.monotonic() + _POLL_S)
         where = f"in {self._path}" if self._path else f"at {self._rank.first}"
@@ -138,16 +134,16 @@ class Further(Launch):
         first = addresses.bracketed(self._rank.first or "")
         return Meeting(self.plan.key, [f"tcp://{first}:{port}"])
 
-    def _stay(self, watch: Watch, port: int) -> int:
+    def _stay(self, watch: Watch) -> int:
         """Until the host has been told to end, or there is nobody to tell it."""
 
         def over() -> bool:
-            told = any(program.code == 0 for program in self.hosts)
+            told = any(program.code == 0 for program in self.hosts.running)
             return told or watch.lost_s > _BROKER_LOST_S
 
         try:
             while not self.wait(over, time.monotonic() + _POLL_S):
-                self.mind_hosts(port)
+                self.hosts.mind()
         finally:
             watch.close()
         if watch.lost_s <= _BROKER_LOST_S:

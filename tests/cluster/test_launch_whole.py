@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""``mooactor run`` with real hosts, and a program that has actors on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.launched import Launched
+from tests.cluster.sshd import Servers, servers
+from tests.conftest import eventually
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with servers(tmp_path_factory.mktemp("ssh")) as running:
+        running.add("b")
+        running.add("c")
+        yield running
+
+
+def launch(hosts: Servers, folder: Path, names: str, script: str) -> Launched:
+    (folder / "script.py").write_text(script)
+    words = ["--hosts", names, "script.py"]
+    return Launched(words, folder, hosts.environment(), whole=True)
+
+
+EVERYWHERE = """
+import moo_part
+import mooactor as moo
+
+@moo.actor
+class Member:
+    def __init__(self, name):
+        self.name = name
+    def hear(self, word):
+        return f"{self.name} heard {word} {moo_part.VALUE}"
+    def tell(self, other, word):
+        return other.hear(f"{word} from {self.name}")
+
+with moo.init():
+    names = sorted(host["name"] for host in moo.hosts())
+    members = [moo.on(Member, host=name).spawn(name) for name in names]
+    for member, other in zip(members, members[1:] + members[:1]):
+        print(member.tell(other, "hello"))
+"""
+
+
+@pytest.mark.parametrize("names", ["b,c", "localhost,b,c"])
+def test_a_program_has_actors_on_every_host_and_they_call_each_other(
+    hosts: Servers, tmp_path: Path, names: str
+) -> None:
+    (tmp_path / "moo_part.py").write_text("VALUE = 7")
+    run = launch(hosts, tmp_path, names, EVERYWHERE)
+    assert run.end() == 0, run.err
+    all_names = sorted(names.split(","))
+    told = zip(all_names, all_names[1:] + all_names[:1])
+    expected = [f"{other} heard hello from {name} 7" for name, other in told]
+    assert run.out.splitlines() == expected
+
+
+COMES_BACK = """
+import os, time
+import mooactor as moo
+
+@moo.actor
+class Member:
+    def agent(self):
+        return os.getppid()
+
+def there():
+    return [host["name"] for host in moo.hosts()]
+
+with moo.init():
+    first = moo.on(Member, host="c").spawn()
+    print("agent", first.agent(), flush=True)
+    try:
+        while True:
+            first.agent()
+            time.sleep(0.01)
+    except moo.ActorDied as error:
+        print("died", flush=True)
+    while "c" in there():
+        time.sleep(0.01)
+    print("gone", flush=True)
+    while "c" not in there():
+        time.sleep(0.01)
+    print("again", moo.on(Member, host="c").spawn().agent(), flush=True)
+"""
+
+
+def test_a_host_that_was_killed_comes_back_in_the_same_run(
+    hosts: Servers, tmp_path: Path
+) -> None:
+    run = launch(hosts, tmp_path, "b,c", COMES_BACK)
+    assert eventually(lambda: "agent" in run.out, 90), run.err
+    os.kill(int(run.out.split()[1]), signal.SIGKILL)
+    assert run.end() == 0, run.err
+    assert "died" in run.out and "again" in run.out
+    assert "host c has ended: killed by signal 9 (SIGKILL); it is started" in run.err
+
+
+WAITING = """
+import time
+import mooactor as moo
+
+@moo.actor
+class Member:
+    def up(self): ...
+
+moo.init()
+members = [moo.on(Member, host=host["name"]).spawn() for host in moo.hosts()]
+for member in members:
+    member.up()
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_actor_outlives_the_launcher(
+    hosts: Servers, tmp_path: Path, number: int
+) -> None:
+    run = launch(hosts, tmp_path, "b,c", WAITING)
+    assert eventually(lambda: "up" in run.out, 90), run.err
+    run.signal(number)
+    run.end()
+    # The leak check sees to the actors, the hosts and their files.

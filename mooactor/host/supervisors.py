@@ -84,6 +84,7 @@ class Supervisors:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        self._counts = dict.fromkeys(("deaths", "restarts", "gave_up"), 0)
 
     # -- children come -----------------------------------------------------
 
@@ -130,7 +131,13 @@ class Supervisors:
 
     def judge(self, actor: Supervised, record: ExitRecord) -> Sequel:
         """What follows from the end of its process. Ask once for each end."""
-        now = time.monotonic()
+        sequel = self._judge(actor, record, time.monotonic())
+        self._counts["deaths"] += self._wanted(actor)
+        self._counts["restarts"] += sequel.back
+        self._counts["gave_up"] += sequel.gives_up
+        return sequel
+
+    def _judge(self, actor: Supervised, record: ExitRecord, now: float) -> Sequel:
         if actor.member is not None:
             return self._judge_child(actor, actor.member, record, now)
         if not self._may_return(actor) or (record.placement and not actor.incarnation):
@@ -255,12 +262,19 @@ class Supervisors:
     # -- requests ----------------------------------------------------------
 
     def operations(self) -> dict[str, Callable[[Lifeline, Message, list[int]], None]]:
-        """The requests of supervisors' processes."""
+        """The requests of supervisors' processes, and of others about them."""
         return {
             "supervise": self._supervise,
             "close": self._close,
             "stop": self._stop,
+            "counts": self._count,
         }
+
+    def _count(self, line: Lifeline, message: Message, fds: list[int]) -> None:
+        """Of any process: how often what happened in this session."""
+        rid = required(message, "rid", int)
+        living = len(self._agent.living)
+        self._agent.loop.reply(line, rid, {"actors": living, **self._counts})
 
     def _supervise(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         """The sender is a supervisor from now on; reply with its children that are

@@ -41,6 +41,7 @@ from mooactor.host.requests import Requests
 from mooactor.host.shelf import Shelf
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
+from mooactor.host.teams import Teams
 from mooactor.process import dump, openfiles
 from mooactor.process.exits import ExitRecord
 from mooactor.process.started import bury
@@ -85,7 +86,7 @@ class Agent:
         self.ending = False
         self.lifetimes = Lifetimes(self)
         self.supervisors = Supervisors(self)
-        self.bonds = Bonds(self)
+        self.teams, self.bonds = Teams(self), Bonds(self)
         self._requests = Requests(self)
         self._watch_children()
         # The loop writes the report for SIGUSR1; the signal wakes it up.

@@ -99,7 +99,7 @@ class Requests:
             "handle": self._handle,
             "list": self._list,
             "shutdown": self._shutdown,
-            **agent.supervisors.operations(),
+            **agent.teams.operations(),
             **agent.bonds.operations(),
         }
 
@@ -267,7 +267,7 @@ class Requests:
             payload,
         )
         try:
-            self._agent.supervisors.join(line, message, actor)
+            self._agent.teams.join(line, message, actor)
         except Refused:
             self._agent.shelf.drop(payload)
             raise

@@ -20,6 +20,7 @@ from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import Stored
 
+_AGENT_S = 1.0
 _IN_A_THREAD = "`await asyncio.to_thread({})`"
 
 P = ParamSpec("P")
@@ -252,8 +253,17 @@ def stats() -> Stats:
     last receiver by RDMA could read them or why not (`direct`), and the memory lent and
     open; empty if there were none.
 
+    `session`: counts for the whole session. `actors` that are not over; since the
+    start, `deaths` that nobody had asked for, `restarts`, and supervisors that
+    `gave_up`. Empty if the agent does not answer within a second.
+
     `peers`: a row for each process that was sent something: `process`, `actor`, the
     `transport` of data for it (None if none went yet), `why`, `bytes_sent` and
     `bytes_fetched`.
     """
-    return make(ensure_runtime().statistics())
+    runtime = ensure_runtime()
+    try:
+        session = runtime.agent.ask(_AGENT_S, op="counts")["value"]
+    except (errors.CallTimeout, errors.ActorUnavailable):
+        session = {}  # the rest is of interest just then
+    return make({**runtime.statistics(), "session": session})

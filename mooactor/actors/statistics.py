@@ -37,6 +37,11 @@ def _named(key: str) -> str:
 
 
 def _lines(stats: Stats) -> Iterator[str]:
+    if "session" in stats:
+        counts = ("actors", "actors"), ("deaths", "deaths"), ("restarts", "restarts")
+        gave_up = ("gave_up", "supervisors gave up")
+        known = stats["session"] and _counts(stats["session"], *counts, gave_up)
+        yield f"session  {known or 'the agent does not answer'}"
     calls = f"{stats['calls_pending']} pending, {stats['links']} actors known"
     yield f"calls    {calls}"
     values = ("values_pending", "waited for"), ("arriving", "arriving")

@@ -34,6 +34,7 @@ from mooactor.host.sites import Sites
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
 from mooactor.host.survey import Rows, Surveys
+from mooactor.host.teams import Teams
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
@@ -73,7 +74,7 @@ class Home:
         self.on_configured: Callable[[Message], None] | None = None
         self.lifetimes = Lifetimes(self)
         self.supervisors = Supervisors(self)
-        self.bonds = Bonds(self)
+        self.teams, self.bonds = Teams(self), Bonds(self)
         self._requests = Requests(self)
         loop.watch_line(driver, self._requests)
         loop.watch(driver_process, partial(self._driver_died, driver_process))

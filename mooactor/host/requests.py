@@ -110,7 +110,7 @@ class Requests:
             "locate": self._locate,
             "survey": self._survey,
             "shutdown": self._shutdown,
-            **home.supervisors.operations(),
+            **home.teams.operations(),
             **home.bonds.operations(),
         }
 
@@ -299,7 +299,7 @@ class Requests:
             needs=needs,
         )
         try:
-            self._home.supervisors.join(line, message, actor)
+            self._home.teams.join(line, message, actor)
         except Refused:
             self._home.shelf.drop(payload)
             raise

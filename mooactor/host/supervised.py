@@ -17,7 +17,7 @@ from mooactor.process.parcel import Parcel
 from mooactor.process.supervision import Restart
 
 if TYPE_CHECKING:
-    from mooactor.host.supervisors import Membership, Team
+    from mooactor.host.teams import Membership, Team
 
 
 class SupervisedState(Enum):

@@ -21,54 +21,21 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from signal import SIGKILL
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
-from mooactor.control.lifeline import Message
-from mooactor.host.children import How, Phase, Roster
-from mooactor.host.eventloop import Line
-from mooactor.host.fields import Refused, no_more_than, required
+from mooactor.host.children import How, Phase
 from mooactor.host.restarts import MOST_RESTARTS, RestartBudget
 from mooactor.host.supervised import Supervised, SupervisedState
+from mooactor.host.teams import Membership, Team
 from mooactor.process.exits import ExitRecord
-from mooactor.process.supervision import Supervision, When
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
 
-_MOST_OF_A_KEY = 1 << 11
 _AT_ONCE_S = 1e-6  # but after the deaths that are known by now are told
-
-
-class Team:
-    """A supervisor's children, by key."""
-
-    def __init__(self, supervisor: Supervised, rules: Supervision) -> None:
-        self.supervisor = supervisor
-        self.roster = Roster(rules)
-        self.actors: dict[str, Supervised] = {}
-        self.wake: float | None = None  # when its children are looked after next
-
-    def living(self) -> dict[str, int]:
-        """The ids of the children that are not over, in their order."""
-        return {key: a.id for key, a in self.actors.items() if not a.over}
-
-    def known(self) -> dict[str, int]:
-        """As `living`, and 0 for those that somebody has ended, who stay away."""
-        ended = {key: 0 for key, a in self.actors.items() if a.over and a.unwanted}
-        return {**self.living(), **ended}
-
-
-class Membership(NamedTuple):
-    """The place of a child."""
-
-    team: Team
-    key: str
-    when: When
-    limited: bool  # by its own policy, too
 
 
 class Sequel(NamedTuple):
@@ -85,32 +52,9 @@ class Supervisors:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self.counts = dict.fromkeys(("deaths", "restarts", "gave_up"), 0)
 
     # -- children come -----------------------------------------------------
-
-    def join(self, line: Line, message: Message, actor: Supervised) -> None:
-        """Make a new actor a child of the supervisor that spawns it, if its request
-        says so. It does not start yet.
-
-        Raises:
-          Refused: the sender is no supervisor, or the field makes no sense.
-        """
-        fields = message.get("member")
-        if fields is None:
-            return
-        team = self._team(line)
-        if type(fields) is not dict:
-            raise Refused("member is no dict")
-        key = no_more_than(_MOST_OF_A_KEY, "key", required(fields, "key", str))
-        when: When = required(fields, "when", str)
-        limited = required(fields, "limited", bool)
-        if when not in get_args(When):
-            raise Refused(f"when={when!r:.40} is none of {get_args(When)}")
-        if message.get("detached") is not False:
-            raise Refused("a child of a supervisor is its own, not detached")
-        if key in team.living():
-            raise Refused(f"the supervisor has a child {key!r:.40} already")
-        actor.member = Membership(team, key, when, limited)
 
     def enroll(self, actor: Supervised) -> None:
         """The home has taken it in."""
@@ -131,7 +75,13 @@ class Supervisors:
 
     def judge(self, actor: Supervised, record: ExitRecord) -> Sequel:
         """What follows from the end of its process. Ask once for each end."""
-        now = time.monotonic()
+        sequel = self._judge(actor, record, time.monotonic())
+        self.counts["deaths"] += self._wanted(actor)
+        self.counts["restarts"] += sequel.back
+        self.counts["gave_up"] += sequel.gives_up
+        return sequel
+
+    def _judge(self, actor: Supervised, record: ExitRecord, now: float) -> Sequel:
         if actor.member is not None:
             return self._judge_child(actor, actor.member, record, now)
         if not self._may_return(actor) or (record.placement and not actor.incarnation):
@@ -252,65 +202,6 @@ class Supervisors:
         due = team.roster.next_due(now)
         if due is not None:
             self._wake_at(team, due)
-
-    # -- requests ----------------------------------------------------------
-
-    def operations(self) -> dict[str, Callable[[Line, Message, list[int]], None]]:
-        """The requests of supervisors' processes."""
-        return {
-            "supervise": self._supervise,
-            "close": self._close,
-            "stop": self._stop,
-        }
-
-    def _supervise(self, line: Line, message: Message, fds: list[int]) -> None:
-        """The sender is a supervisor from now on; reply with its children that are
-        `known`: there are some if it was one in an earlier incarnation."""
-        actor = self._sender(line)
-        try:
-            rules = Supervision(**required(message, "rules", dict))
-        except (TypeError, ValueError) as error:
-            raise Refused(f"the rules: {error}") from None
-        if actor.team is None:
-            actor.team = Team(actor, rules)
-            if actor.state is SupervisedState.RUNNING:
-                actor.team.roster.begin()
-        rid = required(message, "rid", int)
-        self._home.loop.reply(line, rid, actor.team.known())
-
-    def _close(self, line: Line, message: Message, fds: list[int]) -> None:
-        """The sender stops: none of its children comes back. Reply with those that
-        run, in their order."""
-        team, rid = self._team(line), required(message, "rid", int)
-        team.roster.close()
-        for actor in list(team.actors.values()):
-            if actor.process is None:
-                self._home.lifetimes.kill(actor, "stopped")
-        self._home.loop.reply(line, rid, list(team.living().values()))
-
-    def _stop(self, line: Line, message: Message, fds: list[int]) -> None:
-        """Ask a child of the sender's to stop; reply when it is gone."""
-        actor_id, rid = required(message, "id", int), required(message, "rid", int)
-        actor = self._home.actors.get(actor_id)
-        if actor is None or actor.owner is not self._sender(line):
-            raise Refused(f"{actor_id:x} is no child of the sender")
-        if actor.gone:
-            self._home.loop.reply(line, rid, True)
-            return
-        actor.end_waiters.append((line, rid))
-        self._home.lifetimes.stop(actor)
-
-    def _sender(self, line: Line) -> Supervised:
-        actor = self._home.by_line.get(line)
-        if actor is None:
-            raise Refused("only an actor may say that")
-        return actor
-
-    def _team(self, line: Line) -> Team:
-        team = self._sender(line).team
-        if team is None:
-            raise Refused("only a supervisor may say that")
-        return team
 
 
 def explained(actor: Supervised, record: ExitRecord) -> ExitRecord:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import mooactor as moo
 from mooactor.actors.statistics import make
@@ -31,11 +32,29 @@ def test_it_prints_as_a_summary_that_fits_a_screen(group: Any) -> None:
     stats = moo.stats()
     lines = str(stats).splitlines()
     assert len(lines) <= 24 and all(len(line) < 80 for line in lines)
-    assert lines[0].startswith("calls    0 pending")
+    assert lines[0].startswith("session  ") and " actors, " in lines[0]
+    assert lines[1].startswith("calls    0 pending")
     assert any(" used of " in line and "GB" in line for line in lines)
     assert any("Counter: shm, 800 kB sent" in line for line in lines)
     assert lines[-1].endswith("more")
     assert repr(stats) == str(stats) and isinstance(stats, dict)
+
+
+def test_it_counts_deaths_restarts_and_supervisors_that_gave_up(spawn: Any) -> None:
+    before = moo.stats()["session"]
+    child = moo.child(Counter)
+    supervisor = spawn(moo.Supervisor, [child], max=1)
+    counter = supervisor.child(child)
+    with pytest.raises(moo.ActorRestarted):
+        counter.kill_self()
+    with pytest.raises(moo.ActorDied):
+        counter.kill_self()
+    *_, _ = moo.monitor(supervisor)  # until it has ended
+    spawn(Counter).echo()
+    after = moo.stats()["session"]
+    more = {key: after[key] - before[key] for key in after}
+    # the child died twice, and its supervisor once
+    assert more == {"actors": 1, "deaths": 3, "restarts": 1, "gave_up": 1}
 
 
 def test_what_is_unknown_is_kept_and_an_ended_session_prints() -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import mooactor as moo
+from mooactor.process.system import children
 from tests.actors.members import Member, notes
 from tests.conftest import eventually
 
@@ -55,3 +56,20 @@ def test_nothing_comes_back_when_the_program_is_killed(tmp_path: Path) -> None:
     for pid in pids:
         assert eventually(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
     assert notes(tmp_path / "log") == ["+0", "+1", "+2"]
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def test_it_tells_the_rest_if_the_agent_hangs(no_session: None, tmp_path: Path) -> None:
+    moo.init()
+    moo.spawn(Member, "x", tmp_path / "log").ping()
+    (pid,) = [pid for pid in children() if name_of(pid) == "moo-agent"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        stats = moo.stats()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert stats["session"] == {} and stats["links"] == 1
+    assert str(stats).startswith("session  the agent does not answer")

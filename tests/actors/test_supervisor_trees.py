@@ -73,6 +73,11 @@ class Tree:
             except ProcessLookupError:
                 pass  # it died since
 
+    def link_some(self) -> None:
+        """Some leaves, of any supervisors, die together from now on."""
+        for _ in range(self.dice.choice([0, 0, 1, 2])):
+            moo.link(*self.dice.choices(list(self.handles.values()), k=2))
+
     def end_one(self) -> None:
         """Somebody stops or kills a leaf, in whatever state it is, for good."""
         if len(self.handles) > 1 and self.dice.random() < 0.1:
@@ -93,6 +98,7 @@ def test_a_tree_survives_random_kills_of_its_processes(
     dice = random.Random(seed)
     with running_session(logs=False):
         tree = Tree(dice, tmp_path / "log")
+        tree.link_some()
         calls: list[tuple[str, moo.Ref[str]]] = []
         for _ in range(ROUNDS):
             name = dice.choice(list(tree.handles))

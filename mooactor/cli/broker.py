@@ -11,6 +11,7 @@ from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving
 from mooactor.cluster.broker import Broker, Standby
 from mooactor.control import secret
+from mooactor.control.addresses import own
 from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
@@ -24,7 +25,14 @@ def run(options: argparse.Namespace) -> int:
     openfiles.raise_limit()  # each member has a connection
     serving = Serving("mooactor broker")
     try:
-        node = Node(key.secret, beat_s=0, bind=bind, port=port, ports=options.ports)
+        node = Node(
+            key.secret,
+            bind=bind,
+            port=port,
+            ports=options.ports,
+            advertise=own() if bind in ("0.0.0.0", "::") else None,
+            beat_s=0,
+        )
         try:
             _serve(serving, node, key, first)
         finally:

@@ -49,12 +49,9 @@ class Talk:
         if self.channel is not None and self.closed is None:
             self.channel.post(message)
 
-    def answer(self, event: str, rid: int | None = None) -> Message | None:
-        """The first message that came with this ``ev``, and this ``rid``."""
-        for message in self.received:
-            if message.get("ev") == event and message.get("rid") == rid:
-                return message
-        return None
+    def answer(self, event: str) -> Message | None:
+        """The first message that came with this ``ev``."""
+        return next((m for m in self.received if m.get("ev") == event), None)
 
 
 class Interrupts:
@@ -151,10 +148,10 @@ class Client:
     def _first(self) -> Talk:
         talks = [self.open({"address": str(a)}) for a in self._addresses]
         for talk in talks:
-            talk.post({"op": "hosts", "rid": 0})
+            talk.post({"op": "still"})  # answered to all that are no members
 
         def answered() -> list[Talk]:
-            return [talk for talk in talks if talk.answer("hosts", 0)]
+            return [talk for talk in talks if talk.answer("announce")]
 
         def over() -> bool:
             return bool(answered()) or all(talk.closed is not None for talk in talks)

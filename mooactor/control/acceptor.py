@@ -52,7 +52,11 @@ class Acceptor:
         self.strangers = Strangers()
         self._router = sockets.listener(beat_s)
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
-        self._monitor = sockets.monitor(self._router, events)
+        try:
+            self._monitor = sockets.monitor(self._router, events)
+        except BaseException:
+            self._router.close()
+            raise
         self._fds = [int(s.getsockopt(zmq.FD)) for s in (self._router, self._monitor)]
         for fd, action in zip(self._fds, (self._read, self._read_events)):
             ready.watch(fd, action)

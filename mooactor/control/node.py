@@ -19,6 +19,7 @@ each that it has opened.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections import deque
@@ -63,7 +64,8 @@ class Node:
             take 4 % of a core.
 
         Raises:
-          MooError: no port is free, the host has no such address, or libzmq no CURVE.
+          MooError: no port is free, the host has no such address, libzmq has no CURVE,
+            or this process has too few descriptors left.
         """
         self.id = secrets.token_bytes(frames.ID_BYTES)
         self._beat_s = beat_s
@@ -75,17 +77,18 @@ class Node:
         self._restless: set[Channel] = set()  # those with something due
         self._outgoing: set[OutgoingChannel] = set()
         self._closed = False
-        self._sockets = Sockets(secret)
-        self._ready = Readiness()
-        gate = self._sockets.gate
-        self._ready.watch(gate.fileno(), gate.serve)
-        self._ready.soon(gate.serve)
-        self._acceptor = Acceptor(self.id, self, self._sockets, self._ready, beat_s)
-        try:
+        with contextlib.ExitStack() as made:
+            self._sockets = Sockets(secret)
+            made.callback(self._sockets.close)
+            self._ready = Readiness()
+            made.callback(self._ready.close)
+            gate = self._sockets.gate
+            self._ready.watch(gate.fileno(), gate.serve)
+            self._ready.soon(gate.serve)
+            self._acceptor = Acceptor(self.id, self, self._sockets, self._ready, beat_s)
+            made.callback(self._acceptor.close)
             self.port = self._acceptor.bind(bind, port, ports)
-        except BaseException:
-            self._free()
-            raise
+            self._made = made.pop_all()
 
     def __repr__(self) -> str:
         return f"<Node {self.id.hex()[:8]} at {self.address}>"
@@ -233,14 +236,8 @@ class Node:
         self.run_until(lambda: not self.channels(), linger_s)
         for channel in self.channels():
             channel.end("its node was closed")
-        self._free()
-
-    def _free(self) -> None:
         self._closed = True
-        self._acceptor.close()
-        self._ready.unwatch(self._sockets.gate.fileno())
-        self._sockets.close()
-        self._ready.close()
+        self._made.close()
 
     # -- for channels ------------------------------------------------------
 

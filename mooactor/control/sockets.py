@@ -10,17 +10,20 @@ carries ends with the next frame that arrives, without another being set.
 
 from __future__ import annotations
 
+import os
 import struct
 
 import zmq
 
 from mooactor.control import curve, frames
 from mooactor.control.zap import Gate
+from mooactor.errors import MooError
 
 MAX_SOCKETS = 1 << 16
 CONNECT_MS = 500
 HANDSHAKE_MS = 1000  # of the side that connects; then it tries again
 _HALF_OPEN_MS = 3000  # of the side that listens
+_DESCRIPTORS = 16  # twelve, and some while the node is made
 _KEPT_ALIVE_S = 3
 _NEVER_MS = 3_600_000
 _BACKLOG = 4096  # connections that the kernel keeps until libzmq accepts them
@@ -43,6 +46,8 @@ class Sockets:
     """Makes them, and ends with them."""
 
     def __init__(self, secret: bytes) -> None:
+        """Raises MooError: this process has too few descriptors left."""
+        _check_descriptors()
         self._secret = secret
         self._context: zmq.Context[Socket] = zmq.Context(1)
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
@@ -93,6 +98,22 @@ class Sockets:
         """After all sockets were closed."""
         self.gate.close()
         self._context.term()
+
+
+def _check_descriptors() -> None:
+    """libzmq aborts the process if its first socket cannot have what it needs."""
+    found: list[int] = []
+    try:
+        while len(found) < _DESCRIPTORS:
+            found.append(os.eventfd(0, os.EFD_CLOEXEC))
+    except OSError as error:
+        raise MooError(
+            f"a node needs {_DESCRIPTORS} descriptors, and this process can open "
+            f"{len(found)} more ({error.strerror}): raise its limit (ulimit -n)"
+        ) from None
+    finally:
+        for fd in found:
+            os.close(fd)
 
 
 def unmonitor(socket: Socket, pair: Socket) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
+from mooactor.control.addresses import form, is_loopback
+
 BROKER_PORT = 4431
 _SCHEME = "tcp://"
 
@@ -22,18 +24,12 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{_SCHEME}{host}:{self.port}"
+        return form(self.host, self.port)
 
     @property
     def is_local(self) -> bool:
         """Whether it can only be reached from this host."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
-        except ValueError:
-            return False  # a name, or all addresses
+        return is_loopback(self.host)
 
 
 def parse(text: str, default_port: int = BROKER_PORT) -> Address:

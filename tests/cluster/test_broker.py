@@ -399,12 +399,32 @@ def test_without_a_key_it_stays_on_the_loopback_interface_and_says_so(
     assert Path(where).stat().st_mode & 0o777 == 0o600
 
 
-def test_with_a_key_it_listens_on_all_addresses(cluster: Cluster) -> None:
-    broker = cluster.command(
-        "broker", "--ports", "20000-29999", "--key-file", cluster.key.source
-    )
+@pytest.mark.parametrize(
+    "words",
+    [("--ports", "20000-29999"), ("--listen", "*:0"), ("--listen", "0.0.0.0:0")],
+)
+def test_with_a_key_it_listens_on_all_addresses(
+    cluster: Cluster, words: tuple[str, str]
+) -> None:
+    broker = cluster.command("broker", *words, "--key-file", cluster.key.source)
     assert cluster.until(lambda: broker.out)
-    port = broker.out[0].rstrip().rpartition(":")[2]
-    a = cluster.member("a", f"tcp://127.0.0.1:{port}")
-    assert cluster.until(lambda: a.joined)
+    told = broker.out[0].split()[-1]
+    assert "0.0.0.0" not in told and "*" not in told
+    members = [
+        cluster.member("a", f"tcp://127.0.0.1:{told.rpartition(':')[2]}"),
+        cluster.member("b", told),
+    ]
+    assert cluster.until(lambda: all(m.joined for m in members))
     assert broker.signal() == 0
+
+
+@pytest.mark.parametrize("listen", ["localhost:0", "[::1]:0"])
+def test_it_listens_on_a_name_and_on_ipv6(cluster: Cluster, listen: str) -> None:
+    if listen.startswith("["):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("this machine has no IPv6 address of its own")
+    _, address = cluster.broker(listen=listen)
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)

@@ -54,12 +54,12 @@ def ask(cluster: Cluster, address: str, *words: str, code: int = 0) -> list[str]
 def test_status_shows_hosts_and_the_actors_of_sessions(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
-    b = cluster.member("b", address, labels={"rack": "b2", "a": "1"}, actors=3)
+    b = cluster.member("b", address, labels={"rack": "b2\x1b[2J", "a": "1"})
     assert cluster.until(lambda: b.joined)
     text = "".join(ask(cluster, address, "status"))
     assert "laptop (driver)" in text
     assert "4 of 4" in text and "8.59 GB of 8.59 GB" in text
-    assert "a=1 rack=b2" in text and "python 3.11.7" in text and "torch" not in text
+    assert "a=1 rack=b2�[2J" in text and "python 3.11.7" in text and "torch" not in text
     assert "session s1, train.py: 1 actor\n" in text
     assert "Player 'p'  b     4242  running  2         7        15 MB\n" in text
     found = json.loads("".join(ask(cluster, address, "status", "--json")))

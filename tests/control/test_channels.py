@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -263,6 +265,21 @@ def test_a_port_of_the_range_is_taken_until_none_is_left() -> None:
             Node(SECRET, ports=ports)
         with pytest.raises(MooError, match="another program"):
             Node(SECRET, port=first)
+
+
+def test_a_process_without_free_descriptors_is_told_so() -> None:
+    """libzmq would abort it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    spare = [os.dup(0) for _ in range(highest)]  # no number below is free
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare) + 4, hard))
+    try:
+        with pytest.raises(MooError, match="can open 3 more.*ulimit"):
+            Node(SECRET)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in spare:
+            os.close(fd)
 
 
 def test_an_address_of_another_host_cannot_be_listened_on() -> None:

@@ -313,7 +313,7 @@ class RemoteMethod:
         return f"<remote method {self._label}>"
 
 
-def handle_of(value: Any) -> Handle:
+def handle_of(value: Any, argument: str = "handle") -> Handle:
     """`value`, which must be a handle: the public functions are typed otherwise.
 
     Raises:
@@ -321,6 +321,6 @@ def handle_of(value: Any) -> Handle:
     """
     if not isinstance(value, Handle):
         raise TypeError(
-            f"{shown('handle', value)} must be a handle, as moo.spawn returns it"
+            f"{shown(argument, value)} must be a handle, as moo.spawn returns it"
         )
     return value

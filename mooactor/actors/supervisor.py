@@ -25,7 +25,7 @@ def child(cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Child[T]
     name, its placement and more.
 
     Raises:
-      TypeError: arguments that the constructor would refuse.
+      TypeError: it is no class, or the constructor would refuse the arguments.
     """
     return Spec(cls).child(*args, **kwargs)
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from mooactor.host.eventloop import Line
 from mooactor.host.supervised import Supervised
+
+T = TypeVar("T")
 
 
 class _Lookup(NamedTuple):
@@ -92,11 +94,11 @@ class Segments:
 
     def __init__(self) -> None:
         self._segments: dict[str, int] = {}
-        self._hosts: dict[str, str] = {}
+        self._sites: dict[str, object] = {}
 
-    def host(self, name: str, asking: str) -> str:
-        """The host that has it: the one that asked first."""
-        return self._hosts.setdefault(name, asking)
+    def site(self, name: str, asking: T) -> T:
+        """The site whose processes share it: the one that asked first."""
+        return cast(T, self._sites.setdefault(name, asking))
 
     def get(self, name: str, size: int) -> int:
         """The descriptor; the first request decides the `size`.

@@ -403,13 +403,14 @@ class Requests:
     def _segment(self, line: Line, message: Message, fds: list[int]) -> None:
         rid, name = required(message, "rid", int), required(message, "name", str)
         size = number(message, "size", least=1, most=1 << 46)
-        here = self._home.whereabouts.host_of(line)
-        host = self._home.segments.host(name, here)
-        if host != here:
+        here = self._home.whereabouts.site_of(line)
+        site = self._home.segments.site(name, here)
+        if site is not here:
             note = (
-                f"{name!r} has members on host {host} already, and this process is on "
-                f"host {here}: in this version all members of a learner group must be "
-                f"on one host; place them with moo.on(…, host={host!r})"
+                f"{name!r} has members on host {site.host} already, and this process "
+                f"is on host {here.host}, or of another agent there: in this version "
+                "all members of a learner group must be actors on one host; place them "
+                f"with moo.on(…, host={site.host!r})"
             )
             self._reply(line, rid, None, error="several hosts", note=note)
         elif line.polled:

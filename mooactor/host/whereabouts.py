@@ -40,7 +40,7 @@ class Whereabouts:
         process_id = self._process_of(line)
         if process_id is None:
             return  # it has ended meanwhile
-        self._sites[process_id] = self._site_of(line)
+        self._sites[process_id] = self.site_of(line)
         self._known[process_id] = {
             "ev": "located",
             "id": process_id,
@@ -69,7 +69,7 @@ class Whereabouts:
 
     def _answer(self, line: Line, process_id: int) -> None:
         known = self._known[process_id]
-        same = self._sites[process_id] is self._site_of(line)
+        same = self._sites[process_id] is self.site_of(line)
         self._home.loop.post(line, {**known, "same": same})
 
     def _process_of(self, line: Line) -> int | None:
@@ -81,9 +81,10 @@ class Whereabouts:
 
     def host_of(self, line: Line) -> str:
         """The host of the process at the end of `line`."""
-        return self._site_of(line).host
+        return self.site_of(line).host
 
-    def _site_of(self, line: Line) -> Site | RemoteSite:
+    def site_of(self, line: Line) -> Site | RemoteSite:
+        """Where the process at the end of `line` is."""
         actor = self._home.by_line.get(line)
         sites = self._home.sites
         return sites.here if actor is None else sites.of(actor)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 
@@ -38,6 +39,12 @@ class Where:
 
     def ask(self, other):
         return other.host()
+
+    def echo(self, value):
+        return value
+
+    def keep(self):
+        return moo.put(np.ones(1_000_000))
 
     def sleep(self, seconds):
         time.sleep(seconds)
@@ -293,3 +300,53 @@ def test_nothing_is_left_on_any_host_when_the_driver_is_killed(here):
     driver.wait()
     driver.stdout.close()
     assert eventually(lambda: not any(map(psutil.pid_exists, pids)), 3.0)
+
+
+class Learns:
+    """A member of a learner group."""
+
+    def __init__(self, size):
+        self.group = moo.LearnerGroup("learners", min_size=size)
+
+    def total(self):
+        values = np.ones(1000, np.float32)
+        self.group.allreduce([values], op="sum").wait()
+        return float(values.sum())
+
+
+def test_a_learner_group_works_on_any_one_host(joined):
+    learners = moo.on(Learns, host="b").group(2, 2)
+
+    assert learners.call(Learns.total).get() == [2000.0, 2000.0]
+
+
+def test_a_learner_group_on_two_hosts_is_refused_in_one_sentence(joined):
+    moo.on(Learns, host="a").spawn(1).total()
+    other = moo.on(Learns, host="b").spawn(1)
+
+    with pytest.raises(moo.ActorDied) as caught:
+        other.total()
+
+    assert isinstance(caught.value.cause.exception, moo.PlacementError)
+    assert "has members on host a already" in str(caught.value)
+
+
+def test_arrays_cross_hosts_as_arguments_results_and_refs(joined):
+    array = np.arange(3_000_000, dtype=np.int64)
+    a, b = on("a").spawn(), on("b").spawn()
+
+    assert (a.echo(array) == array).all()
+    assert (b.echo(a.echo.remote(array)) == array).all()
+    assert (a.echo(moo.put(array)) == array).all()
+
+
+def test_a_ref_whose_owner_has_died_with_its_host_fails_with_the_cause(fragile):
+    with moo.init(fragile.address, local=False):
+        a, b = on("a").spawn(), on("b").spawn()
+        kept = b.keep()
+        fragile.members["b"].kill()
+
+        with pytest.raises(moo.ActorDied) as caught:
+            a.echo(kept)
+
+        assert caught.value.cause.kind == "host"

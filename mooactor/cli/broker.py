@@ -20,8 +20,8 @@ from mooactor.process import openfiles
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
+    first = _first(options.standby_of) if options.standby_of else None
     key, bind, port = _where(options)
-    first = _address(options.standby_of) if options.standby_of else None
     openfiles.raise_limit()  # each member has a connection
     serving = Serving("mooactor broker")
     try:
@@ -87,6 +87,15 @@ def _address(text: str, default_port: int = addresses.BROKER_PORT) -> Address:
         return addresses.parse(text, default_port)
     except ValueError as error:
         raise Failure(str(error)) from None
+
+
+def _first(text: str) -> Address:
+    """The broker that this one is the stand-by of."""
+    try:
+        (found,) = addresses.parse_list(text)
+    except ValueError as error:
+        raise Failure(f"--standby-of takes one address: {error}") from None
+    return found
 
 
 def _numeric(host: str) -> str:

@@ -49,13 +49,20 @@ def parse(text: str, default_port: int = BROKER_PORT) -> Address:
 
 
 def parse_list(text: str, default_port: int = BROKER_PORT) -> list[Address]:
-    """The addresses of a list with commas: at least one, each once, in their order.
+    """The addresses to connect to of a list with commas: at least one, each once, in
+    their order.
 
     Raises:
-      ValueError: one of them is none.
+      ValueError: one of them is none, or can only be listened on.
     """
-    found = [parse(part, default_port) for part in text.split(",")]
-    return list(dict.fromkeys(found))
+    found = list(dict.fromkeys(parse(part, default_port) for part in text.split(",")))
+    for address in found:
+        if address.host == "*" or not address.port:
+            raise ValueError(
+                f"{text!r:.200} has {address}, where one can listen but not connect: "
+                "name the host and its port, such as 10.0.0.5:4431"
+            )
+    return found
 
 
 def is_reachable(text: str) -> bool:

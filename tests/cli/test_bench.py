@@ -160,3 +160,17 @@ def test_reads_over_a_fabric_are_measured_or_said_to_be_impossible(
     (row,) = (row for row in found["rows"] if row["name"] == "net.fabric")
     assert 0.01 < row["ours"] < 1000
     assert 0.01 < row["peers"]["libfabric"] < 1000
+
+
+@pytest.mark.slow
+def test_the_broker_is_measured_with_real_members(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["bench", "--only", "broker", "--quick", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["name"] for row in rows] == [
+        "broker.beats",
+        "broker.joins",
+        "broker.memory",
+    ]
+    assert all(row["ours"] > 0 for row in rows)

@@ -129,7 +129,8 @@ class Cluster:
         self.commands: list[Command] = []
 
     def command(self, *words: str, **environment: str) -> Command:
-        self.commands.append(Command(*words, **environment))
+        own = {"XDG_CONFIG_HOME": str(self.directory / "config")}  # no user's keys
+        self.commands.append(Command(*words, **own | environment))
         return self.commands[-1]
 
     def ask(self, *words: str) -> Command:

@@ -370,6 +370,9 @@ def test_off_host_without_a_key_is_refused_with_the_command_to_run(
 
 def test_a_wrong_address_or_key_file_is_refused(cluster: Cluster) -> None:
     assert "write ADDR:PORT" in refused(cluster, "broker", "--listen", "a b")
+    for words in ("a,b", "*", ""):
+        command = ("broker", "--listen", "127.0.0.1:0", "--standby-of", words or "a b")
+        assert "--standby-of takes one address" in refused(cluster, *command)
     key = Path(cluster.key.source)
     key.chmod(0o644)
     words = ("broker", "--listen", "127.0.0.1:0", "--key-file", str(key))

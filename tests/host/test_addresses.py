@@ -87,6 +87,9 @@ def test_a_list_keeps_its_order_and_names_each_once() -> None:
     assert parse_list("a,b:5,tcp://a:4431") == [Address("a", 4431), Address("b", 5)]
     with pytest.raises(ValueError, match="'' is no address"):
         parse_list("a,")
+    for text in ("*", "a,:4431", "a:0"):
+        with pytest.raises(ValueError, match="listen but not connect"):
+            parse_list(text)
 
 
 @pytest.mark.parametrize(

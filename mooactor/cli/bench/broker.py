@@ -100,9 +100,9 @@ class _Members:
         self._answers = 0
 
     def handle(self, channel: Channel, message: dict[str, Any]) -> None:
-        if message["ev"] not in ("joined", "announce"):
+        if message["ev"] == "refused":
             raise RuntimeError(f"the broker said {message}")
-        self._answers += 1
+        self._answers += message["ev"] in ("joined", "announce")
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         raise RuntimeError(f"the broker has closed a channel: {why}")

@@ -57,7 +57,7 @@ def test_calls_under_way_end_and_later_ones_go_through(two: Hosts) -> None:
     assert [guest.add(number) for number in (6, 7)] == [6, 7]
     seen = guest.all_seen()
     assert seen == sorted(set(seen)) and {0, 6, 7} <= set(seen)
-    assert moo.stats()["calls_pending"] == 0
+    assert current_runtime().statistics()["calls_pending"] == 0
 
 
 def test_a_call_that_runs_ends_for_its_caller_and_runs_on(two: Hosts) -> None:
@@ -88,7 +88,7 @@ def test_replies_that_were_lost_are_told_by_the_other_side(two: Hosts) -> None:
     assert guest.add(6) == 6
     assert guest.all_seen() == [0, 1, 2, 3, 4, 5, 6]
     assert guest.breaks() == 1
-    assert moo.stats()["calls_pending"] == 0
+    assert current_runtime().statistics()["calls_pending"] == 0
 
 
 @pytest.mark.parametrize("way", [to_guest, from_guest])
@@ -212,7 +212,7 @@ def test_nothing_is_kept_of_what_broke(two: Hosts) -> None:
         except moo.ActorUnavailable:
             pass
     assert guest.add.options(retries=9).remote(99).get(timeout=20) == 99
-    statistics = moo.stats()
+    statistics = current_runtime().statistics()
     assert (statistics["calls_pending"], statistics["values_pending"]) == (0, 0)
     runtime = current_runtime()
     assert runtime.messenger.ways is not None and len(runtime.messenger.ways) == 1

@@ -40,7 +40,11 @@ def on_c(three: Hosts) -> Any:
 
 def row_of(handle: Any) -> dict[str, Any]:
     process = f"{handle._where()[1].process_id:016x}"
-    return next(row for row in moo.stats()["peers"] if row["process"] == process)
+    return next(
+        row
+        for row in current_runtime().statistics()["peers"]
+        if row["process"] == process
+    )
 
 
 def test_every_form_of_a_call_reaches_another_host(on_b: Any) -> None:
@@ -129,7 +133,7 @@ def test_a_value_for_many_that_are_not_there_yet_crosses_once(three: Hosts) -> N
     for actor_id in ids:
         three.start("b", Guest, actor_id=actor_id)
     assert moo.get(refs, timeout=60) == [8 * MB] * 4
-    sent = sum(row["bytes_sent"] for row in moo.stats()["peers"])
+    sent = sum(row["bytes_sent"] for row in current_runtime().statistics()["peers"])
     assert sent == 8 * MB
 
 

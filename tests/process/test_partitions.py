@@ -178,7 +178,7 @@ def test_a_flood_and_a_break_lose_no_call_in_silence() -> None:
         assert seen == sorted(set(seen))  # in order, none twice
         assert set(succeeded) <= set(seen)
         assert all(end in (None, moo.ActorUnavailable) for end in ends)
-        assert moo.stats()["calls_pending"] == 0
+        assert current_runtime().statistics()["calls_pending"] == 0
 
 
 def end_of(ref: Any) -> type | None:

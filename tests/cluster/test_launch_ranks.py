@@ -135,6 +135,7 @@ def test_ctrl_c_of_rank_0_ends_all_ranks(start: Start) -> None:
     assert further.end() == 0, further.err
 
 
+@pytest.mark.slow
 def test_the_other_ranks_end_when_rank_0_is_killed(start: Start) -> None:
     first, further = start(WAITING, task(0)), start("", task(1))
     assert eventually(lambda: "up" in first.out, 60), first.err + further.err
@@ -170,6 +171,7 @@ def test_mpirun_starts_a_program_once(tmp_path: Path) -> None:
     assert found["MOOACTOR_HOST_NAME"] == socket.gethostname()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 def test_torchrun_starts_a_program_once(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

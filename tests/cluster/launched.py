@@ -20,7 +20,7 @@ _COMMAND = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from tests.cluster import launching; launching.main()"
 )
-_WHOLE = [sys.executable, "-m", "mooactor", "run"]
+WHOLE = [sys.executable, "-m", "mooactor", "run"]
 
 
 def command() -> list[str]:
@@ -48,7 +48,7 @@ class Launched:
         self._out, self._err = cwd / "stdout", cwd / "stderr"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*on, *(_WHOLE if whole else command()), *words],
+                [*on, *(WHOLE if whole else command()), *words],
                 cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -13,17 +13,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests import networks
 from tests.cluster.launched import ROOT, Launched, command
 from tests.conftest import eventually
 
 KEY = "7b" * 32
-Start = Callable[[str, Mapping[str, str]], Launched]
+Start = Callable[..., Launched]
 
 REPORT = """
 import json, os
@@ -43,13 +44,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start ``mooactor run script.py`` as a rank with these variables."""
     started: list[Launched] = []
 
-    def start(script: str, variables: Mapping[str, str]) -> Launched:
+    def start(
+        script: str, variables: Mapping[str, str], on: Sequence[str] = ()
+    ) -> Launched:
         folder = tmp_path / str(len(started))
         folder.mkdir()
         (folder / "script.py").write_text(script)
         environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **variables}
         words = ["--patience", "60", "script.py"]
-        started.append(Launched(words, folder, environment))
+        started.append(Launched(words, folder, environment, on))
         return started[-1]
 
     yield start
@@ -87,20 +90,39 @@ def test_the_ranks_of_a_job_find_each_other_by_a_file(
     assert runs.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_key_that_is_named_needs_no_file(start: Start, tmp_path: Path) -> None:
-    pods = [
-        {
-            "JOB_COMPLETION_INDEX": str(index),
-            "MOOACTOR_FIRST": socket.gethostname(),
-            "MOOACTOR_HOSTS": "1",
-            "MOOACTOR_KEY": KEY,
-        }
-        for index in range(1)
-    ]
-    (first,) = (start(REPORT, pod) for pod in pods)
-    assert first.end() == 0, first.err
-    assert json.loads(first.out)["key"] == KEY
-    assert not (tmp_path / "mooactor").exists()
+@pytest.mark.skipif(networks.why_not() is not None, reason=str(networks.why_not()))
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_pods_with_a_key_need_no_file(start: Start, tmp_path: Path) -> None:
+    cable = networks.Cable()
+    try:
+        first, further = (start(REPORT, pod(n), as_pod(n, cable)) for n in (0, 1))
+        assert first.end() == 0, first.err + further.err
+        found = json.loads(first.out)
+        assert found["key"] == KEY
+        assert found["MOOACTOR_HOST_NAME"] == "train-0"
+        assert found["MOOACTOR_ADDRESS"] == "tcp://10.99.1.1:4431"
+        assert further.end() == 0, further.err
+        assert "host train-1 has joined from tcp://10.99.1.2:" in first.err
+        assert not (tmp_path / "mooactor").exists()
+    finally:
+        cable.close()
+
+
+def pod(number: int) -> dict[str, str]:
+    """The variables of a pod, Kubernetes' own and those of our manifest."""
+    return {
+        "JOB_COMPLETION_INDEX": str(number),
+        "MOOACTOR_FIRST": "10.99.1.1",
+        "MOOACTOR_HOSTS": "2",
+        "MOOACTOR_KEY": KEY,
+    }
+
+
+def as_pod(number: int, cable: networks.Cable) -> list[str]:
+    """The words before a command that give it a network and a name of its own."""
+    named = 'hostname "$0" && exec "$@"'
+    words = ["unshare", "--uts", "sh", "-c", named, f"train-{number}"]
+    return [*cable.on("ab"[number]), *words]
 
 
 def test_further_ranks_of_a_host_have_nothing_to_do(start: Start) -> None:
@@ -135,6 +157,7 @@ def test_ctrl_c_of_rank_0_ends_all_ranks(start: Start) -> None:
     assert further.end() == 0, further.err
 
 
+@pytest.mark.slow
 def test_the_other_ranks_end_when_rank_0_is_killed(start: Start) -> None:
     first, further = start(WAITING, task(0)), start("", task(1))
     assert eventually(lambda: "up" in first.out, 60), first.err + further.err
@@ -170,6 +193,7 @@ def test_mpirun_starts_a_program_once(tmp_path: Path) -> None:
     assert found["MOOACTOR_HOST_NAME"] == socket.gethostname()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 def test_torchrun_starts_a_program_once(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

@@ -7,15 +7,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from mooactor.cluster.launch import slurm as slurm_script
-from tests.cluster.launched import ROOT, command
+from tests.cluster.launched import ROOT, WHOLE, command
 from tests.cluster.slurmd import slurm
 from tests.cluster.test_launch_ranks import REPORT, WAITING
+from tests.cluster.test_launch_whole import EVERYWHERE
 from tests.conftest import eventually
 
 TIMEOUT_S = 120
@@ -29,12 +30,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 
 def srun(
-    cluster: dict[str, str], folder: Path, script: str, *words: str
+    cluster: dict[str, str],
+    folder: Path,
+    script: str,
+    *words: str,
+    run: Sequence[str] = command(),
 ) -> subprocess.CompletedProcess[str]:
     """``srun mooactor run script.py`` on both nodes."""
     (folder / "script.py").write_text(script)
     return subprocess.run(
-        ["srun", *words, *command(), str(folder / "script.py")],
+        ["srun", *words, *run, str(folder / "script.py")],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -57,6 +62,18 @@ def test_the_exit_code_of_srun_is_the_programs(
 ) -> None:
     done = srun(cluster, tmp_path, "raise SystemExit(3)", "-N2", "-n2")
     assert done.returncode == 3, done.stderr
+
+
+def test_a_program_in_a_job_has_actors_on_every_node(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "moo_part.py").write_text("VALUE = 7")
+    done = srun(cluster, tmp_path, EVERYWHERE, "-N2", "-n2", run=WHOLE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "n2 heard hello from n1 7",
+        "n1 heard hello from n2 7",
+    ]
 
 
 def submit(

@@ -127,7 +127,7 @@ def test_the_key_is_on_no_command_line_and_in_no_environment(
     assert run.out == "sought\n"
 
 
-@pytest.mark.parametrize("names", ["b", "localhost"])
+@pytest.mark.parametrize("names", ["b", slow("localhost")])
 @pytest.mark.parametrize(
     ("script", "code"),
     [
@@ -307,7 +307,7 @@ def test_a_signal_ends_everything_everywhere(
     assert time.monotonic() - before < 10
 
 
-@pytest.mark.parametrize("names", ["b", "localhost,b"])
+@pytest.mark.parametrize("names", ["b", slow("localhost,b")])
 def test_the_program_may_act_on_ctrl_c(
     launch: Callable[..., Launched], names: str
 ) -> None:

@@ -35,7 +35,6 @@ class Sent:
             "cwd": "/",
             "path": [str(ROOT)],
             "version": __version__,
-            "needs_python": [3, 11],
             **more,
         }
         self.process = subprocess.Popen(
@@ -115,7 +114,6 @@ def test_a_silent_launcher_counts_as_gone() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"needs_python": [9, 9]}, "and mooactor needs 9.9 or newer"),
         ({"cwd": "/no/place"}, "the directory /no/place cannot be entered"),
         (
             {"version": "7"},
@@ -132,3 +130,12 @@ def test_what_is_missing_is_said_before_anything_starts(
     line = sent.line()
     assert line.startswith(starter.FAILED) and said in line
     assert sent.end() == 2
+
+
+def test_an_interpreter_that_is_too_old_is_named() -> None:
+    line = starter.ORDER_ON_STDIN.replace("(3, 11)", "(9, 9)")
+    done = subprocess.run([sys.executable, "-c", line], stdout=subprocess.PIPE)
+    assert done.returncode == 2
+    said = done.stdout.decode()
+    assert said.startswith(f"{starter.FAILED}{sys.executable} is Python 3.")
+    assert "--python" in said and "\n" not in line and "'" not in line

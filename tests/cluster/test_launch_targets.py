@@ -50,8 +50,11 @@ def test_hosts_of_one_address_differ_by_their_ports() -> None:
 
 
 def test_this_machine_needs_no_ssh() -> None:
-    here = targets.of_list(f"localhost,127.0.0.1,{socket.gethostname()}")
-    assert all(target.is_here for target in here)
+    for name in ("localhost", "127.0.0.1", "::1", socket.gethostname()):
+        (here,) = targets.of_list(name)
+        assert here.is_here
+    with pytest.raises(LaunchError, match="are both this machine"):
+        targets.of_list(f"localhost,b,{socket.gethostname()}")
     there = targets.of_list("elsewhere,localhost:2222,someone@127.0.0.1")
     assert not any(target.is_here for target in there)
 

@@ -13,6 +13,7 @@ import pytest
 from tests.cluster.launched import Launched
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
+from tests.marks import slow
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ with moo.init():
 """
 
 
-@pytest.mark.parametrize("names", ["b,c", "localhost,b,c"])
+@pytest.mark.parametrize("names", [slow("b,c"), "localhost,b,c"])
 def test_a_program_has_actors_on_every_host_and_they_call_each_other(
     hosts: Servers, tmp_path: Path, names: str
 ) -> None:
@@ -121,7 +122,7 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGKILL])
 def test_no_actor_outlives_the_launcher(
     hosts: Servers, tmp_path: Path, number: int
 ) -> None:

@@ -130,16 +130,23 @@ def _slurm(environ: _Environment) -> Rank:
 
 
 def _kubernetes(environ: _Environment) -> Rank:
-    # The pods of an indexed Job are called JOB-INDEX, and its headless Service makes
-    # names of that.
-    number = int(environ["JOB_COMPLETION_INDEX"])
-    host = socket.gethostname()
     hosts = environ.get("MOOACTOR_HOSTS")
-    name, dot, domain = socket.getfqdn().partition(".")
-    first = re.sub(r"-\d+$", "-0", name) + dot + domain
     return Rank(
-        "Kubernetes", number, 0, int(hosts) if hosts else None, first, host, "job"
+        "Kubernetes",
+        int(environ["JOB_COMPLETION_INDEX"]),
+        0,
+        int(hosts) if hosts else None,
+        environ.get("MOOACTOR_FIRST") or _first_pod(),
+        socket.gethostname(),
+        "job",
     )
+
+
+def _first_pod() -> str:
+    # The pods of an indexed Job are called JOB-INDEX, and its headless Service makes
+    # names of that. This asks the resolver, which may take its time.
+    name, dot, domain = socket.getfqdn().partition(".")
+    return re.sub(r"-\d+$", "-0", name) + dot + domain
 
 
 _LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[_Environment], Rank]], ...] = (

@@ -88,7 +88,11 @@ class Hosts:
             words += [option, str(number)] if number is not None else []
         words += ["--ports", plan.ports] if plan.ports else []
         reached = address if target.is_here else plan.address
-        order = plan.order(command(*words), reached and bracketed(reached))
+        order = plan.order(
+            command(*words),
+            reached and bracketed(reached),
+            MOOACTOR_HOST_NAME=target.name,
+        )
         if target is plan.targets[0]:
             order["script"] = plan.script  # better missed now than later
         python = plan.interpreter

@@ -26,6 +26,7 @@ from mooactor.cluster.launch.script import LocalScript
 from mooactor.cluster.launch.signals import Signals
 from mooactor.cluster.launch.targets import HERE, LaunchError, Target
 from mooactor.host.eventloop import EventLoop
+from mooactor.process import openfiles
 
 BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)"
 _FAILED = 2  # the exit code of a launch that never ran the program
@@ -58,6 +59,7 @@ class Launch:
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
         128 + N after signal N before that."""
+        openfiles.raise_limit()  # each host takes four
         try:
             with Signals(self.loop, self._on_signal):
                 try:

@@ -11,7 +11,6 @@ from typing import Any
 from mooactor.cluster.launch.targets import Target
 
 MODULE = "mooactor"  # is run as the command of that name
-_NEEDS_PYTHON = (3, 11)
 
 
 @dataclass
@@ -70,7 +69,6 @@ class Plan:
             "cwd": self.cwd,
             "path": self.path,
             "version": self.version,
-            "needs_python": _NEEDS_PYTHON,
         }
 
 

@@ -27,12 +27,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
 from typing import Any
 
 FAILED = "mooactor starter: "  # begins the line on stdout that says what is missing
+# What the interpreter is started with, on one line for the shell of any user; even
+# Python 2 can read it.
 ORDER_ON_STDIN = (
-    "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
+    "import sys; sys.version_info < (3, 11) and (sys.stdout.write("
+    f'"{FAILED}" + sys.executable + " is Python " + sys.version.split()[0] + '
+    '", and mooactor needs 3.11 or newer: name another interpreter with --python"'
+    "), sys.stdout.flush(), sys.exit(2)); "
+    "exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 )
 GRACE_S = 1.5  # from SIGTERM to SIGKILL, if the launcher names no other
 BEAT_S = 10.0  # between lines of a launcher that has nothing to say
@@ -62,7 +67,6 @@ def main() -> None:
 
 def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     """The words and the environment of the program, in its directory."""
-    _check_python(order["needs_python"])
     try:
         os.chdir(order["cwd"])
     except OSError as error:
@@ -103,18 +107,6 @@ def _launcher() -> str:
             "(SSH_CONNECTION): name that with --address"
         )
     return f"[{words[0]}]" if ":" in words[0] else words[0]
-
-
-def _check_python(needed: list[int]) -> None:
-    if sys.version_info < tuple(needed):
-        raise Missing(
-            f"{sys.executable} is Python {_dotted(sys.version_info[:2])}, and mooactor "
-            f"needs {_dotted(needed)} or newer: name another interpreter with --python"
-        )
-
-
-def _dotted(version: Iterable[int]) -> str:
-    return ".".join(map(str, version))
 
 
 def _check_mooactor(path: list[str], version: str) -> None:

@@ -119,6 +119,11 @@ def _distinct(targets: Iterable[Target]) -> list[Target]:
         if target.name in seen:
             raise LaunchError(f"host {target.name} is named twice; name it once")
         seen.add(target.name)
+    here = [target.name for target in named if target.is_here]
+    if len(here) > 1:
+        raise LaunchError(
+            f"{here[0]} and {here[1]} are both this machine; name it once"
+        )
     if not named:
         raise LaunchError("no host is named; write --hosts a,b or a line for each host")
     return named

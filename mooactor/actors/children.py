@@ -35,8 +35,8 @@ class Child(Generic[T]):
         self._restart: When = "always"
         self._grace: float | None = None
         self.name = name
-        # The supervisor knows it by its key, also after a restart of its own.
-        self.key = f"{label}#{os.urandom(8).hex()}" if name is None else name
+        self.label = label
+        self._mark = os.urandom(8).hex()  # pickled copies are the same child
 
     def options(
         self, *, restart: When | None = None, grace: float | None = None
@@ -70,12 +70,18 @@ class Child(Generic[T]):
         own = _children_among(self._args, self._kwargs)
         return GRACE_S + sum(child._patience() for child in own)
 
-    def _start(self) -> Handle:
-        member = {"key": self.key, "when": self._restart}
+    @property
+    def _key(self) -> str:
+        """Under which a supervisor keeps one that it was not made with."""
+        return f"{self.label}#{self._mark}" if self.name is None else self.name
+
+    def _start(self, key: str) -> Handle:
+        """In the process of its supervisor, which knows it by this key."""
+        member = {"key": key, "when": self._restart}
         return self._spec._spawn_child(self._args, self._kwargs, member)
 
     def __repr__(self) -> str:
-        return f"<Child {self.key}>"
+        return f"<Child {self.label if self.name is None else self.name}>"
 
 
 def _children_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Child[Any]]:

@@ -105,6 +105,7 @@ class Supervisor:
             strategy, max, within, backoff, longest_backoff, jitter, in_order
         )
         self._children = _by_key(children)
+        self._keys = {one._mark: key for key, one in self._children.items()}
         self._handles: dict[str, Handle] = {}
 
     @classmethod
@@ -122,7 +123,7 @@ class Supervisor:
         for key in dict.fromkeys([*self._children, *known]):
             handle = _handle_of(known[key]) if key in known else None
             if key not in known:
-                handle = self._children[key]._start()
+                handle = self._children[key]._start(key)
             if handle is not None:
                 self._handles[key] = handle
 
@@ -165,12 +166,14 @@ class Supervisor:
         """
         if not isinstance(which, Child | str):
             raise TypeError(f"{shown('which', which)} must be a Child or a name")
-        key = which.key if isinstance(which, Child) else which
-        handle = self._handles.get(key)
+        if isinstance(which, Child):
+            handle = self._handles.get(self._keys.get(which._mark, which._key))
+        else:
+            handle = self._handles.get(which)
         if handle is None:
             names = ", ".join(self._handles) or "none"
             raise errors.ActorUnavailable(
-                f"the supervisor has no child {key!r}; its children: {names}"
+                f"the supervisor has no child {which!r}; its children: {names}"
             )
         return handle
 
@@ -190,11 +193,12 @@ class Supervisor:
             raise TypeError(
                 f"{shown('child', child)} must be a Child, as moo.child(…) makes it"
             )
-        if self._known().get(child.key):
-            raise ValueError(f"the supervisor has a child {child.key!r} already")
-        handle = child._start()
-        self._children[child.key] = child
-        self._handles[child.key] = handle
+        key = child._key
+        if self._known().get(key):
+            raise ValueError(f"the supervisor has a child {key!r} already")
+        handle = child._start(key)
+        self._children[key], self._handles[key] = child, handle
+        self._keys[child._mark] = key
         return handle  # type: ignore[return-value]
 
 
@@ -211,16 +215,20 @@ def _by_key(children: Any) -> dict[str, Child[Any]]:
             "moo.child(…) makes them"
         )
     found: dict[str, Child[Any]] = {}
+    marks: set[str] = set()
     for index, one in enumerate(children):
         if not isinstance(one, Child):
             raise TypeError(
                 f"{shown(f'children[{index}]', one)} must be a Child, as "
                 "moo.child(…) makes it"
             )
-        if one.key in found:
+        # The same in each incarnation of the supervisor, which may make its children.
+        key = one.name or f"{one.label}#{index}"
+        if key in found or one._mark in marks:
             raise ValueError(
-                f"children[{index}]: there is a child {one.key!r} already; give each "
+                f"children[{index}]: there is a child {key!r} already; give each "
                 "a name of its own, or make it with another moo.child(…)"
             )
-        found[one.key] = one
+        found[key] = one
+        marks.add(one._mark)
     return found

@@ -447,6 +447,76 @@ def test_a_supervisor_may_be_killed_during_a_back_off(spawn: Any, log: Path) -> 
         handle.ping()
 
 
+@moo.actor
+class Leads:
+    def recruit(self, children: list[Any]) -> Any:
+        return moo.spawn(moo.Supervisor, children, max=MANY)
+
+
+def test_a_supervisor_of_an_actor_ends_with_it(spawn: Any, log: Path) -> None:
+    children = members(2, log)
+    leader = spawn(moo.on(Leads, restart=moo.Restart(max=1)))
+    supervisor = leader.recruit(children)
+    handles = [supervisor.child(one) for one in children]
+    refs = [handle.sleep.remote(60) for handle in handles]
+    pid = pid_of_label("Leads")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    for ref in refs:
+        error = ref.exception(timeout=20)
+        assert isinstance(error, moo.ActorDied) and error.cause.kind == "owner"
+    assert leader.recruit.options(retries=1)(children).children() != handles
+
+
+# -- classes of users ------------------------------------------------------
+
+
+class Coach(moo.Supervisor):
+    """A supervisor with a method of its own, and a constructor that checks itself."""
+
+    def __init__(self, log: Path, size: int) -> None:
+        super().__init__(members(size, log), strategy="one_for_all", max=MANY)
+
+    def size(self) -> int:
+        return len(self.children())
+
+
+def test_a_class_may_be_derived_from_the_supervisor(spawn: Any, log: Path) -> None:
+    coach = spawn(Coach, log, 3)
+    assert coach.size() == 3
+    before = [pid_of(handle) for handle in coach.children()]
+    coach.children()[0].die.tell()
+    for handle, pid in zip(coach.children(), before, strict=True):
+        assert has_another_pid(handle, pid)
+
+
+def test_one_that_makes_its_children_knows_them_after_its_restart(
+    spawn: Any, log: Path
+) -> None:
+    inner = moo.on(Coach, name="coach").child(log, 3)
+    outer = spawn(moo.Supervisor, [inner])
+    wait_until_started(outer)
+    coach = outer.child(inner)
+    handles = coach.children()
+    before, pid = [pid_of(handle) for handle in handles], pid_of_label("Coach:coach")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    for handle, old in zip(handles, before, strict=True):
+        assert has_another_pid(handle, old)
+    assert coach.children() == handles
+    added = moo.child(Member, "added", log)
+    late = coach.add(added)
+    os.kill(pid_of_label("Coach:coach") or 0, signal.SIGKILL)
+    assert late.ping.options(retries=MANY)() == "added"
+    assert coach.child.options(retries=MANY)(added) == late
+    assert coach.children() == [*handles, late]
+    assert notes(log)[:6] == ["+0", "+1", "+2"] * 2
+
+
+def test_its_class_is_an_ordinary_class_without_a_session(log: Path) -> None:
+    assert Coach(log, 3).size() == 0  # nothing starts: that is a hook of the runtime
+
+
 # -- exactly once ----------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ the hosts for actors, in turn.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -128,7 +129,8 @@ class Driver:
         client = Client(self.notes, "end")
         for number, handle in enumerate(self.workers.values()):
             client.remove(handle, ("stop", "kill")[number % 2])
-        self.watcher.all_seen.remote().get()
+        with contextlib.suppress(moo.ActorDied):  # with its host
+            self.watcher.all_seen.remote().get()
         client.remove(self.watcher, "stop")
 
 
@@ -359,8 +361,8 @@ class Claims:
         try:
             on = moo.on(Worker, name=name, **self.driver.place())
             handle = on.spawn(self.driver.setting)
-        except ValueError:
-            return None  # it is taken
+        except (ValueError, moo.PlacementError):
+            return None  # it is taken, or the host is not there
         self.driver.note_spawned(handle, name)
         return handle
 

@@ -19,7 +19,7 @@ class Echo:
 
 
 @pytest.fixture
-def session() -> Iterator[None]:
+def joined() -> Iterator[None]:
     with cluster("ab") as made, pytest.MonkeyPatch.context() as patch:
         for key, value in made.environment("d").items():
             patch.setenv(key, value)
@@ -28,7 +28,7 @@ def session() -> Iterator[None]:
             yield
 
 
-def test_no_end_of_an_actor_harms_the_calls_to_others(session: None) -> None:
+def test_no_end_of_an_actor_harms_the_calls_to_others(joined: None) -> None:
     """The end of a connection was once the end of libzmq's thread, and of all calls."""
     for number in range(24):
         actor = moo.on(Echo, host="ab"[number % 2], name="the only one").spawn()

@@ -26,6 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 import pytest
@@ -138,8 +139,9 @@ class Network:
 
     def deliver(self, source: str, target: str) -> None:
         """The opposite of `swallow`."""
-        words = f"to {self.address(target)} dev {_PORT}"
-        ip("-n", self.namespace[source], "neigh", "del", *words.split())
+        words = f"neigh del to {self.address(target)} dev {_PORT}".split()
+        # The kernel forgets it by itself when the host's cable is pulled meanwhile.
+        subprocess.run(["ip", "-n", self.namespace[source], *words], stderr=DEVNULL)
         self._swallowed.discard((source, target))
 
     def lose(self, host: str, permille: int, source: str | None = None) -> None:
@@ -346,7 +348,7 @@ class Cluster:
             [*self.network.on(host), *command], self.environment(host), ready
         )
 
-    def start_broker(self, *options: str) -> Program:
+    def start_broker(self, *options: str, wait: bool = True) -> Program:
         """Start it, also again after its death."""
         _close(self.broker)
         listen = f"{self.network.address(self.broker_host)}:{self.port}"
@@ -354,7 +356,7 @@ class Cluster:
         self.broker = self.run(
             self.broker_host, *words, ready="mooactor broker at tcp://"
         )
-        return self.broker.await_ready()
+        return self.broker.await_ready() if wait else self.broker
 
     def start_host(self, host: str, *options: str, wait: bool = True) -> Program:
         """Have a host join under its name, also again after its death."""

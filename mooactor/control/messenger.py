@@ -303,11 +303,11 @@ class Messenger:
         """Drop the connection to a process that is gone, now and for ever."""
         with self._lock:
             self._gone.add(process_id)
+            if self.ways is not None:
+                self.ways.forget(process_id)
             peer = self._peers.pop(process_id, None)
             if peer is not None:
                 peer.close(linger_ms=0)
-            if self.ways is not None:
-                self.ways.forget(process_id)
 
     def is_gone(self, process_id: int) -> bool:
         """Whether a process was forgotten."""
@@ -334,10 +334,10 @@ class Messenger:
         self.flush()
         with self._lock:
             peers, self._peers = list(self._peers.values()), {}
-        for peer in peers:
-            peer.close(linger_ms)
         if self.ways is not None:
             self.ways.close(linger_ms)
+        for peer in peers:
+            peer.close(linger_ms)
         lib.moo_inbox_close(self.inbox)
         self._close_sockets()
 

@@ -105,6 +105,22 @@ class Way:
         self.pause_s = _FIRST_PAUSE_S
         self.trying_since = perf_counter()
 
+    def close(self, linger_ms: int) -> None:
+        """Close the present connection, which the outbox does not use any more.
+
+        The sender of events comes first: libzmq's I/O thread blocks on each event that
+        it sends, and would do so for ever when nobody can receive it.
+        """
+        socket, self.socket = self.socket, None
+        monitor, self.monitor = self.monitor, None
+        self.up = False
+        if socket is not None:
+            socket.disable_monitor()
+        if monitor is not None:
+            monitor.close(linger=0)
+        if socket is not None:
+            socket.close(linger=linger_ms)
+
 
 class Ways:
     """All of one process, by the id of the process that they lead to."""
@@ -235,32 +251,26 @@ class Ways:
 
     def _hang_up(self, way: Way) -> None:
         """Close the present connection; its outbox does not use it (any more)."""
-        socket, way.socket = way.socket, None
-        monitor, way.monitor = way.monitor, None
-        way.up = False
-        if monitor is not None:
-            self._keeper.unwatch(int(monitor.getsockopt(zmq.FD)))
-            monitor.close(linger=0)
-        if socket is not None:
-            socket.close(linger=0)
+        if way.monitor is not None:
+            self._keeper.unwatch(int(way.monitor.getsockopt(zmq.FD)))
+        way.close(linger_ms=0)
 
     # -- the end -----------------------------------------------------------
 
     def forget(self, process_id: int) -> None:
-        """That process is gone, and its outbox closed."""
+        """That process is gone; its outbox is about to be closed."""
         way = self._ways.pop(process_id, None)
         if way is not None:
             way.closed = True
+            way.peer.hold()
             self._hang_up(way)
 
     def close(self, linger_ms: int) -> None:
         """Let go of all; what was sent has `linger_ms` to leave."""
         for way in self._ways.values():
             way.closed = True
-            if way.monitor is not None:
-                way.monitor.close(linger=0)
-            if way.socket is not None:
-                way.socket.close(linger=linger_ms if way.up else 0)
+            way.peer.hold()
+            way.close(linger_ms if way.up else 0)
         self._ways.clear()
 
 

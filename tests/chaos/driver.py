@@ -8,6 +8,7 @@ the hosts for actors, in turn.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -51,15 +52,16 @@ class Driver:
         for name in ("w0", "w1", "w2", "v0", "v1", "calm", "breeze"):
             kind = kinds.get(name) or kinds[name[0]]
             self.workers[name] = self._spawn(kind, name)
-        on = moo.on(Worker, name="g", restart=_FOREVER, **self.place())
+        place = self.place()
+        on = moo.on(Worker, name="g", restart=_FOREVER, **place)
         self.group = on.group(3, self.setting)
         for rank, member in enumerate(self.group):
             self.workers[f"g.{rank}"] = member
-            self.note_spawned(member, f"g/{rank}")
-        self.watcher = moo.on(Watcher, name="watcher", **self.place()).spawn(
-            self.setting
-        )
-        self.note_spawned(self.watcher, "watcher")
+            self.note_spawned(member, f"g/{rank}", place)
+        place = self.place()
+        on_watcher = moo.on(Watcher, name="watcher", **place)
+        self.watcher = on_watcher.spawn(self.setting)
+        self.note_spawned(self.watcher, "watcher", place)
 
     def place(self) -> dict[str, str]:
         """Where the next actor goes: each host in turn."""
@@ -69,13 +71,15 @@ class Driver:
         return {"host": self._places[-1]}
 
     def _spawn(self, kind: type, name: str) -> Any:
-        on = moo.on(kind, name=name, restart=_FOREVER, **self.place())
+        place = self.place()
+        on = moo.on(kind, name=name, restart=_FOREVER, **place)
         handle = on.spawn(self.setting)
-        self.note_spawned(handle, name)
+        self.note_spawned(handle, name, place)
         return handle
 
-    def note_spawned(self, handle: Any, name: str) -> None:
-        self.notes.note("spawned", actor=id_of(handle), name=name, owned=True)
+    def note_spawned(self, handle: Any, name: str, place: dict[str, str]) -> None:
+        facts = {"name": name, "owned": True, **place}
+        self.notes.note("spawned", actor=id_of(handle), **facts)
 
     def run(self) -> None:
         """Load them until stdin ends; then end all in good order."""
@@ -128,7 +132,8 @@ class Driver:
         client = Client(self.notes, "end")
         for number, handle in enumerate(self.workers.values()):
             client.remove(handle, ("stop", "kill")[number % 2])
-        self.watcher.all_seen.remote().get()
+        with contextlib.suppress(moo.ActorDied):  # with its host
+            self.watcher.all_seen.remote().get()
         client.remove(self.watcher, "stop")
 
 
@@ -356,12 +361,13 @@ class Claims:
             self.client.remove(handle, self.chance.choice(["stop", "kill"]))
 
     def _claim(self, name: str) -> Any:
+        place = self.driver.place()
         try:
-            on = moo.on(Worker, name=name, **self.driver.place())
+            on = moo.on(Worker, name=name, **place)
             handle = on.spawn(self.driver.setting)
-        except ValueError:
-            return None  # it is taken
-        self.driver.note_spawned(handle, name)
+        except (ValueError, moo.PlacementError):
+            return None  # it is taken, or the host is not there
+        self.driver.note_spawned(handle, name, place)
         return handle
 
 

@@ -147,7 +147,7 @@ class Injector:
         self._note(fault.kind, target, pid=program.pid, until=until)
         program.kill()
         if target == "broker":
-            return lambda: _ignore(cluster.start_broker())
+            return lambda: _ignore(cluster.start_broker(wait=False))
         return lambda: _ignore(cluster.start_host(target, wait=False))
 
     def _cut(self, fault: Fault) -> Undo:

@@ -22,7 +22,7 @@ ended      call, how, value, error, delivered,      when its caller knows its en
 item       call, n, value                           when an item of a stream is taken
 ran        call, method, got                        first, in the method
 done       call, value                              last, in the method
-spawned    actor, name, owned                       when `spawn` has returned
+spawned    actor, name, owned, host                 when `spawn` has returned
 removing   actor, how                               before `moo.stop` or `moo.kill`
 removed    actor                                    when it has returned
 looking    look, name                               before `moo.lookup`

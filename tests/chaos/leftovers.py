@@ -55,7 +55,11 @@ class Remains:
     def _of_act(self) -> set[Process]:
         programs = self._programs()
         found = self._run.processes() - self._before
-        return {process for process in found if process.pid not in programs}
+        return {
+            process
+            for process in found
+            if process.pid not in programs and not _is_janitor(process)
+        }
 
     def _programs(self) -> set[int]:
         if self._cluster is None:
@@ -86,6 +90,14 @@ class Remains:
             for pid in self._programs()
             if pid in self._held and (more := _descriptors(pid) - self._held[pid])
         ]
+
+
+def _is_janitor(process: Process) -> bool:
+    """Whether it is the part of a host that outlives it for a moment, to tidy up."""
+    try:
+        return Path(f"/proc/{process.pid}/comm").read_text() == "moo-janitor\n"
+    except OSError:
+        return False  # it is gone
 
 
 def _descriptors(pid: int) -> Counter[str]:

@@ -185,6 +185,12 @@ class Story:
         return made
 
     @cached_property
+    def places(self) -> dict[str, str]:
+        """The host for which each actor was meant."""
+        spawned = self.of("spawned")
+        return {event.actor: event.facts.get("host", "") for event in spawned}
+
+    @cached_property
     def hosts_lost(self) -> dict[str, list[tuple[float, float]]]:
         """When each host was killed, or out of reach for longer than the patience:
         from then until it is reachable."""
@@ -211,8 +217,12 @@ class Story:
         for event in self.of("removing"):
             if event.actor == actor:
                 found.append(Trouble(event.t, math.inf, f"moo.{event.how}"))
-        for birth in self.lives.get(actor, ()):
+        births = self.lives.get(actor, ())
+        for birth in births:
             found += self._troubles_of_process(birth)
+        if not births:  # it was to be on a host, and perhaps was not born any more
+            for start, _ in self.hosts_lost.get(self.places.get(actor, ""), ()):
+                found.append(Trouble(start, math.inf, "the loss of its host"))
         owner = self.owners.get(actor, "")
         if owner:
             ends = [t._replace(end=math.inf) for t in self.troubles(owner)]

@@ -37,7 +37,7 @@ def unlink(a: Any, b: Any) -> None:
 
 
 def _ask(op: str, a: Any, b: Any) -> Any:
-    runtime, one = handle_of(a)._where()
-    _, other = handle_of(b)._where()
+    runtime, one = handle_of(a, "a")._where()
+    _, other = handle_of(b, "b")._where()
     reply = runtime.agent.ask(op=op, id=one.actor_id, other=other.actor_id)
     return reply["value"]

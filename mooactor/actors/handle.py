@@ -313,14 +313,15 @@ class RemoteMethod:
         return f"<remote method {self._label}>"
 
 
-def handle_of(value: Any, argument: str = "handle") -> Handle:
-    """`value`, which must be a handle: the public functions are typed otherwise.
+def handle_of(value: Any, name: str = "handle") -> Handle:
+    """`value`, which must be a handle: the public functions are typed otherwise. `name`
+    of the argument.
 
     Raises:
       TypeError: it is none.
     """
     if not isinstance(value, Handle):
         raise TypeError(
-            f"{shown(argument, value)} must be a handle, as moo.spawn returns it"
+            f"{shown(name, value)} must be a handle, as moo.spawn returns it"
         )
     return value

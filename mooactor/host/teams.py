@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from mooactor.control.lifeline import Lifeline, Message
-from mooactor.host.fields import Refused, no_more_than, required
+from mooactor.host.fields import Refused, no_more_than, optional, required
 from mooactor.host.roster import Roster
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.process.supervision import Supervision, When
@@ -97,7 +97,7 @@ class Teams:
 
     def _stop(self, line: Lifeline, message: Message, fds: list[int]) -> None:
         """Ask a child of the sender's to stop; reply when it is gone."""
-        actor_id, rid = required(message, "id", int), required(message, "rid", int)
+        actor_id, rid = required(message, "id", int), optional(message, "rid", int)
         actor = self._agent.actors.get(actor_id)
         if actor is None or actor.owner is not self._sender(line):
             raise Refused(f"{actor_id:x} is no child of the sender")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -81,8 +82,9 @@ class Supervisor:
         restarts the same child doubles them, up to `longest_backoff`.
       jitter: the part of each back-off that is left to chance, from 0 to 1, so that
         many that failed together do not come back together.
-      in_order: whether a child waits for the constructor of the one before it. False
-        starts all at once, for large pools whose members do not need each other.
+      in_order: whether a child waits for the constructor of the one before it, and
+        stops after those behind it. False starts and stops all at once, for large pools
+        whose members do not need each other.
 
     Raises:
       TypeError, ValueError: an argument makes no sense; the message names it. `spawn`
@@ -137,11 +139,17 @@ class Supervisor:
         return known
 
     def on_stop(self) -> None:
-        """Stop the children, the last one first."""
+        """Stop the children, the last one first, or all at once."""
         agent = current_runtime().agent
-        for actor_id in reversed(agent.ask(op="close")["value"]):
+        children = agent.ask(op="close")["value"][::-1]
+        began, together = time.monotonic(), not self._rules.in_order
+        for actor_id in children if together else ():
+            agent.tell(op="stop", id=actor_id)
+        for actor_id in children:
+            passed = time.monotonic() - began if together else 0.0
+            left = max(0.0, self._patience(actor_id) - passed)
             try:
-                agent.ask(self._patience(actor_id), op="stop", id=actor_id)
+                agent.ask(left, op="stop", id=actor_id)
             except errors.CallTimeout:
                 agent.ask(op="kill", id=actor_id)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 from mooactor.control.lifeline import Message
 from mooactor.host.children import Roster
 from mooactor.host.eventloop import Line
-from mooactor.host.fields import Refused, no_more_than, required
+from mooactor.host.fields import Refused, no_more_than, optional, required
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.process.supervision import Supervision, When
 
@@ -98,7 +98,7 @@ class Teams:
 
     def _stop(self, line: Line, message: Message, fds: list[int]) -> None:
         """Ask a child of the sender's to stop; reply when it is gone."""
-        actor_id, rid = required(message, "id", int), required(message, "rid", int)
+        actor_id, rid = required(message, "id", int), optional(message, "rid", int)
         actor = self._home.actors.get(actor_id)
         if actor is None or actor.owner is not self._sender(line):
             raise Refused(f"{actor_id:x} is no child of the sender")

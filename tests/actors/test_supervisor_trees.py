@@ -55,6 +55,7 @@ class Tree:
                 max=self.dice.choice([0, 1, 3, 10**6]),
                 within=self.dice.choice([0.05, 60.0]),
                 backoff=self.dice.choice([0.0, 0.001]),
+                in_order=self.dice.random() < 0.7,
             )
         self.leaves.append(name := f"leaf-{len(self.leaves)}")
         return moo.on(Member, name=name).child(name, self.log)

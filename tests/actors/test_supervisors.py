@@ -63,12 +63,18 @@ class Meets:
     """Its constructor returns when so many have begun theirs."""
 
     def __init__(self, log: Path, count: int) -> None:
+        self.log, self.count = log, count
         with log.open("a") as file:
             file.write("+\n")
         assert eventually(lambda: len(notes(log)) >= count)
 
     def ping(self) -> str:
         return "pong"
+
+    def on_stop(self) -> None:
+        with self.log.open("a") as file:
+            file.write("-\n")
+        assert eventually(lambda: notes(self.log).count("-") >= self.count)
 
 
 # -- starting --------------------------------------------------------------
@@ -79,13 +85,14 @@ def test_children_start_in_their_order(team: Any, log: Path) -> None:
     assert notes(log) == ["+0", "+1", "+2", "+3", "+4"]
 
 
-def test_children_may_start_all_at_once(spawn: Any, log: Path) -> None:
-    child = moo.child(Meets, log, 3)
-    children = [child, moo.child(Meets, log, 3), moo.child(Meets, log, 3)]
+def test_children_may_start_and_stop_all_at_once(spawn: Any, log: Path) -> None:
+    children = [moo.child(Meets, log, 3).options(grace=60) for _ in range(3)]
     rules = {"in_order": False, "strategy": "one_for_all"}
     supervisor = spawn(moo.Supervisor, children, **rules)
     wait_until_started(supervisor)  # each constructor waits for the others
-    assert supervisor.child(child).ping() == "pong"
+    assert [one.ping() for one in supervisor.children()] == ["pong"] * 3
+    moo.stop(supervisor)  # and so does each end
+    assert notes(log) == ["+"] * 3 + ["-"] * 3
 
 
 def test_children_have_handles_and_names(spawn: Any, log: Path, session: Any) -> None:

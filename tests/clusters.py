@@ -372,9 +372,14 @@ class Cluster:
         self.start_broker()
         for host in hosts:
             self.start_host(host, wait=False)
-        for host in hosts:
-            self.members[host].await_ready()
+        self.await_ready()
         return self
+
+    def await_ready(self) -> None:
+        """Wait for all that were started: the broker and its hosts."""
+        for program in (self.broker, *self.members.values()):
+            if program is not None:
+                program.await_ready()
 
     def close(self) -> None:
         """End everything that still runs there."""

@@ -7,7 +7,7 @@
 CHAOS_SECONDS            how long it lasts, without the acts' beginnings and ends: 600
 CHAOS_SEED               chooses the faults; by default a new one, which is printed
 CHAOS_ACT                one act of the run alone, by its number
-CHAOS_HOSTS              hosts beside the driver's, in namespaces; 0 is one machine
+CHAOS_HOSTS              hosts beside the driver's: 3 namespaces, or 0, one machine
 CHAOS_KEEP               a directory for the histories of acts with violations
 =======================  ============================================================
 """
@@ -37,6 +37,7 @@ from tests.chaos.leftovers import Remains
 from tests.chaos.schedule import Act, Fault, acts
 from tests.chaos.violation import Violation
 from tests.clusters import Cluster, Network
+from tests.networks import why_not
 from tests.processes import VARIABLE, Process
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +76,9 @@ class Stage:
         directory = self.base / f"act-{act.number}"
         directory.mkdir(parents=True)
         notes = _runner(directory)
+        if self.cluster is not None:
+            self.cluster.network.mend()
+            self.cluster.await_ready()
         remains = Remains(self._temporary, self.cluster)
         with open(directory / "output", "wb") as output:
             driver = self._start(act, directory, output.fileno())
@@ -208,11 +212,21 @@ def stage(hosts: list[str]) -> Iterator[Stage]:
 _DRIVER = "d"  # the host of the drivers and the broker
 
 
+def _why_one_machine() -> str | None:
+    """Why there can be no hosts beside this one here, or None."""
+    why = why_not()
+    if why is not None:
+        print(f"on this machine alone: {why}")
+    return why
+
+
 def main() -> int:
     seconds = float(os.environ.get("CHAOS_SECONDS", "600"))
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(1 << 32))
-    hosts = list("abcefghi"[: int(os.environ.get("CHAOS_HOSTS", "0"))])
-    print(f"CHAOS_SEED={seed} CHAOS_SECONDS={seconds:g} make chaos", flush=True)
+    number = os.environ.get("CHAOS_HOSTS") or ("0" if _why_one_machine() else "3")
+    hosts = list("abcefghi"[: int(number)])
+    again = f"CHAOS_HOSTS={number} CHAOS_SEED={seed} CHAOS_SECONDS={seconds:g}"
+    print(f"the same faults again: {again} make chaos", flush=True)
     plan = acts(seed, seconds, hosts)
     if only := os.environ.get("CHAOS_ACT"):
         plan = [act for act in plan if act.number == int(only)]

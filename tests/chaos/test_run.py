@@ -8,6 +8,7 @@ import pytest
 from tests.chaos.checker import report
 from tests.chaos.run import stage
 from tests.chaos.schedule import ACT_S, BETWEEN_HOSTS, HERE, acts
+from tests.networks import why_not
 
 
 def test_a_seed_gives_the_same_faults_each_time() -> None:
@@ -41,9 +42,12 @@ def test_a_schedule_is_printed_line_by_line() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("hosts", ["", "abc"])
 @pytest.mark.parametrize("end", ["finish", "kill-driver", "kill-agent"])
-def test_an_act_breaks_no_promise(end: str) -> None:
-    (act,) = acts(11, 5, [])
-    with stage([]) as where:
+def test_an_act_breaks_no_promise(hosts: str, end: str) -> None:
+    if hosts and (why := why_not()):
+        pytest.skip(why)
+    (act,) = acts(11, 5, list(hosts))
+    with stage(list(hosts)) as where:
         result = where.play(act._replace(end=end))
     assert not result.violations, report(result.violations)

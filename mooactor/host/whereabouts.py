@@ -6,7 +6,9 @@ ask by its id. Invariants:
 
 * Each question is answered once: when the process can be reached, or when it is known
   that it never will be.
-* The answer depends on who asks: a process of the same host connects to a file.
+* The answer depends on who asks: a process of the same directory connects to a file.
+  A driver and a `mooactor host` on one machine have a directory each, though they have
+  the same host name.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from mooactor.host.eventloop import Line
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.remote import RemoteSite
+    from mooactor.host.site import Site
     from mooactor.host.supervised import Supervised
 
 
@@ -27,7 +31,8 @@ class Whereabouts:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._known: dict[int, Message] = {}  # by process
+        # By process: what to answer, and the site that it is of.
+        self._known: dict[int, tuple[Message, Site | RemoteSite]] = {}
         self._asked: dict[int, list[Line]] = {}
 
     def tell(self, line: Line, address: str, endpoint: bytes) -> None:
@@ -35,14 +40,15 @@ class Whereabouts:
         process_id = self._process_of(line)
         if process_id is None:
             return  # it has ended meanwhile
-        host = self.host_of(line)
-        self._known[process_id] = {
+        site = self._site_of(line)
+        located = {
             "ev": "located",
             "id": process_id,
-            "host": host,
+            "host": site.host,
             "address": address,
             "endpoint": endpoint,
         }
+        self._known[process_id] = located, site
         for asker in self._asked.pop(process_id, ()):
             self._answer(asker, process_id)
 
@@ -63,9 +69,9 @@ class Whereabouts:
         return actor is not None and not actor.over and process_id >= actor.process_id
 
     def _answer(self, line: Line, process_id: int) -> None:
-        known = self._known[process_id]
-        same = known["host"] == self.host_of(line)
-        self._home.loop.post(line, {**known, "same": same})
+        located, site = self._known[process_id]
+        same = site is self._site_of(line)
+        self._home.loop.post(line, {**located, "same": same})
 
     def _process_of(self, line: Line) -> int | None:
         config = self._home.config
@@ -76,9 +82,12 @@ class Whereabouts:
 
     def host_of(self, line: Line) -> str:
         """The host of the process at the end of `line`."""
+        return self._site_of(line).host
+
+    def _site_of(self, line: Line) -> Site | RemoteSite:
         actor = self._home.by_line.get(line)
         sites = self._home.sites
-        return sites.here.host if actor is None else sites.of(actor).host
+        return sites.here if actor is None else sites.of(actor)
 
     def process_lost(self, process_id: int) -> None:
         """A process is dead. Who asked for it hears that nothing will come."""

@@ -4,6 +4,7 @@
     python examples/impala_atari.py                        # Breakout on this machine
     python examples/impala_atari.py --env ALE/Pong-v5 --total-steps 7000000 --eval
     python examples/impala_atari.py --env CartPole-v1 --total-steps 600000
+    mooactor run --hosts a,b,c examples/impala_atari.py    # actors on all hosts
     python examples/impala_atari.py --help
 
 The picture, for two actors and two learners:
@@ -36,7 +37,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ AVERAGED = (
 # A checkpoint and a resume must agree on these; with --deterministic, on all but FREE.
 FIXED = ("env", "model", "lstm", "optimizer", "all_actions")
 FREE = {"total_steps", "run_dir", "device", "resume", "checkpoint_every_s", "eval"}
-FREE |= {"eval_games", "record", "ceiling"}
+FREE |= {"eval_games", "record", "ceiling", "connect"}
 
 
 # --- Settings -------------------------------------------------------------------------
@@ -69,7 +70,7 @@ FREE |= {"eval_games", "record", "ceiling"}
 
 @dataclass(frozen=True)
 class Config:
-    """IMPALA with mooactor actors, on this machine."""
+    """IMPALA with mooactor actors, on this machine or on the hosts of a cluster."""
 
     environment: rl.EnvironmentSettings = field(default_factory=rl.EnvironmentSettings)
     layout: rl.LayoutSettings = field(default_factory=rl.LayoutSettings)
@@ -146,10 +147,12 @@ class Plan:
         return int(sequence.generate_state(1)[0]) >> 2
 
 
-def make_plan(config: Config) -> Plan:
+def make_plan(config: Config, hosts: Sequence[dict[str, Any]] = ()) -> Plan:
     """Decide what the settings leave open; SettingsError if they cannot work."""
     rl.check_ranges(config)
-    layout = rl.choose_layout(config.layout, config.batch, config.supply)
+    layout = rl.choose_layout(config.layout, config.batch, config.supply, hosts=hosts)
+    if config.ceiling and layout.actor_hosts:
+        raise rl.SettingsError("--ceiling measures one machine; leave --connect out")
     spaces = config.environment.spaces()
     optimizer = config.optimizer
     if optimizer == "auto":
@@ -205,7 +208,7 @@ class Actor:
         """Play with the newest weights, or with those of ``version``."""
         assert self.supply is not None, "an actor without a supply only plays"
         began = time.perf_counter()
-        self.adopt(*self.supply.weights.remote(self.version, version).get())
+        self.adopt(*rl.fetch_weights(self.supply, self.version, version))
         return self.play(began)
 
     def adopt(self, version: int, weights: Weights | None) -> None:
@@ -418,23 +421,20 @@ def start_workers(
     With ``saved``, a checkpoint, they go on from it.
     """
     layout, in_order = plan.layout, plan.config.supply.deterministic
-    supply = moo.on(rl.Supply, name=f"{plan.name}-supply").spawn(
-        layout.in_flight, layout.learners, in_order
+    many, here = bool(layout.actor_hosts), layout.learner_host
+    supply = moo.on(rl.Supply, name=f"{plan.name}-supply", host=here).spawn(
+        layout.in_flight, layout.learners, in_order, many
     )
-    again = moo.Restart(max=10, within=600)
-    actors = [
-        moo.on(Actor, name=f"{plan.name}-actor-{index}", restart=again).spawn(
-            plan, index, supply
-        )
-        for index in range(layout.actors)
-    ]
+    actors, handles = [], []
+    for index in range(layout.actors):
+        name, host = f"{plan.name}-actor-{index}", layout.host_of(index)
+        placed = moo.on(Actor, name=name, host=host, restart=layout.restart)
+        actors.append(placed.spawn(plan, index, supply))
     gpus = 1 if layout.device == "cuda" else 0
-    handles = [
-        moo.on(Learner, name=f"{plan.name}-learner-{index}", num_gpus=gpus).spawn(
-            plan, index, supply
-        )
-        for index in range(layout.learners)
-    ]
+    for index in range(layout.learners):
+        name = f"{plan.name}-learner-{index}"
+        alone = moo.on(Learner, name=name, host=here, num_gpus=gpus)
+        handles.append(alone.spawn(plan, index, supply))
     learners = moo.Group(handles)
     version, lanes = 0, None
     if saved is not None:
@@ -443,15 +443,9 @@ def start_workers(
         if in_order:
             games = saved["games_under_way"]
             lanes = rl.load_games_under_way(games, actors, learners)
-    raise_first_error(learners.call(Learner.join).parts)
+    rl.raise_first_error(learners.call(Learner.join).parts)
     supply.start.remote(actors, version, lanes).get()
     return supply, moo.Group(actors), learners
-
-
-def raise_first_error(calls: Sequence[moo.Ref[object]]) -> None:
-    """Wait for all calls, but no longer when one has failed: others may wait for it."""
-    for call in moo.as_completed(calls):
-        call.get()
 
 
 def train(
@@ -484,7 +478,7 @@ def train(
             if row is not None:
                 log.write(row)
                 display.show(row)
-            raise_first_error(calls.parts)
+            rl.raise_first_error(calls.parts)
             row = progress.add(calls.get())
             pace.adapt(progress.period_s)
             if run.save_is_due:
@@ -567,32 +561,37 @@ def train_and_tell(plan: Plan, run: rl.Run) -> Weights:
     return weights
 
 
-def main() -> None:
-    config = read_config()
+def carry_out(config: Config, hosts: Sequence[dict[str, Any]]) -> None:
+    """Train, evaluate and record, as the settings say, in a session on ``hosts``."""
     env, evaluation = config.environment, config.evaluation
-    try:
-        plan = make_plan(config)
-        if evaluation.record:
-            rl.check_recording(env)
-        run = open_run(plan)
-    except rl.SettingsError as error:
-        raise SystemExit(str(error)) from error
+    plan = make_plan(config, hosts)
+    if evaluation.record:
+        rl.check_recording(env)
+    run = open_run(plan)
     plan = replace(plan, resumes=run.resumes)
     print(*run.changed, describe(plan, run), sep="\n", flush=True)
     network = plan.network()
-    with moo.init():
-        if run.saved is not None and run.has_made(config.total_steps):
-            network.load_state_dict(run.saved["learner"]["network"])
-        else:
-            network.load_state_dict(train_and_tell(plan, run))
-        if evaluation.eval:
-            processes = min(plan.layout.actors, evaluation.eval_games)
-            seeds = [plan.seed(2, process) for process in range(processes)]
-            rl.print_evaluation(env, network, evaluation.eval_games, seeds)
-        if evaluation.record:
-            path = run.directory / "game.gif"
-            rl.record_game(env, network, plan.seed(3), path)
-            print(f"recorded {path}", flush=True)
+    if run.saved is not None and run.has_made(config.total_steps):
+        network.load_state_dict(run.saved["learner"]["network"])
+    else:
+        network.load_state_dict(train_and_tell(plan, run))
+    if evaluation.eval:
+        processes = min(plan.layout.actors, evaluation.eval_games)
+        seeds = [plan.seed(2, process) for process in range(processes)]
+        rl.print_evaluation(env, network, evaluation.eval_games, seeds)
+    if evaluation.record:
+        path = run.directory / "game.gif"
+        rl.record_game(env, network, plan.seed(3), path)
+        print(f"recorded {path}", flush=True)
+
+
+def main() -> None:
+    config = read_config()
+    try:
+        with rl.session(config.layout.connect) as hosts:
+            carry_out(config, hosts)
+    except rl.SettingsError as error:
+        raise SystemExit(str(error)) from error
 
 
 if __name__ == "__main__":

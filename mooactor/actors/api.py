@@ -221,7 +221,8 @@ def kill(handle: Any) -> None:
 
 
 def hosts() -> list[dict[str, Any]]:
-    """The hosts on which this session can have actors.
+    """The hosts on which this session can have actors: the driver's own first, if it is
+    one of them, and the others by name.
 
     Of each: ``name``; ``address`` of its agent, empty for the driver's own; ``cpus``,
     ``gpus``, ``memory`` in bytes and ``labels``; what of these is ``free``; ``alive``;

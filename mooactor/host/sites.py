@@ -58,7 +58,8 @@ class Sites:
         return rows
 
     def rows(self) -> list[Message]:
-        """The hosts for `moo.hosts()`: those that can have actors now."""
+        """The hosts for `moo.hosts()`: those that can have actors now, this one first
+        and the others by name."""
         addresses = {} if self.cluster is None else self.cluster.addresses()
         return [
             {
@@ -69,7 +70,7 @@ class Sites:
                 "free": _amounts(one.free),
                 "alive": True,
             }
-            for one in self.candidates()
+            for one in sorted(self.candidates(), key=_own_first)
         ]
 
     def _is_here(self, host: str) -> bool:
@@ -196,6 +197,10 @@ class Sites:
         if self.cluster is not None:
             self.cluster.close()
         self.here.close()
+
+
+def _own_first(one: Candidate) -> tuple[bool, str]:
+    return not one.here, one.name
 
 
 def _amounts(amount: Amount) -> Message:

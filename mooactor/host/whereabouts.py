@@ -6,9 +6,9 @@ ask by its id. Invariants:
 
 * Each question is answered once: when the process can be reached, or when it is known
   that it never will be.
-* The answer depends on who asks: a process of the same agent connects to a file. A
-  host may have two agents, a driver's and a ``mooactor host`` of the same name; each
-  has its files in a directory of its own.
+* The answer depends on who asks: a process of the same directory connects to a file.
+  A driver and a `mooactor host` on one machine have a directory each, though they have
+  the same host name.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Whereabouts:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._known: dict[int, Message] = {}  # by process
-        self._sites: dict[int, Site | RemoteSite] = {}  # those of the known ones
+        # By process: what to answer, and the site that it is of.
+        self._known: dict[int, tuple[Message, Site | RemoteSite]] = {}
         self._asked: dict[int, list[Line]] = {}
 
     def tell(self, line: Line, address: str, endpoint: bytes) -> None:
@@ -40,14 +40,15 @@ class Whereabouts:
         process_id = self._process_of(line)
         if process_id is None:
             return  # it has ended meanwhile
-        self._sites[process_id] = self.site_of(line)
-        self._known[process_id] = {
+        site = self.site_of(line)
+        located = {
             "ev": "located",
             "id": process_id,
-            "host": self.host_of(line),
+            "host": site.host,
             "address": address,
             "endpoint": endpoint,
         }
+        self._known[process_id] = located, site
         for asker in self._asked.pop(process_id, ()):
             self._answer(asker, process_id)
 
@@ -68,9 +69,9 @@ class Whereabouts:
         return actor is not None and not actor.over and process_id >= actor.process_id
 
     def _answer(self, line: Line, process_id: int) -> None:
-        known = self._known[process_id]
-        same = self._sites[process_id] is self.site_of(line)
-        self._home.loop.post(line, {**known, "same": same})
+        located, site = self._known[process_id]
+        same = site is self.site_of(line)
+        self._home.loop.post(line, {**located, "same": same})
 
     def _process_of(self, line: Line) -> int | None:
         config = self._home.config
@@ -92,7 +93,6 @@ class Whereabouts:
     def process_lost(self, process_id: int) -> None:
         """A process is dead. Who asked for it hears that nothing will come."""
         self._known.pop(process_id, None)
-        self._sites.pop(process_id, None)
         for line in self._asked.pop(process_id, ()):
             self._home.loop.post(line, _gone(process_id))
 

@@ -6,6 +6,7 @@ from mooactor.rl.acting import empty_unroll as empty_unroll
 from mooactor.rl.backends import AtariEnvironments as AtariEnvironments
 from mooactor.rl.backends import GymEnvironments as GymEnvironments
 from mooactor.rl.backends import make_environments as make_environments
+from mooactor.rl.calls import raise_first_error as raise_first_error
 from mooactor.rl.camera import Camera as Camera
 from mooactor.rl.ceiling import Ceiling as Ceiling
 from mooactor.rl.ceiling import StepCost as StepCost
@@ -29,6 +30,8 @@ from mooactor.rl.evaluation import record_game as record_game
 from mooactor.rl.games import games_under_way as games_under_way
 from mooactor.rl.games import load_games_under_way as load_games_under_way
 from mooactor.rl.guard import EnvironmentFailed as EnvironmentFailed
+from mooactor.rl.hosts import session as session
+from mooactor.rl.hosts import spread_actors as spread_actors
 from mooactor.rl.intake import Intake as Intake
 from mooactor.rl.intake import IntakeCounts as IntakeCounts
 from mooactor.rl.interrupts import interrupts as interrupts
@@ -71,6 +74,7 @@ from mooactor.rl.supply import Asked as Asked
 from mooactor.rl.supply import Supply as Supply
 from mooactor.rl.supply import SupplySettings as SupplySettings
 from mooactor.rl.supply import Taken as Taken
+from mooactor.rl.supply import fetch_weights as fetch_weights
 from mooactor.rl.unroll import Unroll as Unroll
 from mooactor.rl.unroll import UnrollBuffer as UnrollBuffer
 from mooactor.rl.unroll import join_unrolls as join_unrolls

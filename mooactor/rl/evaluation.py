@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import gymnasium
 
-from mooactor import actor, get, method, spawn, stop
+from mooactor import Restart, actor, get, method, on, stop
 from mooactor.rl.environment_settings import EnvironmentSettings
 from mooactor.rl.episodes import Episode
 from mooactor.rl.networks import ActorCritic
@@ -20,6 +20,7 @@ from mooactor.rl.settings import SettingsError, Within
 from mooactor.rl.statistics import bootstrap_interval
 
 FRAMES_PER_S = 60
+RETRIES = 3  # of a share of the games; the same seed plays the same games
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,14 @@ def evaluate(
     """The unclipped scores of full games with sampled actions.
 
     A process for each of ``seeds`` plays its share of ``games``, which are at least as
-    many. ``network`` is on the CPU; None plays at random.
+    many. ``network`` is on the CPU; None plays at random. A process that dies, as with
+    its host, is started again, perhaps elsewhere, and plays its share anew.
     """
     shares = [len(range(index, games, len(seeds))) for index in range(len(seeds))]
-    evaluators = [spawn(Evaluator) for _ in seeds]
+    again = Restart(max=RETRIES)
+    evaluators = [on(Evaluator, restart=again).spawn() for _ in seeds]
     calls = [
-        evaluator.play.remote(settings, network, share, seed)
+        evaluator.play.options(retries=RETRIES).remote(settings, network, share, seed)
         for evaluator, share, seed in zip(evaluators, shares, seeds, strict=True)
     ]
     scores = [game.score for played in get(calls) for game in played]

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""`Layout`: how many actors, learners and environments a machine gets.
+"""`Layout`: how many actors, learners and environments a machine gets, or a cluster.
 
 The result of learning depends on the settings alone. A larger machine gets more actors
 with fewer environments each, and more learners with smaller parts of the same batch.
+Several hosts get as many actors as one machine with all their cores, but the learners
+are on the driver's host.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
 
+from mooactor import Restart
+from mooactor.rl.hosts import ON_ONE_HOST, ON_SEVERAL_HOSTS, HostRow, spread_actors
 from mooactor.rl.settings import SettingsError, Within
 from mooactor.rl.supply import SupplySettings
 from mooactor.tensors.limits import processors
@@ -26,13 +31,17 @@ LEAST_LOCAL_BATCH = 2  # unrolls for one learner, unless the settings say less
 class LayoutSettings:
     """How the work is divided among processes."""
 
+    connect: str | None = None
+    """A broker's address, such as tcp://10.0.0.5:4431: run on the hosts of its cluster,
+    with the learners on this one. Default: what MOOACTOR_ADDRESS says, which
+    `mooactor run` sets, or this machine alone."""
     actors: Annotated[int | None, Within(1)] = None
-    """Processes that step environments. Default: one per core, at most as many as
-    unrolls may be in flight."""
+    """Processes that step environments. Default: one per core, of all hosts, at most as
+    many as unrolls may be in flight."""
     learners: Annotated[int | None, Within(1)] = None
     """Processes that learn and average gradients. Default: one per GPU, or without GPU
-    one per four cores, at most one per two unrolls of the batch, which they share
-    evenly. With GPUs each learner has one of its own."""
+    one per four cores of the driver's host, at most one per two unrolls of the batch,
+    which they share evenly. With GPUs each learner has one of its own."""
     envs_per_actor: Annotated[int | None, Within(1)] = None
     """Environments in each actor, stepped in two halves where the number is even.
     Default: four for each unroll in the batch, shared among the actors, at most 16."""
@@ -47,6 +56,8 @@ class Layout:
     Attributes:
       local_batch: unrolls in each learner's part of an update.
       in_flight: calls to actors whose unrolls no learner has taken yet, at most.
+      learner_host: the host of the learners and of the supply; empty on one machine.
+      actor_hosts: the host of each actor; empty on one machine.
     """
 
     cores: int
@@ -56,6 +67,17 @@ class Layout:
     device: Literal["cpu", "cuda"]
     local_batch: int
     in_flight: int
+    learner_host: str = ""
+    actor_hosts: tuple[str, ...] = ()
+
+    @property
+    def restart(self) -> Restart:
+        """The policy for actors. On several hosts they wait for a host that is lost."""
+        return ON_SEVERAL_HOSTS if self.actor_hosts else ON_ONE_HOST
+
+    def host_of(self, actor: int) -> str:
+        """The host of an actor; empty on one machine."""
+        return self.actor_hosts[actor] if self.actor_hosts else ""
 
     def decided(self) -> dict[str, int]:
         """The numbers that `LayoutSettings` may leave open, by their names there."""
@@ -63,8 +85,10 @@ class Layout:
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
+        hosts = len({self.learner_host, *self.actor_hosts})
+        where = f" on {hosts} hosts" if self.actor_hosts else ""
         return (
-            f"{self.cores} cores: {self.actors} actors of {self.envs_per_actor} "
+            f"{self.cores} cores{where}: {self.actors} actors of {self.envs_per_actor} "
             f"environments, {self.learners} learners on {self.device}"
         )
 
@@ -76,16 +100,22 @@ def choose_layout(
     *,
     cores: int | None = None,
     gpus: int | None = None,
+    hosts: Sequence[HostRow] = (),
 ) -> Layout:
     """Divide updates of ``batch`` unrolls among processes.
 
     ``supply`` says how many unrolls may be in flight. ``cores`` and ``gpus`` are those
-    of this machine unless they are given.
+    of this machine unless they are given. ``hosts`` are the rows of `mooactor.hosts`,
+    this machine's first. If there are several, actors get the cores of all.
 
     Raises:
       SettingsError: ``settings`` do not go together, or not with this machine.
     """
     cores = processors() if cores is None else cores
+    own_cores = cores
+    if len(hosts) > 1:
+        cores = sum(int(row["cpus"]) for row in hosts)
+        own_cores = int(hosts[0]["cpus"])
     if settings.device == "cpu":
         gpus = 0
     elif gpus is None:
@@ -93,8 +123,10 @@ def choose_layout(
     if settings.device == "cuda" and not gpus:
         raise SettingsError("--device cuda, but torch sees no GPU here")
     most = supply.lag * batch
-    actors = settings.actors or min(cores, most)
-    wanted = gpus or max(1, min(cores // CORES_PER_LEARNER, batch // LEAST_LOCAL_BATCH))
+    actors = settings.actors or max(1, min(cores, most))
+    wanted = gpus or max(
+        1, min(own_cores // CORES_PER_LEARNER, batch // LEAST_LOCAL_BATCH)
+    )
     learners = settings.learners or _divisor(batch, wanted)
     environments = settings.envs_per_actor or min(
         MOST_ENVIRONMENTS, most, max(1, UNROLLS_IN_PLAY * batch // actors)
@@ -128,6 +160,8 @@ def choose_layout(
         device="cuda" if gpus else "cpu",
         local_batch=batch // learners,
         in_flight=most // environments,
+        learner_host=str(hosts[0]["name"]) if len(hosts) > 1 else "",
+        actor_hosts=spread_actors(hosts, actors) if len(hosts) > 1 else (),
     )
 
 

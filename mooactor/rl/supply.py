@@ -16,7 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol
 
-from mooactor import ActorDied, ActorUnavailable, Ref, actor, method, put, submit
+from mooactor import (
+    ActorDied,
+    ActorRestarted,
+    ActorUnavailable,
+    PlacementError,
+    Ref,
+    actor,
+    method,
+    put,
+    submit,
+)
 from mooactor.rl.checkpoints import State
 from mooactor.rl.parameters import Weights
 from mooactor.rl.settings import Within
@@ -97,16 +107,27 @@ class Supply:
     actor is sent again, as the actor's supervisor starts a new one; any other error of
     an actor is raised by every `take` from then on.
 
+    While the host of an actor is away, the actor's calls do not count as in flight, so
+    the others play on. When it is back, two calls of each of its actors may be in
+    flight beyond ``in_flight``, once.
+
     With ``in_order`` nothing depends on time: actor ``i`` plays for learner ``i %
     learners``, one call at a time, in rotation, with the weights of the version that
     the learner had when it took the unroll before.
+
+    With ``over_hosts`` it keeps the weights with `moo.put`. Then each version crosses
+    the link to another host once, for all actors there; see `fetch_weights`.
 
     Raises:
       ValueError: ``in_flight`` or ``learners`` is below 1.
     """
 
     def __init__(
-        self, in_flight: int, learners: int = 1, in_order: bool = False
+        self,
+        in_flight: int,
+        learners: int = 1,
+        in_order: bool = False,
+        over_hosts: bool = False,
     ) -> None:
         if in_flight < 1 or learners < 1:
             raise ValueError(
@@ -114,6 +135,8 @@ class Supply:
             )
         self._most = in_flight
         self._in_order = in_order
+        self._over_hosts = over_hosts
+        self._away: set[int] = set()  # actors whose host is
         self._lanes: list[deque[_Entry]] = [
             deque() for _ in range(learners if in_order else 1)
         ]
@@ -126,7 +149,7 @@ class Supply:
         self._lost = 0
         self._error: BaseException | None = None
         self._newest = -1
-        self._published: dict[int, Weights] = {}
+        self._published: dict[int, Weights | Ref[Weights]] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -141,11 +164,11 @@ class Supply:
     @method
     async def weights(
         self, known: int, version: int | None = None
-    ) -> tuple[int, Weights | None]:
+    ) -> tuple[int, Weights | Ref[Weights] | None]:
         """The weights of ``version``, by default the newest, and their version.
 
-        None in their place if the caller has them already (``known``). Waits until they
-        are published.
+        With ``over_hosts`` a Ref to them. None in their place if the caller has them
+        already (``known``). Waits until they are published.
         """
         async with self._changed:
             await self._changed.wait_for(
@@ -162,7 +185,7 @@ class Supply:
     async def publish(self, version: int, weights: Weights) -> None:
         """Make ``weights`` the newest."""
         self._newest = version
-        self._published[version] = weights
+        self._published[version] = put(weights) if self._over_hosts else weights
         wanted = {entry.version for lane in self._lanes for entry in lane} | {version}
         for old in self._published.keys() - wanted:
             del self._published[old]
@@ -254,8 +277,9 @@ class Supply:
     def _fill(self) -> None:
         """Ask actors with the fewest calls, in turn, while more may be in flight."""
         while self._in_flight < self._most:
-            index = min(self._turns, key=self._playing.__getitem__)
-            if self._playing[index] >= CALLS_TO_ONE:
+            present = [index for index in self._turns if index not in self._away]
+            index = min(present, key=self._playing.__getitem__, default=None)
+            if index is None or self._playing[index] >= CALLS_TO_ONE:
                 return
             self._ask(index, None, None)
 
@@ -287,20 +311,57 @@ class Supply:
 
     async def _call(self, entry: _Entry) -> Ref[Unroll]:
         """The Ref of the unroll, which has come; again while actors die."""
+        counted = True
         while True:
             call = submit(self._actors[entry.index].unroll, entry.version)
             try:
                 await call
-                return call
-            except (ActorDied, ActorUnavailable):
-                self._lost += 1
+            except (ActorDied, ActorUnavailable) as error:
+                self._lost += counted
+                if is_away(error):
+                    counted = self._stands_by(entry, counted)
+                    continue
                 self._failures[entry.index] += 1
                 if self._failures[entry.index] > MOST_FAILURES:
                     raise
+            else:
+                self._is_back(entry, counted)
+                return call
+
+    def _stands_by(self, entry: _Entry, counted: bool) -> bool:
+        """Its actor's host is away: let others have its place. Returns whether it
+        counts as in flight from now on."""
+        if self._in_order:
+            return counted
+        self._away.add(entry.index)
+        self._in_flight -= counted
+        self._fill()
+        return False
+
+    def _is_back(self, entry: _Entry, counted: bool) -> None:
+        self._away.discard(entry.index)
+        self._in_flight += not counted
 
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def is_away(error: ActorDied | ActorUnavailable) -> bool:
+    """Whether a call is lost because the host of its actor is not there, but may come
+    back: the actor has a restart policy."""
+    if not isinstance(error, ActorRestarted) or error.cause is None:
+        return False
+    cause = error.cause
+    return cause.kind == "host" or isinstance(cause.exception, PlacementError)
+
+
+def fetch_weights(
+    supply: Supply, known: int, version: int | None
+) -> tuple[int, Weights | None]:
+    """The result of `Supply.weights`, with the weights themselves for a Ref to them."""
+    found, weights = supply.weights.remote(known, version).get()
+    return found, weights.get() if isinstance(weights, Ref) else weights
 
 
 def lanes_state(lanes: Sequence[Sequence[Asked]]) -> LanesState:

@@ -257,9 +257,14 @@ def test_what_cannot_be_drawn_is_not_trained_on(
     assert not (tmp_path / "run").exists()
 
 
-def test_no_flag_promises_other_hosts(impala: ModuleType) -> None:
-    assert "connect" not in flatten(impala.read_config([]))
-    assert "many" not in (impala.Config.__doc__ or "")
+def test_a_broker_that_does_not_answer_is_refused_in_a_sentence(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    program = start(*FLAGS, "--connect", "tcp://", "--run-dir", tmp_path / "run")
+    printed, _ = program.communicate()
+    assert program.returncode == 1
+    assert "tcp://" in printed and len(printed.splitlines()) == 1, printed
+    assert not (tmp_path / "run").exists()
 
 
 ODD = "tests.examples.odd_envs"

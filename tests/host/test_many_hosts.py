@@ -108,6 +108,21 @@ def test_the_driver_takes_part_unless_it_is_told_not_to(here):
         ]
 
 
+def test_a_driver_on_the_machine_of_a_host_leaves_the_actors_there_to_that(
+    three, monkeypatch
+):
+    for key, value in three.environment("a").items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "a")
+    with three.network.inside("a"), moo.init(three.address):
+        assert [row["name"] for row in moo.hosts()] == ["a", "b", "c"]
+        a, other, b = on("a").spawn(), on("a").spawn(), on("b").spawn(bytes(3_000_000))
+        assert (a.host(), a.ask(other), a.ask(b), b.ask(a)) == ("a", "a", "b", "a")
+        agent = psutil.Process(three.members["a"].pid)
+        assert a.pid() in [child.pid for child in agent.children(recursive=True)]
+        assert len(b.add(bytes(3_000_000))) == 6_000_000
+
+
 def test_hosts_says_what_there_is_and_who_runs_there(joined):
     handle = on("b", num_cpus=1).spawn(3)
     assert handle.add(4) == 7

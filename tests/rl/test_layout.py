@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from mooactor.rl import LayoutSettings, SettingsError, SupplySettings, choose_layout
+from mooactor.rl import (
+    LayoutSettings,
+    SettingsError,
+    SupplySettings,
+    choose_layout,
+    spread_actors,
+)
 
 FLOW = SupplySettings()
 
@@ -53,6 +60,53 @@ def test_whoever_asks_for_the_cpu_gets_it() -> None:
     layout = choose_layout(settings, 8, FLOW, cores=4, gpus=2)
     assert (layout.learners, layout.device) == (4, "cpu")
     assert str(layout) == "4 cores: 4 actors of 8 environments, 4 learners on cpu"
+
+
+def host(name: str, cpus: float) -> dict[str, Any]:
+    return {"name": name, "cpus": cpus}
+
+
+def test_several_hosts_have_the_actors_of_one_machine_with_all_their_cores() -> None:
+    hosts = [host("b", 4), host("a", 16), host("c", 12)]
+    layout = choose_layout(LayoutSettings(), 8, FLOW, cores=4, gpus=0, hosts=hosts)
+    alone = choose_layout(LayoutSettings(learners=1), 8, FLOW, cores=32, gpus=0)
+    assert layout.decided() == alone.decided()  # as many learners as the driver's allow
+    assert layout.learner_host == "b"
+    assert Counter(layout.actor_hosts) == {"b": 4, "a": 16, "c": 12}
+    assert [layout.host_of(actor) for actor in (0, 4, 31)] == ["b", "a", "c"]
+    assert str(layout).startswith("32 cores on 3 hosts: 32 actors of 1 environments")
+    assert layout.restart != alone.restart
+
+
+def test_one_host_of_a_cluster_is_as_one_machine() -> None:
+    layout = choose_layout(
+        LayoutSettings(), 8, FLOW, cores=2, gpus=0, hosts=[host("a", 64)]
+    )
+    assert layout == choose_layout(LayoutSettings(), 8, FLOW, cores=2, gpus=0)
+    assert layout.host_of(0) == "" and layout.learner_host == ""
+
+
+@pytest.mark.parametrize(
+    ("cpus", "actors", "expected"),
+    [
+        ((2, 2, 2), 6, (2, 2, 2)),
+        ((2, 2, 2), 4, (2, 1, 1)),
+        ((4, 2), 12, (8, 4)),
+        ((64, 64), 64, (32, 32)),
+        ((0, 2), 3, (0, 3)),
+    ],
+)
+def test_actors_go_where_each_has_most_cores(
+    cpus: tuple[int, ...], actors: int, expected: tuple[int, ...]
+) -> None:
+    rows = [host(name, one) for name, one in zip("abc", cpus, strict=False)]
+    counts = Counter(spread_actors(rows, actors))
+    assert tuple(counts[row["name"]] for row in rows) == expected
+
+
+def test_a_cluster_without_cores_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no host offers CPUs: start one with"):
+        spread_actors([host("a", 0), host("b", 0)], 1)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.rl import Supply
+from mooactor.rl.supply import is_away
 from tests.conftest import eventually
 from tests.marks import slow
 
@@ -53,6 +54,7 @@ class Source:
         return self.sent
 
 
+unplaced = moo.Cause("exception", exception=moo.PlacementError("no host"))
 Start = Callable[..., tuple[Any, list[Any]]]
 
 
@@ -221,6 +223,22 @@ def test_an_error_of_an_environment_is_raised_and_not_tried_again(
             while True:
                 take(supply)
     assert source.history().count(True) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (moo.ActorRestarted("", cause=moo.Cause("host", host="b: lost")), True),
+        (moo.ActorRestarted("", cause=unplaced), True),
+        (moo.ActorRestarted("", cause=moo.Cause("signal", signal=9)), False),
+        (moo.ActorDied("", cause=moo.Cause("host", host="b: lost")), False),
+        (moo.ActorUnavailable(""), False),
+    ],
+)
+def test_an_actor_is_away_while_its_host_is_and_it_may_come_back(
+    error: Any, away: bool
+) -> None:
+    assert is_away(error) is away
 
 
 def test_what_cannot_work_is_refused(spawn: Callable[..., Any]) -> None:

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""Runs on several hosts: the session, and which host gets which actor.
+
+Learners and the supply are on the driver's host, where learners share memory. Actors
+are on all hosts, each on a host of its own choice for the whole run: when that host is
+lost, its actors wait until it is back, and the others play on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mooactor import MooError, Restart, hosts, init
+from mooactor.rl.settings import SettingsError
+
+HostRow = Mapping[str, Any]  # of `mooactor.hosts()`
+ON_ONE_HOST = Restart(max=10, within=600)
+# The limit is never reached, because each attempt takes a second or two: a host may be
+# away for hours. A constructor that always raises ends the run by `Supply`'s limit.
+ON_SEVERAL_HOSTS = Restart(max=10, within=2.0, backoff=0.5)
+
+
+@contextmanager
+def session(address: str | None) -> Iterator[list[dict[str, Any]]]:
+    """A session for a run; gives the rows of its hosts, the driver's first.
+
+    Args:
+      address: a broker's; None: that of ``MOOACTOR_ADDRESS``, or this machine alone.
+
+    Raises:
+      SettingsError: it cannot begin.
+    """
+    try:
+        running = init(address)
+    except (MooError, ValueError, OSError) as error:
+        raise SettingsError(str(error)) from error
+    with running:
+        yield hosts()
+
+
+def spread_actors(rows: Sequence[HostRow], actors: int) -> tuple[str, ...]:
+    """The host of each actor: the one with the most CPUs per actor that it would have.
+
+    The first of ``rows`` comes first among equals. Hosts without CPUs get none.
+
+    Raises:
+      SettingsError: no host has CPUs.
+    """
+    usable = [row for row in rows if row["cpus"] > 0]
+    if not usable:
+        raise SettingsError("no host offers CPUs: start one with more --num-cpus")
+    counts = {str(row["name"]): 0 for row in usable}
+    cpus = {str(row["name"]): float(row["cpus"]) for row in usable}
+    for _ in range(actors):
+        best = max(counts, key=lambda name: cpus[name] / (counts[name] + 1))
+        counts[best] += 1
+    return tuple(name for name, count in counts.items() for _ in range(count))

@@ -10,6 +10,7 @@ carries ends with the next frame that arrives, without another being set.
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import zmq
@@ -27,6 +28,7 @@ _NEVER_MS = 3_600_000
 _BACKLOG = 4096  # connections that the kernel keeps until libzmq accepts them
 
 _EVENT = struct.Struct("=HI")
+_monitors = itertools.count()
 
 Socket = zmq.Socket[bytes]
 
@@ -47,7 +49,6 @@ class Sockets:
         self._secret = secret
         self._context: zmq.Context[Socket] = zmq.Context(1)
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-        self._monitors = 0
         try:
             self.gate = Gate(self._context, secret)
         except BaseException:
@@ -76,24 +77,28 @@ class Sockets:
         return dealer
 
     def monitor(self, socket: Socket, events: int) -> Socket:
-        """Where the events of another socket are read. End it with `unmonitor`."""
-        self._monitors += 1
-        address = f"inproc://monitor-{self._monitors}"
-        pair = self._context.socket(zmq.PAIR)
-        pair.setsockopt(zmq.LINGER, 0)
-        pair.setsockopt(zmq.RCVHWM, 0)  # else libzmq's thread would wait for room
-        try:
-            socket.monitor(address, events)
-            pair.connect(address)
-        except BaseException:
-            pair.close()
-            raise
-        return pair
+        """See `monitored`."""
+        return monitored(self._context, socket, events)
 
     def close(self) -> None:
         """After all sockets were closed."""
         self.gate.close()
         self._context.term()
+
+
+def monitored(context: zmq.Context[Socket], socket: Socket, events: int) -> Socket:
+    """Where the events of a socket of `context` are read. End it with `unmonitor`."""
+    address = f"inproc://monitor-{next(_monitors)}"
+    pair = context.socket(zmq.PAIR)
+    pair.setsockopt(zmq.LINGER, 0)
+    pair.setsockopt(zmq.RCVHWM, 0)  # else libzmq's thread would wait for room
+    try:
+        socket.monitor(address, events)
+        pair.connect(address)
+    except BaseException:
+        pair.close()
+        raise
+    return pair
 
 
 def unmonitor(socket: Socket, pair: Socket) -> None:

@@ -37,6 +37,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from mooactor.control import curve
 from mooactor.control.envelope import next_epoch, prefix
+from mooactor.control.sockets import monitored, unmonitor
 
 #: TCP gives a connection up when nothing of it was acknowledged for so long.
 DEAD_PATH_MS = 10_000
@@ -148,13 +149,19 @@ class Ways:
     def _dial(self, way: Way) -> None:
         if way.closed:
             return
+        try:
+            self._connect(way)
+        except zmq.ZMQError as error:  # there are no descriptors left
+            self._try_later(way, str(error))
+            return
+        self._listen(way)  # the monitor's descriptor tells of news only once
+
+    def _connect(self, way: Way) -> None:
         socket = way.socket = self._dealer(way.address)
-        way.monitor = socket.get_monitor_socket(_UP | _DOWN)
-        way.monitor.setsockopt(zmq.LINGER, 0)
+        monitor = way.monitor = monitored(self._context, socket, _UP | _DOWN)
         listen = partial(self._listen, way)
-        self._keeper.watch(int(way.monitor.getsockopt(zmq.FD)), listen)
+        self._keeper.watch(int(monitor.getsockopt(zmq.FD)), listen)
         socket.connect(way.address)
-        listen()  # its descriptor tells of news only once
 
     def _dealer(self, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.DEALER)
@@ -240,7 +247,8 @@ class Ways:
         way.up = False
         if monitor is not None:
             self._keeper.unwatch(int(monitor.getsockopt(zmq.FD)))
-            monitor.close(linger=0)
+            assert socket is not None
+            unmonitor(socket, monitor)
         if socket is not None:
             socket.close(linger=0)
 
@@ -257,8 +265,8 @@ class Ways:
         """Let go of all; what was sent has `linger_ms` to leave."""
         for way in self._ways.values():
             way.closed = True
-            if way.monitor is not None:
-                way.monitor.close(linger=0)
+            if way.socket is not None and way.monitor is not None:
+                unmonitor(way.socket, way.monitor)
             if way.socket is not None:
                 way.socket.close(linger=linger_ms if way.up else 0)
         self._ways.clear()

@@ -10,6 +10,7 @@ from mooactor.cli.bench import (
     calls,
     environments,
     fabric,
+    hosts,
     network,
     rings,
     startup,
@@ -29,6 +30,7 @@ GROUPS = {
         startup,
         environments,
         broker,
+        hosts,
     )
 }
 

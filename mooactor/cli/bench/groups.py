@@ -8,6 +8,7 @@ from mooactor.cli.bench import (
     arrays,
     broker,
     calls,
+    connections,
     environments,
     fabric,
     hosts,
@@ -31,6 +32,7 @@ GROUPS = {
         environments,
         broker,
         hosts,
+        connections,
     )
 }
 

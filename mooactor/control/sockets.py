@@ -10,7 +10,11 @@ carries ends with the next frame that arrives, without another being set.
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import os
+=======
+import itertools
+>>>>>>> w11-bench
 import struct
 
 import zmq
@@ -29,6 +33,7 @@ _NEVER_MS = 3_600_000
 _BACKLOG = 4096  # connections that the kernel keeps until libzmq accepts them
 
 _EVENT = struct.Struct("=HI")
+_monitors = itertools.count()
 
 Socket = zmq.Socket[bytes]
 
@@ -51,7 +56,6 @@ class Sockets:
         self._secret = secret
         self._context: zmq.Context[Socket] = zmq.Context(1)
         self._context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-        self._monitors = 0
         try:
             self.gate = Gate(self._context, secret)
         except BaseException:
@@ -80,19 +84,8 @@ class Sockets:
         return dealer
 
     def monitor(self, socket: Socket, events: int) -> Socket:
-        """Where the events of another socket are read. End it with `unmonitor`."""
-        self._monitors += 1
-        address = f"inproc://monitor-{self._monitors}"
-        pair = self._context.socket(zmq.PAIR)
-        pair.setsockopt(zmq.LINGER, 0)
-        pair.setsockopt(zmq.RCVHWM, 0)  # else libzmq's thread would wait for room
-        try:
-            socket.monitor(address, events)
-            pair.connect(address)
-        except BaseException:
-            pair.close()
-            raise
-        return pair
+        """See `monitored`."""
+        return monitored(self._context, socket, events)
 
     def close(self) -> None:
         """After all sockets were closed."""
@@ -100,6 +93,7 @@ class Sockets:
         self._context.term()
 
 
+<<<<<<< HEAD
 def _check_descriptors() -> None:
     """libzmq aborts the process if its first socket cannot have what it needs."""
     found: list[int] = []
@@ -114,6 +108,21 @@ def _check_descriptors() -> None:
     finally:
         for fd in found:
             os.close(fd)
+=======
+def monitored(context: zmq.Context[Socket], socket: Socket, events: int) -> Socket:
+    """Where the events of a socket of `context` are read. End it with `unmonitor`."""
+    address = f"inproc://monitor-{next(_monitors)}"
+    pair = context.socket(zmq.PAIR)
+    pair.setsockopt(zmq.LINGER, 0)
+    pair.setsockopt(zmq.RCVHWM, 0)  # else libzmq's thread would wait for room
+    try:
+        socket.monitor(address, events)
+        pair.connect(address)
+    except BaseException:
+        pair.close()
+        raise
+    return pair
+>>>>>>> w11-bench
 
 
 def unmonitor(socket: Socket, pair: Socket) -> None:

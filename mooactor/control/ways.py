@@ -14,9 +14,9 @@ gaps. The invariants:
 * The next connection has the next *epoch*, which is in the prefix of each of its
   messages. So what still arrives of the earlier one, behind later messages, is known
   and dropped (see `epochs`).
-* A way that cannot be connected for `PATIENCE_S` drops what waits, which was never
-  sent, and says so in the same manner. It goes on trying until the process is known to
-  be dead.
+* A way that cannot be connected for `PATIENCE_S`, or `BUSY_PATIENCE_S`, drops what
+  waits, which was never sent, and says so in the same manner. It goes on trying until
+  the process is known to be dead.
 
 TCP itself repairs what is shorter than `DEAD_PATH_MS`: within that time everything
 arrives, in order. A stopped process breaks nothing, as long as the kernels have room
@@ -37,6 +37,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from mooactor.control import curve
 from mooactor.control.envelope import next_epoch, prefix
+from mooactor.control.sockets import monitored, unmonitor
 
 #: TCP gives a connection up when nothing of it was acknowledged for so long.
 DEAD_PATH_MS = 10_000
@@ -51,6 +52,9 @@ ADMISSION_MS = 5_000
 PART_BYTES = 256 << 10
 #: Records wait so long for a connection.
 PATIENCE_S = 10.0
+#: As long where somebody takes the connection and is too busy for the handshake. A dead
+#: process ends the wait earlier, with the notice of its death.
+BUSY_PATIENCE_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -164,13 +168,19 @@ class Ways:
     def _dial(self, way: Way) -> None:
         if way.closed:
             return
+        try:
+            self._connect(way)
+        except zmq.ZMQError as error:  # there are no descriptors left
+            self._try_later(way, str(error), PATIENCE_S)
+            return
+        self._listen(way)  # the monitor's descriptor tells of news only once
+
+    def _connect(self, way: Way) -> None:
         socket = way.socket = self._dealer(way.address)
-        way.monitor = socket.get_monitor_socket(_UP | _DOWN)
-        way.monitor.setsockopt(zmq.LINGER, 0)
+        monitor = way.monitor = monitored(self._context, socket, _UP | _DOWN)
         listen = partial(self._listen, way)
-        self._keeper.watch(int(way.monitor.getsockopt(zmq.FD)), listen)
+        self._keeper.watch(int(monitor.getsockopt(zmq.FD)), listen)
         socket.connect(way.address)
-        listen()  # its descriptor tells of news only once
 
     def _dealer(self, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.DEALER)
@@ -204,7 +214,9 @@ class Ways:
         elif way.up and event == zmq.EVENT_DISCONNECTED:
             self._break(way)
         elif not way.up and event & _DOWN:
-            self._try_later(way, _WHY[zmq.Event(event)])
+            busy = event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+            patience_s = BUSY_PATIENCE_S if busy else PATIENCE_S
+            self._try_later(way, _WHY[zmq.Event(event)], patience_s)
 
     def _came_up(self, way: Way) -> None:
         assert way.socket is not None
@@ -212,7 +224,7 @@ class Ways:
         try:
             connected = way.peer.connect(way.socket, head, PART_BYTES)
         except MemoryError as error:
-            self._try_later(way, str(error))
+            self._try_later(way, str(error), PATIENCE_S)
             return
         if not connected:
             self._hang_up(way)  # its outbox is closed; `forget` follows
@@ -231,29 +243,41 @@ class Ways:
         self._broke(way.peer.process_id, why, None)
         self._dial(way)
 
-    def _try_later(self, way: Way, why: str) -> None:
+    def _try_later(self, way: Way, why: str, patience_s: float) -> None:
         self._hang_up(way)
         now = perf_counter()
-        if now - way.trying_since > PATIENCE_S:
-            self._give_up(way, why)
+        if now - way.trying_since > patience_s:
+            self._give_up(way, why, now - way.trying_since)
         self._keeper.at(now + way.pause_s, partial(self._dial, way))
         way.pause_s = min(2 * way.pause_s, _LONGEST_PAUSE_S)
 
-    def _give_up(self, way: Way, why: str) -> None:
+    def _give_up(self, way: Way, why: str, tried_s: float) -> None:
         way.peer.drop()
         way.epoch = next_epoch(way.epoch)  # records were dropped
         way.trying_since = perf_counter()
         text = (
             f"no connection to it at {way.address}, on host {way.host}, in "
-            f"{PATIENCE_S:.0f} s ({why})"
+            f"{tried_s:.0f} s ({why})"
         )
         self._broke(way.peer.process_id, text, False)
 
     def _hang_up(self, way: Way) -> None:
         """Close the present connection; its outbox does not use it (any more)."""
+<<<<<<< HEAD
         if way.monitor is not None:
             self._keeper.unwatch(int(way.monitor.getsockopt(zmq.FD)))
         way.close(linger_ms=0)
+=======
+        socket, way.socket = way.socket, None
+        monitor, way.monitor = way.monitor, None
+        way.up = False
+        if monitor is not None:
+            self._keeper.unwatch(int(monitor.getsockopt(zmq.FD)))
+            assert socket is not None
+            unmonitor(socket, monitor)
+        if socket is not None:
+            socket.close(linger=0)
+>>>>>>> w11-bench
 
     # -- the end -----------------------------------------------------------
 
@@ -269,8 +293,15 @@ class Ways:
         """Let go of all; what was sent has `linger_ms` to leave."""
         for way in self._ways.values():
             way.closed = True
+<<<<<<< HEAD
             way.peer.hold()
             way.close(linger_ms if way.up else 0)
+=======
+            if way.socket is not None and way.monitor is not None:
+                unmonitor(way.socket, way.monitor)
+            if way.socket is not None:
+                way.socket.close(linger=linger_ms if way.up else 0)
+>>>>>>> w11-bench
         self._ways.clear()
 
 

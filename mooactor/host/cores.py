@@ -17,7 +17,9 @@ from collections.abc import Hashable, Iterable, Sequence
 class Cores:
     """Gives out cores by number."""
 
-    def __init__(self, cores: Iterable[int], nodes: Sequence[Iterable[int]] = ()) -> None:
+    def __init__(
+        self, cores: Iterable[int], nodes: Sequence[Iterable[int]] = ()
+    ) -> None:
         """`nodes`: the cores of each NUMA node; those of none are one more node."""
         rest = set(cores)
         self._nodes: list[set[int]] = []

@@ -173,7 +173,8 @@ def test_tells_that_may_be_lost_are_said_so(two: Hosts, capfd: Any) -> None:
 def test_who_cannot_be_reached_for_long_is_said_so(
     two: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooactor.control.ways.PATIENCE_S", 0.3)
+    for which in ("PATIENCE_S", "BUSY_PATIENCE_S"):
+        monkeypatch.setattr(f"mooactor.control.ways.{which}", 0.3)
     guest, proxy = to_guest(two)
     proxy.refusing = True
     ref = guest.add.remote(1)

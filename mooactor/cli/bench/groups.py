@@ -8,8 +8,10 @@ from mooactor.cli.bench import (
     arrays,
     broker,
     calls,
+    connections,
     environments,
     fabric,
+    hosts,
     network,
     rings,
     startup,
@@ -29,6 +31,8 @@ GROUPS = {
         startup,
         environments,
         broker,
+        hosts,
+        connections,
     )
 }
 

@@ -104,10 +104,12 @@ class Side:
 
 
 @contextmanager
-def running(command: list[str], name: str) -> Iterator[Side]:
+def running(
+    command: list[str], name: str, env: dict[str, str] | None = None
+) -> Iterator[Side]:
     """A process that answers, from its first answer on; killed at the end."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(command, text=True, env=env, **pipes) as process:  # type: ignore[call-overload]
         side = Side(process)
         try:
             if side.ask("ready?") != "yes":

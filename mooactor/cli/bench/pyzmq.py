@@ -2,7 +2,8 @@
 """Raw pyzmq: the floor that every runtime on ZeroMQ stands on.
 
 A DEALER here, a ROUTER in a process of its own, pickles of protocol 5, arrays as frames
-of their own. No deadlines, no order, no errors, no death notices: only the echo.
+of their own. No deadlines, no order, no errors, no death notices: only the echo. Over
+TCP it is encrypted with CURVE, as calls between hosts are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 import zmq
 
 from mooactor.cli.bench.measure import helper
+from mooactor.control import curve
 
+SECRET = b"a secret for this benchmark"
 WINDOW = 500  # calls outstanding, half of libzmq's high-water mark
 
 
@@ -73,16 +76,27 @@ def echo() -> Iterator[Echo]:
     """An echo server in its own process, and its caller's side."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"ipc://{Path(folder) / 'echo'}"
-        with helper("pyzmq", address) as server, zmq.Context() as context:
-            with context.socket(zmq.DEALER) as socket:
-                socket.linger = 0
-                socket.connect(address)
-                yield Echo(socket, server.pid)
+        with helper("pyzmq", address) as server, connected(address) as found:
+            found.pid = server.pid
+            yield found
 
 
-def serve(address: str) -> None:
-    """Answer until killed."""
+@contextmanager
+def connected(address: str, curved: bool = False) -> Iterator[Echo]:
+    """The caller's side of a server that runs already, or soon."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
+        if curved:
+            curve.make_client(socket, SECRET)
+        socket.connect(address)
+        yield Echo(socket, 0)
+
+
+def serve(address: str, *options: str) -> None:
+    """Answer until killed; with CURVE if ``curve`` is an option."""
     socket = zmq.Context().socket(zmq.ROUTER)
+    if "curve" in options:
+        curve.make_server(socket, SECRET)
     socket.bind(address)
     while True:
         identity, *frames = socket.recv_multipart(copy=False)
@@ -92,4 +106,4 @@ def serve(address: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

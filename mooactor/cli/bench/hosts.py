@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""Calls and spawns between hosts, beside raw pyzmq over TCP with CURVE.
+
+Two network namespaces stand for two hosts, near and far, of a cluster with a broker.
+The drivers run in the near one: one in a session of that cluster, one in a session of
+its own. This process gives them commands, by lines on their pipes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import mooactor as moo
+from mooactor.cli.bench import pyzmq
+from mooactor.cli.bench.calls import Echo
+from mooactor.cli.bench.clusters import FAR, NEAR, Cluster, cluster
+from mooactor.cli.bench.measure import Effort, median_seconds, rate, turn_about
+from mooactor.cli.bench.namespaces import obstacle
+from mooactor.cli.bench.network import Side
+from mooactor.cli.bench.row import Goal, Row, Skipped
+
+NAMES = ("hosts.call", "hosts.rate", "hosts.spawn", "hosts.local")
+PEER = "raw pyzmq"
+ALONE = "without broker"
+_PORT = 5555
+
+
+def rows(effort: Effort) -> Iterator[Row | Skipped]:
+    """From the near host to the far one, and on the near one."""
+    if why := obstacle():
+        yield Skipped("hosts", why)
+        return
+    try:
+        with cluster() as made, ExitStack() as stack:
+            yield from _rows(effort, made, stack)
+    except OSError as error:
+        yield Skipped("hosts", f"no network namespaces here: {error}")
+
+
+def _rows(effort: Effort, made: Cluster, stack: ExitStack) -> Iterator[Row]:
+    peer = f"tcp://{made.far.address}:{_PORT}"
+    module = "mooactor.cli.bench.pyzmq"
+    stack.enter_context(made.started(made.far, FAR, "-m", module, peer, "curve"))
+    joined = stack.enter_context(made.driver(__name__, made.address, peer))
+    alone = stack.enter_context(made.driver(__name__))
+    # many short turns: what else the machine does falls on both alike
+    rounds, calls = 3 * effort.rounds, effort.repeats(200)
+    pings = _by_turns(rounds, f"ping {calls}", f"ping_peer {calls}", joined, joined)
+    yield _times("hosts.call", "empty call to another host, p50", pings, PEER, 0.9)
+    many = effort.repeats(5000)
+    found = _by_turns(rounds, f"rate {many}", f"rate_peer {many}", joined, joined)
+    yield _rate(found)
+    spawns = effort.repeats(10)
+    spawned, far = _by_turns(rounds, f"spawn {spawns}", f"ping {calls}", joined, joined)
+    yield _spawn(spawned - far)
+    local = _by_turns(rounds, f"local {calls}", f"local {calls}", joined, alone)
+    work = "empty call on the same host, in a session with a broker, p50"
+    yield _times("hosts.local", work, local, ALONE, 1.05)
+
+
+def _by_turns(
+    rounds: int, ours: str, other: str, driver: Side, beside: Side
+) -> list[float]:
+    return turn_about(
+        rounds, lambda: float(driver.ask(ours)), lambda: float(beside.ask(other))
+    )
+
+
+def _times(name: str, work: str, found: list[float], peer: str, bound: float) -> Row:
+    ours, other = (seconds * 1e6 for seconds in found)
+    return Row(name, work, "µs", ours, {peer: other}, Goal("at most", bound, peer))
+
+
+def _rate(found: list[float]) -> Row:
+    ours, peer = found
+    work = "pipelined calls to another host, one caller, one actor"
+    goal = Goal("at least", 1.5, PEER)
+    return Row("hosts.rate", work, "calls/s", ours, {PEER: peer}, goal)
+
+
+def _spawn(seconds: float) -> Row:
+    work = "spawn on a warm host, until its first answer, less a call"
+    return Row("hosts.spawn", work, "ms", seconds * 1e3, {}, Goal("at most", 20))
+
+
+# -- the drivers ------------------------------------------------------------------
+
+
+def serve(address: str = "", peer: str = "") -> None:
+    """Be a driver, and measure what each line says, until killed."""
+    with moo.init(address or None), ExitStack() as stack:
+        works = {"local": _pings(moo.spawn(Echo))}
+        if address:
+            works = {"local": _pings(moo.on(Echo, host=NEAR).spawn())}
+            far = moo.on(Echo, host=FAR).spawn()
+            floor = stack.enter_context(pyzmq.connected(peer, curved=True))
+            works |= {
+                "ping": _pings(far),
+                "rate": lambda calls: rate(lambda count: _pipelined(far, count), calls),
+                "ping_peer": lambda calls: median_seconds(floor.ping, calls),
+                "rate_peer": lambda calls: rate(floor.ping_many, calls),
+                "spawn": lambda repeats: median_seconds(_spawned, repeats),
+            }
+        answer(works)
+
+
+def answer(works: dict[str, Callable[[int], float]]) -> None:
+    """Do the work that each line of stdin names, so many times; print its result."""
+    for line in sys.stdin:
+        name, _, count = line.partition(" ")
+        print("yes" if name == "ready?\n" else works[name](int(count)), flush=True)
+
+
+def _pings(echo: Echo) -> Callable[[int], float]:
+    return lambda calls: median_seconds(echo.ping, calls)
+
+
+def _pipelined(echo: Echo, calls: int) -> None:
+    moo.get([echo.ping.remote() for _ in range(calls)])
+
+
+def _spawned() -> None:
+    """An actor on the far host; it has answered, and ends."""
+    made = moo.on(Echo, host=FAR).spawn()
+    made.ping()
+    moo.kill(made)
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

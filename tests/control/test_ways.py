@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Connections to other hosts that come and go at any moment."""
+
+import select
+import socket
+import time
+
+import pytest
+import zmq
+
+from mooactor.control import curve
+from mooactor.control.ways import Ways
+from mooactor.control.zap import Gate
+
+KEY = bytes(range(16))
+
+
+class Loop:
+    """What the housekeeper does for ways, in the thread of the test."""
+
+    def __init__(self):
+        self.poller, self.actions, self.due = select.poll(), {}, []
+
+    def watch(self, fd, action):
+        self.actions[fd] = action
+        self.poller.register(fd, select.POLLIN)
+
+    def unwatch(self, fd):
+        if self.actions.pop(fd, None):
+            self.poller.unregister(fd)
+
+    def at(self, when, action):
+        self.due.append((when, action))
+
+    def turn(self):
+        for fd, _ in self.poller.poll(10):
+            if fd in self.actions:
+                self.actions[fd]()
+        now = time.perf_counter()
+        ready = [action for when, action in self.due if when <= now]
+        self.due = [entry for entry in self.due if entry[0] > now]
+        for action in ready:
+            action()
+
+
+class Target:
+    """A process that takes what is sent to it."""
+
+    def __init__(self, process_id):
+        self.process_id = process_id
+
+    def connect(self, socket, head, part_bytes):
+        return True
+
+    def hold(self):
+        pass
+
+    def drop(self):
+        pass
+
+
+@pytest.fixture
+def context():
+    with zmq.Context() as made:
+        yield made
+
+
+@pytest.fixture
+def listener(context):
+    """A process of another host: its address, and its gate."""
+    gate = Gate(context, KEY)
+    with context.socket(zmq.ROUTER) as router:
+        router.linger = 0
+        curve.make_server(router, KEY)
+        port = router.bind_to_random_port("tcp://127.0.0.1")
+        yield f"tcp://127.0.0.1:{port}", gate
+    gate.close()
+
+
+def refusing_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_ways_that_end_at_any_moment_hold_up_no_other(context, listener):
+    address, gate = listener
+    loop, standing = Loop(), []
+    loop.watch(gate.fileno(), gate.serve)
+    ways = Ways(context, 1, KEY, loop, lambda *_: None, standing.append)
+    nobody = f"tcp://127.0.0.1:{refusing_port()}"
+    for number in range(2, 500):
+        ways.open(Target(number), "b", nobody)
+        time.sleep(number % 10 * 2e-5)  # its events come before, meanwhile, or later
+        ways.forget(number)
+
+    ways.open(Target(500), "b", address)
+    end = time.monotonic() + 15
+    while not standing and time.monotonic() < end:
+        loop.turn()
+
+    assert standing == [500]
+    ways.close(0)

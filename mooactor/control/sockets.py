@@ -10,11 +10,8 @@ carries ends with the next frame that arrives, without another being set.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import os
-=======
 import itertools
->>>>>>> w11-bench
+import os
 import struct
 
 import zmq
@@ -93,7 +90,6 @@ class Sockets:
         self._context.term()
 
 
-<<<<<<< HEAD
 def _check_descriptors() -> None:
     """libzmq aborts the process if its first socket cannot have what it needs."""
     found: list[int] = []
@@ -108,7 +104,8 @@ def _check_descriptors() -> None:
     finally:
         for fd in found:
             os.close(fd)
-=======
+
+
 def monitored(context: zmq.Context[Socket], socket: Socket, events: int) -> Socket:
     """Where the events of a socket of `context` are read. End it with `unmonitor`."""
     address = f"inproc://monitor-{next(_monitors)}"
@@ -122,7 +119,6 @@ def monitored(context: zmq.Context[Socket], socket: Socket, events: int) -> Sock
         pair.close()
         raise
     return pair
->>>>>>> w11-bench
 
 
 def unmonitor(socket: Socket, pair: Socket) -> None:

@@ -118,10 +118,8 @@ class Way:
         socket, self.socket = self.socket, None
         monitor, self.monitor = self.monitor, None
         self.up = False
-        if socket is not None:
-            socket.disable_monitor()
-        if monitor is not None:
-            monitor.close(linger=0)
+        if socket is not None and monitor is not None:
+            unmonitor(socket, monitor)
         if socket is not None:
             socket.close(linger=linger_ms)
 
@@ -263,21 +261,9 @@ class Ways:
 
     def _hang_up(self, way: Way) -> None:
         """Close the present connection; its outbox does not use it (any more)."""
-<<<<<<< HEAD
         if way.monitor is not None:
             self._keeper.unwatch(int(way.monitor.getsockopt(zmq.FD)))
         way.close(linger_ms=0)
-=======
-        socket, way.socket = way.socket, None
-        monitor, way.monitor = way.monitor, None
-        way.up = False
-        if monitor is not None:
-            self._keeper.unwatch(int(monitor.getsockopt(zmq.FD)))
-            assert socket is not None
-            unmonitor(socket, monitor)
-        if socket is not None:
-            socket.close(linger=0)
->>>>>>> w11-bench
 
     # -- the end -----------------------------------------------------------
 
@@ -293,15 +279,8 @@ class Ways:
         """Let go of all; what was sent has `linger_ms` to leave."""
         for way in self._ways.values():
             way.closed = True
-<<<<<<< HEAD
             way.peer.hold()
             way.close(linger_ms if way.up else 0)
-=======
-            if way.socket is not None and way.monitor is not None:
-                unmonitor(way.socket, way.monitor)
-            if way.socket is not None:
-                way.socket.close(linger=linger_ms if way.up else 0)
->>>>>>> w11-bench
         self._ways.clear()
 
 

@@ -143,4 +143,6 @@ class Mailbox:
 
     def of_sender(self, sender: int) -> list[Job]:
         queues = [*self._levels.values(), *self._held.values()]
-        return [job for queue in queues for job in queue if job.sender == sender]
+        # The actor's thread may take one meanwhile: a list is made in one step.
+        jobs = [job for queue in queues for job in list(queue)]
+        return [job for job in jobs if job.sender == sender]

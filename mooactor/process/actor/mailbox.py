@@ -142,5 +142,5 @@ class Mailbox:
         return [job for queue in queues for job in list(queue)]
 
     def of_sender(self, sender: int) -> list[Job]:
-        queues = [*self._levels.values(), *self._held.values()]
-        return [job for queue in queues for job in queue if job.sender == sender]
+        """Those of one caller, from any thread."""
+        return [job for job in self.waiting() if job.sender == sender]

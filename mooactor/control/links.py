@@ -8,7 +8,9 @@ actor is told of its deaths.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from mooactor.control import incarnations
 from mooactor.control.keys import actor_of, every_incarnation
@@ -23,6 +25,25 @@ from mooactor.errors import (
 )
 
 DEFAULT_MAX_PENDING = 1024
+_RESENT_S = 1.0  # more than it takes; the order of a stuck process's calls is no matter
+
+
+class Resending:
+    """Calls with retries are being sent again: new ones of other threads wait, so that
+    all start in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._over = threading.Event()
+
+    def wait(self) -> None:
+        """Until it is over; it takes milliseconds. Not in the thread that does it."""
+        if threading.get_ident() != self._thread:
+            self._over.wait(_RESENT_S)
+
+    def end(self) -> None:
+        """All are sent."""
+        self._over.set()
 
 
 class Link:
@@ -43,6 +64,7 @@ class Link:
         "has_one_thread",
         "overflow",
         "foreign",
+        "resending",
     )
 
     def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
@@ -57,6 +79,7 @@ class Link:
         self.has_one_thread = False  # for its sync methods: it is an async actor
         self.overflow = "wait"
         self.foreign = False
+        self.resending: Resending | None = None
 
     @classmethod
     def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:
@@ -65,6 +88,16 @@ class Link:
         link.cause = Cause("unknown")
         link.foreign = True
         return link
+
+    @contextmanager
+    def sending_again(self) -> Iterator[None]:
+        """New calls wait meanwhile, except those of this thread."""
+        self.resending = mine = Resending()
+        try:
+            yield
+        finally:
+            self.resending = None
+            mine.end()
 
     @property
     def outstanding(self) -> int:

@@ -127,6 +127,9 @@ class Caller:
         except errors.MooError as error:
             self._refuse(link, future, error)
             return
+        resending = link.resending
+        if resending is not None and future.request is None:
+            resending.wait()
         timeout, target, gone = options.timeout, link.process_id, False
         if caller is not None:
             timeout = _remaining(timeout, caller.deadline)
@@ -170,8 +173,10 @@ class Caller:
             link.calls.add(call_id)
             if gone:
                 self._await_notice(link, future, call_id, target)
-            else:
-                self._send(link, future, call_id, record + body, waits == BLOCKING)
+            elif not self._send(
+                link, target, future, call_id, record + body, waits == BLOCKING
+            ):
+                self._start_over(link, future, call_id, form, args, kwargs, prepared)
         except BaseException:
             self._pending.pop(call_id, None)
             link.calls.discard(call_id)
@@ -187,14 +192,23 @@ class Caller:
         return envelope.pack_chain((*caller.chain[-63:], caller.chain_entry))
 
     def _send(
-        self, link: Link, future: Future, call_id: int, record: bytes, blocking: bool
-    ) -> None:
+        self,
+        link: Link,
+        target: int,
+        future: Future,
+        call_id: int,
+        record: bytes,
+        blocking: bool,
+    ) -> bool:
+        """False: nothing was sent, the link leads to another process than `target`."""
         peer = link.peer
         if peer is None:
             if link.cause is not None:
                 self.fail_all(link, lambda: link.gone(delivered=False))
-                return
+                return True
             peer = self._links.peer_of(link)
+        if link.process_id != target:
+            return False
         if blocking or len(link.calls) == 1:
             peer.send(record)
         elif peer.queue(record):
@@ -202,6 +216,26 @@ class Caller:
             self._housekeeper.arm()
         if link.peer is not peer:
             self._sent_too_late(link, future, call_id)
+        return True
+
+    def _start_over(
+        self,
+        link: Link,
+        future: Future,
+        call_id: int,
+        form: Form,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        prepared: Stored | None,
+    ) -> None:
+        """It was made for a process that has been replaced meanwhile. If the notice of
+        that saw it, it has ended it or made it again."""
+        resending = link.resending
+        if resending is not None:
+            resending.wait()
+        if self._pending.pop(call_id, None) is future:
+            link.calls.discard(call_id)
+            self.start(link, future, form, args, kwargs, prepared)
 
     def _await_notice(
         self, link: Link, future: Future, call_id: int, dead: int
@@ -213,8 +247,14 @@ class Caller:
 
     def _sent_too_late(self, link: Link, future: Future, call_id: int) -> None:
         """The actor died while we sent, and the notice may not have seen the call."""
+        resending = link.resending
+        if resending is not None:
+            resending.wait()  # after that it has seen the call, or never will
         if link.cause is not None:
             self.fail_all(link, lambda: link.gone(delivered=None))
+        elif call_id in self._pending and future.request is not None:
+            self._forget(call_id, link)
+            self._send_again(link, future)
         elif call_id in self._pending:
             error = errors.ActorUnavailable(
                 f"{link.label} died just now and is being restarted; call again",

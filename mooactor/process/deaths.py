@@ -120,6 +120,7 @@ class Deaths:
         if death.following is None:
             caller.fail_all(link, lambda: link.gone(delivered=None), turns)
         elif death.incarnation >= link.incarnation:
-            link.incarnation = death.following
-            link.peer = None
-            caller.retry_or_fail(link, death.cause, turns)
+            with link.sending_again():
+                link.incarnation = death.following
+                link.peer = None
+                caller.retry_or_fail(link, death.cause, turns)

@@ -135,12 +135,12 @@ class Guest:
         number, life = message["number"], message["life"]
         holder = (self.mark, message["holder"])
         needs = Amount.of_plain(message["needs"])
-        variables = self._resources.take(holder, needs)
-        if variables is None:
+        grant = self._resources.take(holder, needs)
+        if grant is None:
             free = self._resources.total - self._resources.reserved()
             self._post("denied", number=number, note=f"free there is {free}")
             return
-        life["env"] = {**life["env"], **variables}
+        life = grant.give(life)
         life["directory"], life["reach"] = self._directory, self._reach
         fds = [file_of(data) for data in message.get("parcels", ())]
         try:
@@ -207,7 +207,8 @@ class Guest:
             self._post("closed", number=number)
 
     def born(self, process: Process) -> None:
-        self._post("born", number=self._numbers[process], pid=process.pid)
+        number = self._numbers[process]
+        self._post("born", number=number, pid=process.pid, cores=process.cores)
 
     def lost(self, process: Process) -> None:
         self._post("lost", number=self._forget(process))

@@ -11,7 +11,7 @@ message    from    fields
 open       home    session (its mark), config, place, python, preload
 opened     guest   nothing; or ``why`` it cannot be
 start      home    number, life, parcels, holder, needs
-born       guest   number, pid
+born       guest   number, pid, cores that it is bound to
 lost       guest   number
 failed     guest   number, note
 denied     guest   number, note: there is not enough left of what it needs
@@ -35,7 +35,7 @@ guest kills them: neither asks the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor.control.lifeline import Message, Received
@@ -86,6 +86,7 @@ class RemoteProcess:
     line: RemoteLine
     tries: int
     pid: int | None = None
+    cores: list[int] = field(default_factory=list)
 
 
 class News(Family, Protocol):
@@ -194,7 +195,7 @@ class RemoteSite:
             fds = [file_of(data) for data in message.get("parcels") or ()]
             self._loop.arrived(process.line, message["message"], fds)
         elif what == "born":
-            process.pid = message["pid"]
+            process.pid, process.cores = message["pid"], message["cores"]
             self._news.born(process)
         elif what == "closed":
             self._loop.close_line(process.line)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from mooactor.control.lifeline import Message
+from mooactor.host.cores import Cores
 from mooactor.host.devices import Devices, visible
 from mooactor.tensors.limits import memory_in_reach, processors
 
@@ -81,12 +83,27 @@ def _s(number: float) -> str:
     return "" if number == 1 else "s"
 
 
+class Grant(NamedTuple):
+    """What an actor gets of its host for itself."""
+
+    variables: dict[str, str]  # for its environment
+    cores: list[int]  # to run on; empty: on all
+
+    def give(self, life: Message) -> Message:
+        """The description of the actor's process, with that in it."""
+        env = {**life["env"], **self.variables}
+        return {**life, "env": env, "cores": self.cores}
+
+
 class Resources:
     """The account of one host."""
 
-    def __init__(self, total: Amount, devices: Devices) -> None:
+    def __init__(
+        self, total: Amount, devices: Devices, cores: Cores | None = None
+    ) -> None:
         self.total = total
         self.devices = devices
+        self.cores = cores or Cores(())
         self._reserved: dict[Holder, Amount] = {}
 
     @classmethod
@@ -113,26 +130,27 @@ class Resources:
             float(len(names)),
             float(memory if memory is not None else memory_in_reach()),
         )
-        return cls(total, Devices(names))
+        return cls(total, Devices(names), Cores.of_this_host())
 
-    def take(self, holder: Holder, needs: Amount) -> dict[str, str] | None:
-        """Reserve, for good. Returns the variables for the actor's environment; None if
-        there is not enough left. An actor that has a reservation keeps it."""
-        if holder in self._reserved:
-            return self.devices.variables(holder)
-        if not needs:
-            return {}
+    def take(self, holder: Holder, needs: Amount) -> Grant | None:
+        """Reserve, for good. None if there is not enough left. An actor that has a
+        reservation keeps it."""
+        if holder in self._reserved or not needs:
+            return Grant(self.devices.variables(holder), self.cores.of(holder))
         if not needs.fits(self.total - self.reserved()):
             return None
         variables = self.devices.take(holder, needs.gpus)
-        if variables is not None:
-            self._reserved[holder] = needs
-        return variables
+        if variables is None:
+            return None
+        self._reserved[holder] = needs
+        whole = needs.cpus == int(needs.cpus)
+        return Grant(variables, self.cores.take(holder, int(needs.cpus) * whole))
 
     def give_back(self, holder: Holder) -> None:
         """An actor will not run here again; nothing happens if it has none."""
         self._reserved.pop(holder, None)
         self.devices.give_back(holder)
+        self.cores.give_back(holder)
 
     def forget(self, session: str) -> None:
         """A session has ended."""

@@ -37,6 +37,10 @@ class Process(Protocol):
         """None until it is born."""
 
     @property
+    def cores(self) -> list[int]:
+        """Those that it is bound to; empty: none."""
+
+    @property
     def line(self) -> Line: ...
     @property
     def tries(self) -> int:
@@ -97,6 +101,10 @@ class LocalProcess:
     @property
     def pid(self) -> int | None:
         return self.child.pid
+
+    @property
+    def cores(self) -> list[int]:
+        return list(self.child.life.get("cores", ()))
 
     @property
     def line(self) -> Line:

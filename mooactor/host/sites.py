@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mooactor.control.lifeline import Message
 from mooactor.host.placement import Candidate, Needs, NoPlace, choose
 from mooactor.host.remote import RemoteSite
-from mooactor.host.resources import Amount, Resources
+from mooactor.host.resources import Amount, Grant, Resources
 from mooactor.host.site import Process, Site
 from mooactor.host.supervised import Supervised
 
@@ -104,7 +104,7 @@ class Sites:
                 raise NoPlace(f"{needs}: this host has {self._resources.devices}")
         return hosts
 
-    def _take(self, actor_id: int, needs: Needs) -> dict[str, str] | None:
+    def _take(self, actor_id: int, needs: Needs) -> Grant | None:
         amount = needs.amount
         if self.cluster is None:  # alone, processors and memory are not reserved
             amount = Amount(gpus=amount.gpus)
@@ -152,10 +152,9 @@ class Sites:
             self.place([actor.id], actor.needs)
         host, needs = self._placed[actor.id]
         if self._is_here(host):
-            variables = self._take(actor.id, needs) or {}
-            life["env"] = {**life["env"], **variables}
+            grant = self._take(actor.id, needs) or Grant({}, [])
             self.here.preload(actor.preload)
-            return self.here.start(life, fds, tries)
+            return self.here.start(grant.give(life), fds, tries)
         site = self._site(host)
         site.preload(actor.preload)
         needed = needs.amount.plain()

@@ -139,6 +139,8 @@ class Supervised:
             "label": self.label,
             "name": self.name,
             "pid": self.pid,
+            "cores": [] if self.process is None else self.process.cores,
+            "threads": self.life.get("threads"),
             "incarnation": self.incarnation,
             "state": self.state.value,
             "owner": self.owner_label,

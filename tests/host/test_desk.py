@@ -97,7 +97,7 @@ def test_stop_ends_sessions_hosts_and_the_broker(made):
     code, out, error = command(made, "stop")
 
     assert (code, error) == (0, "")
-    assert "stopped 1 sessions, 2 hosts and the broker" in out
+    assert "stopped 1 session, 2 hosts and the broker" in out
     said = driver.communicate(timeout=30)[1]
     assert "mooactor stop" in said
     assert driver.returncode == 1

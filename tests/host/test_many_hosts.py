@@ -365,3 +365,20 @@ def test_a_ref_whose_owner_has_died_with_its_host_fails_with_the_cause(fragile):
             a.echo(kept)
 
         assert caught.value.cause.kind == "host"
+
+
+def test_an_actor_with_cpus_of_its_own_is_bound_to_them_and_says_so(joined):
+    class Cores:
+        def cores(self):
+            return sorted(os.sched_getaffinity(0)), os.environ["OMP_NUM_THREADS"]
+
+    handle = moo.on(Cores, host="a", num_cpus=1).spawn()
+    anywhere = moo.on(Cores, host="a").spawn()
+
+    bound, threads = handle.cores()
+
+    assert len(bound) == 1 and threads == "1"
+    assert anywhere.cores()[0] == sorted(os.sched_getaffinity(0))
+    (row,) = [row for row in moo.hosts() if row["name"] == "a"]
+    shown = {actor["pid"]: actor["cores"] for actor in row["actors"]}
+    assert sorted(shown.values()) == [[], bound]

@@ -87,6 +87,8 @@ def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
 def _move_out(life: Message) -> None:
     """Give this process the surroundings of its own, instead of the zygote's."""
     threads.set_variables(life["env"], life["threads"])
+    if life.get("cores"):
+        os.sched_setaffinity(0, life["cores"])
     if life.get("place") is not None:
         Place.of_plain(life["place"]).enter()
     namespace = os.environ.get(namespaces.VARIABLE)

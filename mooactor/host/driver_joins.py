@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
@@ -16,7 +16,7 @@ from mooactor.process.place import host_name
 if TYPE_CHECKING:
     from mooactor.host.addresses import Address
 
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Joining:
     """Brokers, the key, and where this host listens for others."""
 
     addresses: list[Address]
-    secret: bytes
+    secret: bytes = field(repr=False)
     local: bool = True  # whether actors may be on the driver's host
     bind: str | None = None  # numeric, or "*"; None: the way to the first broker
     ports: tuple[int, int] | None = None  # first and last; None: any

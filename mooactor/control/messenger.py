@@ -304,6 +304,8 @@ class Messenger:
         with self._lock:
             self._gone.add(process_id)
             peer = self._peers.pop(process_id, None)
+            if self.ways is not None:
+                self.ways.silence(process_id)
             if peer is not None:
                 peer.close(linger_ms=0)
             if self.ways is not None:
@@ -331,6 +333,8 @@ class Messenger:
         with self._lock:
             peers, self._peers = list(self._peers.values()), {}
         for peer in peers:
+            if self.ways is not None:
+                self.ways.silence(peer.process_id)
             peer.close(linger_ms)
         if self.ways is not None:
             self.ways.close(linger_ms)

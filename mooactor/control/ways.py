@@ -247,17 +247,27 @@ class Ways:
 
     def _hang_up(self, way: Way) -> None:
         """Close the present connection; its outbox does not use it (any more)."""
+        self._unmonitor(way)
         socket, way.socket = way.socket, None
-        monitor, way.monitor = way.monitor, None
         way.up = False
-        if monitor is not None:
-            self._keeper.unwatch(int(monitor.getsockopt(zmq.FD)))
-            assert socket is not None
-            unmonitor(socket, monitor)
         if socket is not None:
             socket.close(linger=0)
 
+    def _unmonitor(self, way: Way) -> None:
+        monitor, way.monitor = way.monitor, None
+        if monitor is not None:
+            assert way.socket is not None
+            self._keeper.unwatch(int(monitor.getsockopt(zmq.FD)))
+            unmonitor(way.socket, monitor)
+
     # -- the end -----------------------------------------------------------
+
+    def silence(self, process_id: int) -> None:
+        """Hear no more of a way, before its peer closes the socket."""
+        way = self._ways.get(process_id)
+        if way is not None:
+            way.closed = True
+            self._unmonitor(way)
 
     def forget(self, process_id: int) -> None:
         """That process is gone, and its outbox closed."""
@@ -270,8 +280,7 @@ class Ways:
         """Let go of all; what was sent has `linger_ms` to leave."""
         for way in self._ways.values():
             way.closed = True
-            if way.socket is not None and way.monitor is not None:
-                unmonitor(way.socket, way.monitor)
+            self._unmonitor(way)
             if way.socket is not None:
                 way.socket.close(linger=linger_ms if way.up else 0)
         self._ways.clear()

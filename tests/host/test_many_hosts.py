@@ -145,6 +145,18 @@ def test_a_killed_actor_of_another_host_is_known_with_its_cause(joined):
     assert caught.value.cause.signal == signal.SIGKILL
 
 
+def test_connections_to_dead_actors_end_without_a_word(joined, capfd):
+    for _ in range(5):
+        handle = on("a").spawn()
+        handle.pid()
+        moo.kill(handle)
+        with pytest.raises(moo.ActorDied):
+            handle.pid()
+
+    assert eventually(lambda: moo.actors() == [])
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_restarted_actor_keeps_its_handle(joined):
     handle = on("a", restart=moo.Restart(max=2, within=60)).spawn(5)
     before = handle.pid()

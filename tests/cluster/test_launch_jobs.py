@@ -15,6 +15,8 @@ from mooactor.cluster.launch import kubernetes, slurm
 from mooactor.cluster.launch.targets import LaunchError
 from tests.cluster import kubernetes_schema
 
+pytestmark = pytest.mark.slow
+
 
 def manifest(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """The objects that ``mooactor kubernetes`` prints, by kind."""

@@ -23,6 +23,8 @@ from tests import networks
 from tests.cluster.launched import ROOT, Launched, command
 from tests.conftest import eventually
 
+pytestmark = pytest.mark.slow
+
 KEY = "7b" * 32
 Start = Callable[..., Launched]
 

@@ -19,6 +19,8 @@ from tests.cluster.test_launch_ranks import REPORT, WAITING
 from tests.cluster.test_launch_whole import EVERYWHERE
 from tests.conftest import eventually
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 120
 
 

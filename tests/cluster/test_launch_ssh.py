@@ -21,6 +21,8 @@ from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
 from tests.marks import slow
 
+pytestmark = pytest.mark.slow
+
 KEY = "5a" * 32
 
 

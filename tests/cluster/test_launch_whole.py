@@ -15,6 +15,8 @@ from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
 from tests.marks import slow
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:

@@ -20,7 +20,10 @@ from tests import networks
 from tests.conftest import eventually
 from tests.networks import Cable
 
-pytestmark = pytest.mark.skipif(networks.why_not() is not None, reason="no namespaces")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(networks.why_not() is not None, reason="no namespaces"),
+]
 ROOT = Path(__file__).parents[2]
 ADDRESS = "tcp://10.99.1.1:4431"
 

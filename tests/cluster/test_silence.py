@@ -16,6 +16,8 @@ from mooactor.control.node import Node
 from tests.cluster.clusters import Cluster
 from tests.cluster.rows import row
 
+pytestmark = pytest.mark.slow
+
 
 class Silent:
     """A member that says what it is once, and nothing of its own accord after that."""

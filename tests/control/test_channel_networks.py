@@ -18,6 +18,8 @@ from tests.control.test_channel_deaths import Talk
 from tests.marks import slow
 from tests.networks import Cable, inside, why_not
 
+pytestmark = pytest.mark.slow
+
 MiB = 1 << 20
 READER = """
 import socket, threading

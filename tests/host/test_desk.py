@@ -14,6 +14,8 @@ from tests.clusters import cluster
 from tests.conftest import eventually
 from tests.host.test_many_hosts import on
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def made(monkeypatch):

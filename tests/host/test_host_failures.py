@@ -16,6 +16,8 @@ from tests.conftest import eventually
 from tests.host.test_many_hosts import on
 from tests.processes import stop
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 3.0
 #: What a machine that is busy with other things may take beside.
 SLACK_S = 3.0

@@ -244,6 +244,7 @@ def fragile(monkeypatch):
             yield made
 
 
+@pytest.mark.slow
 def test_the_death_of_a_host_is_the_death_of_its_actors(fragile):
     with moo.init(fragile.address, local=False):
         lost, stays = on("b").spawn(), on("a").spawn()
@@ -262,6 +263,7 @@ def test_the_death_of_a_host_is_the_death_of_its_actors(fragile):
         assert eventually(lambda: not list(directory.glob("mooactor-*")))
 
 
+@pytest.mark.slow
 def test_an_actor_of_a_lost_host_is_restarted_on_another_one(fragile):
     with moo.init(fragile.address, local=False):
         policy = moo.Restart(max=5, within=60)
@@ -279,6 +281,7 @@ def test_an_actor_of_a_lost_host_is_restarted_on_another_one(fragile):
         assert eventually(moved)
 
 
+@pytest.mark.slow
 def test_a_host_that_comes_back_takes_part_again(fragile):
     with moo.init(fragile.address, local=False):
         fragile.members["b"].kill()
@@ -290,6 +293,7 @@ def test_a_host_that_comes_back_takes_part_again(fragile):
         assert on("b").spawn().host() == "b"
 
 
+@pytest.mark.slow
 def test_the_broker_may_die_and_come_back(fragile):
     with moo.init(fragile.address, local=False):
         a, b = on("a").spawn(), on("b").spawn()
@@ -367,6 +371,7 @@ def test_arrays_cross_hosts_as_arguments_results_and_refs(joined):
     assert (a.echo(moo.put(array)) == array).all()
 
 
+@pytest.mark.slow
 def test_a_ref_whose_owner_has_died_with_its_host_fails_with_the_cause(fragile):
     with moo.init(fragile.address, local=False):
         a, b = on("a").spawn(), on("b").spawn()

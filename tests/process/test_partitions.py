@@ -23,7 +23,10 @@ from tests.networks import Cable, why_not
 from tests.process.guest import Guest, Slow
 from tests.process.hosts import Hosts, cabled_hosts, hosts
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
 #: TCP's own limit, what it may take beyond that, and a busy machine.
 KNOWN_S = 2 * DEAD_PATH_MS / 1000 + 10
 

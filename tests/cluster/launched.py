@@ -46,6 +46,8 @@ class Launched:
         if sources:
             environment["PYTHONPATH"] = str(ROOT)
         self._out, self._err = cwd / "stdout", cwd / "stderr"
+        # Tests that run under nohup ignore this one, and so would all that they start.
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [*on, *(WHOLE if whole else command()), *words],
@@ -56,6 +58,7 @@ class Launched:
                 stderr=err,
                 process_group=0,
             )
+        signal.signal(signal.SIGHUP, before)
 
     @property
     def out(self) -> str:

@@ -90,10 +90,12 @@ class Stored:
 
     def payload_for(self, process_id: int) -> tuple[bytes, int]:
         """(payload, flags) for one receiver, to be sent. Waits for no contact."""
+        # Read before the plane: another thread that closes it meanwhile harms nothing.
+        buffers = self._buffers
         self._open_plane()
         payload, flags = self._data, 0
-        if self._buffers:
-            payload = self._payloads.attach(payload, self._buffers, process_id)
+        if buffers:
+            payload = self._payloads.attach(payload, buffers, process_id)
             flags = envelope.ATTACHED
         if self._borrowing is not None:
             return self._borrowing.issue(process_id, payload, flags)
@@ -106,8 +108,8 @@ class Stored:
 
     def close(self) -> None:
         """Let go of the memory; the value is no longer available."""
-        self._buffers.clear()
-        self._plane = None
+        self._plane = None  # first: see `payload_for`
+        self._buffers = []
         self._borrowing = None
 
     def value(self) -> Any:

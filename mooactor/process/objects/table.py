@@ -114,10 +114,10 @@ class Stored:
 
     def value(self) -> Any:
         """Decode it here: a view of the same memory, private on write."""
+        shared = self._buffers
         plane = self._open_plane()
         buffers = [
-            plane.import_(plane.export(buffer, plane.process_id))
-            for buffer in self._buffers
+            plane.import_(plane.export(buffer, plane.process_id)) for buffer in shared
         ]
         if self._borrowing is None:
             return codec.decode(self._data, buffers=buffers)

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 
-import psutil
 import pytest
 
 import mooactor as moo
@@ -15,6 +14,8 @@ from tests.clusters import cluster
 from tests.conftest import eventually
 from tests.host.test_many_hosts import on
 from tests.processes import stop
+
+psutil = pytest.importorskip("psutil")
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,13 @@ import sys
 import time
 
 import numpy as np
-import psutil
 import pytest
 
 import mooactor as moo
 from tests.clusters import cluster
 from tests.conftest import eventually
+
+psutil = pytest.importorskip("psutil")
 
 
 class Where:

@@ -4,11 +4,12 @@
 import time
 
 import numpy as np
-import psutil
 import pytest
 
 import mooactor as moo
 from tests.clusters import cluster
+
+psutil = pytest.importorskip("psutil")
 
 HOSTS = "abcd"
 EACH = 50

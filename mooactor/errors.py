@@ -30,6 +30,22 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+# How a process ended; see `Cause`.
+Kind = Literal[
+    "exit",
+    "signal",
+    "exception",
+    "oom",
+    "killed",
+    "stopped",
+    "owner",
+    "host",
+    "sibling",
+    "child",
+    "link",
+    "unknown",
+]
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -46,20 +62,7 @@ class Cause:
     ``stderr`` holds the last lines that the process wrote there.
     """
 
-    kind: Literal[
-        "exit",
-        "signal",
-        "exception",
-        "oom",
-        "killed",
-        "stopped",
-        "owner",
-        "host",
-        "sibling",
-        "child",
-        "link",
-        "unknown",
-    ]
+    kind: Kind
     exitcode: int | None = None
     signal: int | None = None
     exception: BaseException | None = None

@@ -347,7 +347,7 @@ class Messenger:
             self._gate.close()
         self._context.term()
         try:
-            os.unlink(f"{self.directory}/{self.process_id:016x}")
+            os.unlink(self._path(self.process_id))
         except FileNotFoundError:
             pass  # libzmq usually removes it itself
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from mooactor.control.lifeline import Message
@@ -24,7 +24,7 @@ class Cluster:
         membership: Membership,
         loop: EventLoop,
         mark: str,
-        news: Callable[[], News],
+        news: News,
     ) -> None:
         """`mark`: the session's, by which hosts account for it."""
         self.node = node
@@ -35,8 +35,7 @@ class Cluster:
 
     def rows(self) -> list[dict[str, Any]]:
         """The announcement of each host that takes actors of any session."""
-        found = self.membership.hosts.values()
-        return [row for row in found if row["kind"] == "host"]
+        return list(self.membership.hosts.values())
 
     def addresses(self) -> dict[str, str]:
         """Of each host's agent."""
@@ -65,7 +64,7 @@ class Cluster:
         row = self.membership.hosts.get(host)
         if row is None:
             raise OSError(f"host {host} has left the cluster")
-        site = RemoteSite(host, self._loop, self._news())
+        site = RemoteSite(host, self._loop, self._news)
         channel = self.node.connect(row["address"], site)
         site.open(
             channel,

@@ -109,7 +109,9 @@ class Desk:
         """One request of the table."""
         op = message.get("op")
         if op == "status":
-            self._home.survey(_PATIENCE_S, lambda rows: self._tell(channel, rows))
+            self._home.surveys.begin(
+                _PATIENCE_S, lambda rows: self._tell(channel, rows)
+            )
         elif op == "logs":
             self._show(channel, message)
         elif op == "stop":

@@ -33,7 +33,7 @@ from mooactor.host.site import End, Process, is_full
 from mooactor.host.sites import Sites
 from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
-from mooactor.host.survey import Rows, Surveys
+from mooactor.host.survey import Surveys
 from mooactor.host.teams import Teams
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
@@ -86,10 +86,6 @@ class Home:
         self.sites.configure(config)
         if self.on_configured is not None:
             self.on_configured(config)
-
-    def survey(self, patience_s: float, then: Callable[[Rows], None]) -> None:
-        """Call `then` with a row for each actor, in so many seconds at most."""
-        self.surveys.begin(patience_s, then)
 
     def has(self, name: str) -> bool:
         """Whether an actor is called so."""

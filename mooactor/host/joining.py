@@ -66,7 +66,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         on_lost=lost,
     )
     node.accept = Desk(home, config["mark"], _program(config)).accept
-    cluster = Cluster(node, membership, loop, config["mark"], lambda: home)
+    cluster = Cluster(node, membership, loop, config["mark"], home)
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)
     return cluster

@@ -20,8 +20,9 @@ from collections.abc import Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from mooactor.errors import Kind
 from mooactor.host.supervised import Supervised
-from mooactor.process.exits import ExitRecord, Kind, Unwanted
+from mooactor.process.exits import ExitRecord, Unwanted
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home

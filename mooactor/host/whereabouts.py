@@ -80,10 +80,6 @@ class Whereabouts:
         actor = self._home.by_line.get(line)
         return None if actor is None else actor.process_id
 
-    def host_of(self, line: Line) -> str:
-        """The host of the process at the end of `line`."""
-        return self.site_of(line).host
-
     def site_of(self, line: Line) -> Site | RemoteSite:
         """Where the process at the end of `line` is."""
         actor = self._home.by_line.get(line)

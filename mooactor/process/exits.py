@@ -8,22 +8,8 @@ import signal
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from mooactor.errors import Cause, PlacementError
+from mooactor.errors import Cause, Kind, PlacementError
 
-Kind = Literal[
-    "exit",
-    "signal",
-    "exception",
-    "oom",
-    "killed",
-    "stopped",
-    "owner",
-    "host",
-    "sibling",
-    "child",
-    "link",
-    "unknown",
-]
 # The reason of a requested end of an actor; empty: none was requested.
 Unwanted = Literal["", "stopped", "killed", "owner"]
 

@@ -29,6 +29,7 @@ from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import bytes_of, file_of
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedOutput
+from mooactor.host.remote import MALFORMED
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, Process, Site
 from mooactor.process import directories
@@ -99,7 +100,7 @@ class Guest:
     def _open(self, message: Message) -> None:
         try:
             self._prepare(message)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except OSError as error:
             why = f"host {self.host} cannot take part: {error}"
             self._post("opened", why=why)
             return
@@ -269,8 +270,12 @@ class FromHome:
         """One message of the home's, or of ``mooactor stop``."""
         if message.get("op") == "stop":
             self._stop()
-        else:
+            return
+        try:
             self._guest.told(message)
+        except MALFORMED as error:
+            print(f"mooactor: a malformed message: {error!r:.200}", file=sys.stderr)
+            self._guest.close()
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The home is gone, or has closed the session here."""

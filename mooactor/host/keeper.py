@@ -80,6 +80,7 @@ class Keeper:
         )
         self._reaper = Reaper(loop)
         self._guests: set[Guest] = set()
+        self._announced = 0  # of the changes of what is reserved
         ports = offer.reach["ports"]
         self.node = Node(
             offer.secret,
@@ -161,6 +162,9 @@ class Keeper:
 
     def look(self) -> None:
         """The loop has served what there was."""
+        if self._resources.changes != self._announced:
+            self._announced = self._resources.changes
+            self._membership.changed()
         while self._reports:
             self._say(self._reports.popleft())
 

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     from mooactor.control.channel import Channel
 
 
+#: What a message with missing or wrong fields leads to. It ends that session's part on
+#: that host, and nothing else.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class RemoteLine:
     """The lifeline of a process of another host; see `eventloop.Line`."""
 
@@ -180,6 +185,14 @@ class RemoteSite:
 
     def handle(self, channel: Channel, message: Message) -> None:
         """A message of the guest's, from an authenticated agent of this cluster."""
+        try:
+            self._act_on(channel, message)
+        except MALFORMED as error:
+            why = f"it sent a malformed message: {error!r:.200}"
+            channel.close(why)
+            self._end(why)
+
+    def _act_on(self, channel: Channel, message: Message) -> None:
         what, number = message.get("what"), message.get("number")
         if what == "log":
             self._news.log(message["stream"], message["prefix"], message["line"])

@@ -105,6 +105,7 @@ class Resources:
         self.devices = devices
         self.cores = cores or Cores(())
         self._reserved: dict[Holder, Amount] = {}
+        self.changes = 0  # so far, for those that announce what is free
 
     @classmethod
     def of_this_host(
@@ -143,12 +144,13 @@ class Resources:
         if variables is None:
             return None
         self._reserved[holder] = needs
+        self.changes += 1
         whole = needs.cpus == int(needs.cpus)
         return Grant(variables, self.cores.take(holder, int(needs.cpus) * whole))
 
     def give_back(self, holder: Holder) -> None:
         """An actor will not run here again; nothing happens if it has none."""
-        self._reserved.pop(holder, None)
+        self.changes += self._reserved.pop(holder, None) is not None
         self.devices.give_back(holder)
         self.cores.give_back(holder)
 

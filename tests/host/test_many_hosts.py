@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import mooactor as moo
+from mooactor.control.node import Node
 from tests.clusters import cluster
 from tests.conftest import eventually
 
@@ -400,3 +401,37 @@ def test_an_actor_with_cpus_of_its_own_is_bound_to_them_and_says_so(joined):
     (row,) = [row for row in moo.hosts() if row["name"] == "a"]
     shown = {actor["pid"]: actor["cores"] for actor in row["actors"]}
     assert sorted(shown.values()) == [[], bound]
+
+
+class _Hears:
+    """The listener of a channel: keeps why it was closed."""
+
+    why = ""
+
+    def handle(self, channel, message):
+        pass
+
+    def channel_closed(self, channel, why):
+        self.why = why
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"what": "open"},
+        {"what": "open", "place": 3},
+        {"what": "open", "place": {"cwd": "/", "path": []}, "python": 3},
+    ],
+)
+def test_a_malformed_message_of_a_member_ends_its_own_channel_only(joined, message):
+    (row,) = [row for row in moo.hosts() if row["name"] == "a"]
+    kept = on("a").spawn()
+    before = kept.pid()
+    secret = bytes.fromhex(joined.key_file.read_text().strip())
+    node, hears = Node(secret, bind=joined.network.address("d")), _Hears()
+    try:
+        node.connect(row["address"], hears).post(message)
+        assert node.run_until(lambda: hears.why, 20)
+    finally:
+        node.close()
+    assert kept.pid() == before

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import selectors
 import shutil
 import signal
@@ -349,15 +350,18 @@ class Hosts:
             "reach": self.reach(host).plain(),
         }
         ours, theirs = socket.socketpair()
-        line = Lifeline(ours)
-        line.send(life)
         words = self.cable.on(host) if self.cable is not None else []
         program = f"from tests.process.hosts import main; main({theirs.fileno()})"
-        self.children[actor_id] = subprocess.Popen(
-            [*words, sys.executable, "-c", program], pass_fds=[theirs.fileno()]
+        child = self.children[actor_id] = subprocess.Popen(
+            [*words, sys.executable, "-c", program],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.PIPE,
         )
         theirs.close()
-        self.agent.add(line, actor_id, host)
+        assert child.stdin is not None
+        with child.stdin as stdin:
+            stdin.write(pickle.dumps(life))
+        self.agent.add(Lifeline(ours), actor_id, host)
         return self.handle(cls, actor_id)
 
     def kill(self, handle: Any, number: int = signal.SIGKILL) -> None:
@@ -400,20 +404,6 @@ def cabled_hosts(cable: Cable) -> Iterator[Hosts]:
 
 
 def main(fd: int) -> None:
-    """In an actor's process."""
-    sock = socket.socket(fileno=fd)
-    line = Lifeline(sock)
-    received: list[Any] = []
-    while not received:
-        wait_readable(sock)
-        received = line.receive_nowait()
-    (life, _), *rest = received
-    assert not rest
-    life_module.live(life, sock, lambda: None)
-
-
-def wait_readable(sock: socket.socket) -> None:
-    """Until it is readable."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(sock, selectors.EVENT_READ)
-        selector.select()
+    """In an actor's process. Its life comes on stdin: notices may wait already."""
+    life = pickle.load(sys.stdin.buffer)
+    life_module.live(life, socket.socket(fileno=fd), lambda: None)

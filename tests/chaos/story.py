@@ -23,6 +23,8 @@ SLACK_S = 10.0
 #: The longest silence between hosts that must do no harm, and the shortest that is a
 #: death for certain; the schedule has none in between.
 PATIENCE_S = 3.0
+#: What hosts need to find each other again. Silences with less between them are one.
+RECOVERY_S = 1.0
 #: Methods that end their process.
 FATAL = frozenset({"die"})
 
@@ -196,12 +198,26 @@ class Story:
         from then until it is reachable."""
         found: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for fault in self.of("fault"):
-            until = fault.facts.get("until") or fault.t
-            if fault.kind == "kill-host" or (
-                fault.kind in ("cut", "swallow") and until - fault.t > PATIENCE_S
-            ):
-                for host in fault.facts.get("hosts", [fault.target]):
-                    found[host].append((fault.t, until))
+            if fault.kind == "kill-host":
+                found[fault.target].append((fault.t, fault.facts.get("until", fault.t)))
+        for host, silences in self._silences.items():
+            lost = (one for one in merged(silences) if one[1] - one[0] > PATIENCE_S)
+            found[host] += lost
+        return found
+
+    @cached_property
+    def _silences(self) -> dict[str, list[tuple[float, float]]]:
+        """When each host could not be heard, or could not hear: its network was cut,
+        its agent or the session's was stopped."""
+        found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        hosts = {birth.host for birth in self.births.values()}
+        for fault in self.of("fault"):
+            if fault.kind not in ("cut", "swallow", "stop"):
+                continue
+            affected = fault.facts.get("hosts", [fault.target])
+            for host in hosts if fault.target == "agent" else affected:
+                if host in hosts:
+                    found[host].append((fault.t, fault.facts.get("until") or fault.t))
         return found
 
     def troubles(self, actor: str) -> list[Trouble]:
@@ -278,6 +294,17 @@ class Story:
     def host_of(self, who: str) -> str:
         birth = self.births.get(who)
         return birth.host if birth else ""
+
+
+def merged(silences: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The silences, those as one that had no time to recover between them."""
+    found: list[tuple[float, float]] = []
+    for start, until in sorted(silences):
+        if found and start - found[-1][1] < RECOVERY_S:
+            found[-1] = (found[-1][0], max(found[-1][1], until))
+        else:
+            found.append((start, until))
+    return found
 
 
 _PARTS = {"ended": "ended", "ran": "ran", "done": "done", "item": "items"}

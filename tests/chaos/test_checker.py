@@ -17,6 +17,7 @@ from tests.chaos.checker import RULES, check, report
 from tests.chaos.edited import Edited, Unsuitable
 from tests.chaos.history import Event, History, digest
 from tests.chaos.simulator import correct_history
+from tests.chaos.story import merged
 from tests.conftest import eventually
 from tests.marks import slow
 
@@ -129,3 +130,9 @@ def test_arrays_differ_in_their_digests() -> None:
     others = [np.ones(4), np.ones((2, 2), np.float32), np.ones(3, np.float32), -ones]
     assert len({digest(one) for one in [ones, *others]}) == 5
     assert digest([1, (ones,)]) == [1, [digest(ones)]]
+
+
+def test_silences_without_time_to_recover_between_them_are_one() -> None:
+    assert merged([(5.0, 6.0), (0.0, 1.0), (1.5, 3.5)]) == [(0.0, 3.5), (5.0, 6.0)]
+    assert merged([(0.0, 7.0), (1.0, 2.0)]) == [(0.0, 7.0)]
+    assert merged([]) == []

@@ -454,16 +454,17 @@ class Caller:
         """
         lost = Lost(link, f"{link.label}: {why}")
         pending = [o for o in list(self._pending.values()) if o.link is link]
-        for future in pending:
-            call_id = future.call_id
-            if call_id > latest or self._replies.is_last_here(call_id):
-                continue
-            # Of a stream, some may have come.
-            ran = True if self._replies.drop(call_id) else delivered
-            if not self._retried(link, future):
-                lost.add(future, ran)
-                future.set_error(link.cut_off(why, ran))
-                self._forget(call_id, link)
+        with link.sending_again():
+            for future in pending:
+                call_id = future.call_id
+                if call_id > latest or self._replies.is_last_here(call_id):
+                    continue
+                # Of a stream, some may have come.
+                ran = True if self._replies.drop(call_id) else delivered
+                if not self._retried(link, future):
+                    lost.add(future, ran)
+                    future.set_error(link.cut_off(why, ran))
+                    self._forget(call_id, link)
         for future in self._values.not_here_of(link):
             future.set_error(link.cut_off(why, delivered))
         lost.say()

@@ -88,7 +88,9 @@ class Injector:
             if target == "broker":
                 program = self._cluster.broker
             if program is not None:
-                return Process.of(program.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    return Process.of(program.pid)
+                return None  # it was killed, and is not started again yet
         return self._actor(target)
 
     def _named(self, name: str) -> Process | None:

@@ -40,6 +40,7 @@ class Remains:
             "file": self._files,
             "shared memory": lambda: sorted(_shared_memory() - self._shared),
             "of a host": self._more_held,
+            "the end of": self._ended,
         }
         until = time.monotonic() + PATIENCE_S
         found = [f"{kind} {one}" for kind, look in kinds.items() for one in look()]
@@ -90,6 +91,13 @@ class Remains:
             for pid in self._programs()
             if pid in self._held and (more := _descriptors(pid) - self._held[pid])
         ]
+
+    def _ended(self) -> list[str]:
+        """The programs that have ended: all were started again after their kills."""
+        if self._cluster is None:
+            return []
+        programs = [*self._cluster.members.values(), self._cluster.broker]
+        return [str(one) for one in programs if one and one.process.poll() is not None]
 
 
 def _is_janitor(process: Process) -> bool:

@@ -11,7 +11,9 @@ whose connection it was tells the other by a BROKE record, the first that it sen
 the next one. Each ends what was under way between them, in either direction:
 
 * calls whose reply has not come end with `ActorUnavailable`, ``delivered=None``, or are
-  sent again with ``retries=``; so do streams, and Refs whose values were on their way;
+  sent again with ``retries=``; so do streams, and Refs whose values were on their way.
+  Where our own connection broke they are sent again at once, to wait with later calls
+  for the next one: so calls start in the order in which they were made;
 * streams that it produces for the other are closed; other calls of the other go on,
   and their replies are dropped by a caller that has given up waiting;
 * values to be taken from the other, as holder, are asked of their owners.
@@ -87,10 +89,17 @@ class Breaks:
         self._messenger.peer(process_id).send(tell)  # it waits for the next one
         if delivered is None:
             mark = self._caller.mark()
+            self._send_early(process_id)
             self._open[process_id] = found = _Break(why, mark, latest)
             self._later(NEWS_S, partial(self._conclude, process_id, found))
         else:
             self._act_on(process_id, why, delivered, math.inf, latest)
+
+    def _send_early(self, process_id: int) -> None:
+        self._poller.try_drain()  # what has come has come
+        link = self._links.of_process(process_id)
+        if link is not None and link.cause is None:
+            self._caller.send_early(link)
 
     def over(self, process_id: int) -> None:
         """The next connection to a process stands, so it lives."""

@@ -441,6 +441,22 @@ class Caller:
         those of later ones."""
         return next(self._ids)
 
+    def send_early(self, link: Link) -> None:
+        """A connection broke, and records wait for the next one. Send the calls with
+        retries left again now: so they start before those that are made from here on.
+        `connection_broke`, or a death, counts that.
+        """
+        pending = [o for o in list(self._pending.values()) if o.link is link]
+        with link.sending_again():
+            for future in pending:
+                if _may_repeat(future) and not self._replies.is_last_here(
+                    future.call_id
+                ):
+                    self._replies.drop(future.call_id)
+                    self._forget(future.call_id, link)
+                    future.request = future.request._replace(early=True)
+                    self._send_again(link, future)
+
     def connection_broke(
         self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
     ) -> None:
@@ -457,6 +473,9 @@ class Caller:
         with link.sending_again():
             for future in pending:
                 call_id = future.call_id
+                if delivered is None and _was_early(future):
+                    future.request = future.request.counted()
+                    continue
                 if call_id > latest or self._replies.is_last_here(call_id):
                     continue
                 # Of a stream, some may have come.
@@ -471,12 +490,10 @@ class Caller:
 
     def _retried(self, link: Link, future: Future) -> bool:
         """Whether a call that was lost is made again."""
-        request = future.request
-        if request is None or request.attempts_left < 1 or future.state:
+        if not _may_repeat(future):
             return False
         self._forget(future.call_id, link)
-        left = request.attempts_left - 1
-        future.request = request._replace(attempts_left=left)
+        future.request = future.request.counted()
         self._send_again(link, future)
         return True
 
@@ -507,6 +524,15 @@ class Caller:
         for future in list(self._pending.values()):
             future.set_error(errors.session_ended())
         self._pending.clear()
+
+
+def _may_repeat(future: Future) -> bool:
+    request: Repeatable | None = future.request
+    return request is not None and request.attempts_left > 0 and not future.state
+
+
+def _was_early(future: Future) -> bool:
+    return future.request is not None and bool(future.request.early)
 
 
 def _remaining(timeout: float | None, deadline: float | None) -> float | None:

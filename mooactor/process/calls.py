@@ -82,12 +82,21 @@ class Form(NamedTuple):
 
 
 class Repeatable(NamedTuple):
-    """A call that may be sent again, so many times."""
+    """A call that may be sent again, so many times.
+
+    ``early``: that was done already for a break, before it is known whether the process
+    lives; it is not counted yet.
+    """
 
     form: Form
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     attempts_left: int
+    early: bool = False
+
+    def counted(self) -> Repeatable:
+        """After it was sent again."""
+        return self._replace(attempts_left=self.attempts_left - 1, early=False)
 
 
 #: In a chain, set in the id of an actor whose only thread for sync methods is taken.

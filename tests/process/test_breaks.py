@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -102,6 +103,39 @@ def test_calls_with_retries_are_made_again(two: Hosts, way: Any) -> None:
     proxy.cut()
     assert moo.get(refs, timeout=20) == [1, 2, 3, 4, 5]
     assert set(guest.all_seen()) == set(range(6))
+
+
+def test_calls_made_after_a_break_start_after_those_that_are_made_again(
+    two: Hosts,
+) -> None:
+    guest, proxy = to_guest(two)
+    again = guest.add.options(retries=100)
+    refs, over = [again.remote(0)], threading.Event()
+
+    def go_on_calling() -> None:
+        while not over.is_set():
+            refs.append(again.remote(len(refs)))
+            time.sleep(0.001)
+
+    assert refs[0].get(timeout=20) == 0
+    thread = threading.Thread(target=go_on_calling)
+    thread.start()
+    for _ in range(5):
+        before = len(refs)
+        proxy.hold()  # what is sent now is lost
+        assert eventually(lambda before=before: len(refs) > before + 20)
+        proxy.refusing = True
+        proxy.cut()
+        before = len(refs)
+        assert eventually(lambda before=before: len(refs) > before + 20)
+        proxy.refusing = False
+        assert refs[-1].get(timeout=20) > before
+    over.set()
+    thread.join()
+    assert moo.get(refs, timeout=20) == list(range(len(refs)))
+    seen = guest.all_seen()
+    last = {number: place for place, number in enumerate(seen)}
+    assert sorted(last, key=last.__getitem__) == list(range(len(refs)))
 
 
 def test_both_connections_at_once_cost_one_retry(two: Hosts) -> None:

@@ -237,8 +237,10 @@ class Story:
         for birth in births:
             found += self._troubles_of_process(birth)
         if not births:  # it was to be on a host, and perhaps was not born any more
-            for start, _ in self.hosts_lost.get(self.places.get(actor, ""), ()):
-                found.append(Trouble(start, math.inf, "the loss of its host"))
+            place = self.places.get(actor)  # "" is any host
+            for host in [place] if place else self.hosts_lost:
+                for start, _ in self.hosts_lost.get(host, ()):
+                    found.append(Trouble(start, math.inf, "the loss of its host"))
         owner = self.owners.get(actor, "")
         if owner:
             ends = [t._replace(end=math.inf) for t in self.troubles(owner)]

@@ -85,6 +85,26 @@ def test_results_and_stored_values_go_straight_to_a_third_host(
     assert int(theirs.get(timeout=60).sum()) == MB
 
 
+def test_a_value_that_comes_twice_is_taken_once(
+    on_b: Any, on_c: Any, monkeypatch: Any
+) -> None:
+    """Two threads that find a Ref done at the same time may both send its value."""
+    values = current_runtime().values
+    send = values.send
+
+    def send_twice(ref: Any, target: int, token: int) -> int:
+        send(ref, target, token)
+        return send(ref, target, token)
+
+    monkeypatch.setattr(values, "send", send_twice)
+    ref = on_b.make.remote(MB, 3)
+    assert ref.get().nbytes == MB
+    for number in range(20):
+        refs = [on_c.total.remote(ref) for _ in range(1 + number % 3)]
+        assert moo.get(refs, timeout=20) == [3 * MB] * len(refs)
+    assert eventually(lambda: on_c.statistics()["values_pending"] == 0)
+
+
 def test_actors_of_two_hosts_call_each_other(on_b: Any, on_c: Any) -> None:
     assert on_b.hand_on(on_c, MB) == MB
     assert on_c.hand_on(on_b, 3 * MB) == 3 * MB

@@ -193,7 +193,7 @@ class Answers(abc.ABC):
         )
         self.send_reply(job.sender, record + payload)
         if self._forwards:
-            for pair in self._forwards.pop(key, ()):
+            for pair in tuple(self._forwards.pop(key, ())):
                 self._forward(pair, flags, encoded)
 
     def _forward(self, pair: bytes, flags: int, encoded: Any) -> None:

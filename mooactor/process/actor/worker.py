@@ -195,12 +195,27 @@ class Worker(Answers):
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
         """Note that a result goes to a third process, too. False: no such call is
         here."""
-        known = (sender, call_id) in self.running or any(
+        if not self._is_here(sender, call_id):
+            return False
+        key = (sender, call_id)
+        self._forwards.setdefault(key, []).append(pair)
+        return self._is_here(sender, call_id) or not self._take_back(key, pair)
+
+    def _take_back(self, key: tuple[int, int], pair: bytes) -> bool:
+        """The call ended while that was noted, or is just being begun. False: its end
+        has found the note."""
+        pairs = self._forwards.get(key)
+        if pairs is None:
+            return False
+        pairs.remove(pair)
+        if not pairs:
+            self._forwards.pop(key, None)
+        return True
+
+    def _is_here(self, sender: int, call_id: int) -> bool:
+        return (sender, call_id) in self.running or any(
             job.call_id == call_id for job in self.mailbox.of_sender(sender)
         )
-        if known:
-            self._forwards.setdefault((sender, call_id), []).append(pair)
-        return known
 
     def _let_go(self, job: Job) -> None:
         """It will not run: its data, arrived or under way, is not wanted."""

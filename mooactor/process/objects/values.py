@@ -7,7 +7,8 @@ value is here, by its producer (FORWARD) if it is still to come, by its owner (F
 if it was borrowed. The callee runs the call once the values of all tokens are there.
 
 A value that arrives before its call waits for it; a value whose call was refused,
-cancelled or never made is dropped, and with it its memory and its borrows.
+cancelled or never made is dropped, and with it its memory and its borrows. So is one
+that comes a second time: of two threads that find a future done, each may send it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 #: The time that a value waits for its call, which was sent within microseconds of it.
 _UNCLAIMED_S = 60.0
-_GIVEN_UP_KEPT = 1024
+_LATELY = 1024  # tokens that are remembered
 
 
 class Producer(Protocol):
@@ -81,6 +82,7 @@ class Values:
         self._arriving: dict[int, Transfer] = {}
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
         self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
+        self._used: OrderedDict[int, None] = OrderedDict()  # the same
 
     def __len__(self) -> int:
         return len(self._expected)
@@ -187,7 +189,8 @@ class Values:
 
     def forget(self, token: int) -> None:
         """Drop the expectation of a value, and its data under way."""
-        self._expected.pop(token, None)
+        if self._expected.pop(token, None) is not None:
+            _remember(self._used, token)
         transfer = self._arriving.pop(token, None)
         if transfer is not None:
             self._payloads.cancel(transfer)
@@ -223,6 +226,9 @@ class Values:
                 relay.ask_owner(token)
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
+        if self._has_come(token):
+            self._payloads.reply_of(record)  # its attached memory is given back
+            return
         if record.flags & envelope.KEEP:
             number, payload = envelope.split_number(record.payload)
             record = record._replace(payload=payload)
@@ -238,6 +244,12 @@ class Values:
         else:
             self._arriving[token] = transfer
 
+    def _has_come(self, token: int) -> bool:
+        future = self._expected.get(token)
+        if future is None:
+            return token in self._used
+        return bool(future.state) or token in self._arriving
+
     def _note_unclaimed(self, token: int) -> None:
         """Nobody waits for it yet: its call is under way, or its caller died before it
         sent that."""
@@ -249,9 +261,7 @@ class Values:
                 return
             del self._unclaimed[oldest]
             self.abandon(oldest)
-            self._given_up[oldest] = None
-            if len(self._given_up) > _GIVEN_UP_KEPT:
-                self._given_up.popitem(last=False)
+            _remember(self._given_up, oldest)
 
     def _came(
         self, token: int, future: Future, reply: Reply, error: BaseException | None
@@ -359,6 +369,12 @@ def placed(arg: Any, refs: list[tuple[int, Future]]) -> Any:
     token = secrets.randbits(63)
     refs.append((token, arg))
     return envelope.Placeholder(token)
+
+
+def _remember(tokens: OrderedDict[int, None], token: int) -> None:
+    tokens[token] = None
+    if len(tokens) > _LATELY:
+        tokens.popitem(last=False)
 
 
 def _late(token: int) -> errors.MooError:

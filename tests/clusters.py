@@ -381,6 +381,14 @@ class Cluster:
             if program is not None:
                 program.await_ready()
 
+    def have_joined(self) -> bool:
+        """Whether the present broker has all hosts, after deaths of it and of them."""
+        if self.broker is None:
+            return False
+        said = list(self.broker.lines)
+        news = [[s for s in said if f"host {host} has" in s] for host in self.members]
+        return all(lines and "has joined" in lines[-1] for lines in news)
+
     def close(self) -> None:
         """End everything that still runs there."""
         for program in (*self.members.values(), self.broker):

@@ -143,6 +143,7 @@ class Guest:
             return
         life = grant.give(life)
         life["directory"], life["reach"] = self._directory, self._reach
+        life["away"] = True  # from its home
         fds = [file_of(data) for data in message.get("parcels", ())]
         try:
             process = self._site.start(life, fds, message.get("tries", 0))

@@ -37,6 +37,7 @@ from tests.chaos.leftovers import Remains
 from tests.chaos.schedule import Act, Fault, acts
 from tests.chaos.violation import Violation
 from tests.clusters import Cluster, Network
+from tests.conftest import eventually
 from tests.networks import why_not
 from tests.processes import VARIABLE, Process
 
@@ -79,6 +80,7 @@ class Stage:
         if self.cluster is not None:
             self.cluster.network.mend()
             self.cluster.await_ready()
+            assert eventually(self.cluster.have_joined, START_S), self.cluster.broker
         remains = Remains(self._temporary, self.cluster)
         with open(directory / "output", "wb") as output:
             driver = self._start(act, directory, output.fileno())

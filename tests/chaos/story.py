@@ -20,11 +20,12 @@ from tests.chaos.history import Event
 #: For news of a death and of a restart to reach every process, on a machine that is
 #: busy and whose processes are stopped for a while.
 SLACK_S = 10.0
-#: The longest silence between hosts that must do no harm, and the shortest that is a
-#: death for certain; the schedule has none in between.
+#: Hosts that hear nothing of each other for so long are dead to each other.
 PATIENCE_S = 3.0
-#: What hosts need to find each other again. Silences with less between them are one.
+#: What they need to find each other again. Silences with less between them are one.
 RECOVERY_S = 1.0
+#: A silence up to this must do no harm.
+HARMLESS_S = PATIENCE_S - RECOVERY_S / 2
 #: Methods that end their process.
 FATAL = frozenset({"die"})
 
@@ -201,7 +202,7 @@ class Story:
             if fault.kind == "kill-host":
                 found[fault.target].append((fault.t, fault.facts.get("until", fault.t)))
         for host, silences in self._silences.items():
-            lost = (one for one in merged(silences) if one[1] - one[0] > PATIENCE_S)
+            lost = (one for one in merged(silences) if one[1] - one[0] > HARMLESS_S)
             found[host] += lost
         return found
 
@@ -236,15 +237,24 @@ class Story:
         births = self.lives.get(actor, ())
         for birth in births:
             found += self._troubles_of_process(birth)
-        if not births:  # it was to be on a host, and perhaps was not born any more
-            place = self.places.get(actor)  # "" is any host
-            for host in [place] if place else self.hosts_lost:
-                for start, _ in self.hosts_lost.get(host, ()):
-                    found.append(Trouble(start, math.inf, "the loss of its host"))
+        found += self._troubles_before_birth(actor)
         owner = self.owners.get(actor, "")
         if owner:
             ends = [t._replace(end=math.inf) for t in self.troubles(owner)]
             found += [t._replace(why=f"{t.why} of its owner") for t in ends]
+        return found
+
+    def _troubles_before_birth(self, actor: str) -> list[Trouble]:
+        """It was to be on a host that was lost before it, or its next process, was
+        born there."""
+        place = self.places.get(actor)  # "" is any host
+        born = [birth.t for birth in self.lives.get(actor, ())]
+        found = []
+        for host in [place] if place else list(self.hosts_lost):
+            for start, _ in self.hosts_lost.get(host, ()):
+                first = min((t for t in born if t > start), default=math.inf)
+                if not born or start < born[0]:
+                    found.append(Trouble(start, first + SLACK_S, f"host {host} lost"))
         return found
 
     def _troubles_of_process(self, birth: Birth) -> list[Trouble]:

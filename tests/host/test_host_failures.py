@@ -24,6 +24,24 @@ PATIENCE_S = 3.0
 SLACK_S = 3.0
 
 
+class Counter:
+    """Its count survives it."""
+
+    def __init__(self, mark):
+        self.count, self.mark = 0, mark
+
+    def add(self):
+        self.count += 1
+        open(f"{self.mark}-{self.count}", "w").close()
+        return self.count
+
+    def __snapshot__(self):
+        return self.count
+
+    def __restore__(self, count):
+        self.count = count
+
+
 class Counts:
     """Keeps what it was told, in order."""
 
@@ -165,6 +183,22 @@ def test_a_host_that_is_stopped_for_two_seconds_is_not_dead(net):
         assert handle.pid() == pid
         assert on("b").spawn().host() == "b"
         assert handle.pid() == pid
+
+
+def test_no_caller_has_seen_a_state_that_the_loss_of_a_host_undoes(net, tmp_path):
+    with moo.init(net.address, local=False):
+        restart = moo.Restart(max=100)
+        counter = moo.on(Counter, host="b", restart=restart).spawn(tmp_path / "ran")
+        assert [counter.add(), counter.add()] == [1, 2]
+        stop(net.members["b"].pid)  # the actor goes on
+        third = counter.add.remote()
+        assert eventually((tmp_path / "ran-3").exists)
+        net.members["b"].kill()
+        with pytest.raises((moo.ActorRestarted, moo.ActorDied)):
+            third.get(timeout=60)
+        net.start_host("b")
+
+        assert counter.add.options(retries=10).remote().get(timeout=60) == 3
 
 
 def test_an_actor_that_holds_the_gil_is_not_dead(net):

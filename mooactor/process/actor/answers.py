@@ -34,6 +34,7 @@ import abc
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from mooactor import errors
@@ -69,6 +70,7 @@ class Answers(abc.ABC):
         self._snapshot_every = policy.snapshot_every if policy else 0
         self._calls_since_snapshot = 0
         self._snapshot_borrowing = Borrowing(parts.borrows)
+        self._is_away = bool(life.get("away"))
 
     # -- the rule ----------------------------------------------------------
 
@@ -285,12 +287,20 @@ class Answers(abc.ABC):
         actor = every_incarnation(self.parts.actor_id)
         borrowing.lend_to(actor)
         try:
-            fds, data = packed.fds, packed.data
-            self.parts.agent.tell(fds, op="snapshot", data=data)
+            self._hand_in(packed.fds, packed.data)
         finally:
             packed.close()
         self._snapshot_borrowing.recall(actor)
         self._snapshot_borrowing = borrowing
+
+    def _hand_in(self, fds: Sequence[int], data: bytes | None) -> None:
+        """Return when the session's home has it, or will have it even if this process
+        dies now. Not so if this host dies, so from another one wait for the answer."""
+        agent = self.parts.agent
+        if self._is_away:
+            agent.ask(None, fds, op="snapshot", data=data)
+        else:
+            agent.tell(fds, op="snapshot", data=data)
 
 
 def _defused(error: BaseException, where: str) -> RuntimeError:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mooactor.control.channel import Channel
@@ -35,6 +35,8 @@ from mooactor.host.site import End, Process, Site
 from mooactor.process import directories
 from mooactor.process.place import Place
 from mooactor.process.started import bury
+
+_AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
 
 
 class Guest:
@@ -254,9 +256,15 @@ class Guest:
         self._resources.forget(self.mark)
         self._segments.close()
         if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            os.close(self._lock)
+            self._remove_directory()
         self._on_end(self)
+
+    def _remove_directory(self, tries: int = _TRIES) -> None:
+        """Its processes are being killed, and may still put something into it."""
+        if directories.remove(self._directory) or not tries:
+            os.close(self._lock)
+        else:
+            self._loop.later(_AGAIN_S, partial(self._remove_directory, tries - 1))
 
 
 class FromHome:

@@ -24,6 +24,7 @@ So no directory in use is removed, and no start fails because others clean up.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -58,6 +59,21 @@ def make() -> tuple[str, int]:
             return path, lock
 
 
+def remove(path: str) -> bool:
+    """Remove a directory that is ours, the lock last. False: a process that is being
+    killed put something into it meanwhile, or we may not; try again."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != LOCK:
+                os.unlink(entry.path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}/{LOCK}")
+        os.rmdir(path)
+    return not os.path.lexists(path)
+
+
 def remove_abandoned() -> None:
     """Remove the directories of sessions whose driver and agent were both killed."""
     base = _base()
@@ -72,7 +88,7 @@ def remove_abandoned() -> None:
         except OSError:
             continue  # not empty, no directory, or none that we may change
         if lock is not None:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
             os.close(lock)
 
 

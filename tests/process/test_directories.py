@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -162,3 +164,27 @@ def test_many_start_and_clean_up_beside_each_other(
     monkeypatch.undo()
     directories.remove_abandoned()
     assert programs.sessions() == []
+
+
+def test_one_that_is_written_to_goes_when_that_ends(base: Path) -> None:
+    path, lock = directories.make()
+    os.close(lock)
+    os.mkdir(f"{path}/sub")
+    over = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                open(f"{path}/{number}", "w").close()
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for _ in range(20):
+        directories.remove(path)
+    over.set()
+    writer.join()
+    assert directories.remove(path)
+    assert os.listdir(base) == []
+    assert directories.remove(path), "and again"

@@ -99,7 +99,7 @@ class Breaks:
         self._poller.try_drain()  # what has come has come
         link = self._links.of_process(process_id)
         if link is not None and link.cause is None:
-            self._caller.send_early(link)
+            self._caller.losses.send_early(link)
 
     def over(self, process_id: int) -> None:
         """The next connection to a process stands, so it lives."""
@@ -158,7 +158,7 @@ class Breaks:
         self._poller.try_drain()  # what has come has come
         link = self._links.of_process(process_id)
         if link is not None and link.cause is None:
-            self._caller.connection_broke(link, why, delivered, latest)
+            self._caller.losses.connection_broke(link, why, delivered, latest)
         self._broadcaster.process_lost(process_id)
         self._relay.process_lost(process_id)
         self._poller.wake()

@@ -25,7 +25,6 @@ any two lines here. The following holds all the same:
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -37,21 +36,21 @@ from mooactor.control.sender import Sender
 from mooactor.process.arguments import Arguments, CalleeGone
 from mooactor.process.calls import (
     BLOCKING,
-    LATER,
     CallContext,
     CallOptions,
     Form,
     Repeatable,
     context,
 )
+from mooactor.process.deadlines import Deadlines
 from mooactor.process.deadlock import refuse_cycle
 from mooactor.process.interface import MethodSpec
 from mooactor.process.loops import blocks_a_loop
+from mooactor.process.losses import Losses, forget
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.table import Stored
 from mooactor.process.pending import PendingReplies
-from mooactor.process.started import UNKNOWN, Turns
-from mooactor.process.told import Lost, say_refused
+from mooactor.process.told import say_refused
 
 if TYPE_CHECKING:
     from mooactor.process.housekeeper import Housekeeper
@@ -80,13 +79,13 @@ class Caller:
         self._poller = poller
         self._housekeeper = housekeeper
         self._payloads = payloads
-        self._values = values
         self._arguments = arguments
         self._flush = flush
         self._pending: dict[int, Future] = {}
         self._ids = itertools.count(1)
         self._replies = PendingReplies(payloads, self._deliver)
-        self._next_deadline = math.inf
+        self._deadlines = Deadlines(self._pending, housekeeper)
+        self.losses = Losses(self._pending, self._replies, values, self.start)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -165,7 +164,7 @@ class Caller:
             timeout or 0.0,
         )
         if timeout is not None:
-            self._limit(future, timeout)
+            self._deadlines.limit(future, timeout)
         try:
             future.call_id = call_id
             future.link = link
@@ -204,7 +203,7 @@ class Caller:
         peer = link.peer
         if peer is None:
             if link.cause is not None:
-                self.fail_all(link, lambda: link.gone(delivered=False))
+                self.losses.fail_all(link, lambda: link.gone(delivered=False))
                 return True
             peer = self._links.peer_of(link)
         if link.process_id != target:
@@ -251,23 +250,17 @@ class Caller:
         if resending is not None:
             resending.wait()  # after that it has seen the call, or never will
         if link.cause is not None:
-            self.fail_all(link, lambda: link.gone(delivered=None))
+            self.losses.fail_all(link, lambda: link.gone(delivered=None))
         elif call_id in self._pending and future.request is not None:
-            self._forget(call_id, link)
-            self._send_again(link, future)
+            forget(self._pending, call_id, link)
+            self.losses.send_again(link, future)
         elif call_id in self._pending:
             error = errors.ActorUnavailable(
                 f"{link.label} died just now and is being restarted; call again",
                 delivered=False,
             )
             self._refuse(link, future, error)
-            self._forget(call_id, link)
-
-    def _forget(self, call_id: int, link: Link | None) -> None:
-        """Its future is done, and no reply is awaited. Can be done twice."""
-        if link is not None:
-            link.calls.discard(call_id)
-        self._pending.pop(call_id, None)
+            forget(self._pending, call_id, link)
 
     def _wait_for_room(self, link: Link, options: CallOptions) -> None:
         if link.overflow == "raise" or blocks_a_loop():
@@ -291,29 +284,6 @@ class Caller:
                 "send fewer calls at a time, or raise max_pending",
                 delivered=False,
             )
-
-    # -- deadlines ---------------------------------------------------------
-
-    def _limit(self, future: Future, timeout: float) -> None:
-        future.deadline = perf_counter() + timeout
-        if future.deadline < self._next_deadline:
-            self._next_deadline = future.deadline
-            self._housekeeper.at(future.deadline, self._expire)
-
-    def _expire(self) -> None:
-        """End calls past their deadline; come again for the next one."""
-        self._next_deadline = math.inf
-        now, following = perf_counter(), math.inf
-        for future in list(self._pending.values()):
-            if future.deadline is None or future.state:
-                continue
-            if future.deadline <= now:
-                future.expire()
-            else:
-                following = min(following, future.deadline)
-        if following < self._next_deadline:
-            self._next_deadline = following
-            self._housekeeper.at(following, self._expire)
 
     # -- cancellation ------------------------------------------------------
 
@@ -361,7 +331,7 @@ class Caller:
             future.set_value(None)
         else:
             future.set_raw(self._payloads.result_of(record))
-        self._forget(call_id, future.link)
+        forget(self._pending, call_id, future.link)
 
     def _deliver(
         self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
@@ -379,138 +349,21 @@ class Caller:
             done = future.set_error(error)
         else:
             done = future.set_value(None) if reply is None else future.set_raw(reply)
-        self._forget(call_id, future.link)
+        forget(self._pending, call_id, future.link)
         if done:
             self._poller.wake()
-
-    def _futures_of(self, link: Link) -> list[Future]:
-        lost = [o for o in list(self._pending.values()) if o.link is link]
-        return lost + self._values.expected_of(link)
-
-    def awaits_answer(self, link: Link, turns: Turns) -> bool:
-        """Whether a call that its actor may have begun is not answered here yet."""
-        futures = (self._pending.get(call_id) for call_id in list(link.calls))
-        return any(
-            future is not None
-            and not future.state
-            and turns.delivered(future.call_id) is not False
-            for future in futures
-        )
-
-    def fail_all(
-        self, link: Link, error: Callable[[], errors.MooError], turns: Turns = UNKNOWN
-    ) -> None:
-        """End all calls over a link, each with an error of its own."""
-        lost = None if link.cause is None else Lost(link, link.cause)
-        for future in self._futures_of(link):
-            sent = self._pending.get(future.call_id) is future
-            why = error()
-            if sent and why.delivered is None:
-                why.delivered = turns.delivered(future.call_id)
-            if self._replies.drop(future.call_id):
-                why.delivered = True  # it ran, and its result did not get here
-            if lost is not None:
-                lost.add(future, why.delivered)
-            future.set_error(why)
-            self._forget(future.call_id, link)
-        link.calls.clear()
-        if lost is not None:
-            lost.say()
-
-    def retry_or_fail(
-        self, link: Link, cause: errors.Cause, turns: Turns = UNKNOWN
-    ) -> None:
-        """The process of a link died, and another will follow: send calls with retries
-        left again, and end the others."""
-        lost = Lost(link, cause)
-        futures = self._futures_of(link)
-        link.calls.clear()
-        for future in futures:
-            sent = self._pending.get(future.call_id) is future
-            delivered = turns.delivered(future.call_id) if sent else None
-            if self._replies.drop(future.call_id):
-                delivered = True
-            if not self._retried(link, future):
-                lost.add(future, delivered)
-                future.set_error(link.restarted(cause, delivered))
-                self._forget(future.call_id, link)
-        lost.say()
 
     def mark(self) -> int:
         """A number that is higher than the id of every call so far, and lower than
         those of later ones."""
         return next(self._ids)
 
-    def send_early(self, link: Link) -> None:
-        """A connection broke, and records wait for the next one. Send the calls with
-        retries left again now: so they start before those that are made from here on.
-        `connection_broke`, or a death, counts that.
-        """
-        pending = [o for o in list(self._pending.values()) if o.link is link]
-        with link.sending_again():
-            for future in pending:
-                if _may_repeat(future) and not self._replies.is_last_here(
-                    future.call_id
-                ):
-                    self._replies.drop(future.call_id)
-                    self._forget(future.call_id, link)
-                    future.request = future.request._replace(early=True)
-                    self._send_again(link, future)
-
-    def connection_broke(
-        self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
-    ) -> None:
-        """A connection with the process of a link broke, and the process lives: calls
-        and values under way may be lost. Send calls with retries left again, and end
-        the others, but not those whose record has come.
-
-        Args:
-          delivered: False if nothing of them was sent.
-          latest: calls with higher ids are not concerned.
-        """
-        lost = Lost(link, f"{link.label}: {why}")
-        pending = [o for o in list(self._pending.values()) if o.link is link]
-        with link.sending_again():
-            for future in pending:
-                call_id = future.call_id
-                if delivered is None and _was_early(future):
-                    future.request = future.request.counted()
-                    continue
-                if call_id > latest or self._replies.is_last_here(call_id):
-                    continue
-                # Of a stream, some may have come.
-                ran = True if self._replies.drop(call_id) else delivered
-                if not self._retried(link, future):
-                    lost.add(future, ran)
-                    future.set_error(link.cut_off(why, ran))
-                    self._forget(call_id, link)
-        for future in self._values.not_here_of(link):
-            future.set_error(link.cut_off(why, delivered))
-        lost.say()
-
-    def _retried(self, link: Link, future: Future) -> bool:
-        """Whether a call that was lost is made again."""
-        if not _may_repeat(future):
-            return False
-        self._forget(future.call_id, link)
-        future.request = future.request.counted()
-        self._send_again(link, future)
-        return True
-
-    def _send_again(self, link: Link, future: Future) -> None:
-        request: Repeatable = future.request
-        form = request.form._replace(waits=LATER)
-        try:
-            self.start(link, future, form, request.args, request.kwargs)
-        except BaseException as error:
-            future.set_error(error)
-
     def give_up(self, futures: list[Future]) -> None:
         """Forget the tells among these: their loss is reported."""
         for future in futures:
             if future.told:
                 future.set_error(errors.session_ended())
-                self._forget(future.call_id, future.link)
+                forget(self._pending, future.call_id, future.link)
 
     def close_streams(self) -> None:
         """The session ends: consumers are told so, and producers stop."""
@@ -524,15 +377,6 @@ class Caller:
         for future in list(self._pending.values()):
             future.set_error(errors.session_ended())
         self._pending.clear()
-
-
-def _may_repeat(future: Future) -> bool:
-    request: Repeatable | None = future.request
-    return request is not None and request.attempts_left > 0 and not future.state
-
-
-def _was_early(future: Future) -> bool:
-    return future.request is not None and bool(future.request.early)
 
 
 def _remaining(timeout: float | None, deadline: float | None) -> float | None:

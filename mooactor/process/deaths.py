@@ -26,8 +26,8 @@ from mooactor.process.exits import cause_of
 from mooactor.process.started import Turns, read_turns
 
 if TYPE_CHECKING:
-    from mooactor.process.caller import Caller
     from mooactor.process.housekeeper import Housekeeper
+    from mooactor.process.losses import Losses
     from mooactor.process.poller import Poller
 
 _GRACE_S = 0.008
@@ -55,7 +55,7 @@ class Deaths:
     def __init__(
         self,
         links: Links,
-        caller: Caller,
+        losses: Losses,
         poller: Poller,
         housekeeper: Housekeeper,
         directory: str,
@@ -63,7 +63,7 @@ class Deaths:
     ) -> None:
         """`directory`: the session's. `tidy_up`: forget one whose calls have ended."""
         self._links = links
-        self._caller = caller
+        self._losses = losses
         self._poller = poller
         self._housekeeper = housekeeper
         self._directory = directory
@@ -97,7 +97,7 @@ class Deaths:
         self._poller.try_drain()
         known = [(death, self._turns_of(death)) for death in over]
         for death, turns in known:
-            if now < death.latest and self._caller.awaits_answer(death.link, turns):
+            if now < death.latest and self._losses.awaits_answer(death.link, turns):
                 over.remove(death)
                 self._look_again(death)
             else:
@@ -116,11 +116,11 @@ class Deaths:
         return read_turns(self._directory, death.process_id, self._links.process_id)
 
     def _end_calls(self, death: Death, turns: Turns) -> None:
-        link, caller = death.link, self._caller
+        link, losses = death.link, self._losses
         if death.following is None:
-            caller.fail_all(link, lambda: link.gone(delivered=None), turns)
+            losses.fail_all(link, lambda: link.gone(delivered=None), turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
                 link.incarnation = death.following
                 link.peer = None
-                caller.retry_or_fail(link, death.cause, turns)
+                losses.retry_or_fail(link, death.cause, turns)

@@ -180,7 +180,7 @@ class Runtime:
         )
         self.deaths = Deaths(
             links,
-            self.caller,
+            self.caller.losses,
             poller,
             self.housekeeper,
             self.directory,

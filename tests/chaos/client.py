@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import mooactor as moo
@@ -179,9 +180,14 @@ class Pending:
         return value
 
     async def ended(self) -> Any:
-        """As `end`, on an event loop."""
+        """As `end`, on an event loop. It is dropped when the coroutine that waits for
+        it is cancelled, because the caller of that has died."""
         try:
             value = await self.ref
+        except asyncio.CancelledError as error:
+            facts = error_facts(error)
+            self._client.notes.note("ended", call=self.call, how="dropped", **facts)
+            raise
         except Exception as error:
             self._client.note_end(self.call, error)
             return None

@@ -17,8 +17,8 @@ over                                                last, if it ends in good ord
 sent       call, to, client, method, retries,       before a call leaves; `via`: other
            timeout, tell, via, cancels, argument,   actors whose death may end it;
            expect, items                            `items`: of a stream
-ended      call, how, value, error, delivered,      when its caller knows its end
-           text
+ended      call, how, value, error, delivered,      when its caller knows its end; how:
+           text                                     "value", "error" or "dropped"
 item       call, n, value                           when an item of a stream is taken
 ran        call, method, got                        first, in the method
 done       call, value                              last, in the method

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""Losses: calls under way whose process has died, or whose connection has broken.
+
+Each ends with an error that says what is known of it, or is sent again, if it has
+retries left. The rules are those of `caller`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from mooactor import errors
+from mooactor.control.links import Link
+from mooactor.process.calls import LATER, Repeatable
+from mooactor.process.objects.future import Future
+from mooactor.process.objects.values import Values
+from mooactor.process.pending import PendingReplies
+from mooactor.process.started import UNKNOWN, Turns
+from mooactor.process.told import Lost
+
+
+class Losses:
+    """Those of one process's calls. In the housekeeper's thread, or the poller's."""
+
+    def __init__(
+        self,
+        pending: dict[int, Future],
+        replies: PendingReplies,
+        values: Values,
+        start: Callable[..., None],
+    ) -> None:
+        """`pending`: the calls that have not ended, by id. `start`: see `Caller`."""
+        self._pending = pending
+        self._replies = replies
+        self._values = values
+        self._start = start
+
+    def _futures_of(self, link: Link) -> list[Future]:
+        lost = [o for o in list(self._pending.values()) if o.link is link]
+        return lost + self._values.expected_of(link)
+
+    def awaits_answer(self, link: Link, turns: Turns) -> bool:
+        """Whether a call that its actor may have begun is not answered here yet."""
+        futures = (self._pending.get(call_id) for call_id in list(link.calls))
+        return any(
+            future is not None
+            and not future.state
+            and turns.delivered(future.call_id) is not False
+            for future in futures
+        )
+
+    def fail_all(
+        self, link: Link, error: Callable[[], errors.MooError], turns: Turns = UNKNOWN
+    ) -> None:
+        """End all calls over a link, each with an error of its own."""
+        lost = None if link.cause is None else Lost(link, link.cause)
+        for future in self._futures_of(link):
+            sent = self._pending.get(future.call_id) is future
+            why = error()
+            if sent and why.delivered is None:
+                why.delivered = turns.delivered(future.call_id)
+            if self._replies.drop(future.call_id):
+                why.delivered = True  # it ran, and its result did not get here
+            if lost is not None:
+                lost.add(future, why.delivered)
+            future.set_error(why)
+            self._forget(future.call_id, link)
+        link.calls.clear()
+        if lost is not None:
+            lost.say()
+
+    def retry_or_fail(
+        self, link: Link, cause: errors.Cause, turns: Turns = UNKNOWN
+    ) -> None:
+        """The process of a link died, and another will follow: send calls with retries
+        left again, and end the others."""
+        lost = Lost(link, cause)
+        futures = self._futures_of(link)
+        link.calls.clear()
+        for future in futures:
+            sent = self._pending.get(future.call_id) is future
+            delivered = turns.delivered(future.call_id) if sent else None
+            if self._replies.drop(future.call_id):
+                delivered = True
+            if not self._retried(link, future):
+                lost.add(future, delivered)
+                future.set_error(link.restarted(cause, delivered))
+                self._forget(future.call_id, link)
+        lost.say()
+
+    def send_early(self, link: Link) -> None:
+        """A connection broke, and records wait for the next one. Send the calls with
+        retries left again now: so they start before those that are made from here on.
+        `connection_broke`, or a death, counts that.
+        """
+        pending = [o for o in list(self._pending.values()) if o.link is link]
+        with link.sending_again():
+            for future in pending:
+                if _may_repeat(future) and not self._replies.is_last_here(
+                    future.call_id
+                ):
+                    self._replies.drop(future.call_id)
+                    self._forget(future.call_id, link)
+                    future.request = future.request._replace(early=True)
+                    self.send_again(link, future)
+
+    def connection_broke(
+        self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
+    ) -> None:
+        """A connection with the process of a link broke, and the process lives: calls
+        and values under way may be lost. Send calls with retries left again, and end
+        the others, but not those whose record has come.
+
+        Args:
+          delivered: False if nothing of them was sent.
+          latest: calls with higher ids are not concerned.
+        """
+        lost = Lost(link, f"{link.label}: {why}")
+        pending = [o for o in list(self._pending.values()) if o.link is link]
+        with link.sending_again():
+            for future in pending:
+                call_id = future.call_id
+                if delivered is None and _was_early(future):
+                    future.request = future.request.counted()
+                    continue
+                if call_id > latest or self._replies.is_last_here(call_id):
+                    continue
+                # Of a stream, some may have come.
+                ran = True if self._replies.drop(call_id) else delivered
+                if not self._retried(link, future):
+                    lost.add(future, ran)
+                    future.set_error(link.cut_off(why, ran))
+                    self._forget(call_id, link)
+        for future in self._values.not_here_of(link):
+            future.set_error(link.cut_off(why, delivered))
+        lost.say()
+
+    def _retried(self, link: Link, future: Future) -> bool:
+        """Whether a call that was lost is made again."""
+        if not _may_repeat(future):
+            return False
+        self._forget(future.call_id, link)
+        future.request = future.request.counted()
+        self.send_again(link, future)
+        return True
+
+    def send_again(self, link: Link, future: Future) -> None:
+        """Make a call once more; an error of that is its result."""
+        request: Repeatable = future.request
+        form = request.form._replace(waits=LATER)
+        try:
+            self._start(link, future, form, request.args, request.kwargs)
+        except BaseException as error:
+            future.set_error(error)
+
+    def _forget(self, call_id: int, link: Link) -> None:
+        forget(self._pending, call_id, link)
+
+
+def forget(pending: dict[int, Future], call_id: int, link: Link | None) -> None:
+    """A call's future is done, and no reply is awaited. Can be done twice."""
+    if link is not None:
+        link.calls.discard(call_id)
+    pending.pop(call_id, None)
+
+
+def _may_repeat(future: Future) -> bool:
+    request: Repeatable | None = future.request
+    return request is not None and request.attempts_left > 0 and not future.state
+
+
+def _was_early(future: Future) -> bool:
+    return future.request is not None and bool(future.request.early)

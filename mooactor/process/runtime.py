@@ -222,6 +222,10 @@ class Runtime:
         if not self.closed:
             self.sender.post(peer, envelope.PROBED, 0, message)
 
+    def expect_calls(self) -> None:
+        """Those that come before `serve` wait for it."""
+        self._messages.expect()
+
     def serve(self, server: Server) -> None:
         """From here on calls are taken in, by `server`."""
 
@@ -232,15 +236,17 @@ class Runtime:
         self.server = self.values.producer = self.deadlocks.server = server
         self.agent.on_survey = partial(_survey, server)
         self.breaks.server = server
-        self._handlers |= {
-            envelope.CALL: server.on_call,
-            envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
-            envelope.CREDIT: lambda r: server.on_credit(
-                r.sender, r.call_id, int(r.value)
-            ),
-            envelope.STOP: lambda r: server.on_stop(r.sender),
-            envelope.LOST: on_lost,
-        }
+        self._messages.begin(
+            {
+                envelope.CALL: server.on_call,
+                envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
+                envelope.CREDIT: lambda r: server.on_credit(
+                    r.sender, r.call_id, int(r.value)
+                ),
+                envelope.STOP: lambda r: server.on_stop(r.sender),
+                envelope.LOST: on_lost,
+            }
+        )
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)

@@ -77,6 +77,7 @@ def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
         streams=Streams.of_actor(life),
         origin=origin,
         reach=Reach.of_plain(life.get("reach")),
+        driver=life.get("driver"),
     )
     runtime.expect_calls()
     runtime.streams.begin()

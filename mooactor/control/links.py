@@ -151,10 +151,16 @@ class Links:
     """The actors that this process knows, by id. Threads: any."""
 
     def __init__(
-        self, process_id: int, messenger: Messenger, watch: Callable[[int, int], None]
+        self,
+        process_id: int,
+        driver: int,
+        messenger: Messenger,
+        watch: Callable[[int, int], None],
     ) -> None:
-        """`watch`: ask to be told of an actor's deaths, by id and incarnation."""
+        """`driver`: its process. `watch`: ask to be told of an actor's deaths, by id
+        and incarnation."""
         self.process_id = process_id
+        self._driver = driver
         self._messenger = messenger
         self._watch = watch
         self._links: dict[int, Link] = {}
@@ -192,8 +198,10 @@ class Links:
 
     def watch(self, process_id: int) -> None:
         """Ask for news of that process's death: then its holds on our values are free.
-        A process that is no actor's is not watched: its end is the session's."""
-        if process_id == self.process_id or actor_of(process_id) in self._links:
+        The driver is not watched: its end is the session's."""
+        if process_id in (self.process_id, self._driver):
+            return
+        if actor_of(process_id) in self._links:
             return  # every process with a link is told
         number = process_id & 0xFFFF
         incarnation = 0 if process_id == every_incarnation(process_id) else number

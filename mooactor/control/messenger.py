@@ -270,12 +270,19 @@ class Messenger:
         if not peer.connect(socket, self._prefix):
             socket.close(linger=0)
 
-    def located(self, process_id: int, host: str, address: str | None) -> None:
-        """A process is on `host`, at `address`; None: on this one. In the housekeeper's
-        thread."""
+    def located(
+        self, process_id: int, host: str, address: str | None, is_caller: bool = False
+    ) -> None:
+        """A process is on `host`, at `address`; None: on this one. One that is about
+        to call this one is connected before there is anything to send. In the
+        housekeeper's thread."""
         assert self.ways is not None
         with self._lock:
             peer = self._peers.get(process_id)
+            if peer is None and is_caller and process_id not in self._gone:
+                peer = Peer(process_id, self.inbox, self._prefix)
+                peer.hold()
+                self._peers[process_id] = peer
             if peer is None:
                 return
             if address is not None:

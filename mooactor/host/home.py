@@ -199,6 +199,7 @@ class Home:
             **{key: self.config[key] for key in _PER_SESSION},
             "actor_id": actor.id,
             "incarnation": actor.incarnation,
+            "driver": self.config["process_id"],
             **{key: parcel and parcel.data for key, parcel in parcels.items()},
             "carried": [key for key, p in parcels.items() if p and p.fds],
         }

@@ -9,11 +9,13 @@ ask by its id. Invariants:
 * The answer depends on who asks: a process of the same directory connects to a file.
   A driver and a `mooactor host` on one machine have a directory each, though they have
   the same host name.
+* A process that another one asks for is told where that one is: it will have to answer,
+  and makes its own connection meanwhile.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
@@ -26,13 +28,20 @@ if TYPE_CHECKING:
     from mooactor.host.supervised import Supervised
 
 
+class _Place(NamedTuple):
+    """Where one process can be reached, and the line to it."""
+
+    located: Message  # the answer, but for ``same``
+    site: Site | RemoteSite
+    line: Line
+
+
 class Whereabouts:
     """Of all processes of a session, the driver included."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        # By process: what to answer, and the site that it is of.
-        self._known: dict[int, tuple[Message, Site | RemoteSite]] = {}
+        self._known: dict[int, _Place] = {}  # by process
         self._asked: dict[int, list[Line]] = {}
 
     def tell(self, line: Line, address: str, endpoint: bytes) -> None:
@@ -48,7 +57,7 @@ class Whereabouts:
             "address": address,
             "endpoint": endpoint,
         }
-        self._known[process_id] = located, site
+        self._known[process_id] = _Place(located, site, line)
         for asker in self._asked.pop(process_id, ()):
             self._answer(asker, process_id)
 
@@ -69,9 +78,13 @@ class Whereabouts:
         return actor is not None and not actor.over and process_id >= actor.process_id
 
     def _answer(self, line: Line, process_id: int) -> None:
-        located, site = self._known[process_id]
-        same = site is self.site_of(line)
-        self._home.loop.post(line, {**located, "same": same})
+        found = self._known[process_id]
+        same = found.site is self.site_of(line)
+        self._home.loop.post(line, {**found.located, "same": same})
+        asker = self._known.get(self._process_of(line) or 0)
+        if asker is not None and not same:
+            introduction = {**asker.located, "same": False, "caller": True}
+            self._home.loop.post(found.line, introduction)
 
     def _process_of(self, line: Line) -> int | None:
         config = self._home.config

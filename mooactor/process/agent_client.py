@@ -41,7 +41,8 @@ class AgentClient:
         self._requests: dict[int, Future] = {}
         self._monitors: dict[int, Callable[[Message], None]] = {}
         self.on_log: Callable[[Message], None] | None = None
-        self.on_stop_request: Callable[[], None] | None = None
+        self._on_stop_request: Callable[[], None] | None = None
+        self._stop_requested = False
         self.on_death: Callable[[Message], None] | None = None
         self.on_agent_lost: Callable[[], None] | None = None
         self.on_survey: Callable[[], Message] | None = None
@@ -177,9 +178,17 @@ class AgentClient:
         if self.on_log is not None:
             self.on_log(message)
 
+    def when_asked_to_stop(self, action: Callable[[], None]) -> None:
+        """Call `action` when the agent asks this process to stop, or now if it has
+        already; perhaps twice."""
+        self._on_stop_request = action
+        if self._stop_requested:
+            action()
+
     def _ev_stop(self, message: Message) -> None:
-        if self.on_stop_request is not None:
-            self.on_stop_request()
+        self._stop_requested = True
+        if self._on_stop_request is not None:
+            self._on_stop_request()
             self._wake()
 
     def _ev_event(self, message: Message) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import perf_counter
 
 from mooactor import errors
@@ -39,15 +39,15 @@ Handler = Callable[[envelope.Record], None]
 class Dispatch:
     """Hands the records of each message on, by their kinds.
 
-    A record of a kind without a handler is dropped: it is for an actor, and this
-    process has none, or none any more.
+    A record of a kind without a handler is for an actor. A process that will have one
+    keeps it until then; see `expect`. Elsewhere it is dropped.
     """
 
     def __init__(
         self,
         key: bytes,
         messenger: Messenger,
-        handlers: Mapping[int, Handler],
+        handlers: dict[int, Handler],
         after: Callable[[], None],
         admit: Callable[[int, int], bool] | None = None,
     ) -> None:
@@ -59,8 +59,23 @@ class Dispatch:
         self._handlers = handlers
         self._after = after
         self._open: dict[int, deque[envelope.Record]] = {}  # by serial
+        self._early: deque[envelope.Record] | None = None
         self._unsaid = 0
         self._dropped_said = -1.0
+
+    def expect(self) -> None:
+        """This process will have more handlers: keep what comes for them."""
+        self._early = deque()
+
+    def begin(self, handlers: dict[int, Handler]) -> None:
+        """Here they are. They get first what was kept, in the order received. No other
+        thread may dispatch meanwhile."""
+        early, self._early = self._early or (), None
+        self._handlers.update(handlers)
+        for record in early:
+            if not self._messenger.is_gone(record.sender):
+                self._try(record, deque((record,)))
+        self._after()
 
     def message(self, serial: int, message: bytes) -> None:
         """Act on one message; a malformed one is reported and dropped."""
@@ -109,6 +124,8 @@ class Dispatch:
             handler = self._handlers.get(kind)
             if handler is not None:
                 handler(record)
+            elif self._early is not None:
+                self._early.append(record)
         except envelope.MalformedMessage as error:
             self._report_dropped(error)
             records.clear()  # the rest of a malformed message is not trusted

@@ -48,6 +48,7 @@ class Housekeeper:
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         self._armed = False
+        self._looking = False
         self._closed = False
         self._poller = select.poll()
         # Of the connections to other hosts, of which there may be many.
@@ -60,9 +61,17 @@ class Housekeeper:
             target=self._run, name="mooactor-housekeeper", daemon=True
         )
 
-    def start(self) -> None:
-        """Start the thread: all handlers of the lifeline's news are ready."""
+    def start(self, *, looking: bool = True) -> None:
+        """Start the thread: all handlers of the lifeline's news are ready. `looking`:
+        those of calls are, too; otherwise `look_from_now_on` says so later."""
+        self._looking = looking
         self._thread.start()
+
+    def look_from_now_on(self) -> None:
+        """See `start`."""
+        self._looking = True
+        if self._armed:
+            self._wake()
 
     def arm(self) -> None:
         """Look for due events that perhaps nobody waits for. Never blocks; finalizers
@@ -113,7 +122,7 @@ class Housekeeper:
                 if self._others is not None:
                     self._act_on(self._others.poll(0))
                 self._act()
-                if self._armed:
+                if self._armed and self._looking:
                     idle_ticks = self._tick(idle_ticks)
             except Exception:
                 # The thread must live on: others' deadlines depend on it.
@@ -124,7 +133,7 @@ class Housekeeper:
         # `_wakes_at` is set before the list is looked at: later additions see it, and
         # wake.
         self._wakes_at = float("inf")
-        if self._armed:
+        if self._armed and self._looking:
             return _TICK_MS
         if not self._due:
             return None

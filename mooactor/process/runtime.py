@@ -80,8 +80,10 @@ class Runtime:
         streams: Streams | None = None,
         origin: Place | None = None,
         reach: Reach | None = None,
+        driver: int | None = None,
     ) -> None:
         """`reach`: how processes of other hosts reach this one; None if all are here.
+        `driver`: the driver's process, if that is another one.
 
         Raises:
           MooError: it cannot listen as `reach` says.
@@ -103,6 +105,7 @@ class Runtime:
         self.key = key
         self.session_mark = session_mark(key)
         self.process_id = process_id
+        self._driver = process_id if driver is None else driver
         self.actor_id = actor_of(process_id)
         self.lifeline_fd = lifeline.fileno()
         self.inbound: InboundTransfers | None = None  # None: all is on this host
@@ -133,7 +136,9 @@ class Runtime:
         self._handlers: dict[int, Handler] = {}
         self.poller = poller = Poller(self.messenger, self, self.inbound)
         self.agent = AgentClient(lifeline, self.wait, poller.wake)
-        self.links = links = Links(self.process_id, self.messenger, self._watch)
+        self.links = links = Links(
+            self.process_id, self._driver, self.messenger, self._watch
+        )
         self.sender = sender = Sender(self.messenger, links, arm)
         self.epochs = Epochs(self.messenger.is_gone)
         self._messages = dispatch = Dispatch(
@@ -222,6 +227,10 @@ class Runtime:
         if not self.closed:
             self.sender.post(peer, envelope.PROBED, 0, message)
 
+    def expect_calls(self) -> None:
+        """Those that come before `serve` wait for it."""
+        self._messages.expect()
+
     def serve(self, server: Server) -> None:
         """From here on calls are taken in, by `server`."""
 
@@ -232,15 +241,17 @@ class Runtime:
         self.server = self.values.producer = self.deadlocks.server = server
         self.agent.on_survey = partial(_survey, server)
         self.breaks.server = server
-        self._handlers |= {
-            envelope.CALL: server.on_call,
-            envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
-            envelope.CREDIT: lambda r: server.on_credit(
-                r.sender, r.call_id, int(r.value)
-            ),
-            envelope.STOP: lambda r: server.on_stop(r.sender),
-            envelope.LOST: on_lost,
-        }
+        self._messages.begin(
+            {
+                envelope.CALL: server.on_call,
+                envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
+                envelope.CREDIT: lambda r: server.on_credit(
+                    r.sender, r.call_id, int(r.value)
+                ),
+                envelope.STOP: lambda r: server.on_stop(r.sender),
+                envelope.LOST: on_lost,
+            }
+        )
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
@@ -270,10 +281,13 @@ class Runtime:
             self._awaiting_place.pop(process_id, None)
             self.messenger.forget(process_id)
             return
+        is_caller = bool(message.get("caller"))  # it asked for us, to call us
+        if is_caller:
+            self.links.watch(process_id)
         address = None if message["same"] else message["address"]
         if address is not None and message["endpoint"] and self.inbound is not None:
             self.plane.introduce(process_id, message["endpoint"])
-        self.messenger.located(process_id, message["host"], address)
+        self.messenger.located(process_id, message["host"], address, is_caller)
         for action in self._awaiting_place.pop(process_id, ()):
             action()
 

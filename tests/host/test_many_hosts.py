@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 import mooactor as moo
 from mooactor.control.node import Node
+from mooactor.process.current import current_runtime
 from tests.clusters import cluster
 from tests.conftest import eventually
 
@@ -50,6 +52,23 @@ class Where:
 
     def sleep(self, seconds):
         time.sleep(seconds)
+
+
+class Overheard(Where):
+    """Remembers what it has asked the agent."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+        agent = current_runtime().agent
+        agent.tell = partial(self._tell, agent.tell)
+
+    def _tell(self, tell, /, *fds, **message):
+        self.asked.append(message["op"])
+        tell(*fds, **message)
+
+    def all_asked(self):
+        return [op for op in self.asked if op in ("locate", "watch")]
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +118,16 @@ def test_actors_of_different_hosts_call_each_other(joined):
 
     assert a.ask(b) == "b"
     assert b.ask(a) == "a"
+
+
+def test_an_actor_that_is_called_from_elsewhere_need_not_look_for_its_caller(joined):
+    called = moo.on(Overheard, host="a").spawn()
+    caller = on("b").spawn()
+
+    assert called.all_asked() == []  # by the driver, whose end is everybody's
+
+    assert caller.ask(called) == "a"
+    assert called.all_asked() == ["watch"]
 
 
 def test_the_driver_takes_part_unless_it_is_told_not_to(here):

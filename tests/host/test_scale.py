@@ -8,6 +8,7 @@ import pytest
 
 import mooactor as moo
 from tests.clusters import cluster
+from tests.host.nodes import Node
 
 psutil = pytest.importorskip("psutil")
 
@@ -17,23 +18,6 @@ PEERS = 8
 LARGE_BYTES = 1 << 30 if psutil.virtual_memory().available > 12 << 30 else 128 << 20
 HEADROOM_BYTES = 24 << 20  # what a program may grow by that does nothing new
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-@moo.actor(max_concurrency=4)  # two that call each other must not wait for each other
-class Node:
-    """Answers with its number, and asks others for theirs."""
-
-    def __init__(self, number):
-        self.number = number
-
-    def add(self, value):
-        return self.number + value
-
-    def ask(self, others, value):
-        return moo.get([other.add.remote(value) for other in others])
-
-    def total(self, array):
-        return int(array[::4096].sum(dtype=np.int64)), array.nbytes
 
 
 @pytest.fixture

@@ -142,7 +142,8 @@ class Agent:
     def __init__(self) -> None:
         self.members: dict[int, Member] = {}
         self.proxies: dict[int, Proxy] = {}  # by the process that they lead to
-        self.told: list[Message] = []  # all messages that have come
+        self.told: list[tuple[int, str]] = []  # from which process, what
+        self.introduces = False  # tell who is sought where the seeker is
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -179,7 +180,7 @@ class Agent:
             self._selector.unregister(member.line)
             return
         for message, _ in received:
-            self.told.append(message)
+            self.told.append((member.process_id, message["op"]))
             action = getattr(self, f"_op_{message['op']}", None)
             if action is not None:
                 action(member, message)
@@ -230,6 +231,21 @@ class Agent:
             same=same,
             address="" if same else address,
             endpoint=b"" if same else member.place["endpoint"],
+        )
+        if self.introduces and asker.place is not None and not same:
+            self._introduce(asker, member)
+
+    def _introduce(self, asker: Member, member: Member) -> None:
+        assert asker.place is not None
+        _post(
+            member.line,
+            ev="located",
+            id=asker.process_id,
+            host=asker.host,
+            same=False,
+            address=asker.place["address"],
+            endpoint=asker.place["endpoint"],
+            caller=True,
         )
 
     def proxy(self, process_id: int) -> Proxy:

@@ -166,6 +166,15 @@ def test_an_actor_that_never_calls_another_has_no_connection_to_it(
     assert known == {f"{current_runtime().process_id:016x}"}
 
 
+def test_one_that_is_sought_connects_to_the_seeker_without_asking(three: Hosts) -> None:
+    three.agent.introduces = True
+    guest = three.start("b", Guest)
+    assert guest.add(1) == 1
+    asked = [what for who, what in three.agent.told if who == guest._actor_id]
+    assert asked.count("locate") == 0
+    assert asked.count("watch") == 1  # it holds a connection until that one's death
+
+
 def test_a_death_ends_calls_and_refs_of_another_host_at_once(three: Hosts) -> None:
     doomed, bystander = three.start("c", Guest), three.start("b", Guest)
     (kept,) = doomed.put(MB)

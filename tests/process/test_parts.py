@@ -39,7 +39,7 @@ class Process:
         self.armed = 0
         self.due: list[Callable[[], None]] = []
         self.messenger = Messenger(str(directory), process_id, KEY)
-        self.links = Links(process_id, self.messenger, self._watch)
+        self.links = Links(process_id, process_id, self.messenger, self._watch)
         self.sender = Sender(self.messenger, self.links, self._arm)
         self.table = ObjectTable(self.links)
         self.audit = Audit(self.links, self.sender, self.table, self._later)

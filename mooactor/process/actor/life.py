@@ -46,6 +46,8 @@ def live(
         life["policy"] = life["policy"] and Restart(**life["policy"])
         runtime = _make_runtime(lifeline, life)
         adopted()
+        # Others may connect while the class is imported.
+        runtime.housekeeper.start(looking=False)
         worker = _make_worker(runtime, life)
     except SystemExit:
         raise  # its own wish: the exit code is the cause
@@ -75,7 +77,9 @@ def _make_runtime(lifeline: Lifeline, life: Message) -> Runtime:
         streams=Streams.of_actor(life),
         origin=origin,
         reach=Reach.of_plain(life.get("reach")),
+        driver=life.get("driver"),
     )
+    runtime.expect_calls()
     runtime.streams.begin()
     threads.tell_libraries()
     set_current_runtime(runtime)
@@ -110,9 +114,9 @@ def _make_worker(runtime: Runtime, life: Message) -> Worker:
     interface = interface_of(cls)
     kind = SerialWorker if interface.serial else ConcurrentWorker
     worker = kind(runtime, interface, life)
-    runtime.agent.on_stop_request = worker.stop_now
+    runtime.agent.when_asked_to_stop(worker.stop_now)
     runtime.serve(worker)  # calls may come while the constructor waits for others
-    runtime.housekeeper.start()
+    runtime.housekeeper.look_from_now_on()
     worker.current = _birth_context(worker)
     context.set(worker.current)
     breakpoints.install(runtime.directory, worker.label)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
+from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.place import host_name
@@ -28,6 +29,13 @@ class Joining:
     local: bool = True  # whether actors may be on the driver's host
     bind: str | None = None  # numeric, or "*"; None: the way to the first broker
     ports: tuple[int, int] | None = None  # first and last; None: any
+    namespace: str | None = None  # shared with other sessions; None: its own
+
+    def session_key(self) -> bytes:
+        """The key of the processes: of the session alone, or of the namespace."""
+        if self.namespace is None:
+            return new_session_key()
+        return namespace_key(self.secret, self.namespace)
 
     def plain(self) -> dict[str, Any]:
         """For the agent."""
@@ -38,6 +46,7 @@ class Joining:
             "bind": listen["bind"],
             "advertise": listen["advertise"],
             "ports": listen["ports"],
+            "namespace": self.namespace,
         }
 
     def reach(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor.control import incarnations
 from mooactor.control.lifeline import Lifeline, Message
@@ -39,6 +39,9 @@ from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
 from mooactor.process.started import bury
+
+if TYPE_CHECKING:
+    from mooactor.host.neighbors import Neighbors
 
 _MOST_PLACES = 8
 _PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
@@ -75,8 +78,10 @@ class Home:
         self.lifetimes = Lifetimes(self)
         self.supervisors = Supervisors(self)
         self.teams, self.bonds = Teams(self), Bonds(self)
-        self._requests = Requests(self)
-        loop.watch_line(driver, self._requests)
+        # Other sessions of the namespace; set if this one has a namespace.
+        self.neighbors: Neighbors | None = None
+        self.requests = Requests(self)
+        loop.watch_line(driver, self.requests)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
 
     def configure(self, config: Message) -> None:
@@ -118,11 +123,11 @@ class Home:
 
     def due(self) -> float | None:
         """When `after_round` is needed at the latest (monotonic)."""
-        return 0.0 if self._requests.waiting else self.names.due()
+        return 0.0 if self.requests.waiting else self.names.due()
 
     def after_round(self) -> None:
         """The loop has served what there was."""
-        self._requests.after_round()
+        self.requests.after_round()
         self.lifetimes.look()
         self.names.expire()
         self.logs.after_round()
@@ -141,6 +146,8 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
+        if self.neighbors is not None:
+            self.neighbors.line_closed(line)
         for actor in self.living.values():
             actor.forget(line)
         self.whereabouts.line_closed(line)
@@ -220,7 +227,7 @@ class Home:
 
     def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """An actor's process has said something."""
-        self._requests.handle(line, message, fds)
+        self.requests.handle(line, message, fds)
 
     def born(self, process: Process) -> None:
         """It has a pid, and the messages that wait for it will arrive."""

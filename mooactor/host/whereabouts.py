@@ -37,10 +37,9 @@ class Whereabouts:
 
     def tell(self, line: Line, address: str, endpoint: bytes) -> None:
         """The process at the end of `line` can be reached."""
-        process_id = self._process_of(line)
-        if process_id is None:
+        process_id, site = self._process_of(line), self.site_of(line)
+        if process_id is None or site is None:
             return  # it has ended meanwhile
-        site = self.site_of(line)
         located = {
             "ev": "located",
             "id": process_id,
@@ -80,11 +79,13 @@ class Whereabouts:
         actor = self._home.by_line.get(line)
         return None if actor is None else actor.process_id
 
-    def site_of(self, line: Line) -> Site | RemoteSite:
-        """Where the process at the end of `line` is."""
+    def site_of(self, line: Line) -> Site | RemoteSite | None:
+        """Where the process at the end of `line` is; None: in another session."""
         actor = self._home.by_line.get(line)
         sites = self._home.sites
-        return sites.here if actor is None else sites.of(actor)
+        if actor is not None:
+            return sites.of(actor)
+        return sites.here if line is self._home.driver else None
 
     def process_lost(self, process_id: int) -> None:
         """A process is dead. Who asked for it hears that nothing will come."""

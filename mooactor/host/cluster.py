@@ -9,6 +9,7 @@ from typing import Any
 
 from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
+from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
 from mooactor.host.neighbors import Neighbors
@@ -77,6 +78,7 @@ class Cluster:
             python=config["python"],
             argv=config["argv"],
             preload=config["preload"],
+            near=machine.invitation(config["directory"]),
         )
         return site
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """One session of another host's on this one; see `remote` for the messages.
 
-It has a zygote, a private directory and shared memory of its own. It decides nothing:
+It has a zygote and shared memory of its own. It has a private directory, too, unless it
+is on the machine of the session's driver and can use that one's. It decides nothing:
 processes are started, stopped and killed when the session's home says so, and what they
 say over their lifelines goes there.
 
@@ -23,6 +24,7 @@ from typing import Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
+from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
@@ -104,7 +106,7 @@ class Guest:
             why = f"host {self.host} cannot take part: {error}"
             self._post("opened", why=why)
             return
-        self._post("opened", why="")
+        self._post("opened", why="", near=self._lock < 0)
 
     def _prepare(self, message: Message) -> None:
         place = Place.of_plain(message["place"])
@@ -120,7 +122,8 @@ class Guest:
                 "or name another one (mooactor run --python)"
             )
         self.mark = message["session"]
-        self._directory, self._lock = directories.make()
+        near = machine.accepted(message.get("near"))
+        self._directory, self._lock = (near, -1) if near else directories.make()
         nursery = Nursery(self._loop, python=python, cwd=place.cwd)
         output = RelayedOutput(self._loop, self._channel)
         where = f" host={self.host}"
@@ -252,7 +255,7 @@ class Guest:
             self._site.close()
         self._resources.forget(self.mark)
         self._segments.close()
-        if self._directory:
+        if self._lock >= 0:
             shutil.rmtree(self._directory, ignore_errors=True)
             os.close(self._lock)
         self._on_end(self)

@@ -7,8 +7,8 @@ ask by its id. Invariants:
 * Each question is answered once: when the process can be reached, or when it is known
   that it never will be.
 * The answer depends on who asks: a process of the same directory connects to a file.
-  A driver and a `mooactor host` on one machine have a directory each, though they have
-  the same host name.
+  A `mooactor host` on the driver's machine may share its directory, and others have one
+  each, whatever their names are.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Whereabouts:
 
     def _answer(self, line: Line, process_id: int) -> None:
         located, site = self._known[process_id]
-        same = site is self.site_of(line)
+        asking = self.site_of(line)
+        same = asking is not None and self._room(site) is self._room(asking)
         self._home.loop.post(line, {**located, "same": same})
 
     def _process_of(self, line: Line) -> int | None:
@@ -78,6 +79,10 @@ class Whereabouts:
             return int(config["process_id"])
         actor = self._home.by_line.get(line)
         return None if actor is None else actor.process_id
+
+    def _room(self, site: Site | RemoteSite) -> Site | RemoteSite:
+        """The site whose directory its processes are in."""
+        return self._home.sites.here if getattr(site, "near", False) else site
 
     def site_of(self, line: Line) -> Site | RemoteSite | None:
         """Where the process at the end of `line` is; None: in another session."""

@@ -124,14 +124,16 @@ def init(
     checks.flag("local", local)
     if namespace is not None:
         namespace = checks.name("namespace", namespace)
-    joining = _joining(address, local, namespace)
+    joining, network = _joining(address, local, namespace), choose(transport)
+    if joining is not None:
+        network.between_hosts("*", None)  # refused here, before anything starts
     return Running(
         _session.start_session(
             debug=debug,
             logs=logs,
             memory=memory,
             preload=modules,
-            network=choose(transport),
+            network=network,
             seed=seed,
             sigusr1=sigusr1,
             membership=joining,

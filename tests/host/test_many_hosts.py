@@ -435,3 +435,19 @@ def test_a_malformed_message_of_a_member_ends_its_own_channel_only(joined, messa
     finally:
         node.close()
     assert kept.pid() == before
+
+
+def test_shared_memory_alone_is_refused_before_a_session_of_hosts_starts(
+    here, monkeypatch
+):
+    with pytest.raises(ValueError, match="shared memory alone.*allow tcp, too"):
+        moo.init(here.address, transport="shm")
+    monkeypatch.setenv("MOOACTOR_TRANSPORT", "shm")
+    with pytest.raises(ValueError, match="MOOACTOR_TRANSPORT=shm"):
+        moo.init(here.address)
+
+
+def test_an_actor_that_allows_shared_memory_alone_dies_and_says_why(joined):
+    env = {"MOOACTOR_TRANSPORT": "shm"}
+    with pytest.raises(moo.ActorDied, match="allow tcp, too"):
+        on("a", env=env).spawn().host()

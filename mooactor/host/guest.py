@@ -34,7 +34,7 @@ from mooactor.host.relayed import RelayedOutput
 from mooactor.host.remote import MALFORMED
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, Process, Site
-from mooactor.process import directories
+from mooactor.process import directories, openfiles
 from mooactor.process.place import Place
 from mooactor.process.started import bury
 
@@ -50,8 +50,10 @@ class Guest:
         reaper: Reaper,
         resources: Resources,
         reach: Message,
+        no_room: Callable[[], str | None],
         on_end: Callable[[Guest], None],
     ) -> None:
+        """`no_room`: why this agent can have no more processes; None: it can."""
         self.host = host
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
@@ -59,6 +61,7 @@ class Guest:
         self._reaper = reaper
         self._resources = resources
         self._reach = reach
+        self._no_room = no_room
         self._on_end = on_end
         self._site: Site | None = None
         self._directory = ""
@@ -106,7 +109,8 @@ class Guest:
             why = f"host {self.host} cannot take part: {error}"
             self._post("opened", why=why)
             return
-        self._post("opened", why="", near=self._lock < 0)
+        about = {"near": self._lock < 0, "files": openfiles.limit()}
+        self._post("opened", why="", **about)
 
     def _prepare(self, message: Message) -> None:
         place = Place.of_plain(message["place"])
@@ -139,6 +143,10 @@ class Guest:
         number, life = message["number"], message["life"]
         holder = (self.mark, message["holder"])
         needs = Amount.of_plain(message["needs"])
+        why = self._no_room()
+        if why is not None:
+            self._post("denied", number=number, note=why)
+            return
         grant = self._resources.take(holder, needs)
         if grant is None:
             free = self._resources.total - self._resources.reserved()

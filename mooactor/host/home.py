@@ -185,6 +185,27 @@ class Home:
         actor.preload = preload
         self.supervisors.start(actor)
 
+    @property
+    def _files_each(self) -> int:
+        """The descriptors that an actor may need in each process."""
+        if self.config is None or self.config.get("reach") is None:
+            return openfiles.PER_ACTOR
+        return openfiles.per_actor_away(self.config["network"].get("stripes"))
+
+    def _least_files(self) -> tuple[int, str]:
+        """The least limit of all processes, and the host that has it; "": this one."""
+        return min([(openfiles.limit(), ""), *self.sites.files()])
+
+    def is_full(self) -> bool:
+        """Whether another actor could make some process run out of descriptors."""
+        least, _ = self._least_files()
+        return len(self.living) >= openfiles.capacity(least, each=self._files_each)
+
+    def no_room(self, actors: int) -> str:
+        """Why there can be no more than so many."""
+        each, least = self._files_each, self._least_files()
+        return openfiles.no_room("the session", actors, each=each, least=least)
+
     def turn_away(self, actor: Supervised, record: ExitRecord) -> None:
         """Take a new actor in as one that has died before it had a process."""
         self.actors[actor.id] = self.living[actor.id] = actor
@@ -216,7 +237,7 @@ class Home:
             note = str(error)
             full = is_full(error) or isinstance(error, NoPlace)
             if is_full(error):
-                note = openfiles.no_room("the session", len(self.living) - 1)
+                note = self.no_room(len(self.living) - 1)
             note = f"{actor.label} cannot be started: {note}"
             self.ended(actor, ExitRecord("exception", note=note, placement=full))
             return

@@ -145,10 +145,18 @@ class Keeper:
             self._reaper,
             self._resources,
             self._offer.reach,
+            self._no_room,
             self._ended,
         )
         self._guests.add(guest)
         return FromHome(guest, self._stop)
+
+    def _no_room(self) -> str | None:
+        """Why this agent can have no more processes. It has descriptors of each."""
+        processes = sum(map(len, self._guests))
+        if processes < openfiles.capacity(openfiles.limit()):
+            return None
+        return openfiles.no_room(f"host {self._offer.name}", processes)
 
     def _ended(self, guest: Guest) -> None:
         self._guests.discard(guest)

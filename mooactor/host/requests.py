@@ -44,7 +44,6 @@ from mooactor.host.fields import (
 from mooactor.host.lifetimes import STOP_GRACE_S
 from mooactor.host.placement import Needs, NoPlace
 from mooactor.host.supervised import Supervised, death_notice
-from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
 from mooactor.process.parcel import Parcel
 from mooactor.process.place import Place
@@ -253,9 +252,8 @@ class Requests:
             if taken_by is not None:
                 self._reply(line, rid, None, error="name taken", label=taken_by)
                 return
-            if len(home.living) >= openfiles.capacity(openfiles.limit()):
-                why = openfiles.no_room("the session", len(home.living))
-                self._turn_away(line, actor, rid, why)
+            if home.is_full():
+                self._turn_away(line, actor, rid, home.no_room(len(home.living)))
                 return
             try:
                 if not home.sites.is_placed(actor.id):

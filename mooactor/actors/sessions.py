@@ -159,13 +159,12 @@ def _joining(address: str | None, local: bool, namespace: str | None) -> Joining
     brokers = addresses.parse_list(named)
     loopback = all(one.is_local for one in brokers)
     ports = os.environ.get(PORTS)
-    chosen = addresses.parse_ports(ports) if ports else None
     return Joining(
         brokers,
         secret.load(local=loopback).secret,
         local,
         choose(None).bind,
-        None if chosen is None else (chosen[0], chosen[-1]),
+        addresses.parse_ports(ports) if ports else None,
         namespace,
     )
 

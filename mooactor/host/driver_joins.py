@@ -28,7 +28,7 @@ class Joining:
     secret: bytes = field(repr=False)
     local: bool = True  # whether actors may be on the driver's host
     bind: str | None = None  # numeric, or "*"; None: the way to the first broker
-    ports: tuple[int, int] | None = None  # first and last; None: any
+    ports: range | None = None  # None: any
     namespace: str | None = None  # shared with other sessions; None: its own
 
     def session_key(self) -> bytes:
@@ -54,9 +54,7 @@ class Joining:
         return reach_of(self.addresses[0], self.bind, self.ports)
 
 
-def reach_of(
-    broker: Address, bind: str | None, ports: tuple[int, int] | None
-) -> dict[str, Any]:
+def reach_of(broker: Address, bind: str | None, ports: range | None) -> dict[str, Any]:
     """Where to listen, and the address to tell others.
 
     Raises:
@@ -66,7 +64,7 @@ def reach_of(
     return {
         "bind": bind or advertise,
         "advertise": advertise,
-        "ports": None if ports is None else list(ports),
+        "ports": None if ports is None else [ports[0], ports[-1]],
         "host": host_name(),
     }
 

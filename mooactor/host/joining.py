@@ -8,6 +8,7 @@ from typing import Any
 
 from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
+from mooactor.control.reach import listening
 from mooactor.host.cluster import Cluster
 from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
@@ -26,13 +27,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
       OSError: no address to listen on.
     """
     options = config["cluster"]
-    ports = options["ports"]
-    node = Node(
-        options["secret"],
-        bind=options["bind"],
-        advertise=options["advertise"],
-        ports=None if ports is None else range(ports[0], ports[1] + 1),
-    )
+    node = Node(options["secret"], **listening(options))
     namespace = options["namespace"]
     neighbors: Neighbors | None = None
     if namespace is not None:

@@ -102,7 +102,9 @@ static moo_err try_fabric(struct mooi_net *net,
 {
     struct mooi_fabric_options fabric = {.provider = options->provider,
                                          .bind = options->bind,
-                                         .devices = options->devices};
+                                         .devices = options->devices,
+                                         .first_port = options->first_port,
+                                         .last_port = options->last_port};
     moo_err err;
 
     err = mooi_ofi_open(&fabric, &net->networks.fabric, why, room);

@@ -53,6 +53,7 @@ def init(
     local: bool = True,
     logs: bool = True,
     memory: int | None = None,
+    namespace: str | None = None,
     preload: Sequence[str] = (),
     seed: int | None = None,
     sigusr1: bool | None = None,
@@ -80,6 +81,9 @@ def init(
       logs: whether what actors print appears here, each line with its actor's name.
       memory: bytes of shared memory that one process may hold; by default half of the
         memory of the machine or of its control group.
+      namespace: shares the names of actors with the other sessions of this cluster
+        that give the same one: `lookup` finds their actors, and no two actors have one
+        name. Everything else stays each session's own: its actors end with it.
       preload: modules that every actor will need: imported once, shared by all.
       seed: the start of the actors' random streams, at least 0 and below 2**64:
         `random`, numpy's and torch's draw the same numbers again in each actor of the
@@ -118,14 +122,18 @@ def init(
         seed = checks.count("seed", seed, "a whole number", most=_MOST_OF_A_SEED)
     modules = _module_names(preload)
     checks.flag("local", local)
-    joining = _joining(address, local)
+    if namespace is not None:
+        namespace = checks.name("namespace", namespace)
+    joining, network = _joining(address, local, namespace), choose(transport)
+    if joining is not None:
+        network.between_hosts("*", None)  # refused here, before anything starts
     return Running(
         _session.start_session(
             debug=debug,
             logs=logs,
             memory=memory,
             preload=modules,
-            network=choose(transport),
+            network=network,
             seed=seed,
             sigusr1=sigusr1,
             membership=joining,
@@ -133,11 +141,16 @@ def init(
     )
 
 
-def _joining(address: str | None, local: bool) -> Joining | None:
+def _joining(address: str | None, local: bool, namespace: str | None) -> Joining | None:
     """How to join the cluster that the program or its environment names."""
     if address is not None:
         checks.text("address", address, "the address of a broker")
     named = address or os.environ.get(ADDRESS)
+    if not named and namespace is not None:
+        raise ValueError(
+            f"namespace={namespace!r} is for sessions of one cluster, and this session "
+            f"has none: give moo.init the address of a broker, or set {ADDRESS}"
+        )
     if not named:
         return None
     from mooactor.control import secret  # only here: others need none of it
@@ -146,13 +159,13 @@ def _joining(address: str | None, local: bool) -> Joining | None:
     brokers = addresses.parse_list(named)
     loopback = all(one.is_local for one in brokers)
     ports = os.environ.get(PORTS)
-    chosen = addresses.parse_ports(ports) if ports else None
     return Joining(
         brokers,
         secret.load(local=loopback).secret,
         local,
         choose(None).bind,
-        None if chosen is None else (chosen[0], chosen[-1]),
+        addresses.parse_ports(ports) if ports else None,
+        namespace,
     )
 
 

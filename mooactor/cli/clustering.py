@@ -44,8 +44,23 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def ports(text: str) -> range:
-    """The type of ``--ports A-B``."""
+def add_ports_option(
+    parser: argparse.ArgumentParser, what: str = "listen on these ports only"
+) -> None:
+    """``--ports``, for firewalls: a range."""
+    parser.add_argument("--ports", metavar="A-B", type=_ports, help=what)
+
+
+def add_offers(parser: argparse.ArgumentParser, of_each: str = "") -> None:
+    """What a host offers, or each of several."""
+    for option, what in (("--num-cpus", "cores"), ("--num-gpus", "GPUs")):
+        meaning = f"{what} to offer{of_each} (default: all)"
+        parser.add_argument(option, metavar="N", type=_whole, help=meaning)
+    meaning = f"memory to offer{of_each}, such as 64GB (default: all)"
+    parser.add_argument("--memory", metavar="M", help=meaning)
+
+
+def _ports(text: str) -> range:
     from mooactor.host.addresses import parse_ports
 
     try:
@@ -86,9 +101,7 @@ def _add_broker(commands: _Commands) -> None:
     broker.add_argument(
         "--standby-of", metavar="ADDR", help="be the second broker beside that one"
     )
-    broker.add_argument(
-        "--ports", type=ports, metavar="A-B", help="listen on one of these ports"
-    )
+    add_ports_option(broker, "listen on one of these ports")
     add_key_option(broker)
     broker.set_defaults(run=run_by("broker"))
 
@@ -127,13 +140,7 @@ def _add_host(commands: _Commands) -> None:
         "--join", required=True, metavar="ADDR[,ADDR]", help="the broker, or several"
     )
     host.add_argument("--name", help="of this host (default: the kernel's)")
-    host.add_argument(
-        "--num-cpus", type=_whole, metavar="N", help="cores to offer (default: all)"
-    )
-    host.add_argument(
-        "--num-gpus", type=_whole, metavar="N", help="GPUs to offer (default: all)"
-    )
-    host.add_argument("--memory", metavar="64GB", help="to offer (default: all)")
+    add_offers(host)
     host.add_argument(
         "--label",
         action="append",
@@ -146,9 +153,7 @@ def _add_host(commands: _Commands) -> None:
         metavar="ADDR",
         help="listen there, or on all addresses (*); default: on the way to the broker",
     )
-    host.add_argument(
-        "--ports", type=ports, metavar="A-B", help="listen on these ports only"
-    )
+    add_ports_option(host)
     add_key_option(host)
     host.set_defaults(run=run_by("host"))
 

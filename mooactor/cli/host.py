@@ -49,10 +49,7 @@ def _offer(options: argparse.Namespace) -> Offer:
     except ValueError as error:
         raise Failure(str(error)) from None
     key = secret.load(options.key_file, local=all(one.is_local for one in brokers))
-    ports = options.ports
-    reach = reach_of(
-        brokers[0], options.bind, None if ports is None else (ports[0], ports[-1])
-    )
+    reach = reach_of(brokers[0], options.bind, options.ports)
     name = options.name or host_name()
     return Offer(
         name,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import TypeAlias
 
 from mooactor.cli import clustering
@@ -42,9 +41,7 @@ def _add_run(commands: Commands) -> None:
         "--sync", action="store_true", help="copy the working directory with rsync"
     )
     run.add_argument("--key-file", metavar="FILE", help="default: a new key each time")
-    run.add_argument(
-        "--ports", metavar="A-B", type=_ports, help="listen on these ports only"
-    )
+    clustering.add_ports_option(run)
     run.add_argument(
         "--address", metavar="ADDR", help="of this machine, as the hosts see it"
     )
@@ -60,18 +57,24 @@ def _add_run(commands: Commands) -> None:
     run.add_argument(
         "--rendezvous", metavar="DIR", help="in a job: a directory of all its hosts"
     )
-    _add_offers(run)
+    clustering.add_offers(run, " on each host")
     run.set_defaults(run=clustering.run_by("run"))
 
 
-def _add_offers(parser: argparse.ArgumentParser) -> None:
-    """What each host offers."""
-    for option, meaning in (
-        ("--num-cpus", "cores that each host offers"),
-        ("--num-gpus", "GPUs that each host offers"),
-        ("--memory", "that each host offers, such as 64GB"),
-    ):
-        parser.add_argument(option, metavar="N", help=meaning)
+def _add_machines(
+    parser: argparse.ArgumentParser, what: str, number: str, memory: str, such: str
+) -> None:
+    """How many machines are wanted, and what each must have. `such`: an amount of
+    memory, as it is written there."""
+    parser.add_argument(
+        number, metavar="N", type=_count, required=True, help=f"number of {what}s"
+    )
+    for option, kind in (("--cpus", "cores"), ("--gpus", "GPUs")):
+        meaning = f"{kind} of each {what}"
+        parser.add_argument(option, metavar="N", type=_count, help=meaning)
+    parser.add_argument(
+        memory, metavar="M", help=f"memory of each {what}, such as {such}"
+    )
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
@@ -99,10 +102,7 @@ def _add_slurm(commands: Commands) -> None:
         description="Write a batch script that runs SCRIPT with a host on each node, "
         "and submit it with sbatch.",
     )
-    slurm.add_argument("--nodes", metavar="N", type=_count, required=True)
-    slurm.add_argument("--cpus", metavar="N", type=_count, help="cores of each node")
-    slurm.add_argument("--gpus", metavar="N", type=_count, help="GPUs of each node")
-    slurm.add_argument("--mem", metavar="M", help="memory of each node, such as 64G")
+    _add_machines(slurm, "node", "--nodes", "--mem", "64G")
     slurm.add_argument("--partition", metavar="NAME")
     slurm.add_argument("--account", metavar="NAME")
     slurm.add_argument("--time", metavar="T", help="limit, such as 2:00:00")
@@ -114,7 +114,7 @@ def _add_slurm(commands: Commands) -> None:
         default=[],
         help="any other line after #SBATCH, such as --qos=high (again for more)",
     )
-    slurm.add_argument("--ports", metavar="A-B", type=_ports)
+    clustering.add_ports_option(slurm)
     slurm.add_argument(
         "--dry-run", action="store_true", help="print the script, submit nothing"
     )
@@ -131,17 +131,12 @@ def _add_kubernetes(commands: Commands) -> None:
         "pod for each host, a headless Service for their names, and a Secret with a "
         "new key.",
     )
-    kubernetes.add_argument(
-        "--hosts", metavar="N", type=_count, required=True, help="number of pods"
-    )
+    _add_machines(kubernetes, "pod", "--hosts", "--memory", "64Gi")
     kubernetes.add_argument(
         "--image", metavar="IMAGE", required=True, help="has Python and mooactor"
     )
     kubernetes.add_argument("--name", metavar="NAME", help="default: SCRIPT's name")
     kubernetes.add_argument("--namespace", metavar="NAME")
-    kubernetes.add_argument("--cpus", metavar="N", type=_count, help="of each pod")
-    kubernetes.add_argument("--gpus", metavar="N", type=_count, help="of each pod")
-    kubernetes.add_argument("--memory", metavar="M", help="of each pod, such as 64Gi")
     kubernetes.add_argument(
         "--secret", metavar="NAME", help="one that exists, with the key in `key`"
     )
@@ -153,13 +148,3 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return int(text)
-
-
-def _ports(text: str) -> str:
-    """Checked here, and passed on as it is."""
-    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
-    if not found or not 0 < int(found[1]) <= int(found[2]) < 1 << 16:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} are no ports: write A-B, such as 20000-29999"
-        )
-    return text

@@ -92,7 +92,8 @@ def _offers(options: argparse.Namespace) -> list[str]:
         "--num-gpus": options.num_gpus,
         "--memory": options.memory,
     }
-    return [word for name, value in given.items() if value for word in (name, value)]
+    said = {name: str(value) for name, value in given.items() if value is not None}
+    return [word for pair in said.items() for word in pair]
 
 
 def _check(plan: Plan) -> None:

@@ -13,6 +13,7 @@ from mooactor.cli.failure import Failure
 from mooactor.cluster.launch import slurm
 from mooactor.cluster.launch.plan import path_of_driver
 from mooactor.cluster.launch.targets import LaunchError
+from mooactor.host.addresses import ports_text
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,8 +46,9 @@ def run(options: argparse.Namespace) -> int:
 
 def run_words(options: argparse.Namespace) -> list[str]:
     """The words of ``mooactor run`` for the same program."""
-    given = {"--cwd": options.cwd, "--ports": getattr(options, "ports", None)}
-    words = [word for name, value in given.items() if value for word in (name, value)]
+    words = ["--cwd", options.cwd] if options.cwd else []
+    if getattr(options, "ports", None):
+        words += ["--ports", ports_text(options.ports)]
     module = ["-m"] if options.module else []
     return [*words, *module, options.script, *options.arguments]
 

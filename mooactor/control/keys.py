@@ -14,6 +14,15 @@ def new_session_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
+def namespace_key(secret: bytes, namespace: str) -> bytes:
+    """The key of all sessions of a namespace, from the cluster's key: whoever has it
+    does not have that one, nor the key of another namespace."""
+    text = namespace.encode()
+    return blake2b(
+        text, digest_size=KEY_BYTES, key=secret, person=b"namespace"
+    ).digest()
+
+
 def session_mark(key: bytes) -> bytes:
     """What names a session and does not reveal its key."""
     return blake2b(key, digest_size=8, person=b"session").digest()

@@ -240,6 +240,10 @@ class Links:
             peer = link.peer = self._messenger.peer(link.process_id)
         return peer
 
+    def was_reached(self, process_id: int) -> bool:
+        """Whether a call may have been sent to a process; if not, it waits here."""
+        return self._messenger.was_reached(process_id)
+
     def labels(self) -> dict[int, str]:
         """The label of each actor, by the id of its present process."""
         return {link.process_id: link.label for link in list(self._links.values())}

@@ -297,6 +297,15 @@ class Messenger:
             return True
         return peer.connected
 
+    def was_reached(self, process_id: int) -> bool:
+        """Whether anything may have been sent to a process that is not forgotten."""
+        if self.ways is None:
+            return True
+        way, peer = self.ways.known(process_id), self._peers.get(process_id)
+        if way is not None:
+            return way.up or way.epoch > 1
+        return peer is not None and peer.connected
+
     def put(self, record: bytes) -> None:
         """Send `record` to this process itself."""
         message = self._prefix + record

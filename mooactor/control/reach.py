@@ -52,6 +52,16 @@ class Reach:
         return f"tcp://{bracketed(self.advertise)}:{port}"
 
 
+def listening(plain: dict[str, Any]) -> dict[str, Any]:
+    """The options of a `node.Node` that listens as a reach says, given in plain."""
+    ports = plain["ports"]
+    return {
+        "bind": plain["bind"],
+        "advertise": plain["advertise"],
+        "ports": None if ports is None else range(ports[0], ports[1] + 1),
+    }
+
+
 def bracketed(address: str) -> str:
     """An IPv6 address as an endpoint of ZeroMQ has it; others as they are."""
     return f"[{address}]" if ":" in address and address[0] != "[" else address

@@ -119,3 +119,8 @@ def parse_ports(text: str) -> range:
     if not 0 < int(first) <= int(last):
         raise ValueError(f"{text!r:.80} has no port: write the lower one first")
     return range(int(first), int(last) + 1)
+
+
+def ports_text(ports: range) -> str:
+    """As `parse_ports` reads it."""
+    return f"{ports[0]}-{ports[-1]}"

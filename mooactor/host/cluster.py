@@ -9,8 +9,10 @@ from typing import Any
 
 from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
+from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
+from mooactor.host.neighbors import Neighbors
 from mooactor.host.remote import News, RemoteSite
 from mooactor.host.resources import Amount
 
@@ -25,13 +27,16 @@ class Cluster:
         loop: EventLoop,
         mark: str,
         news: News,
+        neighbors: Neighbors | None = None,
     ) -> None:
-        """`mark`: the session's, by which hosts account for it."""
+        """`mark`: the session's, by which hosts account for it. `neighbors`: the other
+        sessions of its namespace."""
         self.node = node
         self.membership = membership
         self._loop = loop
         self._mark = mark
         self._news = news
+        self._neighbors = neighbors
 
     def rows(self) -> list[dict[str, Any]]:
         """The announcement of each host that takes actors of any session."""
@@ -73,6 +78,7 @@ class Cluster:
             python=config["python"],
             argv=config["argv"],
             preload=config["preload"],
+            near=machine.invitation(config["directory"]),
         )
         return site
 
@@ -84,5 +90,7 @@ class Cluster:
 
     def close(self) -> None:
         """Leave it."""
+        if self._neighbors is not None:
+            self._neighbors.close()
         self.membership.close()
         self.node.close()

@@ -12,6 +12,8 @@ op          fields        answer
                           the session ends
 ``stop``                  none: the session ends, and the channel with it
 ==========  ============  ==========================================================
+
+Homes of other sessions of the namespace come here, too: see `visitors`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
+from mooactor.host.remote import MALFORMED
+from mooactor.host.visitors import Visitor
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
@@ -103,7 +107,7 @@ class Desk:
 
     def accept(self, channel: Channel) -> Visit:
         """Somebody with the key has opened a channel."""
-        return Visit(self)
+        return Visit(self, Visitor(self._home, channel))
 
     def act_on(self, channel: Channel, message: Message) -> None:
         """One request of the table."""
@@ -138,11 +142,21 @@ class Desk:
 class Visit:
     """The listener of one such channel."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, visitor: Visitor) -> None:
+        """`visitor`: what it is if another session has opened the channel."""
         self._desk = desk
+        self._visitor = visitor
 
     def handle(self, channel: Channel, message: Message) -> None:
-        self._desk.act_on(channel, message)
+        if str(message.get("op")) not in Visitor.OPS:
+            self._desk.act_on(channel, message)
+            return
+        try:
+            self._visitor.act_on(message)
+        except MALFORMED as error:
+            channel.close(f"a malformed message: {error!r:.200}")
+            self._visitor.close()
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self._desk.history.forget(channel)
+        self._visitor.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
+from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.place import host_name
@@ -27,7 +28,14 @@ class Joining:
     secret: bytes = field(repr=False)
     local: bool = True  # whether actors may be on the driver's host
     bind: str | None = None  # numeric, or "*"; None: the way to the first broker
-    ports: tuple[int, int] | None = None  # first and last; None: any
+    ports: range | None = None  # None: any
+    namespace: str | None = None  # shared with other sessions; None: its own
+
+    def session_key(self) -> bytes:
+        """The key of the processes: of the session alone, or of the namespace."""
+        if self.namespace is None:
+            return new_session_key()
+        return namespace_key(self.secret, self.namespace)
 
     def plain(self) -> dict[str, Any]:
         """For the agent."""
@@ -38,6 +46,7 @@ class Joining:
             "bind": listen["bind"],
             "advertise": listen["advertise"],
             "ports": listen["ports"],
+            "namespace": self.namespace,
         }
 
     def reach(self) -> dict[str, Any]:
@@ -45,9 +54,7 @@ class Joining:
         return reach_of(self.addresses[0], self.bind, self.ports)
 
 
-def reach_of(
-    broker: Address, bind: str | None, ports: tuple[int, int] | None
-) -> dict[str, Any]:
+def reach_of(broker: Address, bind: str | None, ports: range | None) -> dict[str, Any]:
     """Where to listen, and the address to tell others.
 
     Raises:
@@ -57,7 +64,7 @@ def reach_of(
     return {
         "bind": bind or advertise,
         "advertise": advertise,
-        "ports": None if ports is None else list(ports),
+        "ports": None if ports is None else [ports[0], ports[-1]],
         "host": host_name(),
     }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """One session of another host's on this one; see `remote` for the messages.
 
-It has a zygote, a private directory and shared memory of its own. It decides nothing:
+It has a zygote and shared memory of its own. It has a private directory, too, unless it
+is on the machine of the session's driver and can use that one's. It decides nothing:
 processes are started, stopped and killed when the session's home says so, and what they
 say over their lifelines goes there.
 
@@ -23,6 +24,7 @@ from typing import Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
+from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
@@ -32,7 +34,7 @@ from mooactor.host.relayed import RelayedOutput
 from mooactor.host.remote import MALFORMED
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, Process, Site
-from mooactor.process import directories
+from mooactor.process import directories, openfiles
 from mooactor.process.place import Place
 from mooactor.process.started import bury
 
@@ -50,8 +52,10 @@ class Guest:
         reaper: Reaper,
         resources: Resources,
         reach: Message,
+        no_room: Callable[[], str | None],
         on_end: Callable[[Guest], None],
     ) -> None:
+        """`no_room`: why this agent can have no more processes; None: it can."""
         self.host = host
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
@@ -59,6 +63,7 @@ class Guest:
         self._reaper = reaper
         self._resources = resources
         self._reach = reach
+        self._no_room = no_room
         self._on_end = on_end
         self._site: Site | None = None
         self._directory = ""
@@ -106,7 +111,8 @@ class Guest:
             why = f"host {self.host} cannot take part: {error}"
             self._post("opened", why=why)
             return
-        self._post("opened", why="")
+        about = {"near": self._lock < 0, "files": openfiles.limit()}
+        self._post("opened", why="", **about)
 
     def _prepare(self, message: Message) -> None:
         place = Place.of_plain(message["place"])
@@ -122,7 +128,8 @@ class Guest:
                 "or name another one (mooactor run --python)"
             )
         self.mark = message["session"]
-        self._directory, self._lock = directories.make()
+        near = machine.accepted(message.get("near"))
+        self._directory, self._lock = (near, -1) if near else directories.make()
         nursery = Nursery(self._loop, python=python, cwd=place.cwd)
         output = RelayedOutput(self._loop, self._channel)
         where = f" host={self.host}"
@@ -138,6 +145,10 @@ class Guest:
         number, life = message["number"], message["life"]
         holder = (self.mark, message["holder"])
         needs = Amount.of_plain(message["needs"])
+        why = self._no_room()
+        if why is not None:
+            self._post("denied", number=number, note=why)
+            return
         grant = self._resources.take(holder, needs)
         if grant is None:
             free = self._resources.total - self._resources.reserved()
@@ -255,7 +266,7 @@ class Guest:
             self._site.close()
         self._resources.forget(self.mark)
         self._segments.close()
-        if self._directory:
+        if self._lock >= 0:
             self._remove_directory()
         self._on_end(self)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mooactor.control import incarnations
 from mooactor.control.lifeline import Lifeline, Message
@@ -39,6 +39,9 @@ from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
 from mooactor.process.started import bury
+
+if TYPE_CHECKING:
+    from mooactor.host.neighbors import Neighbors
 
 _MOST_PLACES = 8
 _PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
@@ -75,8 +78,10 @@ class Home:
         self.lifetimes = Lifetimes(self)
         self.supervisors = Supervisors(self)
         self.teams, self.bonds = Teams(self), Bonds(self)
-        self._requests = Requests(self)
-        loop.watch_line(driver, self._requests)
+        # Other sessions of the namespace; set if this one has a namespace.
+        self.neighbors: Neighbors | None = None
+        self.requests = Requests(self)
+        loop.watch_line(driver, self.requests)
         loop.watch(driver_process, partial(self._driver_died, driver_process))
 
     def configure(self, config: Message) -> None:
@@ -118,11 +123,11 @@ class Home:
 
     def due(self) -> float | None:
         """When `after_round` is needed at the latest (monotonic)."""
-        return 0.0 if self._requests.waiting else self.names.due()
+        return 0.0 if self.requests.waiting else self.names.due()
 
     def after_round(self) -> None:
         """The loop has served what there was."""
-        self._requests.after_round()
+        self.requests.after_round()
         self.lifetimes.look()
         self.names.expire()
         self.logs.after_round()
@@ -141,6 +146,8 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
+        if self.neighbors is not None:
+            self.neighbors.line_closed(line)
         for actor in self.living.values():
             actor.forget(line)
         self.whereabouts.line_closed(line)
@@ -178,6 +185,27 @@ class Home:
         actor.preload = preload
         self.supervisors.start(actor)
 
+    @property
+    def _files_each(self) -> int:
+        """The descriptors that an actor may need in each process."""
+        if self.config is None or self.config.get("reach") is None:
+            return openfiles.PER_ACTOR
+        return openfiles.per_actor_away(self.config["network"].get("stripes"))
+
+    def _least_files(self) -> tuple[int, str]:
+        """The least limit of all processes, and the host that has it; "": this one."""
+        return min([(openfiles.limit(), ""), *self.sites.files()])
+
+    def is_full(self) -> bool:
+        """Whether another actor could make some process run out of descriptors."""
+        least, _ = self._least_files()
+        return len(self.living) >= openfiles.capacity(least, each=self._files_each)
+
+    def no_room(self, actors: int) -> str:
+        """Why there can be no more than so many."""
+        each, least = self._files_each, self._least_files()
+        return openfiles.no_room("the session", actors, each=each, least=least)
+
     def turn_away(self, actor: Supervised, record: ExitRecord) -> None:
         """Take a new actor in as one that has died before it had a process."""
         self.actors[actor.id] = self.living[actor.id] = actor
@@ -210,7 +238,7 @@ class Home:
             note = str(error)
             full = is_full(error) or isinstance(error, NoPlace)
             if is_full(error):
-                note = openfiles.no_room("the session", len(self.living) - 1)
+                note = self.no_room(len(self.living) - 1)
             note = f"{actor.label} cannot be started: {note}"
             self.ended(actor, ExitRecord("exception", note=note, placement=full))
             return
@@ -221,7 +249,7 @@ class Home:
 
     def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """An actor's process has said something."""
-        self._requests.handle(line, message, fds)
+        self.requests.handle(line, message, fds)
 
     def born(self, process: Process) -> None:
         """It has a pid, and the messages that wait for it will arrive."""

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
+from mooactor.control.reach import listening
 from mooactor.host.cluster import Cluster
 from mooactor.host.desk import Desk
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
 from mooactor.host.membership import Membership
+from mooactor.host.neighbors import Neighbors
+from mooactor.host.rows import Row
 from mooactor.host.versions import versions
 
 
@@ -23,13 +27,12 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
       OSError: no address to listen on.
     """
     options = config["cluster"]
-    ports = options["ports"]
-    node = Node(
-        options["secret"],
-        bind=options["bind"],
-        advertise=options["advertise"],
-        ports=None if ports is None else range(ports[0], ports[1] + 1),
-    )
+    node = Node(options["secret"], **listening(options))
+    namespace = options["namespace"]
+    neighbors: Neighbors | None = None
+    if namespace is not None:
+        neighbors = Neighbors(namespace, home.names, node, loop)
+    home.neighbors = neighbors
 
     def announcement() -> dict[str, Any]:
         return {
@@ -45,10 +48,19 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
             "versions": versions(),
             "sessions": [config["mark"]],
             "actors": len(home.living),
+            "namespace": namespace,
         }
 
     def joined(address: str, notes: list[str]) -> None:
-        home.tell_driver({"ev": "joined", "broker": address, "notes": notes})
+        news = {"ev": "joined", "broker": address, "notes": notes}
+        if neighbors is None:
+            home.tell_driver(news)
+        else:
+            neighbors.when_settled(partial(home.tell_driver, news))
+
+    def on_row(row: Row) -> None:
+        if neighbors is not None:
+            neighbors.on_row(row)
 
     def refused(address: str, why: str) -> None:
         home.tell_driver({"ev": "refused", "broker": address, "why": why})
@@ -64,9 +76,12 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         on_joined=joined,
         on_refused=refused,
         on_lost=lost,
+        on_host=on_row,
     )
+    if neighbors is not None:
+        neighbors.membership = membership
     node.accept = Desk(home, config["mark"], _program(config)).accept
-    cluster = Cluster(node, membership, loop, config["mark"], home)
+    cluster = Cluster(node, membership, loop, config["mark"], home, neighbors)
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)
     return cluster

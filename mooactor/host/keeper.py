@@ -22,6 +22,7 @@ from typing import Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
+from mooactor.control.reach import listening
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
@@ -81,13 +82,7 @@ class Keeper:
         self._reaper = Reaper(loop)
         self._guests: set[Guest] = set()
         self._announced = 0  # of the changes of what is reserved
-        ports = offer.reach["ports"]
-        self.node = Node(
-            offer.secret,
-            bind=offer.reach["bind"],
-            advertise=offer.reach["advertise"],
-            ports=None if ports is None else range(ports[0], ports[1] + 1),
-        )
+        self.node = Node(offer.secret, **listening(offer.reach))
         self.node.accept = self._accept
         self._reports: deque[str] = deque()
         dump.install("the agent", self._living, write=self._reports.append)
@@ -145,10 +140,18 @@ class Keeper:
             self._reaper,
             self._resources,
             self._offer.reach,
+            self._no_room,
             self._ended,
         )
         self._guests.add(guest)
         return FromHome(guest, self._stop)
+
+    def _no_room(self) -> str | None:
+        """Why this agent can have no more processes. It has descriptors of each."""
+        processes = sum(map(len, self._guests))
+        if processes < openfiles.capacity(openfiles.limit()):
+            return None
+        return openfiles.no_room(f"host {self._offer.name}", processes)
 
     def _ended(self, guest: Guest) -> None:
         self._guests.discard(guest)

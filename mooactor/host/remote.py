@@ -8,8 +8,10 @@ and bytes stand for descriptors.
 =========  ======  ===================================================================
 message    from    fields
 =========  ======  ===================================================================
-open       home    session (its mark), config, place, python, preload
-opened     guest   nothing; or ``why`` it cannot be
+open       home    session (its mark), place, python, argv, preload, near (the session's
+                   directory, for an agent on the same machine: see `machine`)
+opened     guest   near: whether it uses that directory, files: the limit of its
+                   processes on open ones; or ``why`` it cannot be
 start      home    number, life, parcels, holder, needs
 born       guest   number, pid, cores that it is bound to
 lost       guest   number
@@ -122,6 +124,8 @@ class RemoteSite:
         self._processes: dict[int, RemoteProcess] = {}
         self._numbers = 0
         self.closed = False
+        self.files = 0  # that its processes may open; 0: not known yet
+        self.near = False  # its processes are in the directory of the home's own ones
 
     def __len__(self) -> int:
         return len(self._processes)
@@ -197,6 +201,8 @@ class RemoteSite:
         if what == "log":
             self._news.log(message["stream"], message["prefix"], message["line"])
         elif what == "opened":
+            self.near = message.get("near") is True
+            self.files = int(message.get("files") or 0)
             if message.get("why"):
                 channel.close()
                 self._end(message["why"])

@@ -22,6 +22,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mooactor.control.keys import actor_of
@@ -43,7 +44,6 @@ from mooactor.host.fields import (
 from mooactor.host.lifetimes import STOP_GRACE_S
 from mooactor.host.placement import Needs, NoPlace
 from mooactor.host.supervised import Supervised, death_notice
-from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
 from mooactor.process.parcel import Parcel
 from mooactor.process.place import Place
@@ -59,6 +59,10 @@ _MOST_CHARACTERS = 1 << 16
 _MOST_OF_A_STREAM = 64
 _ROUNDS = 5  # a line is read by 4 MiB in each, and a frame has at most 16
 _OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle", "link"))
+#: Those that processes of other sessions of the namespace may make; see `neighbors`.
+SERVED = frozenset(
+    ("watch", "monitor", "unmonitor", "kill", "await_end", "locate", "handle")
+)
 # Fields of a spawn request that its processes are not told.
 _NOT_OF_LIFE = frozenset(
     (
@@ -122,7 +126,26 @@ class Requests:
         if type(op) is str and op in _OF_AN_ACTOR and self._unknown(message):
             self._put_off.append((_ROUNDS, line, message))
             return
-        self._serve(line, message, fds)
+        self._serve_or_hand_on(line, message, fds)
+
+    def _serve_or_hand_on(self, line: Line, message: Message, fds: list[int]) -> None:
+        """Serve it, unless it is for an actor of another session of the namespace."""
+        neighbors = self._home.neighbors
+        if neighbors is None or not self._is_foreign(message):
+            self._serve(line, message, fds)
+        else:
+            neighbors.take(line, message, partial(self._serve, line, message, []))
+
+    def _is_foreign(self, message: Message) -> bool:
+        op, actor_id, config = message.get("op"), message.get("id"), self._home.config
+        if type(op) is not str or op not in SERVED or type(actor_id) is not int:
+            return False
+        is_driver = config is not None and actor_id == config["process_id"]
+        return not is_driver and self._find(message) is None
+
+    def serve(self, line: Line, message: Message) -> None:
+        """Do a request of another session's process."""
+        self._serve(line, message, [])
 
     def line_closed(self, line: Line) -> None:
         """A process has closed its end."""
@@ -141,7 +164,7 @@ class Requests:
             if rounds and self._unknown(message):
                 self._put_off.append((rounds - 1, line, message))
             else:
-                self._serve(line, message, [])
+                self._serve_or_hand_on(line, message, [])
 
     def _serve(self, line: Line, message: Message, fds: list[int]) -> None:
         op = message.get("op")
@@ -206,13 +229,31 @@ class Requests:
     def _spawn(self, line: Line, message: Message, fds: list[int]) -> None:
         home, rid = self._home, optional(message, "rid", int)
         actor, preload = self._new_actor(line, message, fds)
+        admit = partial(self._admit, line, actor, preload, rid)
+        taken_by = None if actor.name is None else home.names.taken_by(actor.name)
+        if actor.name is None or taken_by or home.neighbors is None:
+            admit(taken_by)
+        else:
+            home.neighbors.claim(actor.name, admit)
+
+    def _admit(
+        self,
+        line: Line,
+        actor: Supervised,
+        preload: list[str],
+        rid: int | None,
+        taken_by: str | None,
+    ) -> None:
+        """Spawn it, unless there is no name or no room for it."""
+        home = self._home
         try:
-            if actor.name is not None and (holder := home.names.holder(actor.name)):
-                self._reply(line, rid, None, error="name taken", label=holder.label)
+            if not home.loop.is_open(line):
+                return  # its spawner has ended while the name was claimed
+            if taken_by is not None:
+                self._reply(line, rid, None, error="name taken", label=taken_by)
                 return
-            if len(home.living) >= openfiles.capacity(openfiles.limit()):
-                why = openfiles.no_room("the session", len(home.living))
-                self._turn_away(line, actor, rid, why)
+            if home.is_full():
+                self._turn_away(line, actor, rid, home.no_room(len(home.living)))
                 return
             try:
                 if not home.sites.is_placed(actor.id):
@@ -404,6 +445,8 @@ class Requests:
         rid, name = required(message, "rid", int), required(message, "name", str)
         size = number(message, "size", least=1, most=1 << 46)
         here = self._home.whereabouts.site_of(line)
+        if here is None:
+            raise Refused("only a process of this session may have that")
         site = self._home.segments.site(name, here)
         if site is not here:
             note = (

@@ -73,7 +73,8 @@ class Session:
             after.callback(theirs.close)
             self._agent = _start_agent(theirs, lock, debug, place)
             undo.pop_all()
-        key, process_id = new_session_key(), new_process_id()
+        process_id, own_key = new_process_id(), new_session_key()
+        key = own_key if membership is None else membership.session_key()
         lifeline = Lifeline(ours)
         config = _config(self.directory, key, logs, memory, self.modules(), network)
         reach = None if membership is None else membership.reach()
@@ -86,7 +87,7 @@ class Session:
                 "path": place.path,
                 "place": place.plain(),
                 "reach": reach,
-                "mark": session_mark(key).hex(),
+                "mark": session_mark(own_key).hex(),
             }
         )
         try:

@@ -73,6 +73,10 @@ class Sites:
             for one in sorted(self.candidates(), key=_own_first)
         ]
 
+    def files(self) -> list[tuple[int, str]]:
+        """How many files the processes of each other host may open, and its name."""
+        return [(site.files, name) for name, site in self._sites.items() if site.files]
+
     def _is_here(self, host: str) -> bool:
         """Whether actors on that host are this agent's own children."""
         if host != self.here.host or not self._offers_here:

@@ -7,8 +7,8 @@ ask by its id. Invariants:
 * Each question is answered once: when the process can be reached, or when it is known
   that it never will be.
 * The answer depends on who asks: a process of the same directory connects to a file.
-  A driver and a `mooactor host` on one machine have a directory each, though they have
-  the same host name.
+  A `mooactor host` on the driver's machine may share its directory, and others have one
+  each, whatever their names are.
 * A process that another one asks for is told where that one is: it will have to answer,
   and makes its own connection meanwhile.
 """
@@ -46,10 +46,9 @@ class Whereabouts:
 
     def tell(self, line: Line, address: str, endpoint: bytes) -> None:
         """The process at the end of `line` can be reached."""
-        process_id = self._process_of(line)
-        if process_id is None:
+        process_id, site = self._process_of(line), self.site_of(line)
+        if process_id is None or site is None:
             return  # it has ended meanwhile
-        site = self.site_of(line)
         located = {
             "ev": "located",
             "id": process_id,
@@ -78,8 +77,8 @@ class Whereabouts:
         return actor is not None and not actor.over and process_id >= actor.process_id
 
     def _answer(self, line: Line, process_id: int) -> None:
-        found = self._known[process_id]
-        same = found.site is self.site_of(line)
+        found, asking = self._known[process_id], self.site_of(line)
+        same = asking is not None and self._room(found.site) is self._room(asking)
         self._home.loop.post(line, {**found.located, "same": same})
         asker = self._known.get(self._process_of(line) or 0)
         if asker is not None and not same:
@@ -93,11 +92,17 @@ class Whereabouts:
         actor = self._home.by_line.get(line)
         return None if actor is None else actor.process_id
 
-    def site_of(self, line: Line) -> Site | RemoteSite:
-        """Where the process at the end of `line` is."""
+    def _room(self, site: Site | RemoteSite) -> Site | RemoteSite:
+        """The site whose directory its processes are in."""
+        return self._home.sites.here if getattr(site, "near", False) else site
+
+    def site_of(self, line: Line) -> Site | RemoteSite | None:
+        """Where the process at the end of `line` is; None: in another session."""
         actor = self._home.by_line.get(line)
         sites = self._home.sites
-        return sites.here if actor is None else sites.of(actor)
+        if actor is not None:
+            return sites.of(actor)
+        return sites.here if line is self._home.driver else None
 
     def process_lost(self, process_id: int) -> None:
         """A process is dead. Who asked for it hears that nothing will come."""

@@ -97,7 +97,7 @@ class Deaths:
         self._poller.try_drain()
         known = [(death, self._turns_of(death)) for death in over]
         for death, turns in known:
-            if now < death.latest and self._losses.awaits_answer(death.link, turns):
+            if now < death.latest and self._awaits_answer(death, turns):
                 over.remove(death)
                 self._look_again(death)
             else:
@@ -106,6 +106,10 @@ class Deaths:
         for death in over:
             self._tidy_up(death)
         self._poller.wake()
+
+    def _awaits_answer(self, death: Death, turns: Turns) -> bool:
+        reached = self._links.was_reached(death.process_id)
+        return reached and self._losses.awaits_answer(death.link, turns)
 
     def _look_again(self, death: Death) -> None:
         due = perf_counter() + _GRACE_S

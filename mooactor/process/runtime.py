@@ -201,7 +201,7 @@ class Runtime:
             self.relay,
             self.later,
         )
-        self.room = Room(self.messenger, links, payloads)
+        self.room = Room(self.messenger, links, payloads, self.network.stripes)
         self._handlers |= {
             envelope.REPLY: self.caller.on_reply,
             envelope.FORWARD: self.values.on_forward,

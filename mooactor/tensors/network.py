@@ -84,7 +84,17 @@ class Network:
 
     def between_hosts(self, bind: str, ports: tuple[int, int] | None) -> Network:
         """The same for a session of several hosts: whatever reaches them is allowed,
-        unless this says what is; `bind` and `ports` are for what it leaves open."""
+        unless this says what is; `bind` and `ports` are for what it leaves open.
+
+        Raises:
+          ValueError: only shared memory is allowed, which leads to no other host.
+        """
+        if self.transports == ("shm",):
+            raise ValueError(
+                f"{VARIABLE}=shm, or transport='shm', allows shared memory alone, "
+                "which leads to no other host: allow tcp, too, such as shm,tcp, or "
+                "say nothing, in a session of several hosts"
+            )
         every = ("shm", "ofi", "tcp") if _has_rdma() else ("shm", "tcp")
         return replace(
             self,

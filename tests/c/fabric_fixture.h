@@ -12,6 +12,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -61,6 +62,9 @@ static inline double seconds(void)
  * providers that need no hardware, shm alone offers that. */
 static int for_devices;
 
+/* A test sets them: the ports that the fabric's sockets may have. */
+static uint32_t first_port, last_port;
+
 static inline moo_err try_open_fabric(struct mooi_fabric **out, char *why)
 {
     struct mooi_fabric_options options = {.bind = getenv("TEST_FABRIC_BIND")};
@@ -71,6 +75,8 @@ static inline moo_err try_open_fabric(struct mooi_fabric **out, char *why)
                                                .devices = MOO_DEVICES_REQUIRED};
     else if (!getenv("MOOACTOR_FABRIC"))
         options.provider = "tcp;ofi_rxm";
+    options.first_port = first_port;
+    options.last_port = last_port;
     return mooi_fabric_open(&options, out, why, MOOI_FABRIC_WHY_BYTES);
 }
 

@@ -606,6 +606,72 @@ static void an_idle_fabric_uses_no_time(void)
     end_owner(&owner);
 }
 
+/* The port that a socket of this process listens on, 0: it does not. */
+static uint32_t listened_on(int fd)
+{
+    struct sockaddr_storage at;
+    socklen_t length = sizeof at, size = sizeof(int);
+    int listens = 0;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) ||
+        !listens || getsockname(fd, (struct sockaddr *)&at, &length))
+        return 0;
+    if (at.ss_family == AF_INET)
+        return ntohs(((struct sockaddr_in *)&at)->sin_port);
+    return at.ss_family == AF_INET6
+               ? ntohs(((struct sockaddr_in6 *)&at)->sin6_port)
+               : 0;
+}
+
+static void sockets_of_a_fabric_stay_in_the_range_of_ports(void)
+{
+    struct owner owner = start_owner(MB, 14);
+    struct mooi_fabric *fabric;
+    struct mooi_fabric_peer *peer;
+    struct place place;
+    int found = 0;
+
+    first_port = 21000 + (uint32_t)getpid() % 200 * 40;
+    last_port = first_port + 39;
+    fabric = open_fabric();
+    place = new_place(fabric, MB);
+    await_owner(&owner);
+    peer = connect_to(fabric, &owner);
+    CHECK(read_now(peer, &owner, &place, 0, MB) == MOO_OK);
+    for (int fd = 3; fd < 1024; fd++) {
+        uint32_t port = listened_on(fd);
+        CHECK(!port || (first_port <= port && port <= last_port));
+        found += port != 0;
+    }
+    if (!strncmp(mooi_fabric_provider(fabric), "tcp", 3))
+        CHECK(found == 2); /* one serves, one reads */
+    mooi_fabric_forget(peer);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+    end_owner(&owner);
+}
+
+static void a_fabric_without_a_free_port_is_refused(void)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET};
+    int taken = socket(AF_INET, SOCK_STREAM, 0);
+    struct mooi_fabric *fabric;
+    char why[MOOI_FABRIC_WHY_BYTES] = "";
+    moo_err err;
+
+    CHECK(taken >= 0 && !bind(taken, (struct sockaddr *)&any, sizeof any));
+    CHECK(!listen(taken, 1));
+    first_port = last_port = listened_on(taken);
+    err = try_open_fabric(&fabric, why);
+    if (err == MOO_OK) { /* no provider over sockets */
+        CHECK(strncmp(mooi_fabric_provider(fabric), "tcp", 3));
+        mooi_fabric_close(fabric);
+    } else {
+        CHECK(err == MOO_EUNREACHABLE && strstr(why, "no free port"));
+    }
+    close(taken);
+}
+
 static void what_is_missing_is_said_in_one_sentence(void)
 {
     struct mooi_fabric_options options = {.provider = "carrier-pigeon"};
@@ -785,6 +851,8 @@ int main(int argc, char **argv)
     RUN_ALONE(close_ends_what_is_under_way);
     RUN_ALONE(a_child_forked_in_mid_transfer_can_exit);
     RUN_ALONE(an_idle_fabric_uses_no_time);
+    RUN_ALONE(sockets_of_a_fabric_stay_in_the_range_of_ports);
+    RUN_ALONE(a_fabric_without_a_free_port_is_refused);
     RUN_ALONE(what_is_missing_is_said_in_one_sentence);
     RUN_ALONE(a_fabric_for_devices_reads_as_any_other);
     RUN_ALONE(it_is_the_same_fabric_with_devices_and_without);

@@ -165,14 +165,14 @@ def test_variables_that_contradict_themselves_are_named() -> None:
 
 
 def test_the_port_follows_from_the_job_and_stays_in_its_range() -> None:
-    def port(job: str, ports: str | None = None, launcher: str = "srun") -> int:
+    def port(job: str, ports: range | None = None, launcher: str = "srun") -> int:
         rank = Rank(launcher, 0, 0, 2, "n1", "n1", job)
         return rendezvous.port_of(rank, ports)
 
     assert port("1.0", launcher="Kubernetes") == 4431
     assert port("1.0") == port("1.0") != port("2.0")
     assert all(20000 <= port(f"{n}.0") <= 29999 for n in range(100))
-    some = {port(f"{n}.0", "3000-3003") for n in range(100)}
+    some = {port(f"{n}.0", range(3000, 3004)) for n in range(100)}
     assert some == {3000, 3001, 3002, 3003}
 
 

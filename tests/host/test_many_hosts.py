@@ -15,8 +15,10 @@ import pytest
 
 import mooactor as moo
 from mooactor.control.node import Node
+from mooactor.host.session import current_session
+from mooactor.process import openfiles
 from mooactor.process.current import current_runtime
-from tests.clusters import cluster
+from tests.clusters import Program, cluster
 from tests.conftest import eventually
 
 psutil = pytest.importorskip("psutil")
@@ -464,3 +466,71 @@ def test_a_malformed_message_of_a_member_ends_its_own_channel_only(joined, messa
     finally:
         node.close()
     assert kept.pid() == before
+
+
+def test_shared_memory_alone_is_refused_before_a_session_of_hosts_starts(
+    here, monkeypatch
+):
+    with pytest.raises(ValueError, match="shared memory alone.*allow tcp, too"):
+        moo.init(here.address, transport="shm")
+    monkeypatch.setenv("MOOACTOR_TRANSPORT", "shm")
+    with pytest.raises(ValueError, match="MOOACTOR_TRANSPORT=shm"):
+        moo.init(here.address)
+
+
+def test_an_actor_that_allows_shared_memory_alone_dies_and_says_why(joined):
+    env = {"MOOACTOR_TRANSPORT": "shm"}
+    with pytest.raises(moo.ActorDied, match="allow tcp, too"):
+        on("a", env=env).spawn().host()
+
+
+def test_what_an_actor_of_another_host_costs_is_what_was_measured(joined):
+    count = 4
+    array = np.ones(1 << 17)
+    on("a").spawn().echo(array)
+    agent = current_session()._agent.pid
+    guests = joined.members["a"].pid
+
+    def opened():
+        return [len(os.listdir(f"/proc/{pid}/fd")) for pid in (own, agent, guests)]
+
+    own = os.getpid()
+    before = opened()
+    peers = [on("a").spawn() for _ in range(count)]
+    for peer in peers:
+        peer.host()
+    called = opened()
+    for peer in peers:
+        peer.echo(array)
+
+    each = [(b - a) / count for a, b in zip(before, called, strict=True)]
+    assert each == [5, 0, 3]
+    stripes = 2 if os.cpu_count() < 24 else 4
+    assert (opened()[0] - before[0]) / count <= openfiles.per_actor_away(stripes)
+
+
+def test_the_least_limit_on_open_files_of_all_hosts_counts(here, monkeypatch):
+    program = (
+        "import resource, runpy, sys\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
+        "sys.argv = sys.argv[1:]\n"
+        "runpy.run_module('mooactor', run_name='__main__', alter_sys=True)\n"
+    )
+    where = ["--bind", here.network.address("d"), "--name", "low"]
+    words = ["mooactor", "host", "--join", here.address, *where]
+    low = Program(
+        [sys.executable, "-c", program, *words],
+        {**here.environment("d"), "MOOACTOR_HOST_ID": "low"},
+        "mooactor host low joined",
+    )
+    try:
+        low.await_ready()
+        most = openfiles.capacity(200, each=openfiles.per_actor_away(None))
+        with moo.init(here.address, local=False):
+            on("low").spawn().host()
+            others = [on("a").spawn() for _ in range(most - 1)]
+            with pytest.raises(moo.PlacementError, match="200 open files.*on host low"):
+                on("a").spawn()
+            assert others[-1].add(1) == 1
+    finally:
+        low.close()

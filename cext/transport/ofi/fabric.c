@@ -27,6 +27,7 @@ static int is_over_sockets(const char *provider)
 }
 
 static struct mooi_fabric *new_fabric(const struct mooi_libfabric *library,
+                                      const struct mooi_fabric_options *options,
                                       struct fi_info *info)
 {
     struct mooi_fabric *fabric = calloc(1, sizeof *fabric);
@@ -37,6 +38,10 @@ static struct mooi_fabric *new_fabric(const struct mooi_libfabric *library,
     fabric->info = info;
     fabric->devices = (info->caps & FI_HMEM) != 0;
     fabric->over_sockets = is_over_sockets(info->fabric_attr->prov_name);
+    if (fabric->over_sockets) {
+        fabric->first_port = options->first_port;
+        fabric->last_port = options->last_port;
+    }
     fabric->mr_mode = (uint64_t)info->domain_attr->mr_mode;
     fabric->reading.fd = fabric->serving.fd = -1;
     mooi_fabric_reads_init(&fabric->ring);
@@ -101,6 +106,13 @@ static moo_err start(struct mooi_fabric *fabric, char *why, size_t room)
     const char *call;
     int failed = open_objects(fabric, &call);
 
+    if (failed == -FI_EADDRINUSE && fabric->first_port) {
+        snprintf(why, room, "%s finds no free port in %u-%u: give a larger "
+                            "range, four ports for each process",
+                 mooi_fabric_provider(fabric), fabric->first_port,
+                 fabric->last_port);
+        return MOO_EUNREACHABLE;
+    }
     if (failed) {
         snprintf(why, room, "%s cannot be opened: %s: %s",
                  mooi_fabric_provider(fabric), call,
@@ -125,7 +137,7 @@ moo_err mooi_fabric_open(const struct mooi_fabric_options *options,
         err = mooi_fabric_choose(library, options, &info, why, room);
     if (err != MOO_OK)
         return err;
-    fabric = new_fabric(library, info);
+    fabric = new_fabric(library, options, info);
     if (!fabric) {
         library->freeinfo(info);
         snprintf(why, room, "no memory");

@@ -46,6 +46,10 @@ struct mooi_fabric_options {
      * fabric is the same either way, so that hosts with and without devices
      * meet. */
     int devices;
+    /* The TCP or UDP ports of a provider over sockets, which listens on two of
+     * them: one for each endpoint. 0: the system chooses. Others have no such
+     * ports. */
+    uint32_t first_port, last_port;
     /* Set by tests: accept a provider that does not check keys. */
     int keyless;
 };

@@ -71,7 +71,8 @@ struct mooi_fabric_port {
     int fd; /* readable when there is work; -1: not known */
 };
 
-/* On an error of libfabric, which is returned, *port is all zero. */
+/* On an error of libfabric, which is returned, *port is all zero.
+ * -FI_EADDRINUSE: all ports that its socket may have are taken. */
 int mooi_fabric_port_open(struct mooi_fabric *fabric,
                           struct mooi_fabric_port *port);
 
@@ -158,6 +159,7 @@ struct mooi_fabric {
     uint64_t mr_mode;
     int devices;
     int over_sockets; /* so connections are ours to break: see cut.c */
+    uint32_t first_port, last_port; /* for its sockets; 0: the system chooses */
     int rough; /* tests set it: close the endpoint at once, as the last resort */
 
     /* the thread's */

@@ -2,6 +2,7 @@
 /* port.c: an endpoint with its completion queue and addresses. */
 #include "transport/ofi/internal.h"
 
+#include <netinet/in.h>
 #include <string.h>
 
 /* Large enough for the pieces, with room for a provider's own completions. */
@@ -32,8 +33,8 @@ static int open_addresses(struct mooi_fabric *fabric,
     return fi_av_open(fabric->domain, &attr, &port->av, NULL);
 }
 
-static int open_endpoint(struct mooi_fabric *fabric,
-                         struct mooi_fabric_port *port)
+static int try_endpoint(struct mooi_fabric *fabric,
+                        struct mooi_fabric_port *port)
 {
     int err = fi_endpoint(fabric->domain, fabric->info, &port->ep, NULL);
 
@@ -43,6 +44,43 @@ static int open_endpoint(struct mooi_fabric *fabric,
         err = fi_ep_bind(port->ep, &port->av->fid, 0);
     if (!err)
         err = fi_enable(port->ep);
+    if (err && port->ep) {
+        fi_close(&port->ep->fid);
+        port->ep = NULL;
+    }
+    return err;
+}
+
+/* Where an endpoint will listen; NULL: it has no such address. */
+static in_port_t *socket_port_of(struct fi_info *info)
+{
+    struct sockaddr *address = info->src_addr;
+
+    if (address && address->sa_family == AF_INET &&
+        info->src_addrlen >= sizeof(struct sockaddr_in))
+        return &((struct sockaddr_in *)info->src_addr)->sin_port;
+    if (address && address->sa_family == AF_INET6 &&
+        info->src_addrlen >= sizeof(struct sockaddr_in6))
+        return &((struct sockaddr_in6 *)info->src_addr)->sin6_port;
+    return NULL;
+}
+
+static int open_endpoint(struct mooi_fabric *fabric,
+                         struct mooi_fabric_port *port)
+{
+    in_port_t *listen_at = socket_port_of(fabric->info);
+    int err = -FI_EADDRINUSE;
+
+    if (!fabric->first_port)
+        return try_endpoint(fabric, port);
+    if (!listen_at)
+        return -FI_EADDRNOTAVAIL;
+    for (uint32_t one = fabric->first_port;
+         one <= fabric->last_port && err == -FI_EADDRINUSE; one++) {
+        *listen_at = htons((uint16_t)one);
+        err = try_endpoint(fabric, port);
+    }
+    *listen_at = 0;
     return err;
 }
 

@@ -86,7 +86,7 @@ class Hosts:
         words = ["host", "--join", join, "--name", target.name, *plan.offers]
         for option, number in numbers.items():
             words += [option, str(number)] if number is not None else []
-        words += ["--ports", plan.ports] if plan.ports else []
+        words += plan.port_words
         reached = address if target.is_here else plan.address
         order = plan.order(
             command(*words),

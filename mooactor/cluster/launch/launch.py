@@ -25,6 +25,7 @@ from mooactor.cluster.launch.program import Program
 from mooactor.cluster.launch.script import LocalScript
 from mooactor.cluster.launch.signals import Signals
 from mooactor.cluster.launch.targets import HERE, LaunchError, Target
+from mooactor.host.addresses import ports_text
 from mooactor.host.eventloop import EventLoop
 from mooactor.process import openfiles
 
@@ -144,8 +145,7 @@ class Launch:
 
     def _launch_broker(self, listen: str) -> Program:
         # One whose port is given already needs no other.
-        choose = self.plan.ports and not re.search(r":\d+$", listen)
-        ports = ["--ports", str(self.plan.ports)] if choose else []
+        ports = [] if re.search(r":\d+$", listen) else self.plan.port_words
         words = command("broker", "--listen", listen, *ports)
         order = self.plan.order(words, self._own_address)
         order.update(cwd="/", path=self.plan.own_path)
@@ -182,7 +182,7 @@ class Launch:
         # The host of that name takes the program's actors here.
         environment = {"MOOACTOR_HOST_NAME": first.name}
         if plan.ports:
-            environment["MOOACTOR_PORTS"] = plan.ports
+            environment["MOOACTOR_PORTS"] = ports_text(plan.ports)
         if first.is_here:
             environment["MOOACTOR_ADDRESS"] = f"tcp://{self._own_address}:{port}"
             self.script = self._local_script(environment)

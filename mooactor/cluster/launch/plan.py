@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mooactor.cluster.launch.targets import Target
+from mooactor.host.addresses import ports_text
 
 MODULE = "mooactor"  # is run as the command of that name
 
@@ -41,11 +42,16 @@ class Plan:
     path: list[str] = field(default_factory=list)
     own_path: list[str] = field(default_factory=list)
     offers: list[str] = field(default_factory=list)
-    ports: str | None = None
+    ports: range | None = None
     address: str | None = None
     sync: bool = False
     min_hosts: int | None = None
     patience_s: float = 60.0
+
+    @property
+    def port_words(self) -> list[str]:
+        """The option of a broker or a host."""
+        return [] if self.ports is None else ["--ports", ports_text(self.ports)]
 
     @property
     def interpreter(self) -> str:

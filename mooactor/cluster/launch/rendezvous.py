@@ -48,14 +48,13 @@ def path_of(rank: Rank, folder: str) -> str:
     return os.path.join(folder, job)
 
 
-def port_of(rank: Rank, ports: str | None) -> int:
+def port_of(rank: Rank, ports: range | None) -> int:
     """The broker's port, where it must follow from the job: one of `ports`, or the
     usual one where each job has a network, or hosts, of its own."""
     if ports is None and rank.launcher != "srun":
         return BROKER_PORT
-    first, _, last = (ports or f"{_FROM}-{_TO}").partition("-")
-    span = int(last or first) - int(first) + 1
-    return int(first) + zlib.crc32(rank.job.encode()) % span
+    usable = ports or range(_FROM, _TO + 1)
+    return usable[zlib.crc32(rank.job.encode()) % len(usable)]
 
 
 def publish(path: str, meeting: Meeting) -> None:

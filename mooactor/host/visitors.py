@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""Other sessions of the namespace that ask this home; `neighbor` has the messages.
+
+A process of theirs is a line like any other: it watches, kills and looks for actors of
+this session by the same requests as a process of its own. It spawns nothing here, and
+nothing here belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mooactor.control.channel import Channel
+from mooactor.control.keys import actor_of
+from mooactor.control.lifeline import Message, Received
+from mooactor.host.names import STARTING
+from mooactor.host.requests import SERVED
+from mooactor.host.supervised import Supervised
+
+if TYPE_CHECKING:
+    from mooactor.host.home import Home
+
+# An actor that nobody knows may be one whose spawn is still unread on a line.
+_UNREAD_S = 0.02
+
+
+class VisitorLine:
+    """To a process of another session; see `eventloop.Line`."""
+
+    polled = False
+    kept = 0  # the channel has the bound
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self._channel = channel
+        self._number = number
+
+    def fileno(self) -> int:
+        return -1
+
+    def post(
+        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
+    ) -> bool:
+        self._channel.post({"ev": "said", "line": self._number, "message": message})
+        return False
+
+    def flush(self) -> bool:
+        return False
+
+    def receive_nowait(self) -> list[Received]:
+        return []
+
+    def give_up(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Visitor:
+    """One other session, as this home sees it."""
+
+    OPS = frozenset(("names", "poll", "request", "closed"))
+
+    def __init__(self, home: Home, channel: Channel) -> None:
+        self._home = home
+        self._channel = channel
+        self._lines: dict[int, VisitorLine] = {}
+        self._follows = False
+
+    def act_on(self, message: Message) -> None:
+        """One message of the asker's.
+
+        Raises:
+          LookupError, TypeError: it is malformed.
+        """
+        op = message["op"]
+        if op == "names":
+            self._follow()
+        elif op == "poll":
+            self._answer(message, tries=1)
+        elif op == "request":
+            self._serve(int(message["line"]), message["message"])
+        else:
+            self._close_line(int(message["line"]))
+
+    # -- names -------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        names = self._home.names
+        if not self._follows:
+            self._follows = True
+            names.followers.append(self.tell)
+        for name, actor in names.given():
+            self.tell(name, actor)
+        self._channel.post({"ev": "told"})
+
+    def tell(self, name: str, actor: Supervised | None) -> None:
+        """An actor has got a name, or nobody has it any more."""
+        if actor is None:
+            self._channel.post({"ev": "freed", "name": name})
+            return
+        about = {"name": name, "label": actor.label, "handle": actor.handle}
+        self._channel.post({"ev": "named", **about})
+
+    # -- questions ---------------------------------------------------------------
+
+    def _answer(self, message: Message, tries: int) -> None:
+        value: Any
+        if message["about"] == "name":
+            value = self._holder(str(message["name"]))
+        else:
+            value = self._has(int(message["id"])) or None
+            if value is None and tries:
+                again = partial(self._answer, message, tries - 1)
+                self._home.loop.later(_UNREAD_S, again)
+                return
+        answer = {"ev": "answer", "number": message["number"], "value": value}
+        self._channel.post(answer)
+
+    def _holder(self, name: str) -> str | None:
+        actor, neighbors = self._home.names.holder(name), self._home.neighbors
+        if actor is not None:
+            return f"{actor.label} of another session"
+        claimed = neighbors is not None and neighbors.has_claimed(
+            name, self._channel.peer
+        )
+        return STARTING if claimed else None
+
+    def _has(self, actor_id: int) -> bool:
+        home = self._home
+        assert home.config is not None
+        is_driver = actor_id == actor_of(home.config["process_id"])
+        return is_driver or actor_id in home.actors
+
+    # -- requests ----------------------------------------------------------------
+
+    def _serve(self, number: int, message: Message) -> None:
+        line = self._lines.get(number)
+        if line is None:
+            line = self._lines[number] = VisitorLine(self._channel, number)
+            self._home.loop.watch_line(line, self._home.requests)
+        if message.get("op") not in SERVED:
+            raise LookupError(f"no visitor may ask {message.get('op')!r:.40}")
+        self._home.requests.serve(line, message)
+
+    def _close_line(self, number: int) -> None:
+        line = self._lines.pop(number, None)
+        if line is not None:
+            self._home.loop.close_line(line)
+
+    def close(self) -> None:
+        """That session is gone, or cannot be reached."""
+        for number in list(self._lines):
+            self._close_line(number)
+        if self._follows:
+            self._follows = False
+            self._home.names.followers.remove(self.tell)

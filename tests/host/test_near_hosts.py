@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: MIT
+"""A `mooactor host` beside the driver: sockets in its directory, and shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor.host import machine
+from mooactor.process.current import current_runtime
+from tests.clusters import cluster
+from tests.conftest import eventually
+
+
+class Worker:
+    """Adds up, calls others."""
+
+    def pid(self):
+        return os.getpid()
+
+    def total(self, array):
+        return float(array.sum())
+
+    def ask(self, other, array):
+        return other.total(array)
+
+    def directory(self):
+        return current_runtime().directory
+
+    def process_id(self):
+        return current_runtime().process_id
+
+    def ways(self):
+        return len(current_runtime().messenger.ways)
+
+    def make(self):
+        return moo.put(np.ones(1 << 20))
+
+
+@pytest.fixture(scope="module")
+def two():
+    with cluster("ab") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def driver_beside_a(made, monkeypatch):
+    """This process is a driver on the machine of host a."""
+    for key, value in made.environment("a").items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "driver")
+    monkeypatch.setenv("MOOACTOR_ADDRESS", made.address)
+    with made.network.inside("a"):
+        yield made
+    moo.shutdown()
+
+
+@pytest.fixture
+def beside_a(two, monkeypatch):
+    with driver_beside_a(two, monkeypatch) as made:
+        yield made
+
+
+def transports():
+    return {peer["actor"]: peer["transport"] for peer in moo.stats()["peers"]}
+
+
+def on(host, name):
+    return moo.on(Worker, host=host, name=name).spawn()
+
+
+def test_calls_and_arrays_go_by_socket_files_and_shared_memory(beside_a):
+    array = np.ones(1 << 20)
+    with moo.init():
+        near, own = on("a", "near"), on("driver", "own")
+
+        assert near.total(array) == own.total(array) == array.sum()
+        assert near.ask(own, array) == own.ask(near, array) == array.sum()
+        assert own.total(near.make()) == array.sum()
+
+        assert transports() == {"Worker:near": "shm", "Worker:own": "shm"}
+        assert len(current_runtime().messenger.ways) == near.ways() == own.ways() == 0
+
+
+def test_another_machine_is_reached_by_tcp_from_all_of_them(beside_a):
+    array = np.ones(1 << 20)
+    with moo.init():
+        near, far = on("a", "near"), on("b", "far")
+
+        assert near.ask(far, array) == far.ask(near, array) == array.sum()
+        assert far.total(array) == array.sum()
+
+        assert transports()["Worker:far"] == "tcp"
+        assert (near.ways(), far.ways()) == (1, 2)
+
+
+def test_a_machine_that_is_named_differently_is_another_one(beside_a, monkeypatch):
+    monkeypatch.setenv(machine.HOST_ID, "not a")
+    with moo.init():
+        assert on("a", "near").total(np.ones(1 << 20)) == 1 << 20
+        assert transports()["Worker:near"] == "tcp"
+
+
+def test_the_death_of_an_actor_beside_the_driver_has_its_cause(beside_a):
+    with moo.init():
+        near = on("a", "near")
+        os.kill(near.pid(), signal.SIGKILL)
+        with pytest.raises(moo.ActorDied) as caught:
+            near.pid()
+        assert caught.value.cause.signal == signal.SIGKILL
+        assert on("a", "near").total(np.ones(3)) == 3
+
+
+def test_nothing_is_left_of_a_session_that_an_agent_beside_it_shared(beside_a):
+    with moo.init():
+        near, directory = on("a", "near"), current_runtime().directory
+        assert near.directory() == directory
+        inbox = f"{directory}/{near.process_id():016x}"
+        assert os.path.exists(inbox)
+        moo.kill(near)
+        assert eventually(lambda: not os.path.exists(inbox))
+    assert not os.path.exists(directory)
+    assert os.listdir(beside_a.environment("a")["TMPDIR"]) == []
+
+
+def test_only_the_same_directory_of_the_same_user_and_machine_is_shared(tmp_path):
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    offered = machine.invitation(str(own))
+    assert machine.accepted(offered) == str(own)
+
+    for wrong in (
+        {"inode": offered["inode"] + 1},
+        {"device": offered["device"] + 1},
+        {"machine": ["another boot", *offered["machine"][1:]]},
+        {"machine": None},
+        {"directory": str(tmp_path / "none")},
+        {"directory": "a\0b"},
+        {"directory": 7},
+    ):
+        assert machine.accepted({**offered, **wrong}) is None
+    assert [machine.accepted(x) for x in ({}, None, "own")] == [None] * 3
+    assert machine.invitation(str(tmp_path / "none")) == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory away needs root")
+def test_a_directory_of_another_user_is_not_shared(tmp_path):
+    os.chown(tmp_path, 12345, 12345)
+    assert machine.accepted(machine.invitation(str(tmp_path))) is None
+
+
+def test_a_session_goes_on_when_the_agent_beside_it_is_killed(monkeypatch):
+    with (
+        cluster("a") as made,
+        driver_beside_a(made, monkeypatch),
+        moo.init(),
+    ):
+        near, own = on("a", "near"), on("driver", "own")
+        pid = near.pid()
+        made.members["a"].kill()
+        with pytest.raises(moo.ActorDied, match="its host was lost"):
+            near.pid()
+        assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+        made.start_host("a")
+        assert own.ask(on("a", "again"), np.ones(5)) == 5

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: MIT
+"""Sessions of one namespace: actors of one program, found and called by another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import mooactor as moo
+from mooactor.cli.client import Client, homes
+from tests.clusters import cluster
+from tests.conftest import eventually
+
+OTHER = """
+import sys
+import mooactor as moo
+from tests.host.test_shared_names import Counter
+
+moo.init({address!r}, namespace={namespace!r})
+handles = [moo.on(Counter, host={on!r}, name=name).spawn() for name in sys.argv[1:]]
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        print(repr(eval(line)), flush=True)
+    except Exception as error:
+        print(f"{{type(error).__name__}}: {{error}}".replace(chr(10), " "), flush=True)
+"""
+
+
+class Counter:
+    """Counts, and calls others."""
+
+    def __init__(self):
+        self.value = 0
+
+    def add(self, amount=1):
+        self.value += amount
+        return self.value
+
+    def ask(self, other, amount):
+        return other.add(amount)
+
+    def total(self, array):
+        return float(array.sum())
+
+    def numbers(self):
+        yield from range(1 << 30)
+
+    def waits(self):
+        time.sleep(600)
+
+
+class Program:
+    """Another driver, on a host; its actors of these names are `on` one."""
+
+    def __init__(self, made, *names, namespace="shared", host="d", on="a"):
+        text = OTHER.format(address=made.address, namespace=namespace, on=on)
+        self.process = subprocess.Popen(
+            [*made.network.on(host), sys.executable, "-c", text, *names],
+            env={**made.environment(host), "MOOACTOR_HOST_NAME": "other"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def await_ready(self):
+        assert self.read() == "ready"
+        return self
+
+    def read(self):
+        return self.process.stdout.readline().strip()
+
+    def ask(self, expression):
+        """The repr of an expression's value there."""
+        self.say(expression)
+        return self.read()
+
+    def say(self, expression):
+        self.process.stdin.write(expression + "\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """The program ends as it should."""
+        self.process.stdin.close()
+        assert self.process.wait(30) == 0
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+
+
+def is_there(name):
+    try:
+        moo.lookup(name)
+    except moo.ActorUnavailable:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def two():
+    with cluster("ab") as made:
+        yield made
+
+
+@pytest.fixture
+def here(two, monkeypatch):
+    for key, value in two.environment("d").items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
+    monkeypatch.setenv("MOOACTOR_ADDRESS", two.address)
+    with two.network.inside("d"):
+        yield two
+
+
+@pytest.fixture
+def other(here):
+    """Starts other drivers."""
+    started = []
+
+    def start(*names, **options):
+        started.append(Program(here, *names, **options))
+        return started[-1].await_ready()
+
+    yield start
+    for program in started:
+        program.close()
+
+
+@pytest.fixture
+def joined(here):
+    """Call it to have this process join."""
+
+    def join(namespace="shared"):
+        return moo.init(local=False, namespace=namespace)
+
+    yield join
+    moo.shutdown()
+
+
+def test_a_lookup_finds_the_actor_of_another_session_at_once(other, joined):
+    other("counter")
+    with joined():
+        assert moo.lookup("counter").add(2) == 2
+        assert moo.lookup("counter").add(3) == 5
+        with pytest.raises(moo.ActorUnavailable, match="no actor is named 'nobody'"):
+            moo.lookup("nobody")
+
+
+def test_a_lookup_waits_for_the_actor_of_another_session(other, joined):
+    with joined():
+        program = other()
+        program.say('moo.on(Counter, name="late").spawn()')
+        assert moo.lookup("late", timeout=30).add() == 1
+
+
+def test_sessions_of_other_namespaces_share_nothing(other, joined):
+    other("counter")
+    with joined("apart"):
+        with pytest.raises(moo.ActorUnavailable, match="no actor is named"):
+            moo.lookup("counter")
+        assert moo.on(Counter, name="counter").spawn().add(7) == 7
+
+
+def test_a_name_is_taken_for_all_sessions_until_its_actor_ends(other, joined):
+    program = other("counter")
+    with joined():
+        with pytest.raises(ValueError, match="of another session"):
+            moo.on(Counter, name="counter").spawn()
+        handle = moo.lookup("counter")
+        assert program.ask("moo.stop(handles[0])") == "None"
+
+        assert eventually(lambda: not is_there("counter"))
+        assert moo.on(Counter, name="counter").spawn().add(9) == 9
+        with pytest.raises(moo.ActorDied):
+            handle.add()
+
+
+def test_of_sessions_that_want_a_name_at_the_same_time_one_gets_it(other, joined):
+    programs = [other() for _ in range(2)]
+    with joined():
+        for number in range(8):
+            for program in programs:
+                program.say(f'moo.on(Counter, name="one-{number}").spawn().add()')
+            try:
+                mine = moo.on(Counter, name=f"one-{number}").spawn().add()
+            except ValueError as error:
+                mine = str(error)
+            said = [program.read() for program in programs] + [str(mine)]
+            assert said.count("1") == 1, said
+            refused = [one for one in said if one != "1"]
+            assert all("is taken by" in one for one in refused), said
+
+
+def test_handles_values_and_arrays_cross_from_session_to_session(other, joined):
+    program = other("counter")
+    with joined():
+        mine = moo.on(Counter, host="b", name="mine").spawn()
+        counter = moo.lookup("counter")
+        assert counter.ask(mine, 4) == 4  # an actor of theirs calls one of ours
+        assert program.ask('moo.lookup("mine").add(1)') == "5"
+        unnamed = moo.on(Counter, host="a").spawn()
+        assert counter.ask(unnamed, 6) == 6
+        array = np.arange(1_000_000, dtype=np.float64)
+        assert counter.total(array) == array.sum()
+        assert counter.total(moo.put(array)) == array.sum()
+        assert counter.add(counter.add.remote(3)) == 6  # a Ref of its own
+        assert mine.add(counter.add.remote(0)) == 11  # and one of theirs
+
+
+def test_monitors_stops_and_kills_reach_actors_of_another_session(other, joined):
+    other("first", "second")
+    with joined():
+        first, second = moo.lookup("first"), moo.lookup("second")
+        assert first.add() == second.add() == 1
+        with moo.monitor(first) as events:
+            assert isinstance(next(events), moo.Started)
+            moo.kill(first)
+            died = next(events)
+        assert isinstance(died, moo.Stopped)
+        assert died.cause.kind == "killed"
+        moo.stop(second)
+        with pytest.raises(moo.ActorDied) as caught:
+            second.add()
+        assert caught.value.cause.kind == "stopped"
+
+
+def test_a_call_to_an_actor_that_was_stopped_before_ends_at_once(here):
+    with moo.init(local=False):
+        moo.on(Counter, host="a", name="counter").spawn()
+        before, handle = moo.lookup("counter"), moo.lookup("counter")
+        asker = moo.on(Counter, host="b").spawn()
+        moo.stop(before)
+        with pytest.raises(moo.ActorDied):
+            asker.ask.options(timeout=20).remote(handle, 1).get(timeout=15)
+
+
+@pytest.mark.parametrize("how", ["terminate", "kill"])
+def test_the_end_of_a_session_ends_calls_of_others_to_its_actors(other, joined, how):
+    program = other("counter")
+    with joined():
+        counter = moo.lookup("counter")
+        ref = counter.waits.remote()
+        getattr(program.process, how)()
+        with pytest.raises(moo.ActorDied):
+            ref.get(timeout=20)
+
+
+def test_an_actor_gives_up_the_stream_of_a_session_that_has_ended(other, joined):
+    with joined():
+        mine = moo.on(Counter, name="source").spawn()
+        program = other()
+        stream = "globals().setdefault('stream', iter(moo.lookup('source').numbers()))"
+        assert program.ask(f"next({stream})") == "0"
+        program.close()
+        assert mine.add.options(timeout=60).remote(3).get() == 3
+
+
+def test_names_come_back_with_a_session_that_was_cut_off(here, other, joined):
+    other("far", host="b", on="other")
+    with joined():
+        assert moo.lookup("far").add() == 1
+        with here.network.cut_off("b"):
+            assert eventually(lambda: not is_there("far"), 20)
+        assert eventually(lambda: is_there("far"), 30)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"op": "poll"},
+        {"op": "poll", "number": 1, "about": "actor", "id": "none"},
+        {"op": "request", "line": "one", "message": {}},
+        {"op": "request", "line": 1, "message": {"op": "spawn", "id": 1 << 20}},
+        {"op": "request", "line": 1, "message": {"op": "configure"}},
+        {"op": "request", "line": 1, "message": 7},
+        {"op": "closed", "line": []},
+    ],
+    ids=repr,
+)
+def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(joined, message):
+    with joined():
+        mine = moo.on(Counter, name="mine").spawn()
+        with Client() as client:
+            (home,) = homes(client.rows())
+            talk = client.open(home)
+            talk.post({"op": "names"})
+            talk.post(message)
+            assert client.wait(lambda: talk.closed, 20)
+            assert "malformed" in talk.closed
+        assert mine.add(5) == 5
+
+
+def test_a_namespace_without_a_cluster_is_refused(monkeypatch):
+    monkeypatch.delenv("MOOACTOR_ADDRESS", raising=False)
+    with pytest.raises(ValueError, match="give moo.init the address of a broker"):
+        moo.init(namespace="shared")

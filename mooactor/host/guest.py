@@ -23,13 +23,15 @@ from typing import Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
+from mooactor.control.plain import NotPlain
 from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.fields import Refused
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import bytes_of, file_of
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedOutput
-from mooactor.host.remote import MALFORMED
+from mooactor.host.remote_fields import TO_GUEST, check
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, Process, Site
 from mooactor.process import directories
@@ -74,8 +76,13 @@ class Guest:
     # -- what the home says ------------------------------------------------
 
     def told(self, message: Message) -> None:
-        """The home has said something."""
-        what = message.get("what")
+        """The home has said something.
+
+        Raises:
+          Refused: it is malformed; nothing was done.
+          OSError: there is no room for it.
+        """
+        what = check(message, TO_GUEST)
         actions: dict[str, Callable[[Message], None]] = {
             "open": self._open,
             "start": self._start,
@@ -87,17 +94,16 @@ class Guest:
             "preload": self._preload,
             "close": lambda _: self.close(),
         }
-        action = actions.get(what) if type(what) is str else None
-        if action is None or (self._site is None and what not in ("open", "close")):
-            print(f"mooactor: a session sent {what!r:.40}", file=sys.stderr)
-            return
-        action(message)
+        if self._site is not None or what in ("open", "close"):  # else it was refused
+            actions[what](message)
 
     def _post(self, what: str, **fields: Any) -> None:
         if not self.closed:
             self._channel.post({"what": what, **fields})
 
     def _open(self, message: Message) -> None:
+        if self._site is not None:
+            raise Refused("the session is open already")
         try:
             self._prepare(message)
         except OSError as error:
@@ -134,6 +140,8 @@ class Guest:
     def _start(self, message: Message) -> None:
         assert self._site is not None
         number, life = message["number"], message["life"]
+        if number in self._processes:
+            raise Refused(f"there is a process {number} already")
         holder = (self.mark, message["holder"])
         needs = Amount.of_plain(message["needs"])
         grant = self._resources.take(holder, needs)
@@ -143,9 +151,9 @@ class Guest:
             return
         life = grant.give(life)
         life["directory"], life["reach"] = self._directory, self._reach
-        fds = [file_of(data) for data in message.get("parcels", ())]
+        fds = [file_of(data) for data in message.get("parcels") or ()]
         try:
-            process = self._site.start(life, fds, message.get("tries", 0))
+            process = self._site.start(life, fds, message.get("tries") or 0)
         except (OSError, TypeError) as error:
             self._post("failed", number=number, note=str(error))
             return
@@ -161,7 +169,7 @@ class Guest:
         if process is None:
             return  # it has ended meanwhile
         said = message["message"]
-        fds = [file_of(data) for data in message.get("parcels", ())]
+        fds = [file_of(data) for data in message.get("parcels") or ()]
         if said.get("ev") == "reply" and "segment" in said:
             name, size = said.pop("segment")
             self._loop.post(process.line, said, [self._segments.get(name, size)])
@@ -198,9 +206,13 @@ class Guest:
     def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """A process has said something: the home hears it."""
         number = self._by_line.get(line)
-        if number is not None:
-            more = {"parcels": [bytes_of(fd) for fd in fds]} if fds else {}
+        if number is None:
+            return
+        more = {"parcels": [bytes_of(fd) for fd in fds]} if fds else {}
+        try:
             self._post("line", number=number, message=message, **more)
+        except NotPlain:  # it fits into a frame of a line, and not into one of ours
+            self._loop.close_line(line)
 
     def line_closed(self, line: Line) -> None:
         number = self._by_line.get(line)
@@ -221,8 +233,8 @@ class Guest:
         self._post("dying", number=self._numbers[process])
 
     def exited(self, process: Process, end: End) -> None:
+        self._remove_inbox(self._ids[self._numbers[process]])
         number = self._forget(process)
-        self._remove_inbox(self._ids.pop(number))
         stderr = list(end.stderr)
         self._post(
             "exited", number=number, status=end.status, stderr=stderr, oom=end.oom
@@ -236,7 +248,7 @@ class Guest:
 
     def _forget(self, process: Process) -> int:
         number = self._numbers.pop(process)
-        del self._processes[number]
+        del self._processes[number], self._ids[number]
         self._by_line.pop(process.line, None)
         return number
 
@@ -273,8 +285,8 @@ class FromHome:
             return
         try:
             self._guest.told(message)
-        except MALFORMED as error:
-            print(f"mooactor: a malformed message: {error!r:.200}", file=sys.stderr)
+        except (Refused, OSError) as error:
+            print(f"mooactor: a session ends here: {error!s:.200}", file=sys.stderr)
             self._guest.close()
 
     def channel_closed(self, channel: Channel, why: str) -> None:

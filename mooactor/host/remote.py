@@ -40,16 +40,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor.control.lifeline import Message, Received
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.fields import Refused
 from mooactor.host.parcels import bytes_of, file_of
+from mooactor.host.remote_fields import TO_HOME, check
 from mooactor.host.site import End, Family, Process
 
 if TYPE_CHECKING:
     from mooactor.control.channel import Channel
 
 
-#: What a message with missing or wrong fields leads to. It ends that session's part on
-#: that host, and nothing else.
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_OF_ONE_THAT_IS_BORN = ("dying", "exited")
+_OF_ANY = ("line", "closed")
 
 
 class RemoteLine:
@@ -187,21 +188,24 @@ class RemoteSite:
         """A message of the guest's, from an authenticated agent of this cluster."""
         try:
             self._act_on(channel, message)
-        except MALFORMED as error:
-            why = f"it sent a malformed message: {error!r:.200}"
+        except (Refused, OSError) as error:
+            why = f"it sent a message that cannot be acted on: {error!s:.200}"
             channel.close(why)
             self._end(why)
 
     def _act_on(self, channel: Channel, message: Message) -> None:
-        what, number = message.get("what"), message.get("number")
+        what = check(message, TO_HOME)
         if what == "log":
             self._news.log(message["stream"], message["prefix"], message["line"])
         elif what == "opened":
             if message.get("why"):
                 channel.close()
                 self._end(message["why"])
-        elif type(number) is int and (process := self._processes.get(number)):
-            self._of_process(process, str(what), message)
+        elif process := self._processes.get(message["number"]):
+            born = process.pid is not None
+            if what not in _OF_ANY and born != (what in _OF_ONE_THAT_IS_BORN):
+                raise Refused(f"process {message['number']} cannot be {what} now")
+            self._of_process(process, what, message)
 
     def _of_process(self, process: RemoteProcess, what: str, message: Message) -> None:
         if what == "line":

@@ -42,6 +42,7 @@ from mooactor.host.fields import (
 )
 from mooactor.host.lifetimes import STOP_GRACE_S
 from mooactor.host.placement import Needs, NoPlace
+from mooactor.host.remote_fields import MOST_OF_A_SEGMENT
 from mooactor.host.supervised import Supervised, death_notice
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
@@ -402,7 +403,7 @@ class Requests:
 
     def _segment(self, line: Line, message: Message, fds: list[int]) -> None:
         rid, name = required(message, "rid", int), required(message, "name", str)
-        size = number(message, "size", least=1, most=1 << 46)
+        size = number(message, "size", least=1, most=MOST_OF_A_SEGMENT)
         here = self._home.whereabouts.site_of(line)
         site = self._home.segments.site(name, here)
         if site is not here:

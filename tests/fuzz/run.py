@@ -9,13 +9,12 @@ import argparse
 import random
 import time
 
-from tests.fuzz.parsers import Parser
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import TARGETS, Target
 
 _BETWEEN_CHECKS_S = 10.0
 
 
-def run(target: Parser, rng: random.Random, seconds: float, steps: int = 0) -> int:
+def run(target: Target, rng: random.Random, seconds: float, steps: int = 0) -> int:
     """Make cases for so long, and at least so many steps; returns the cases."""
     end = time.monotonic() + seconds
     cases = done = 0

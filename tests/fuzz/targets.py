@@ -4,10 +4,25 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable
+from typing import Protocol
 
-from tests.fuzz import parsers
+from tests.fuzz import inboxes, parsers, peers
 
-TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[parsers.Parser]]] = {
+
+class Target(Protocol):
+    """Something that gets mutated bytes or messages."""
+
+    def step(self, rng: random.Random) -> int:
+        """Make some cases; returns their number."""
+
+    def check(self) -> None:
+        """All that must hold still holds."""
+
+
+TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Target]]] = {
     **parsers.TARGETS,
+    **peers.TARGETS,
+    **inboxes.TARGETS,
 }

@@ -36,6 +36,7 @@ class Inbox:
         place = two.agent.members[self.guest._actor_id].place
         assert place is not None
         self.address = str(place["address"])
+        two.agent.complete = True
         self._before_contact()
         self.pid: int = self.guest.pid()
         self._resident = self.resident()
@@ -71,7 +72,8 @@ class Insider(Inbox):
         self._seeds = seeds()
 
     def step(self, rng: random.Random) -> int:
-        good = envelope.prefix(self.two.key, new_process_id(), 1)
+        sender = new_process_id()
+        good = envelope.prefix(self.two.key, sender, 1)
         dropped = self.guest.statistics()["dropped"]
         for _ in range(_AT_A_TIME):
             frames = self._frames(rng, good)
@@ -79,6 +81,7 @@ class Insider(Inbox):
             if not right or not asks_to_stop(frames[0], self.two.key):
                 self._socket.send_multipart(frames)
         assert self.settled(dropped)
+        self.two.agent.tell_of_death(sender)  # nothing is kept for it any more
         return _AT_A_TIME
 
     def settled(self, dropped: int) -> bool:

@@ -11,6 +11,7 @@ from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
+from mooactor.host.placement import NoPlace
 from mooactor.host.remote import News, RemoteSite
 from mooactor.host.resources import Amount
 
@@ -59,11 +60,11 @@ class Cluster:
         """Have a host take part in the session.
 
         Raises:
-          OSError: it is gone.
+          NoPlace: it is gone.
         """
         row = self.membership.hosts.get(host)
         if row is None:
-            raise OSError(f"host {host} has left the cluster")
+            raise NoPlace(f"host {host} has left the cluster")
         site = RemoteSite(host, self._loop, self._news)
         channel = self.node.connect(row["address"], site)
         site.open(

@@ -18,6 +18,7 @@ import contextlib
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -287,6 +288,9 @@ class FromHome:
             self._guest.told(message)
         except (Refused, OSError) as error:
             print(f"mooactor: a session ends here: {error!s:.200}", file=sys.stderr)
+            self._guest.close()
+        except Exception:  # a bug: not the end of all sessions
+            traceback.print_exc(file=sys.stderr)
             self._guest.close()
 
     def channel_closed(self, channel: Channel, why: str) -> None:

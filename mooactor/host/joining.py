@@ -64,6 +64,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         on_joined=joined,
         on_refused=refused,
         on_lost=lost,
+        on_host=lambda row: home.placeless.hosts_changed(),
     )
     node.accept = Desk(home, config["mark"], _program(config)).accept
     cluster = Cluster(node, membership, loop, config["mark"], home)

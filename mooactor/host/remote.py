@@ -101,8 +101,8 @@ class News(Family, Protocol):
     def denied(self, process: Process, note: str) -> None:
         """Its host has not enough left for it."""
 
-    def host_lost(self, process: Process, why: str) -> None:
-        """Its host is gone, and so is the process."""
+    def host_lost(self, process: Process, why: str, refused: bool = False) -> None:
+        """Its host is gone, and so is the process; or it cannot take part."""
 
     def log(self, stream: int, prefix: bytes, line: bytes) -> None:
         """A line that an actor has printed there."""
@@ -191,7 +191,7 @@ class RemoteSite:
         except (Refused, OSError) as error:
             why = f"it sent a message that cannot be acted on: {error!s:.200}"
             channel.close(why)
-            self._end(why)
+            self._end(why, refused=True)
 
     def _act_on(self, channel: Channel, message: Message) -> None:
         what = check(message, TO_HOME)
@@ -200,7 +200,7 @@ class RemoteSite:
         elif what == "opened":
             if message.get("why"):
                 channel.close()
-                self._end(message["why"])
+                self._end(message["why"], refused=True)
         elif process := self._processes.get(message["number"]):
             born = process.pid is not None
             if what not in _OF_ANY and born != (what in _OF_ONE_THAT_IS_BORN):
@@ -241,12 +241,12 @@ class RemoteSite:
         """The host cannot be reached, has died, or has closed the channel."""
         self._end(why)
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, refused: bool = False) -> None:
         if self.closed:
             return
         self.closed = True
         with self._loop.together():
             for process in list(self._processes.values()):
                 self._let_go(process)
-                self._news.host_lost(process, why)
+                self._news.host_lost(process, why, refused)
         self._news.site_closed(self, why)

@@ -89,8 +89,9 @@ def _parcels(message: Message) -> None:
 def _line(message: Message) -> None:
     _number(message)
     _parcels(message)
-    segment = optional(required(message, "message", dict), "segment", list)
-    if segment is not None:
+    said = required(message, "message", dict)
+    if "segment" in said:
+        segment = required(said, "segment", list)
         fields = dict(zip(("name", "size", "more"), segment, strict=False))
         required(fields, "name", str)
         number(fields, "size", least=1, most=MOST_OF_A_SEGMENT)

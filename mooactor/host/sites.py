@@ -163,7 +163,7 @@ class Sites:
     def _site(self, host: str) -> RemoteSite:
         """The session's part on another host, opened on first use."""
         site = self._sites.get(host)
-        if site is None:
+        if site is None or site.closed:
             assert self.cluster is not None
             site = self._sites[host] = self.cluster.open(host, self._config)
         return site

@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from mooactor.control import incarnations
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
 from mooactor.control.plain import NotPlain
@@ -93,6 +94,7 @@ class Guest:
             "disown": self._kill,
             "leave": self._leave,
             "preload": self._preload,
+            "now": self._note_incarnation,
             "close": lambda _: self.close(),
         }
         if self._site is not None or what in ("open", "close"):  # else it was refused
@@ -201,6 +203,13 @@ class Guest:
     def _preload(self, message: Message) -> None:
         assert self._site is not None
         self._site.preload(message["modules"])
+
+    def _note_incarnation(self, message: Message) -> None:
+        incarnation = message.get("incarnation")
+        if incarnation is None:
+            incarnations.forget(self._directory, message["id"])
+        else:
+            incarnations.note(self._directory, message["id"], incarnation)
 
     # -- what the processes say, and what becomes of them --------------------
 

@@ -357,6 +357,7 @@ class Home:
 
     def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
         assert self.config is not None
+        self.sites.note(actor.id, following)
         try:
             if following is None:
                 incarnations.forget(self.config["directory"], actor.id)

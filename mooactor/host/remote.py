@@ -23,6 +23,7 @@ kill       home    number
 disown     home    number
 leave      home    holder: give back what this actor had reserved
 preload    home    modules
+now        home    id, incarnation: which one of an actor is next; without, it is over
 log        guest   stream, prefix, line
 close      home    nothing: the session is over
 =========  ======  ===================================================================
@@ -174,6 +175,10 @@ class RemoteSite:
     def leave(self, holder: int) -> None:
         """An actor does not run there any more: give back what it had reserved."""
         self.post("leave", holder=holder)
+
+    def note(self, actor_id: int, incarnation: int | None) -> None:
+        """Leave a note of an actor's next incarnation there; see `incarnations`."""
+        self.post("now", id=actor_id, incarnation=incarnation)
 
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""

@@ -123,6 +123,12 @@ def _log(message: Message) -> None:
     required(message, "prefix", bytes), required(message, "line", bytes)
 
 
+def _now(message: Message) -> None:
+    number(message, "id", least=1)
+    if message.get("incarnation") is not None:
+        number(message, "incarnation", most=0xFFFF)
+
+
 #: What a guest is told.
 TO_GUEST: dict[str, _Check] = {
     "open": _open,
@@ -133,6 +139,7 @@ TO_GUEST: dict[str, _Check] = {
     "disown": _number,
     "leave": lambda message: number(message, "holder"),
     "preload": lambda message: texts(message, "modules"),
+    "now": _now,
     "close": lambda message: None,
 }
 #: What a home is told.

@@ -310,6 +310,7 @@ TO_GUEST: list[dict[str, Any]] = [
     *({"what": what, "number": 1} for what in ("closed", "kill", "disown")),
     {"what": "leave", "holder": 1 << 16},
     {"what": "preload", "modules": ["json"]},
+    {"what": "now", "id": 1 << 16, "incarnation": 3},
 ]
 TO_HOME: list[dict[str, Any]] = [
     {"what": "opened", "why": ""},

@@ -428,7 +428,7 @@ def start_workers(
     actors, handles = [], []
     for index in range(layout.actors):
         name, host = f"{plan.name}-actor-{index}", layout.host_of(index)
-        placed = moo.on(Actor, name=name, host=host, restart=layout.restart)
+        placed = moo.on(Actor, name=name, host=host, restart=rl.RESTART)
         actors.append(placed.spawn(plan, index, supply))
     gpus = 1 if layout.device == "cuda" else 0
     for index in range(layout.learners):

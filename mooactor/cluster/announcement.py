@@ -18,6 +18,7 @@ field          meaning
 ``labels``     the user's, strings by name
 ``free``       what of cpus, gpus and memory is not taken
 ``versions``   of mooactor, python and torch (None: not there), and of the wire
+``reserved``   what sessions have reserved of it, each by its mark; may be missing
 ``sessions``   that run there
 ``actors``     their number
 =============  =====================================================================
@@ -33,13 +34,12 @@ from typing import Any, NamedTuple
 
 from mooactor.control import plain
 from mooactor.control.envelope import VERSION as WIRE
-from mooactor.host import fields
+from mooactor.host import fields, rows
 from mooactor.host.fields import Refused
 
 MAX_NAME = 255
 MAX_BYTES = 1 << 16  # of a row, encoded
 MAX_LABELS = 64
-_AMOUNTS = ("cpus", "gpus", "memory")
 _COMPARED = ("mooactor", "python", "torch")
 
 
@@ -69,22 +69,14 @@ def read(message: dict[str, Any]) -> Announcement:
         raise Refused(f"name={row['name']!r:.40} is no name")
     if row.get("kind") not in ("host", "home"):
         raise Refused(f"kind={row.get('kind')!r:.40} is neither 'host' nor 'home'")
-    _check_amounts(row)
-    fields.no_more_than(MAX_LABELS, "labels", fields.strings(row, "labels"))
+    rows.check(row)
+    fields.no_more_than(MAX_LABELS, "labels", row["labels"])
     fields.required(row, "sessions", list)
     fields.number(row, "actors")
     packed = fields.no_more_than(MAX_BYTES, "the announcement", plain.pack(row))
     versions = tuple(sys.intern(f"{row['versions'].get(k)}"[:40]) for k in _COMPARED)
     kind = sys.intern(row["kind"])
     return Announcement(row["name"], row["id"], kind, row["address"], versions, packed)
-
-
-def _check_amounts(row: dict[str, Any]) -> None:
-    free = fields.required(row, "free", dict)
-    for key in _AMOUNTS:
-        fields.number(row, key)
-        if type(free.get(key)) not in (int, float):
-            raise Refused(f"free.{key}={free.get(key)!r:.40} is no number")
 
 
 def _check_wire(row: dict[str, Any]) -> None:

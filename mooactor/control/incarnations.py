@@ -5,7 +5,10 @@ A handle that was pickled before a restart, such as an argument of an actor that
 restarted later, names a process that is long dead. So the agent leaves a note in the
 session's directory for each actor that it restarts: a symbolic link whose target is the
 number of the incarnation. It costs a process one system call for each actor that it
-meets, and no wait for the agent.
+meets, and no wait for the agent. On other hosts of the session, the hosts' agents leave
+the same notes when the session's agent tells them. A process there that is quicker than
+that learns of the death from the session's agent: its first call ends as one that was
+under way, with `ActorRestarted` and the cause of the last death.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
 from mooactor.host.neighbors import Neighbors
+from mooactor.host.placement import NoPlace
 from mooactor.host.remote import News, RemoteSite
 from mooactor.host.resources import Amount
 
@@ -64,11 +65,11 @@ class Cluster:
         """Have a host take part in the session.
 
         Raises:
-          OSError: it is gone.
+          NoPlace: it is gone.
         """
         row = self.membership.hosts.get(host)
         if row is None:
-            raise OSError(f"host {host} has left the cluster")
+            raise NoPlace(f"host {host} has left the cluster")
         site = RemoteSite(host, self._loop, self._news)
         channel = self.node.connect(row["address"], site)
         site.open(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
-from mooactor.host.remote import MALFORMED
+from mooactor.host.fields import MALFORMED
 from mooactor.host.visitors import Visitor
 
 if TYPE_CHECKING:

@@ -16,6 +16,17 @@ class Refused(Exception):
     """A request that cannot be done; its text is the reason."""
 
 
+#: What comes of a message with missing or wrong fields, where none is checked first.
+MALFORMED = (
+    Refused,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
+
 def required(message: Message, key: str, kind: type) -> Any:
     """The value of a field that is there, of exactly this type."""
     value = message.get(key)

@@ -18,20 +18,24 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mooactor.control import incarnations
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
+from mooactor.control.plain import NotPlain
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.fields import Refused
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import bytes_of, file_of
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedOutput
-from mooactor.host.remote import MALFORMED
+from mooactor.host.remote_fields import TO_GUEST, check
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, Process, Site
 from mooactor.process import directories, openfiles
@@ -81,8 +85,13 @@ class Guest:
     # -- what the home says ------------------------------------------------
 
     def told(self, message: Message) -> None:
-        """The home has said something."""
-        what = message.get("what")
+        """The home has said something.
+
+        Raises:
+          Refused: it is malformed; nothing was done.
+          OSError: there is no room for it.
+        """
+        what = check(message, TO_GUEST)
         actions: dict[str, Callable[[Message], None]] = {
             "open": self._open,
             "start": self._start,
@@ -92,19 +101,19 @@ class Guest:
             "disown": self._kill,
             "leave": self._leave,
             "preload": self._preload,
+            "now": self._note_incarnation,
             "close": lambda _: self.close(),
         }
-        action = actions.get(what) if type(what) is str else None
-        if action is None or (self._site is None and what not in ("open", "close")):
-            print(f"mooactor: a session sent {what!r:.40}", file=sys.stderr)
-            return
-        action(message)
+        if self._site is not None or what in ("open", "close"):  # else it was refused
+            actions[what](message)
 
     def _post(self, what: str, **fields: Any) -> None:
         if not self.closed:
             self._channel.post({"what": what, **fields})
 
     def _open(self, message: Message) -> None:
+        if self._site is not None:
+            raise Refused("the session is open already")
         try:
             self._prepare(message)
         except OSError as error:
@@ -143,6 +152,8 @@ class Guest:
     def _start(self, message: Message) -> None:
         assert self._site is not None
         number, life = message["number"], message["life"]
+        if number in self._processes:
+            raise Refused(f"there is a process {number} already")
         holder = (self.mark, message["holder"])
         needs = Amount.of_plain(message["needs"])
         why = self._no_room()
@@ -157,9 +168,9 @@ class Guest:
         life = grant.give(life)
         life["directory"], life["reach"] = self._directory, self._reach
         life["away"] = True  # from its home
-        fds = [file_of(data) for data in message.get("parcels", ())]
+        fds = [file_of(data) for data in message.get("parcels") or ()]
         try:
-            process = self._site.start(life, fds, message.get("tries", 0))
+            process = self._site.start(life, fds, message.get("tries") or 0)
         except (OSError, TypeError) as error:
             self._post("failed", number=number, note=str(error))
             return
@@ -175,7 +186,7 @@ class Guest:
         if process is None:
             return  # it has ended meanwhile
         said = message["message"]
-        fds = [file_of(data) for data in message.get("parcels", ())]
+        fds = [file_of(data) for data in message.get("parcels") or ()]
         if said.get("ev") == "reply" and "segment" in said:
             name, size = said.pop("segment")
             self._loop.post(process.line, said, [self._segments.get(name, size)])
@@ -207,14 +218,25 @@ class Guest:
         assert self._site is not None
         self._site.preload(message["modules"])
 
+    def _note_incarnation(self, message: Message) -> None:
+        incarnation = message.get("incarnation")
+        if incarnation is None:
+            incarnations.forget(self._directory, message["id"])
+        else:
+            incarnations.note(self._directory, message["id"], incarnation)
+
     # -- what the processes say, and what becomes of them --------------------
 
     def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """A process has said something: the home hears it."""
         number = self._by_line.get(line)
-        if number is not None:
-            more = {"parcels": [bytes_of(fd) for fd in fds]} if fds else {}
+        if number is None:
+            return
+        more = {"parcels": [bytes_of(fd) for fd in fds]} if fds else {}
+        try:
             self._post("line", number=number, message=message, **more)
+        except NotPlain:  # it fits into a frame of a line, and not into one of ours
+            self._loop.close_line(line)
 
     def line_closed(self, line: Line) -> None:
         number = self._by_line.get(line)
@@ -235,8 +257,8 @@ class Guest:
         self._post("dying", number=self._numbers[process])
 
     def exited(self, process: Process, end: End) -> None:
+        self._remove_inbox(self._ids[self._numbers[process]])
         number = self._forget(process)
-        self._remove_inbox(self._ids.pop(number))
         stderr = list(end.stderr)
         self._post(
             "exited", number=number, status=end.status, stderr=stderr, oom=end.oom
@@ -250,7 +272,7 @@ class Guest:
 
     def _forget(self, process: Process) -> int:
         number = self._numbers.pop(process)
-        del self._processes[number]
+        del self._processes[number], self._ids[number]
         self._by_line.pop(process.line, None)
         return number
 
@@ -293,8 +315,11 @@ class FromHome:
             return
         try:
             self._guest.told(message)
-        except MALFORMED as error:
-            print(f"mooactor: a malformed message: {error!r:.200}", file=sys.stderr)
+        except (Refused, OSError) as error:
+            print(f"mooactor: a session ends here: {error!s:.200}", file=sys.stderr)
+            self._guest.close()
+        except Exception:  # a bug: not the end of all sessions
+            traceback.print_exc(file=sys.stderr)
             self._guest.close()
 
     def channel_closed(self, channel: Channel, why: str) -> None:

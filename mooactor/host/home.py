@@ -25,6 +25,7 @@ from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes, record_of_none
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names, Segments
+from mooactor.host.placeless import Placeless
 from mooactor.host.placement import NoPlace
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
@@ -71,6 +72,7 @@ class Home:
         self.names = Names(loop.reply)
         self.segments = Segments()
         self.shelf = Shelf()
+        self.placeless = Placeless(self)
         self.whereabouts = Whereabouts(self)
         self.surveys = Surveys(self)
         self.ending = False
@@ -234,16 +236,26 @@ class Home:
         fds = [fd for parcel in parcels.values() if parcel for fd in parcel.fds]
         try:
             process = self.sites.start(actor, life, fds, tries)
-        except (OSError, TypeError, NoPlace) as error:
-            note = str(error)
-            full = is_full(error) or isinstance(error, NoPlace)
-            if is_full(error):
+        except NoPlace as error:
+            self._finds_no_place(actor, f"{actor.label} cannot be started: {error}")
+            return
+        except (OSError, TypeError) as error:
+            note, full = str(error), is_full(error)
+            if full:
                 note = self.no_room(len(self.living) - 1)
             note = f"{actor.label} cannot be started: {note}"
             self.ended(actor, ExitRecord("exception", note=note, placement=full))
             return
+        self.placeless.discard(actor)
         actor.begin(process)
         self._by_process[process] = self.by_line[process.line] = actor
+
+    def _finds_no_place(self, actor: Supervised, note: str) -> None:
+        """No host takes it. One that ran before waits; a new one is turned away."""
+        if actor.incarnation and not actor.unwanted and not self.ending:
+            self.placeless.add(actor)
+        else:
+            self.ended(actor, ExitRecord("exception", note=note, placement=True))
 
     # -- news of sites -----------------------------------------------------
 
@@ -294,14 +306,17 @@ class Home:
         if process.tries < _MOST_PLACES:
             self._bear(actor, process.tries)
             return
-        note = f"{actor.label} finds no place: {note}"
-        self.ended(actor, ExitRecord("exception", note=note, placement=True))
+        self._finds_no_place(actor, f"{actor.label} finds no place: {note}")
 
-    def host_lost(self, process: Process, why: str) -> None:
-        """It is dead, or will be when its host's agent knows that it has lost us."""
+    def host_lost(self, process: Process, why: str, refused: bool = False) -> None:
+        """It is dead, or will be when its host's agent knows that it has lost us. One
+        that was never born has not failed, unless its host refuses the session."""
         actor = self.let_go(process)
+        unborn = process.pid is None and not refused
         if actor.unwanted:
             self.ended(actor, record_of_none(actor))
+        elif actor.incarnation and unborn and not self.ending:
+            self.placeless.add(actor)
         else:
             host = self.sites.host_of(actor.id)
             self.ended(actor, ExitRecord("host", note=f"{host}: {why}"))
@@ -326,6 +341,7 @@ class Home:
     def ended(self, actor: Supervised, record: ExitRecord) -> None:
         """It has no process now: tell its watchers, and restart it if that is due."""
         actor.ending = False
+        self.placeless.discard(actor)
         sequel = self.supervisors.judge(actor, record)
         following = actor.incarnation + 1 if sequel.back else None
         self._note_incarnation(actor, following)
@@ -370,6 +386,7 @@ class Home:
 
     def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
         assert self.config is not None
+        self.sites.note(actor.id, following)
         try:
             if following is None:
                 incarnations.forget(self.config["directory"], actor.id)

@@ -59,6 +59,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
             neighbors.when_settled(partial(home.tell_driver, news))
 
     def on_row(row: Row) -> None:
+        home.placeless.hosts_changed()
         if neighbors is not None:
             neighbors.on_row(row)
 

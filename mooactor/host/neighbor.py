@@ -32,7 +32,7 @@ from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.remote import MALFORMED
+from mooactor.host.fields import MALFORMED
 from mooactor.host.rows import Row
 from mooactor.host.supervised import death_notice
 from mooactor.process.exits import ExitRecord

@@ -25,6 +25,7 @@ kill       home    number
 disown     home    number
 leave      home    holder: give back what this actor had reserved
 preload    home    modules
+now        home    id, incarnation: which one of an actor is next; without, it is over
 log        guest   stream, prefix, line
 close      home    nothing: the session is over
 =========  ======  ===================================================================
@@ -42,16 +43,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor.control.lifeline import Message, Received
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.fields import Refused
 from mooactor.host.parcels import bytes_of, file_of
+from mooactor.host.remote_fields import TO_HOME, check
 from mooactor.host.site import End, Family, Process
 
 if TYPE_CHECKING:
     from mooactor.control.channel import Channel
 
 
-#: What a message with missing or wrong fields leads to. It ends that session's part on
-#: that host, and nothing else.
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_OF_ONE_THAT_IS_BORN = ("dying", "exited")
+_OF_ANY = ("line", "closed")
 
 
 class RemoteLine:
@@ -102,8 +104,8 @@ class News(Family, Protocol):
     def denied(self, process: Process, note: str) -> None:
         """Its host has not enough left for it."""
 
-    def host_lost(self, process: Process, why: str) -> None:
-        """Its host is gone, and so is the process."""
+    def host_lost(self, process: Process, why: str, refused: bool = False) -> None:
+        """Its host is gone, and so is the process; or it cannot take part."""
 
     def log(self, stream: int, prefix: bytes, line: bytes) -> None:
         """A line that an actor has printed there."""
@@ -178,6 +180,10 @@ class RemoteSite:
         """An actor does not run there any more: give back what it had reserved."""
         self.post("leave", holder=holder)
 
+    def note(self, actor_id: int, incarnation: int | None) -> None:
+        """Leave a note of an actor's next incarnation there; see `incarnations`."""
+        self.post("now", id=actor_id, incarnation=incarnation)
+
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""
         self.post("close")
@@ -191,13 +197,13 @@ class RemoteSite:
         """A message of the guest's, from an authenticated agent of this cluster."""
         try:
             self._act_on(channel, message)
-        except MALFORMED as error:
-            why = f"it sent a malformed message: {error!r:.200}"
+        except (Refused, OSError) as error:
+            why = f"it sent a message that cannot be acted on: {error!s:.200}"
             channel.close(why)
-            self._end(why)
+            self._end(why, refused=True)
 
     def _act_on(self, channel: Channel, message: Message) -> None:
-        what, number = message.get("what"), message.get("number")
+        what = check(message, TO_HOME)
         if what == "log":
             self._news.log(message["stream"], message["prefix"], message["line"])
         elif what == "opened":
@@ -205,9 +211,12 @@ class RemoteSite:
             self.files = int(message.get("files") or 0)
             if message.get("why"):
                 channel.close()
-                self._end(message["why"])
-        elif type(number) is int and (process := self._processes.get(number)):
-            self._of_process(process, str(what), message)
+                self._end(message["why"], refused=True)
+        elif process := self._processes.get(message["number"]):
+            born = process.pid is not None
+            if what not in _OF_ANY and born != (what in _OF_ONE_THAT_IS_BORN):
+                raise Refused(f"process {message['number']} cannot be {what} now")
+            self._of_process(process, what, message)
 
     def _of_process(self, process: RemoteProcess, what: str, message: Message) -> None:
         if what == "line":
@@ -243,12 +252,12 @@ class RemoteSite:
         """The host cannot be reached, has died, or has closed the channel."""
         self._end(why)
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, refused: bool = False) -> None:
         if self.closed:
             return
         self.closed = True
         with self._loop.together():
             for process in list(self._processes.values()):
                 self._let_go(process)
-                self._news.host_lost(process, why)
+                self._news.host_lost(process, why, refused)
         self._news.site_closed(self, why)

@@ -43,6 +43,7 @@ from mooactor.host.fields import (
 )
 from mooactor.host.lifetimes import STOP_GRACE_S
 from mooactor.host.placement import Needs, NoPlace
+from mooactor.host.remote_fields import MOST_OF_A_SEGMENT
 from mooactor.host.supervised import Supervised, death_notice
 from mooactor.process.exits import ExitRecord
 from mooactor.process.parcel import Parcel
@@ -443,7 +444,7 @@ class Requests:
 
     def _segment(self, line: Line, message: Message, fds: list[int]) -> None:
         rid, name = required(message, "rid", int), required(message, "name", str)
-        size = number(message, "size", least=1, most=1 << 46)
+        size = number(message, "size", least=1, most=MOST_OF_A_SEGMENT)
         here = self._home.whereabouts.site_of(line)
         if here is None:
             raise Refused("only a process of this session may have that")

@@ -7,13 +7,18 @@ of a large cluster come in several messages, so that neither side is held up by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mooactor.control import plain
+from mooactor.host import fields
+from mooactor.host.fields import Refused
 
 Row = dict[str, Any]
 AT_A_TIME = 256
+AMOUNTS = ("cpus", "gpus", "memory")
+_TEXTS = ("id", "name", "kind", "address")
 
 
 def messages(rows: Sequence[bytes], rid: int | None = None) -> Iterator[dict[str, Any]]:
@@ -25,16 +30,41 @@ def messages(rows: Sequence[bytes], rid: int | None = None) -> Iterator[dict[str
         yield {"ev": "hosts", "rows": some, "more": more, **extra}
 
 
+def check(row: Row) -> None:
+    """Whether a home can place actors by a row.
+
+    Raises:
+      Refused: a field that it needs is missing or wrong.
+    """
+    for key in _TEXTS:
+        fields.required(row, key, str)
+    for key in AMOUNTS:
+        fields.number(row, key)
+    fields.strings(row, "labels")
+    _amount(row, "free")
+    if "reserved" in row:
+        for session in fields.required(row, "reserved", dict):
+            _amount(row["reserved"], session)
+
+
+def _amount(row: Row, key: str) -> None:
+    found = fields.required(row, key, dict)
+    for kind in AMOUNTS:
+        value = found.get(kind)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise Refused(f"{key:.40}.{kind}={value!r:.40} is no number")
+
+
 def unpack(value: Any) -> Row | None:
-    """A row of a broker's, None if it is none. The broker has checked its fields."""
+    """A row of a broker's, None if it is none."""
     try:
         row = plain.unpack(value) if type(value) is bytes else None
-    except plain.Malformed:
+        if type(row) is not dict:
+            return None
+        check(row)
+    except (plain.Malformed, Refused):
         return None
-    if type(row) is not dict:
-        return None
-    keys = ("id", "name", "kind", "address")
-    return row if all(type(row.get(key)) is str for key in keys) else None
+    return row
 
 
 def unpack_all(values: Any) -> list[Row]:

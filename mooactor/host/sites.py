@@ -37,6 +37,7 @@ class Sites:
         # By host: the processors that actors use unreserved, and what is reserved.
         self._used: dict[str, tuple[float, Amount]] = {}
         self._sites: dict[str, RemoteSite] = {}
+        self._incarnations: dict[int, int] = {}  # of actors that were restarted
 
     def configure(self, config: Message) -> None:
         """The session's options are known."""
@@ -167,10 +168,22 @@ class Sites:
     def _site(self, host: str) -> RemoteSite:
         """The session's part on another host, opened on first use."""
         site = self._sites.get(host)
-        if site is None:
+        if site is None or site.closed:
             assert self.cluster is not None
             site = self._sites[host] = self.cluster.open(host, self._config)
+            for actor_id, incarnation in self._incarnations.items():
+                site.note(actor_id, incarnation)
         return site
+
+    def note(self, actor_id: int, incarnation: int | None) -> None:
+        """An actor's next process is that incarnation; None: it is over. For processes
+        of other hosts that have an old handle."""
+        if incarnation is not None:
+            self._incarnations[actor_id] = incarnation
+        elif self._incarnations.pop(actor_id, None) is None:
+            return  # it was never restarted
+        for site in self._sites.values():
+            site.note(actor_id, incarnation)
 
     def of(self, actor: Supervised) -> Site | RemoteSite:
         """Where an actor has its process."""

@@ -53,6 +53,7 @@ class Supervised:
     failure: bytes | None = None
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
+    placeless: bool = False  # it starts as soon as there is a place; see `placeless`
     due: bool = False  # it starts as soon as nothing runs that it owned
     member: Membership | None = None  # its place among a supervisor's children
     team: Team | None = None  # of a supervisor: its children
@@ -81,7 +82,8 @@ class Supervised:
     @property
     def quiet(self) -> bool:
         """Whether nothing of it runs, and nothing will before its owner is up again."""
-        held = self.member is not None and self.process is None and not self.due
+        comes = self.process is not None or self.due or self.placeless
+        held = self.member is not None and not comes
         return (self.over or held) and all(owned.quiet for owned in self.owned)
 
     @property

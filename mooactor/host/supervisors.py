@@ -158,6 +158,7 @@ class Supervisors:
             self._home.lifetimes.fell(actor, record)
         elif actor.member is not None and not actor.ending:
             actor.due = False
+            self._home.placeless.discard(actor)
             actor.member.team.roster.withdrawn(actor.member.key)
 
     # -- starting ----------------------------------------------------------

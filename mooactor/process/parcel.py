@@ -105,22 +105,36 @@ def unpack(parcel: Parcel) -> Any:
     memory.
 
     Raises:
+      ValueError: these are the bytes of no parcel.
       Exception: its unpickling raised it.
     """
     if parcel.fd is not None:
         content = memoryview(_mapped(parcel.fd))
     else:
         content = memoryview(bytearray(parcel.data or b""))  # arrays are writable
-    pickled, count = _COUNTS.unpack_from(content)
-    sizes = struct.unpack_from(f"<{count}Q", content, _COUNTS.size)
-    at = _COUNTS.size + 8 * count
-    pickle_at, at = at, at + pickled
-    buffers = []
-    for size in sizes:
+    pickled, buffers = split(content)
+    return codec.decode(pickled, buffers=buffers)
+
+
+def split(content: memoryview) -> tuple[memoryview, list[memoryview]]:
+    """The pickle and the buffers of a parcel's bytes.
+
+    Raises:
+      ValueError: they are no whole parcel.
+    """
+    head = _COUNTS.size
+    pickled, count = _COUNTS.unpack_from(content) if len(content) >= head else (0, -1)
+    if not 0 <= count <= (len(content) - head) // 8:
+        raise ValueError(f"{len(content)} bytes are no parcel")
+    at = head + 8 * count
+    ends = [(at, at := at + pickled)]
+    for size in struct.unpack_from(f"<{count}Q", content, head):
         at += -at % _ALIGNMENT
-        buffers.append(content[at : at + size])
-        at += size
-    return codec.decode(content[pickle_at : pickle_at + pickled], buffers=buffers)
+        ends.append((at, at := at + size))
+    if at > len(content):
+        raise ValueError(f"a parcel of {at} bytes has {len(content)} of them")
+    first, *rest = [content[start:end] for start, end in ends]
+    return first, rest
 
 
 def _mapped(fd: int) -> mmap.mmap:

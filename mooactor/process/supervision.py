@@ -25,8 +25,9 @@ class Restart:
     with 1 (the default) no caller has seen a state that a restart takes back.
     ``backoff`` seconds pass before the first restart. Each restart that counts doubles
     them, up to a minute (or to ``backoff`` itself, if that is longer). An actor that
-    was stopped or killed by its users stays away. No actor is restarted more than
-    65 535 times.
+    was stopped or killed by its users stays away. While its host is away, or no host
+    has room for it, the actor waits; that counts as no restart. No actor is restarted
+    more than 65 535 times.
 
     Raises:
       TypeError: a field is no number.

@@ -16,10 +16,8 @@ from mooactor import MooError, Restart, hosts, init
 from mooactor.rl.settings import SettingsError
 
 HostRow = Mapping[str, Any]  # of `mooactor.hosts()`
-ON_ONE_HOST = Restart(max=10, within=600)
-# The limit is never reached, because each attempt takes a second or two: a host may be
-# away for hours. A constructor that always raises ends the run by `Supply`'s limit.
-ON_SEVERAL_HOSTS = Restart(max=10, within=2.0, backoff=0.5)
+#: Of the actors of a run. A host that is away does not use it up.
+RESTART = Restart(max=10, within=600)
 
 
 @contextmanager

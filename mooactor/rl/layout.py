@@ -15,8 +15,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from mooactor import Restart
-from mooactor.rl.hosts import ON_ONE_HOST, ON_SEVERAL_HOSTS, HostRow, spread_actors
+from mooactor.rl.hosts import HostRow, spread_actors
 from mooactor.rl.settings import SettingsError, Within
 from mooactor.rl.supply import SupplySettings
 from mooactor.tensors.limits import processors
@@ -69,11 +68,6 @@ class Layout:
     in_flight: int
     learner_host: str = ""
     actor_hosts: tuple[str, ...] = ()
-
-    @property
-    def restart(self) -> Restart:
-        """The policy for actors. On several hosts they wait for a host that is lost."""
-        return ON_SEVERAL_HOSTS if self.actor_hosts else ON_ONE_HOST
 
     def host_of(self, actor: int) -> str:
         """The host of an actor; empty on one machine."""

@@ -257,8 +257,9 @@ def test_many_rows_come_in_several_messages(
 
 
 def test_a_row_is_the_announcement_without_its_op() -> None:
-    found = read({"op": "announce", **row("a", reserved={"s": 1})})
-    assert unpack(found.row) == row("a", reserved={"s": 1})
+    held = {"mark": {"cpus": 0.5, "gpus": 0, "memory": 0}}
+    found = read({"op": "announce", **row("a", reserved=held)})
+    assert unpack(found.row) == row("a", reserved=held)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +277,8 @@ def test_a_row_is_the_announcement_without_its_op() -> None:
         ({"labels": {"a": 1}}, "no string"),
         ({"labels": {str(n): "" for n in range(65)}}, "at most 64"),
         ({"free": {}}, "free.cpus=None is no number"),
+        ({"reserved": None}, "reserved=None is no dict"),
+        ({"reserved": {"mark": 1}}, "mark=1 is no dict"),
         ({"versions": 1}, "versions=1 is no dict"),
         ({"sessions": None}, "sessions=None is no list"),
         ({"actors": True}, "actors=True is no int"),

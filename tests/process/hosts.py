@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mooactor.actors.handle import Handle
-from mooactor.control.keys import actor_of, new_process_id, new_session_key
+from mooactor.control.keys import new_process_id, new_session_key
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.control.reach import Reach
+from mooactor.host.supervised import death_notice
 from mooactor.process import parcel
 from mooactor.process.actor import life as life_module
 from mooactor.process.current import set_current_runtime
@@ -144,6 +145,7 @@ class Agent:
         self.proxies: dict[int, Proxy] = {}  # by the process that they lead to
         self.told: list[tuple[int, str]] = []  # from which process, what
         self.introduces = False  # tell who is sought where the seeker is
+        self.complete = False  # no process will come that is not a member now
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -202,6 +204,9 @@ class Agent:
 
     def _op_locate(self, member: Member, message: Message) -> None:
         assert member.line is not None
+        if self.complete and message["id"] not in self.members:
+            _post(member.line, ev="located", id=message["id"], gone=True)
+            return
         sought = self._of(message["id"])
         if sought.notice is not None:
             _post(member.line, ev="located", id=sought.process_id, gone=True)
@@ -211,7 +216,11 @@ class Agent:
             self._answer(member.line, sought)
 
     def _op_watch(self, member: Member, message: Message) -> None:
-        watched = self._of(message["id"] + message["incarnation"])
+        process_id = message["id"] + message["incarnation"]
+        if self.complete and process_id not in self.members:
+            _post(member.line, **death_notice(process_id, ExitRecord("unknown"), None))
+            return
+        watched = self._of(process_id)
         if watched.notice is not None:
             _post(member.line, **watched.notice)
 
@@ -261,13 +270,8 @@ class Agent:
         """As when its host is lost: its watchers get the notice."""
         with self._lock:
             member = self._of(process_id)
-            member.notice = {
-                "ev": "died",
-                "id": actor_of(process_id),
-                "incarnation": process_id & 0xFFFF,
-                "record": ExitRecord("signal", signal=9).plain(),
-                "following": None,
-            }
+            record = ExitRecord("signal", signal=9)
+            member.notice = death_notice(process_id, record, None)
             for watcher in self.members.values():
                 if watcher is not member:
                     _post(watcher.line, **member.notice)

@@ -100,13 +100,16 @@ def read(path: str) -> Meeting | None:
     except OSError:
         return None
     with file:
-        found = os.fstat(file.fileno())
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise LaunchError(
                 f"{path} belongs to another user, or others may read it: remove it"
             )
         try:
             content = json.loads(file.read(_MOST_BYTES))
-            return Meeting(str(content["key"]), list(map(str, content["addresses"])))
-        except (ValueError, TypeError, LookupError):
+            key, found = content["key"], content["addresses"]
+        except (ValueError, TypeError, LookupError, RecursionError):
             return None
+    if type(key) is not str or type(found) is not list:
+        return None
+    return Meeting(key, found) if all(type(one) is str for one in found) else None

@@ -51,8 +51,9 @@ class Missing(Exception):
 
 def main() -> None:
     """Obey the order on stdin; exit as the program does."""
-    order = json.loads(sys.stdin.buffer.readline())
+    order: dict[str, Any] = {}
     try:
+        order = read_order(sys.stdin.buffer.readline())
         words, environment = prepare(order)
     except Missing as missing:
         if "host" in order:  # the launcher reads neither stdout nor stderr
@@ -63,6 +64,74 @@ def main() -> None:
     code = Started(words, environment).wait()
     sys.stdout.flush()
     os._exit(code)  # a thread still reads stdin, which an orderly exit stumbles over
+
+
+_ORDER: dict[str, tuple[type, ...]] = {
+    "cwd": (str,),
+    "path": (list,),
+    "version": (str,),
+    "address": (str, type(None)),
+    "words": (list,),
+    "environment": (dict,),
+    "key": (str,),
+}
+
+
+def read_order(line: bytes) -> dict[str, Any]:
+    """The launcher's order, with the types that `prepare` expects.
+
+    Raises:
+      Missing: the line is none.
+    """
+    order = _read(line)
+    fields = {**_ORDER, **{key: (str,) for key in ("script", "host") if order.get(key)}}
+    for key, kinds in fields.items():
+        if type(order.get(key, ())) not in kinds:
+            raise Missing(f"the launcher's order is malformed: no {key}")
+    texts = [*order["path"], *order["words"], *order["environment"].values()]
+    texts += [*order["environment"], order["key"], order["address"] or ""]
+    texts += [order["cwd"], order["version"], order.get("script") or ""]
+    if not order["words"] or not all(map(_is_text, texts)):
+        raise Missing("the launcher's order is malformed: there is something else")
+    return order
+
+
+def read_word(line: bytes) -> tuple[int | None, float | None]:
+    """A later line of the launcher's: the signal to pass on, and the grace.
+
+    Raises:
+      Missing: the line is none.
+    """
+    told = _read(line)
+    number, grace_s = told.get("signal"), told.get("grace_s")
+    if type(number) not in (int, type(None)) or not 0 < (number or 1) < 65:
+        raise Missing(f"there is no signal {number!r:.40}")
+    if type(grace_s) not in (int, float, type(None)):
+        raise Missing(f"there is no grace of {grace_s!r:.40} s")
+    if not 0 <= (grace_s or 0) <= SILENCE_S:
+        raise Missing(f"there is no grace of {grace_s} s")
+    return number, grace_s
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if type(found) is not dict:
+        raise Missing("the launcher's words are malformed: use one mooactor everywhere")
+    return found
+
+
+def _is_text(value: Any) -> bool:
+    """Whether the system takes it as an argument or a path."""
+    if type(value) is not str or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
@@ -170,12 +239,13 @@ class Started:
         return code if code >= 0 else 128 - code
 
     def _obey(self) -> None:
-        for line in sys.stdin.buffer:
-            self._heard = time.monotonic()
-            told = json.loads(line)
-            self._grace_s = told.get("grace_s", self._grace_s)
-            if "signal" in told:
-                self._pass_on(told["signal"])
+        with contextlib.suppress(Missing):  # what is malformed counts as the end
+            for line in sys.stdin.buffer:
+                self._heard = time.monotonic()
+                number, grace_s = read_word(line)
+                self._grace_s = self._grace_s if grace_s is None else grace_s
+                if number is not None:
+                    self._pass_on(number)
         self._end()
 
     def _listen_for_silence(self) -> None:

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+"""Parsers of bytes from the network, without a network.
+
+Each target makes one case with a generator of random numbers; the case is taken or
+refused, with an exception that says so, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import struct
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mooactor.cluster import announcement
+from mooactor.cluster.launch import rendezvous, starter
+from mooactor.control import addresses as own_addresses
+from mooactor.control import envelope, frames, plain
+from mooactor.control.reliable import Violation
+from mooactor.host import addresses, rows
+from mooactor.host.fields import Refused
+from mooactor.process import parcel
+from tests.control import test_channel_fuzz as channels
+from tests.control import test_fuzz as records
+from tests.control.test_plain import is_plain, value
+from tests.fuzz.mutation import changed, mutate
+
+PAYLOADS: tuple[Callable[[bytes], Any], ...] = (
+    envelope.split_attached,
+    envelope.split_borrows,
+    envelope.split_tokens,
+    envelope.split_number,
+    envelope.all_numbers,
+    envelope.pair,
+    envelope.Probe.of,
+    lambda payload: envelope.numbers(payload, 3),
+)
+
+
+class Parser:
+    """A target: `step` makes a case."""
+
+    def __init__(
+        self, case: Callable[[random.Random], object], *refusals: type[Exception]
+    ) -> None:
+        self._case, self._refusals = case, refusals
+        self.accepted = self.refused = 0
+
+    def step(self, rng: random.Random) -> int:
+        try:
+            self._case(rng)
+            self.accepted += 1
+        except self._refusals:
+            self.refused += 1
+        return 1
+
+    def check(self) -> None:
+        """Both happen, so the cases are neither all right nor all nonsense."""
+        assert min(self.accepted, self.refused) > 0, vars(self)
+
+
+def envelopes(rng: random.Random) -> None:
+    records.parse(mutate(rng, rng.choice(SEEDS)))
+
+
+def payloads(rng: random.Random) -> None:
+    data = mutate(rng, rng.choice(BODIES))
+    found = rng.choice(PAYLOADS)(data)
+    assert sys.getsizeof(found) < 1000 + 100 * len(data)
+
+
+def channel_frames(rng: random.Random) -> None:
+    channels.parse(mutate(rng, rng.choice(FRAMES)))
+
+
+def plain_values(rng: random.Random) -> None:
+    found = plain.unpack(mutate(rng, plain.pack(value(rng))))
+    assert is_plain(found)
+    assert repr(plain.unpack(plain.pack(found))) == repr(found)
+
+
+def announcements(rng: random.Random) -> None:
+    """Also as others get them, from the broker."""
+    told = announcement.read({"op": "announce", **changed(rng, ROW)})
+    row = rows.unpack(told.row)
+    assert row is not None and row["name"] == told.name
+
+
+def broker_rows(rng: random.Random) -> None:
+    """A row that a home gets is one that it can place actors by, or none."""
+    row = rows.unpack(mutate(rng, plain.pack(changed(rng, ROW))))
+    if row is None:
+        raise Refused("no row")
+    for name in ("name", "id", "address"):
+        assert type(row[name]) is str
+    assert all(type(text) is str for text in row["labels"].values())
+    assert all(type(held) is dict for held in row.get("reserved", {}).values())
+    assert all(math.isfinite(row[kind]) for kind in ("cpus", "gpus", "memory"))
+
+
+def broker_addresses(rng: random.Random) -> None:
+    text = _text(rng, ("tcp://10.0.0.5:4431", "[fd00::5]:4431", "a-b.c:80,*:1", "7-90"))
+    readers = (
+        addresses.parse,
+        addresses.parse_list,
+        addresses.parse_ports,
+        own_addresses.parse,
+    )
+    rng.choice(readers)(text)
+
+
+def meetings(folder: Path) -> Callable[[random.Random], None]:
+    """The file of a job, in a directory that hosts share."""
+    path = folder / "job"
+    path.touch(mode=0o600)
+    good = json.dumps({"key": "0" * 64, "addresses": ["tcp://10.0.0.5:4431"]}).encode()
+
+    def case(rng: random.Random) -> None:
+        path.write_bytes(mutate(rng, good) if rng.random() < 0.99 else b"[" * 60000)
+        found = rendezvous.read(str(path))
+        if found is None:
+            raise Refused("nothing yet")
+        assert all(type(address) is str for address in (found.key, *found.addresses))
+
+    return case
+
+
+def orders(rng: random.Random) -> None:
+    """What a launcher sends to the starter on another host."""
+    line = _json(changed(rng, ORDER))
+    order = starter.read_order(mutate(rng, line) if rng.random() < 0.5 else line)
+    for text in (order["cwd"], *order["words"], *order["environment"]):
+        assert b"\0" not in os.fsencode(text)
+
+
+def launch_lines(rng: random.Random) -> None:
+    """What it sends later."""
+    words = [{"signal": 15}, {"grace_s": 1.5}, {}]
+    line = _json(changed(rng, rng.choice(words)))
+    starter.read_word(mutate(rng, line) if rng.random() < 0.5 else line)
+
+
+def parcels(rng: random.Random) -> None:
+    """The layout of pickled values that agents hand on; unpickling comes after."""
+    data = mutate(rng, PARCEL[:40]) + PARCEL[40:]
+    pickled, buffers = parcel.split(memoryview(bytearray(data)))
+    assert len(pickled) + sum(map(len, buffers)) <= len(data)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, default=str).encode()
+
+
+def _text(rng: random.Random, sources: tuple[str, ...]) -> str:
+    return mutate(rng, rng.choice(sources).encode()).decode("utf-8", "surrogateescape")
+
+
+SEEDS = records.seeds()
+FRAMES = channels.good_frames()
+BODIES = [
+    envelope.pack_attached([b"d" * 48, b"e"], b"p"),
+    envelope.pack_borrows(7, [(1, 2), (3, 4)]) + b"p",
+    envelope.pack_tokens([(1, 2), (3, 4)], b"p"),
+    envelope.Probe(1, 2, 3, ["a", "b"]).packed(),
+    envelope.pack_numbers(1, 2, 3),
+    bytes(16),
+]
+ROW: dict[str, Any] = {
+    "name": "a",
+    "id": "00" * 8,
+    "address": "tcp://10.0.0.5:4431",
+    "kind": "host",
+    "cpus": 4,
+    "gpus": 1,
+    "memory": 1 << 34,
+    "labels": {"rack": "b2"},
+    "free": {"cpus": 3.5, "gpus": 1, "memory": 1 << 33},
+    "reserved": {"mark": {"cpus": 0.5, "gpus": 0, "memory": 0}},
+    "versions": {
+        "mooactor": "1",
+        "python": "3.12",
+        "torch": None,
+        "wire": announcement.WIRE,
+    },
+    "sessions": ["mark"],
+    "actors": 2,
+}
+ORDER: dict[str, Any] = {
+    "cwd": "/",
+    "path": [],
+    "version": "1",
+    "script": None,
+    "address": "10.0.0.5",
+    "words": ["{PYTHON}", "-m", "mooactor"],
+    "environment": {"X": "{ADDRESS}"},
+    "key": "0" * 64,
+}
+PARCEL = struct.pack("<QQQQ", 8, 2, 100, 7) + b"pickled." + bytes(300)
+
+BYTES = (envelope.MalformedMessage,)
+TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Parser]]] = {}
+
+
+def _target(
+    name: str, case: Callable[[random.Random], object], *refusals: type[Exception]
+) -> None:
+    @contextlib.contextmanager
+    def made() -> Iterator[Parser]:
+        yield Parser(case, *refusals)
+
+    TARGETS[name] = made
+
+
+@contextlib.contextmanager
+def _meetings() -> Iterator[Parser]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Parser(meetings(Path(folder)), Refused)
+
+
+_target("envelopes", envelopes, *records.REFUSALS)
+_target("payloads", payloads, *BYTES)
+_target("frames", channel_frames, frames.Malformed, Violation, plain.Malformed)
+_target("plain", plain_values, plain.Malformed)
+_target("announcements", announcements, Refused)
+_target("rows", broker_rows, Refused)
+_target("addresses", broker_addresses, ValueError)
+_target("orders", orders, starter.Missing)
+_target("launch lines", launch_lines, starter.Missing)
+_target("parcels", parcels, ValueError)
+TARGETS["meetings"] = _meetings

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+"""Mutated messages and frames to real processes harm nobody else's session."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.fuzz import inboxes, peers
+from tests.fuzz.run import run
+from tests.marks import slow
+
+SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
+STEPS = 20
+
+
+@pytest.mark.parametrize("name", [*inboxes.TARGETS, *map(slow, peers.TARGETS)])
+def test_mutated_messages_harm_nobody_else(name: str) -> None:
+    made = {**inboxes.TARGETS, **peers.TARGETS}[name]
+    with made() as target:
+        run(target, random.Random(SEED), 0.0, STEPS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [*inboxes.TARGETS, *peers.TARGETS])
+def test_ten_minutes_of_them_harm_nobody_else(name: str) -> None:
+    made = {**inboxes.TARGETS, **peers.TARGETS}[name]
+    with made() as target:
+        run(target, random.Random(), 600.0)

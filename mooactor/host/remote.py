@@ -257,7 +257,8 @@ class RemoteSite:
             return
         self.closed = True
         with self._loop.together():
-            for process in list(self._processes.values()):
+            while self._processes:  # news of one may end others that are here, too
+                process = next(iter(self._processes.values()))
                 self._let_go(process)
                 self._news.host_lost(process, why, refused)
         self._news.site_closed(self, why)

@@ -30,7 +30,8 @@ class Counter:
     def __init__(self, mark):
         self.count, self.mark = 0, mark
 
-    def add(self):
+    def add(self, seconds=0.0):
+        time.sleep(seconds)
         self.count += 1
         open(f"{self.mark}-{self.count}", "w").close()
         return self.count
@@ -40,6 +41,13 @@ class Counter:
 
     def __restore__(self, count):
         self.count = count
+
+
+class Parent:
+    """Has an actor of its own on the same host."""
+
+    def adopt(self):
+        self.child = moo.on(Counts, host="b").spawn()
 
 
 class Counts:
@@ -160,6 +168,21 @@ def test_a_killed_host_agent_is_known_at_once(net):
         assert seconds < PATIENCE_S
 
 
+def test_a_host_is_lost_with_an_actor_and_one_of_its_own_that_is_not_born_yet(net):
+    with moo.init(net.address, local=False):
+        parent, stays = moo.on(Parent, host="b").spawn(), on("a").spawn()
+        assert parent.adopt() is None
+        agent = psutil.Process(net.members["b"].pid)
+        (zygote,) = (p for p in agent.children(True) if p.name() == "moo-zygote")
+        stop(zygote.pid)  # it forks nobody
+        parent.adopt()
+        net.members["b"].kill()
+
+        with pytest.raises(moo.ActorDied):
+            parent.adopt()
+        assert stays.host() == "a"
+
+
 def test_a_killed_actor_of_another_host_is_known_at_once(net):
     with moo.init(net.address, local=False):
         lost = on("b").spawn()
@@ -199,6 +222,17 @@ def test_no_caller_has_seen_a_state_that_the_loss_of_a_host_undoes(net, tmp_path
         net.start_host("b")
 
         assert counter.add.options(retries=10).remote().get(timeout=60) == 3
+
+
+def test_a_state_is_kept_when_the_callers_deadline_has_passed(net, tmp_path, capfd):
+    with moo.init(net.address, local=False):
+        restart = moo.Restart(max=100)
+        counter = moo.on(Counter, host="b", restart=restart).spawn(tmp_path / "ran")
+        assert counter.add() == 1
+        with pytest.raises(moo.CallTimeout):
+            counter.add.options(timeout=1.0).remote(1.5).get()
+        assert counter.add() == 3
+        assert "could not be saved" not in capfd.readouterr().err
 
 
 def test_an_actor_that_holds_the_gil_is_not_dead(net):

@@ -45,6 +45,7 @@ from mooactor.process import current as _process
 from mooactor.process import parcel
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
+from mooactor.process.calls import context
 from mooactor.process.complaints import complain
 from mooactor.process.interface import Interface
 from mooactor.process.objects.borrow import Borrowing
@@ -295,12 +296,17 @@ class Answers(abc.ABC):
 
     def _hand_in(self, fds: Sequence[int], data: bytes | None) -> None:
         """Return when the session's home has it, or will have it even if this process
-        dies now. Not so if this host dies, so from another one wait for the answer."""
+        dies now. Not so if this host dies: on another one wait for the answer, also
+        past the deadline of the call."""
         agent = self.parts.agent
-        if self._is_away:
-            agent.ask(None, fds, op="snapshot", data=data)
-        else:
+        if not self._is_away:
             agent.tell(fds, op="snapshot", data=data)
+            return
+        before = context.set(None)
+        try:
+            agent.ask(None, fds, op="snapshot", data=data)
+        finally:
+            context.reset(before)
 
 
 def _defused(error: BaseException, where: str) -> RuntimeError:

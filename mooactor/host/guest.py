@@ -219,6 +219,8 @@ class Guest:
         self._site.preload(message["modules"])
 
     def _note_incarnation(self, message: Message) -> None:
+        if self._lock < 0:
+            return  # the home has written it, in the same directory
         incarnation = message.get("incarnation")
         if incarnation is None:
             incarnations.forget(self._directory, message["id"])

@@ -7,7 +7,7 @@ import secrets
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import codec, envelope
+from mooactor.control import bodies, codec, envelope
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.links import Link
 from mooactor.process.calls import context
@@ -83,7 +83,7 @@ class Arguments:
         if refs:
             send, target = self._values.send, link.process_id
             tokens = [(token, send(ref, target, token)) for token, ref in refs]
-            data = envelope.pack_tokens(tokens, data)
+            data = bodies.pack_tokens(tokens, data)
             flags |= envelope.REFS
         return data, flags
 
@@ -112,7 +112,7 @@ class Arguments:
         if prepared.is_large and broadcaster.may_be_elsewhere(target):
             token = secrets.randbits(63)
             broadcaster.send(prepared, target, token, self._values.send_error)
-            tokens = envelope.pack_tokens([(token, self._process_id)], b"")
+            tokens = bodies.pack_tokens([(token, self._process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
         try:
             payload, flags = prepared.payload_for(target)

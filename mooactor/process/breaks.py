@@ -33,7 +33,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.process.objects.broadcast import Broadcaster
@@ -125,13 +125,13 @@ class Breaks:
         latest: int,
     ) -> None:
         self._end(process_id, why, delivered, mark)
-        payload = envelope.pack_numbers(latest)
+        payload = bodies.pack_numbers(latest)
         self._messenger.put(envelope.pack_record(envelope.BROKE, process_id, payload))
 
     def on_record(self, record: envelope.Record) -> None:
         """A process's connection to this one broke. In the poller's thread."""
         if record.sender == self._messenger.process_id:
-            (latest,) = envelope.numbers(record.payload, 1)
+            (latest,) = bodies.numbers(record.payload, 1)
             if self.server is not None:
                 self.server.on_connection_broke(record.call_id, latest)
             return

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.errors import DeadlockError
 from mooactor.process.calls import IN_THREAD, CallContext
 
@@ -163,7 +163,7 @@ class DeadlockDetector:
         if len(path) >= _MAX_HOPS or path.count(hop) > 1:
             return
         origin = initiator or self._me
-        payload = envelope.Probe(origin, number, of, [*path, hop]).packed()
+        payload = bodies.Probe(origin, number, of, [*path, hop]).packed()
         for call in wait.calls_of(index):
             link = call.link
             if link is not None:
@@ -173,7 +173,7 @@ class DeadlockDetector:
 
     def on_probe(self, record: envelope.Record) -> None:
         """Somebody waits, directly or not, for a call that the sender made here."""
-        initiator, number, of, path = envelope.Probe.of(record.payload)
+        initiator, number, of, path = bodies.Probe.of(record.payload)
         server = self.server
         if server is None:
             return

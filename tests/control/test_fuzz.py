@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.errors import AuthError, VersionMismatch
 from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
@@ -26,10 +26,10 @@ def seeds() -> list[bytes]:
         call(chain=envelope.pack_chain([1, 2, 3])),
         envelope.pack_record(envelope.REPLY, 3, b"abc", envelope.ATTACHED),
         envelope.pack_record(
-            envelope.VALUE, 4, envelope.pack_attached([b"d" * 48], b"p"), 1
+            envelope.VALUE, 4, bodies.pack_attached([b"d" * 48], b"p"), 1
         ),
         envelope.pack_record(
-            envelope.REPLY, 5, envelope.pack_borrows(7, [(1, 2), (3, 4)]) + b"p", 128
+            envelope.REPLY, 5, bodies.pack_borrows(7, [(1, 2), (3, 4)]) + b"p", 128
         ),
         envelope.pack_record(envelope.FORWARD, 5, bytes(16)),
         envelope.pack_record(envelope.PROBE, 0, bytes(40)),
@@ -65,10 +65,10 @@ def parse(message: bytes) -> None:
 def parse_payload(record: envelope.Record, message_bytes: int) -> None:
     payload = record.payload
     if record.flags & envelope.BORROWS:
-        _, borrows, payload = envelope.split_borrows(payload)
+        _, borrows, payload = bodies.split_borrows(payload)
         assert len(borrows) <= message_bytes // 16
     if record.flags & envelope.ATTACHED:
-        envelope.split_attached(payload)
+        bodies.split_attached(payload)
 
 
 def asks_to_stop(message: bytes, key: bytes) -> bool:

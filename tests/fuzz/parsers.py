@@ -22,7 +22,7 @@ from typing import Any
 from mooactor.cluster import announcement
 from mooactor.cluster.launch import rendezvous, starter
 from mooactor.control import addresses as own_addresses
-from mooactor.control import envelope, frames, plain
+from mooactor.control import bodies, envelope, frames, plain
 from mooactor.control.reliable import Violation
 from mooactor.host import addresses, rows
 from mooactor.host.fields import Refused
@@ -33,14 +33,14 @@ from tests.control.test_plain import is_plain, value
 from tests.fuzz.mutation import changed, mutate
 
 PAYLOADS: tuple[Callable[[bytes], Any], ...] = (
-    envelope.split_attached,
-    envelope.split_borrows,
-    envelope.split_tokens,
-    envelope.split_number,
-    envelope.all_numbers,
-    envelope.pair,
-    envelope.Probe.of,
-    lambda payload: envelope.numbers(payload, 3),
+    bodies.split_attached,
+    bodies.split_borrows,
+    bodies.split_tokens,
+    bodies.split_number,
+    bodies.all_numbers,
+    bodies.pair,
+    bodies.Probe.of,
+    lambda payload: bodies.numbers(payload, 3),
 )
 
 
@@ -165,11 +165,11 @@ def _text(rng: random.Random, sources: tuple[str, ...]) -> str:
 SEEDS = records.seeds()
 FRAMES = channels.good_frames()
 BODIES = [
-    envelope.pack_attached([b"d" * 48, b"e"], b"p"),
-    envelope.pack_borrows(7, [(1, 2), (3, 4)]) + b"p",
-    envelope.pack_tokens([(1, 2), (3, 4)], b"p"),
-    envelope.Probe(1, 2, 3, ["a", "b"]).packed(),
-    envelope.pack_numbers(1, 2, 3),
+    bodies.pack_attached([b"d" * 48, b"e"], b"p"),
+    bodies.pack_borrows(7, [(1, 2), (3, 4)]) + b"p",
+    bodies.pack_tokens([(1, 2), (3, 4)], b"p"),
+    bodies.Probe(1, 2, 3, ["a", "b"]).packed(),
+    bodies.pack_numbers(1, 2, 3),
     bytes(16),
 ]
 ROW: dict[str, Any] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.keys import every_incarnation
 from mooactor.control.links import Link, Links
 from mooactor.control.messenger import Messenger
@@ -144,7 +144,7 @@ def test_a_record_of_a_kind_without_a_handler_is_dropped(
     number = one.table.new_id()
     one.table.lend(number, BORROWER, Future())
     other.sender.post(OWNER, envelope.CREDIT, 1)
-    payload = envelope.pack_pair(BORROWER, OWNER)
+    payload = bodies.pack_pair(BORROWER, OWNER)
     other.sender.post(OWNER, envelope.RELEASE, number, payload)
     assert eventually(lambda: one.counts(number) == {})
     assert capfd.readouterr().err == ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.process.current import current_runtime
 from mooactor.process.objects import values as values_module
 from tests.actors.keeper import holdings, value
@@ -77,6 +77,6 @@ def test_a_refused_value_is_dropped_whether_it_comes_before_or_after(
 
 
 def test_all_numbers_of_a_record_come_apart() -> None:
-    assert envelope.all_numbers(envelope.pack_numbers(1, 2, 3)) == [1, 2, 3]
+    assert bodies.all_numbers(bodies.pack_numbers(1, 2, 3)) == [1, 2, 3]
     with pytest.raises(envelope.MalformedMessage):
-        envelope.all_numbers(b"1234567")
+        bodies.all_numbers(b"1234567")

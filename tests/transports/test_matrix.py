@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mooactor import ActorDied, ActorUnavailable
-from mooactor.control import envelope
+from mooactor.control import bodies
 from mooactor.tensors import THRESHOLD
 from tests.conftest import eventually
 from tests.networks import Cable
@@ -36,7 +36,7 @@ def move(pair: Pair, sender: Worker, receiver: Worker, *recipe: Any) -> list[byt
     message = sender.call("offer", receiver.id, *recipe)
     receiver.call("take", message)
     assert receiver.call("check", *recipe) == ""
-    return envelope.split_attached(message)[0]
+    return bodies.split_attached(message)[0]
 
 
 # -- sizes and layouts -----------------------------------------------------
@@ -74,7 +74,7 @@ def test_every_dtype_arrives_in_any_layout_as_it_was_when_sent(pair, library, la
     pair.b.call("take", message)
     assert pair.b.call("check", *recipe) == ""
     beside = 0 if layout.startswith("of no") else len(samples.DTYPES[library])
-    assert len(envelope.split_attached(message)[0]) == beside
+    assert len(bodies.split_attached(message)[0]) == beside
     assert pair.settled()
 
 

@@ -57,7 +57,7 @@ class Role:
         return self._message(self.sent[-1], to)
 
     def _message(self, value: Any, to: int) -> bytes:
-        from mooactor.control import codec, envelope
+        from mooactor.control import bodies, codec
 
         data, buffers = codec.encode(value)
         descriptors: list[bytes] = []
@@ -68,13 +68,13 @@ class Role:
             for descriptor in descriptors:
                 self.plane.revoke(descriptor)
             raise
-        return envelope.pack_attached(descriptors, data)
+        return bodies.pack_attached(descriptors, data)
 
     def take(self, message: bytes) -> None:
         """Receive the value of a message and hold on to it."""
-        from mooactor.control import codec, envelope
+        from mooactor.control import bodies, codec
 
-        descriptors, data = envelope.split_attached(message)
+        descriptors, data = bodies.split_attached(message)
         fetches = [self.plane.begin(descriptor) for descriptor in descriptors]
         buffers = [fetch.result(PATIENCE_S) for fetch in fetches]
         self.received.append(codec.decode(data, buffers=buffers))

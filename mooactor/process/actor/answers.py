@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import codec, envelope, exceptions
+from mooactor.control import bodies, codec, envelope, exceptions
 from mooactor.control.keys import every_incarnation
 from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
@@ -201,7 +201,7 @@ class Answers(abc.ABC):
 
     def _forward(self, pair: bytes, flags: int, encoded: Any) -> None:
         """Send a result to a third process, too, with memory leases of its own."""
-        target, token = envelope.pair(pair)
+        target, token = bodies.pair(pair)
         keep = flags & (envelope.ATTACHED | envelope.ERROR)
         if flags & envelope.EMPTY:
             self.parts.sender.post(target, envelope.VALUE, token, codec.encode(None)[0])

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.keys import died_with
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
@@ -88,7 +88,7 @@ class Audit:
             self._table.recount(owner, lender, counts)
         else:
             flat = [x for pair in counts for x in pair]
-            payload = envelope.pack_numbers(*flat)
+            payload = bodies.pack_numbers(*flat)
             self._sender.post(owner, envelope.HOLDS, lender, payload)
 
     # -- as owner ----------------------------------------------------------
@@ -102,13 +102,13 @@ class Audit:
         if holder == self._me:
             self._tell(holder, lender, numbers)
         else:
-            payload = envelope.pack_numbers(*numbers)
+            payload = bodies.pack_numbers(*numbers)
             self._sender.post(holder, envelope.AUDIT, lender, payload)
 
     def on_record(self, record: envelope.Record) -> None:
         """In the poller's thread."""
         sender, lender = record.sender, record.call_id
-        numbers = envelope.all_numbers(record.payload)
+        numbers = bodies.all_numbers(record.payload)
         if record.kind == envelope.AUDIT:
             self._later(INBOX_S, partial(self._tell, sender, lender, numbers))
         else:

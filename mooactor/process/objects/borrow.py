@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.sender import Sender
 from mooactor.tensors import receiver
 
@@ -58,7 +58,7 @@ class Borrows:
             self._table.lend(hold.object_id, borrower, future)
             self._arm()
         else:
-            payload = envelope.pack_numbers(borrower)
+            payload = bodies.pack_numbers(borrower)
             self._sender.post(hold.owner, envelope.BORROW, hold.object_id, payload)
 
     def arrived(self, hold: Hold) -> None:
@@ -70,7 +70,7 @@ class Borrows:
         if hold.owner == self.process_id:
             self._table.given_back(hold.object_id, holder, lender)
         else:
-            payload = envelope.pack_pair(holder, lender)
+            payload = bodies.pack_pair(holder, lender)
             self._sender.post(hold.owner, envelope.RELEASE, hold.object_id, payload)
 
     def give_back_later(self, hold: Hold, lender: int) -> None:
@@ -79,7 +79,7 @@ class Borrows:
             self._table.drop_local(hold.object_id, lender)
             self._arm()
         else:
-            payload = envelope.pack_pair(self.process_id, lender)
+            payload = bodies.pack_pair(self.process_id, lender)
             self._sender.post_later(
                 hold.owner, envelope.RELEASE, hold.object_id, payload
             )
@@ -131,9 +131,7 @@ class Borrowing:
         """Lend to `borrower`; the payload, its borrows in front, and its flags."""
         if self._met is None:
             return payload, flags
-        borrows = envelope.pack_borrows(
-            self._borrows.process_id, self.lend_to(borrower)
-        )
+        borrows = bodies.pack_borrows(self._borrows.process_id, self.lend_to(borrower))
         return borrows + payload, flags | envelope.BORROWS
 
     def lend_to(self, borrower: int) -> list[tuple[int, int]]:

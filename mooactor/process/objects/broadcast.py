@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mooactor import errors
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.sender import Sender
 from mooactor.process.objects.table import Stored
 
@@ -153,7 +153,7 @@ class Broadcaster:
                 raise
             return
         self._waiting[token] = (stored, target, source)
-        payload = envelope.pack_numbers(source, tree.number)
+        payload = bodies.pack_numbers(source, tree.number)
         flags = envelope.KEEP if holds else 0
         self._sender.post(target, envelope.REDIRECT, token, payload, flags)
 
@@ -169,7 +169,7 @@ class Broadcaster:
     ) -> None:
         payload, flags = stored.payload_for(target)
         if tree is not None:
-            payload = envelope.pack_numbers(tree.number) + payload
+            payload = bodies.pack_numbers(tree.number) + payload
             flags |= envelope.KEEP
         self._sender.post(target, envelope.VALUE, token, payload, flags)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mooactor.control import codec, envelope
+from mooactor.control import bodies, codec, envelope
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrows
@@ -62,7 +62,7 @@ class Payloads:
         self._links.watch(process_id)
         descriptors = self.plane.export_all(buffers, process_id, wait=wait)
         self._have_owners_watch(descriptors, process_id)
-        return envelope.pack_attached(descriptors, data)
+        return bodies.pack_attached(descriptors, data)
 
     def forget_grants(self, process_id: int) -> None:
         """A process is gone: forget its grants, as owner and as receiver."""
@@ -101,13 +101,13 @@ class Payloads:
         payload: Any = record.payload
         claims = None
         if record.flags & envelope.BORROWS:
-            lender, borrows, payload = envelope.split_borrows(payload)
+            lender, borrows, payload = bodies.split_borrows(payload)
             made = Claims(self.borrows, lender, borrows)
             claims = record.memo.setdefault("claims", made)
             if claims is not made:
                 made.disarm()  # they are the other's
         if record.flags & envelope.ATTACHED:
-            descriptors, payload = envelope.split_attached(payload)
+            descriptors, payload = bodies.split_attached(payload)
         elif record.flags & envelope.EMPTY:
             payload = None
         failed = record.kind in (envelope.REPLY, envelope.VALUE) and bool(

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from mooactor import errors
-from mooactor.control import codec, envelope
+from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
@@ -63,7 +63,7 @@ class Relay:
 
     def on_redirect(self, record: envelope.Record) -> None:
         """Take a value from a holder."""
-        holder, number = envelope.numbers(record.payload, 2)
+        holder, number = bodies.numbers(record.payload, 2)
         token, owner = record.call_id, record.sender
         key = Key(owner, number)
         if record.flags & envelope.KEEP:
@@ -75,7 +75,7 @@ class Relay:
             self._sender.post(owner, envelope.RETRY, token)
             return
         self._asked[token] = Asked(holder, owner)
-        payload = envelope.pack_numbers(*key)
+        payload = bodies.pack_numbers(*key)
         self._sender.post(holder, envelope.ASK, token, payload)
 
     def expect(self, token: int, key: Key) -> None:
@@ -148,7 +148,7 @@ class Relay:
     def on_ask(self, record: envelope.Record) -> None:
         """Another process was told to take a value from here."""
         target = record.sender
-        key = Key(*envelope.numbers(record.payload, 2))
+        key = Key(*bodies.numbers(record.payload, 2))
         if key in self._dropped:
             self._refuse(target, record.call_id)
             return

@@ -42,7 +42,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.control import codec, envelope
+from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
 from mooactor.process.objects.borrow import Borrowing
@@ -190,7 +190,7 @@ class ObjectTable:
 
     def on_borrow(self, record: envelope.Record) -> None:
         """Another process has lent a value of ours."""
-        (holder,) = envelope.numbers(record.payload, 1)
+        (holder,) = bodies.numbers(record.payload, 1)
         object_id, lender = record.call_id, record.sender
         self._count(object_id, holder, lender, 1)
         self._look_after(holder)
@@ -199,7 +199,7 @@ class ObjectTable:
 
     def on_release(self, record: envelope.Record) -> None:
         """A borrow has ended elsewhere."""
-        self.given_back(record.call_id, *envelope.pair(record.payload))
+        self.given_back(record.call_id, *bodies.pair(record.payload))
 
     def given_back(self, object_id: int, holder: int, lender: int) -> None:
         """A borrow has ended."""

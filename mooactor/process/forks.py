@@ -40,6 +40,7 @@ _PARTS = (
     "deaths",
     "housekeeper",
     "links",
+    "locator",
     "borrows",
     "breaks",
     "messenger",

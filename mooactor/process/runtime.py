@@ -2,7 +2,7 @@
 """One process's part in a session, put together from its parts.
 
 The driver has one and every actor's process has one. `Runtime._put_together` shows the
-dependencies of the parts, and the handler of each kind of record:
+dependencies of the parts, and `handlers` which of them takes which kind of record:
 
 * `messenger` has the sockets, `links` the actors that are known, `sender` the records
   to be sent; `poller` reads, and `dispatch` hands each record on;
@@ -11,8 +11,8 @@ dependencies of the parts, and the handler of each kind of record:
 * `values` and `objects` have the values of Refs, `borrows` tells their holders,
   `payloads` attaches tensors to records, and `plane` has the memory of tensors;
 * `agent` is the lifeline to the host's agent, which tells of `deaths`;
-* in a session of several hosts, `messenger` has the connections to the others, and
-  `breaks` ends what a broken one has lost. The agent knows where each process is.
+* in a session of several hosts, `messenger` has the connections to the others, `breaks`
+  ends what a broken one has lost, and `locator` asks the agent where each process is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Any
 from mooactor.control import envelope
 from mooactor.control.epochs import Epochs
 from mooactor.control.keys import actor_of, every_incarnation, session_mark
-from mooactor.control.lifeline import Lifeline, Message
+from mooactor.control.lifeline import Lifeline
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.control.reach import Reach
 from mooactor.control.sender import Sender
 from mooactor.errors import ActorUnavailable
-from mooactor.process import forks
+from mooactor.process import forks, handlers, statistics
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.arguments import Arguments
 from mooactor.process.breaks import Breaks
@@ -43,6 +43,7 @@ from mooactor.process.deadlock import DeadlockDetector
 from mooactor.process.deaths import Death, Deaths
 from mooactor.process.dispatch import Dispatch, Handler
 from mooactor.process.housekeeper import Housekeeper
+from mooactor.process.locator import Locator
 from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import Broadcaster
@@ -57,10 +58,9 @@ from mooactor.process.place import Place
 from mooactor.process.poller import Poller
 from mooactor.process.server import Server
 from mooactor.process.streams import Streams
-from mooactor.process.system import resident_bytes
 from mooactor.tensors.network import Network
 from mooactor.tensors.plane import DataPlane
-from mooactor.tensors.public import cuda_statistics, set_current
+from mooactor.tensors.public import set_current
 
 _SETTLE_S = 0.002
 
@@ -121,8 +121,6 @@ class Runtime:
         self.closed = False
         self.forked = False  # this process is a child of the one that had it
         self.server: Server | None = None
-        # By process: what is to be done once it is known where that is.
-        self._awaiting_place: dict[int, list[Callable[[], None]]] = {}
         self.callbacks = Callbacks()
         self.housekeeper = Housekeeper(self)
         self._put_together(lifeline)
@@ -139,9 +137,16 @@ class Runtime:
         self.links = links = Links(
             self.process_id, self._driver, self.messenger, self._watch
         )
+        self.locator = Locator(
+            self.agent,
+            links,
+            self.messenger,
+            self._introduce,
+            spans_hosts=self.reach is not None,
+        )
         self.sender = sender = Sender(self.messenger, links, arm)
         self.epochs = Epochs(self.messenger.is_gone)
-        self._messages = dispatch = Dispatch(
+        self.messages = dispatch = Dispatch(
             self.key,
             self.messenger,
             self._handlers,
@@ -202,25 +207,7 @@ class Runtime:
             self.later,
         )
         self.room = Room(self.messenger, links, payloads, self.network.stripes)
-        self._handlers |= {
-            envelope.REPLY: self.caller.on_reply,
-            envelope.FORWARD: self.values.on_forward,
-            envelope.FETCH: self.values.on_fetch,
-            envelope.BORROW: table.on_borrow,
-            envelope.RELEASE: table.on_release,
-            envelope.PROBE: self.deadlocks.on_probe,
-            envelope.VALUE: self.values.on_value,
-            envelope.REDIRECT: self.relay.on_redirect,
-            envelope.ASK: self.relay.on_ask,
-            envelope.TAKEN: self.broadcaster.on_taken,
-            envelope.RETRY: self.values.on_retry,
-            envelope.DROP: self.relay.on_drop,
-            envelope.AUDIT: self.audit.on_record,
-            envelope.HOLDS: self.audit.on_record,
-            envelope.WATCH: lambda record: self._meet(record.call_id),
-            envelope.BROKE: self.breaks.on_record,
-            envelope.PROBED: lambda r: self.plane.hear(r.sender, bytes(r.payload)),
-        }
+        self._handlers |= handlers.of_every_process(self)
         self.plane.tell = self._tell_plane
 
     def _tell_plane(self, peer: int, message: bytes) -> None:
@@ -229,29 +216,14 @@ class Runtime:
 
     def expect_calls(self) -> None:
         """Those that come before `serve` wait for it."""
-        self._messages.expect()
+        self.messages.expect()
 
     def serve(self, server: Server) -> None:
         """From here on calls are taken in, by `server`."""
-
-        def on_lost(record: envelope.Record) -> None:
-            if record.sender == self.process_id:
-                server.on_process_lost(record.call_id)
-
         self.server = self.values.producer = self.deadlocks.server = server
-        self.agent.on_survey = partial(_survey, server)
+        self.agent.on_survey = partial(statistics.of_actor, server)
         self.breaks.server = server
-        self._messages.begin(
-            {
-                envelope.CALL: server.on_call,
-                envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
-                envelope.CREDIT: lambda r: server.on_credit(
-                    r.sender, r.call_id, int(r.value)
-                ),
-                envelope.STOP: lambda r: server.on_stop(r.sender),
-                envelope.LOST: on_lost,
-            }
-        )
+        self.messages.begin(handlers.of_an_actor(self.process_id, server))
 
     def _watch(self, actor_id: int, incarnation: int) -> None:
         self.agent.tell(op="watch", id=actor_id, incarnation=incarnation)
@@ -260,48 +232,20 @@ class Runtime:
 
     def _open_to_other_hosts(self, address: str) -> None:
         """Tell the agent where this process is, and let others be found."""
-        self.agent.on_located = self._on_located
-        self.broadcaster.when_located = self._when_located
+        self.agent.on_located = self.locator.on_located
+        self.broadcaster.when_located = self.locator.when_located
         self.messenger.open_ways(
-            self.housekeeper, self._locate, self.breaks.of_ours, self.breaks.over
+            self.housekeeper,
+            self.locator.locate,
+            self.breaks.of_ours,
+            self.breaks.over,
         )
         endpoint = b"" if self.inbound is None else self.plane.endpoint()
         self.agent.tell(op="reachable", address=address, endpoint=endpoint)
 
-    def _locate(self, process_id: int) -> None:
-        """Ask where a process is. A dead one is never found, but its death is told."""
-        try:
-            self.agent.tell(op="locate", id=process_id)
-        except ActorUnavailable:
-            pass  # the session is over, which ends all that waits
-
-    def _on_located(self, message: Message) -> None:
-        process_id = message["id"]
-        if message.get("gone"):
-            self._awaiting_place.pop(process_id, None)
-            self.messenger.forget(process_id)
-            return
-        is_caller = bool(message.get("caller"))  # it asked for us, to call us
-        if is_caller:
-            self.links.watch(process_id)
-        address = None if message["same"] else message["address"]
-        if address is not None and message["endpoint"] and self.inbound is not None:
-            self.plane.introduce(process_id, message["endpoint"])
-        self.messenger.located(process_id, message["host"], address, is_caller)
-        for action in self._awaiting_place.pop(process_id, ()):
-            action()
-
-    def _when_located(self, process_id: int, action: Callable[[], None]) -> None:
-        self._awaiting_place.setdefault(process_id, []).append(action)
-        if self.messenger.is_located(process_id):
-            for action in self._awaiting_place.pop(process_id, ()):
-                action()
-
-    def _meet(self, process_id: int) -> None:
-        """Memory of this process was granted to another one on request."""
-        self.links.watch(process_id)
-        if self.reach is not None:
-            self._locate(process_id)  # it may be on another host, which we must call
+    def _introduce(self, process_id: int, endpoint: bytes) -> None:
+        if self.inbound is not None:
+            self.plane.introduce(process_id, endpoint)
 
     def _nothing_ready(self) -> bool:
         return self.server is None or not self.server.has_ready()
@@ -391,7 +335,7 @@ class Runtime:
         old = death.process_id
         self.messenger.forget(old)
         self.breaks.process_lost(old)
-        self._awaiting_place.pop(old, None)
+        self.locator.forget(old)
         self.epochs.forget(old)
         self.payloads.forget_grants(old)
         dead = every_incarnation(old) if death.following is None else old
@@ -444,41 +388,4 @@ class Runtime:
     def statistics(self) -> dict[str, Any]:
         """Counts that should return to zero, and the way to each peer; see
         `moo.stats()`."""
-        self.objects.sweep()
-        return {
-            "calls_pending": len(self.caller),
-            "values_pending": len(self.values),
-            "arriving": 0 if self.inbound is None else len(self.inbound),
-            "objects": len(self.objects),
-            "relayed": len(self.broadcaster) + len(self.relay),
-            "links": len(self.links),
-            "dropped": self._messages.dropped + self.epochs.late,
-            "strangers": 0 if self.closed else self.messenger.strangers,
-            "transport": str(self.network),
-            "memory": {} if self.closed else self.plane.statistics(),
-            "cuda": cuda_statistics(),
-            "peers": [] if self.closed else self._peers(),
-        }
-
-    def _peers(self) -> list[dict[str, Any]]:
-        labels = self.links.labels()
-        rows = []
-        for process_id in self.messenger.known():
-            transport, why = self.plane.route(process_id)
-            sent, fetched = self.plane.traffic(process_id)
-            rows.append(
-                {
-                    "process": f"{process_id:016x}",
-                    "actor": labels.get(process_id),
-                    "transport": transport,
-                    "why": why,
-                    "bytes_sent": sent,
-                    "bytes_fetched": fetched,
-                }
-            )
-        return rows
-
-
-def _survey(server: Server) -> Message:
-    """What this process alone knows of itself, for the agent."""
-    return {"mailbox": server.queued(), "memory": resident_bytes()}
+        return statistics.of_runtime(self)

@@ -14,6 +14,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli.client import Client, homes
+from mooactor.process.current import current_runtime
 from tests.clusters import cluster
 from tests.conftest import eventually
 from tests.marks import slow
@@ -327,6 +328,22 @@ def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(joined, messa
             assert client.wait(lambda: talk.closed, 20)
             assert "malformed" in talk.closed
         assert mine.add(5) == 5
+
+
+def test_a_request_without_sense_for_an_actor_of_another_session_is_refused(
+    other, joined
+):
+    other("counter")
+    with joined():
+        counter, agent = moo.lookup("counter"), current_runtime().agent
+        link = counter._where()[1]
+        for op in ("watch", "monitor", "unmonitor", "locate"):
+            agent.tell(op=op, id=link.actor_id, monitor="none", incarnation=[])
+        with pytest.raises(moo.InternalError, match="monitor"):
+            agent.ask(op="monitor", id=link.actor_id, monitor="none")
+        assert counter.add(4) == 4
+        with pytest.raises(ValueError, match="is taken"):
+            moo.on(Counter, name="counter").spawn()
 
 
 def test_a_namespace_without_a_cluster_is_refused(monkeypatch):

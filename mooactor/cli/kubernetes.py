@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from mooactor.cli.failure import Failure
 from mooactor.cli.slurm import job_name, run_words
-from mooactor.cluster.launch import kubernetes
+from mooactor.cluster.launch import kubernetes, variables
 from mooactor.cluster.launch.targets import LaunchError
 
 
@@ -23,6 +24,7 @@ def run(options: argparse.Namespace) -> int:
             hosts=options.hosts,
             image=options.image,
             words=run_words(options),
+            variables=variables.named(options.env, os.environ),
             python=options.python or "python3",
             namespace=options.namespace,
             cpus=options.cpus,

@@ -86,6 +86,13 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
         "--cwd", metavar="D", help="directory on the hosts (default: this one)"
     )
     parser.add_argument(
+        "--env",
+        metavar="NAME[=VALUE]",
+        action="append",
+        default=[],
+        help="a variable for the hosts and for SCRIPT (again for more)",
+    )
+    parser.add_argument(
         "-m", dest="module", action="store_true", help="SCRIPT is a module's name"
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python program")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mooactor
 from mooactor.cli.failure import Failure
-from mooactor.cluster.launch import ranks, rendezvous, targets
+from mooactor.cluster.launch import ranks, rendezvous, targets, variables
 from mooactor.cluster.launch.environment import Rank, rank_of
 from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import Plan, path_of_driver
@@ -67,6 +67,10 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         python=options.python,
         path=path_of_driver(source, options.python),
         own_path=path_of_driver(source, None),
+        variables={
+            **variables.settings(os.environ),
+            **variables.named(options.env, os.environ),
+        },
         offers=_offers(options),
         ports=options.ports,
         address=options.address,

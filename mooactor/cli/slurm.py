@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
 
 import mooactor
 from mooactor.cli.failure import Failure
-from mooactor.cluster.launch import slurm
+from mooactor.cluster.launch import slurm, variables
 from mooactor.cluster.launch.plan import path_of_driver
 from mooactor.cluster.launch.targets import LaunchError
 from mooactor.host.addresses import ports_text
@@ -37,7 +38,10 @@ def run(options: argparse.Namespace) -> int:
         python = options.python or sys.executable
         source = str(Path(mooactor.__file__).parents[1])
         path = path_of_driver(source, options.python)
-        script = slurm.batch_script(lines, python, run_words(options), path)
+        variables.named(options.env, os.environ)  # refused here, not in the job
+        env = [word for one in options.env for word in ("--env", one)]
+        words = [*env, *run_words(options)]
+        script = slurm.batch_script(lines, python, words, path)
         print(script.rstrip() if options.dry_run else slurm.submit(script))
     except LaunchError as error:
         raise Failure(str(error)) from None
@@ -45,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_words(options: argparse.Namespace) -> list[str]:
-    """The words of ``mooactor run`` for the same program."""
+    """The words of ``mooactor run`` for the same program, without ``--env``."""
     words = ["--cwd", options.cwd] if options.cwd else []
     if getattr(options, "ports", None):
         words += ["--ports", ports_text(options.ports)]

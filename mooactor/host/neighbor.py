@@ -86,15 +86,20 @@ class Neighbor:
 
     # -- requests of processes of this session -------------------------------
 
-    def request(self, line: Line, message: Message) -> None:
-        """Hand on a request of the process at the end of `line`."""
+    def request(self, line: Line, message: Message) -> bool:
+        """Hand on a request of the process at the end of `line`; False: it makes no
+        sense."""
         asker = self._askers.get(line)
         if asker is None:
             self._numbers += 1
             asker = self._askers[line] = _Asker(self._numbers)
             self._lines[asker.number] = line
-        _note(asker, message)
+        try:
+            _note(asker, message)
+        except MALFORMED:
+            return False
         self.post("request", line=asker.number, message=message)
+        return True
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""

@@ -10,7 +10,7 @@ The homes find each other in the broker's list of members. Each has a channel to
 other one (`neighbor`), and answers those that have one to it (`visitors`). Invariants:
 
 * A session begins (`moo.init` returns) when every session that the broker knew before
-  has told its names, or is lost.
+  has told its names, is lost, or has said nothing for `_SETTLED_S`.
 * A name has at most one actor among sessions that can reach each other. It is *claimed*
   before it is given: every other home is asked. Of two claims at the same time that of
   the lower node id wins: who grants a claim gives up its own.
@@ -33,6 +33,7 @@ from mooactor.host.names import STARTING, Names
 from mooactor.host.neighbor import Neighbor
 from mooactor.host.rows import Row
 
+_SETTLED_S = 5.0  # a session whose home is stopped is not waited for any longer
 _AGAIN_S = 1.0  # after a lost channel, if the broker still knows that session
 
 
@@ -83,6 +84,12 @@ class Neighbors:
 
     def _begin(self) -> None:
         self._begun = True
+        self._loop.later(_SETTLED_S, self._settle)
+        self.look()
+
+    def _settle(self) -> None:
+        for neighbor in self._neighbors.values():
+            neighbor.told = True
         self.look()
 
     def when_settled(self, action: Callable[[], None]) -> None:
@@ -161,10 +168,8 @@ class Neighbors:
         def found(neighbor: Neighbor | None) -> None:
             if not self._loop.is_open(line):
                 return
-            if neighbor is None:
+            if neighbor is None or not neighbor.request(line, message):
                 otherwise()
-            else:
-                neighbor.request(line, message)
 
         self._find(actor_of(message["id"]), found)
 

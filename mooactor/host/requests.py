@@ -168,13 +168,20 @@ class Requests:
                 self._serve_or_hand_on(line, message, [])
 
     def _serve(self, line: Line, message: Message, fds: list[int]) -> None:
+        self._guard(line, message, partial(self._do, line, message, fds))
+
+    def _do(self, line: Line, message: Message, fds: list[int]) -> None:
         op = message.get("op")
+        operation = self._operations.get(op) if type(op) is str else None
+        if operation is None:
+            why = message.get("malformed", f"there is no request {op!r:.40}")
+            raise Refused(why)
+        operation(line, message, fds)
+
+    def _guard(self, line: Line, message: Message, action: Callable[[], None]) -> None:
+        """Do what belongs to a request; an error in it ends that request only."""
         try:
-            operation = self._operations.get(op) if type(op) is str else None
-            if operation is None:
-                why = message.get("malformed", f"there is no request {op!r:.40}")
-                raise Refused(why)
-            operation(line, message, fds)
+            action()
         except Refused as error:
             self._refuse(line, message, str(error))
         except OSError as error:
@@ -230,7 +237,11 @@ class Requests:
     def _spawn(self, line: Line, message: Message, fds: list[int]) -> None:
         home, rid = self._home, optional(message, "rid", int)
         actor, preload = self._new_actor(line, message, fds)
-        admit = partial(self._admit, line, actor, preload, rid)
+
+        def admit(taken_by: str | None) -> None:
+            act = partial(self._admit, line, actor, preload, rid, taken_by)
+            self._guard(line, message, act)
+
         taken_by = None if actor.name is None else home.names.taken_by(actor.name)
         if actor.name is None or taken_by or home.neighbors is None:
             admit(taken_by)

@@ -120,6 +120,27 @@ def test_a_batch_script_has_the_options_of_the_command(
     assert command.endswith(" run train.py --lr '1 e' &")
 
 
+def test_a_batch_script_hands_variables_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    words = ["--nodes", "2", "--env", "TOKEN", "--env", "A=b c", "a.py"]
+    text = batch(*words, capsys=capsys)
+    assert "run --env TOKEN --env 'A=b c' a.py &" in text
+    assert "secret" not in text
+    assert main(["slurm", "--nodes", "2", "--dry-run", "--env", "NONE", "a.py"]) == 2
+    assert "write --env NONE=VALUE" in capsys.readouterr().err
+
+
+def test_a_manifest_has_the_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--hosts", "2", "--image", "i", "--env", "A=$(B) c", "a.py", "x"]
+    assert main(["kubernetes", *words]) == 0
+    job = json.loads(capsys.readouterr().out.split("\n---\n")[-1])
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert {"name": "A", "value": "$$(B) c"} in container["env"]
+    assert container["command"][-3:] == ["run", "a.py", "x"]
+
+
 def test_the_shell_reads_a_batch_script(capsys: pytest.CaptureFixture[str]) -> None:
     text = batch("--nodes", "2", "a.py", "it's", capsys=capsys)
     bash = shutil.which("bash")

@@ -83,6 +83,19 @@ def test_the_end_of_stdin_ends_the_program(program: str, code: int) -> None:
     assert not pid.is_running()
 
 
+def test_variables_of_the_user_are_taken_as_they_are() -> None:
+    given = {"A": "{PYTHON} $HOME", "WHERE": "mine", "PYTHONPATH": "/more"}
+    sent = Sent(
+        "import os; print(os.environ['A'], os.environ['WHERE'],"
+        "os.environ['PYTHONPATH'], flush=True)",
+        variables=given,
+    )
+    expected = f"{{PYTHON}} $HOME tcp://10.0.0.5:1 {ROOT}:/more\n"
+    assert sent.line() == expected
+    assert sent.process.wait(20) == 0
+    sent.end()
+
+
 def test_signals_are_passed_on_as_they_are_told() -> None:
     sent = Sent(
         "import signal, time; signal.signal(signal.SIGINT, lambda *_: exit(9)); "

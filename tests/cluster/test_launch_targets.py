@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from mooactor.cluster.launch import environment, nodelist, rendezvous, targets
+from mooactor.cluster.launch import (
+    environment,
+    nodelist,
+    rendezvous,
+    targets,
+    variables,
+)
 from mooactor.cluster.launch.environment import Rank
 from mooactor.cluster.launch.rendezvous import Meeting
 from mooactor.cluster.launch.targets import LaunchError, Target
@@ -162,6 +168,40 @@ def test_a_batch_script_without_srun_is_told_to_use_it() -> None:
 def test_variables_that_contradict_themselves_are_named() -> None:
     with pytest.raises(LaunchError, match="SLURM_LOCALID"):
         environment.rank_of({k: v for k, v in SRUN.items() if k != "SLURM_LOCALID"})
+
+
+def test_settings_that_hold_for_all_hosts_go_along() -> None:
+    environ = {
+        "MOOACTOR_STRIPES": "4",
+        "MOOACTOR_TRANSPORT": "tcp",
+        "HOME": "/x",
+        **{f"MOOACTOR_{name}": "x" for name in ("KEY", "KEY_FILE", "ADDRESS", "PORTS")},
+        **{f"MOOACTOR_{name}": "x" for name in ("BIND", "HOST_ID", "HOST_NAME")},
+    }
+    expected = {"MOOACTOR_STRIPES": "4", "MOOACTOR_TRANSPORT": "tcp"}
+    assert variables.settings(environ) == expected
+
+
+def test_a_variable_has_its_value_or_that_of_here() -> None:
+    given = ["A=1", "B", "C=", "D=x=y", "A=2"]
+    found = variables.named(given, {"A": "here", "B": "b"})
+    assert found == {"A": "2", "B": "b", "C": "", "D": "x=y"}
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("NOT_THERE", "not set here; write --env NOT_THERE=VALUE"),
+        ("=x", "no variable"),
+        ("a b=x", "no variable"),
+        ("A=x\0y", "no variable"),
+        ("MOOACTOR_KEY=ab", "--key-file"),
+        ("MOOACTOR_ADDRESS", "the launch sets it"),
+    ],
+)
+def test_what_is_no_variable_is_refused(option: str, why: str) -> None:
+    with pytest.raises(LaunchError, match=why):
+        variables.named([option], {})
 
 
 def test_the_port_follows_from_the_job_and_stays_in_its_range() -> None:

@@ -66,6 +66,39 @@ def test_a_program_has_actors_on_every_host_and_they_call_each_other(
     assert run.out.splitlines() == expected
 
 
+VARIABLES = """
+import os
+import mooactor as moo
+
+NAMES = ("GIVEN", "MINE", "MOOACTOR_CHECKSUM", "MOOACTOR_BIND", "OTHER")
+
+class Place:
+    def variables(self):
+        return [os.environ.get(name) for name in NAMES]
+
+with moo.init():
+    for host in ("b", "localhost"):
+        print(moo.on(Place, host=host).spawn().variables())
+print([os.environ.get(name) for name in NAMES])
+"""
+
+
+@pytest.mark.parametrize("names", ["b,localhost", "localhost,b"])
+def test_variables_that_are_named_and_settings_reach_program_and_actors(
+    hosts: Servers, tmp_path: Path, names: str
+) -> None:
+    (tmp_path / "script.py").write_text(VARIABLES)
+    own = {"MINE": "a b", "MOOACTOR_CHECKSUM": "1", "OTHER": "kept here"}
+    words = ["--hosts", names, "--env", "GIVEN={PYTHON}='x=1'", "--env", "MINE"]
+    environment = {**hosts.environment(), **own}
+    run = Launched([*words, "script.py"], tmp_path, environment, whole=True)
+    assert run.end() == 0, run.err
+    sent = ["{PYTHON}='x=1'", "a b", "1", None]
+    *actors, program = [eval(line) for line in run.out.splitlines()]
+    assert [*actors, program][0] == [*sent, None]  # on b, which ssh leads to
+    assert actors[1][:4] == program[:4] == sent
+
+
 COMES_BACK = """
 import os, time
 import mooactor as moo

@@ -509,28 +509,66 @@ def test_what_an_actor_of_another_host_costs_is_what_was_measured(joined):
     assert (opened()[0] - before[0]) / count <= openfiles.per_actor_away(stripes)
 
 
-def test_the_least_limit_on_open_files_of_all_hosts_counts(here, monkeypatch):
-    program = (
-        "import resource, runpy, sys\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
-        "sys.argv = sys.argv[1:]\n"
-        "runpy.run_module('mooactor', run_name='__main__', alter_sys=True)\n"
-    )
+LOW = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+sys.argv = sys.argv[1:]
+runpy.run_module('mooactor', run_name='__main__', alter_sys=True)
+"""
+
+
+@pytest.fixture
+def low(here):
+    """A host of this name, on which a process may open 200 files."""
     where = ["--bind", here.network.address("d"), "--name", "low"]
     words = ["mooactor", "host", "--join", here.address, *where]
-    low = Program(
-        [sys.executable, "-c", program, *words],
+    host = Program(
+        [sys.executable, "-c", LOW, *words],
         {**here.environment("d"), "MOOACTOR_HOST_ID": "low"},
         "mooactor host low joined",
     )
     try:
-        low.await_ready()
-        most = openfiles.capacity(200, each=openfiles.per_actor_away(None))
-        with moo.init(here.address, local=False):
-            on("low").spawn().host()
-            others = [on("a").spawn() for _ in range(most - 1)]
-            with pytest.raises(moo.PlacementError, match="200 open files.*on host low"):
-                on("a").spawn()
-            assert others[-1].add(1) == 1
+        yield host.await_ready()
     finally:
-        low.close()
+        host.close()
+
+
+def test_the_least_limit_on_open_files_of_all_hosts_counts(here, low):
+    most = openfiles.capacity(200, each=openfiles.per_actor_away(None))
+    with moo.init(here.address, local=False):
+        on("low").spawn().host()
+        others = [on("a").spawn() for _ in range(most - 1)]
+        with pytest.raises(moo.PlacementError, match="200 open files.*on host low"):
+            on("a").spawn()
+        assert others[-1].add(1) == 1
+
+
+@pytest.mark.slow
+def test_an_agent_takes_no_more_processes_than_it_has_files_for(here, low):
+    program = (
+        "import mooactor as moo\n"
+        "from tests.host.test_many_hosts import on\n"
+        f"moo.init({here.address!r}, local=False)\n"
+        "kept = [on('low').spawn() for _ in range(6)]\n"
+        "print([one.add(1) for one in kept], flush=True)\n"
+        "input()\n"
+    )
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**here.environment("d"), "MOOACTOR_HOST_NAME": "other"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        for other in others:
+            assert other.stdout.readline().strip() == str([1] * 6)
+        with moo.init(here.address, local=False):
+            with pytest.raises(moo.PlacementError, match="host low has 12 actors"):
+                on("low").spawn().host()
+    finally:
+        for other in others:
+            other.communicate("\n", timeout=30)

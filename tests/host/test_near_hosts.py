@@ -154,6 +154,7 @@ def test_a_directory_of_another_user_is_not_shared(tmp_path):
     assert machine.accepted(machine.invitation(str(tmp_path))) is None
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_when_the_agent_beside_it_is_killed(monkeypatch):
     with (
         cluster("a") as made,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +14,10 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli.client import Client, homes
+from mooactor.process.current import current_runtime
 from tests.clusters import cluster
 from tests.conftest import eventually
+from tests.marks import slow
 
 OTHER = """
 import sys
@@ -43,6 +47,12 @@ class Counter:
 
     def ask(self, other, amount):
         return other.add(amount)
+
+    def pid(self):
+        return os.getpid()
+
+    def find(self, name, amount):
+        return moo.lookup(name).add(amount)
 
     def total(self, array):
         return float(array.sum())
@@ -244,7 +254,7 @@ def test_a_call_to_an_actor_that_was_stopped_before_ends_at_once(here):
             asker.ask.options(timeout=20).remote(handle, 1).get(timeout=15)
 
 
-@pytest.mark.parametrize("how", ["terminate", "kill"])
+@pytest.mark.parametrize("how", [slow("terminate"), "kill"])
 def test_the_end_of_a_session_ends_calls_of_others_to_its_actors(other, joined, how):
     program = other("counter")
     with joined():
@@ -265,25 +275,45 @@ def test_an_actor_gives_up_the_stream_of_a_session_that_has_ended(other, joined)
         assert mine.add.options(timeout=60).remote(3).get() == 3
 
 
-def test_names_come_back_with_a_session_that_was_cut_off(here, other, joined):
+@pytest.mark.slow
+def test_a_session_that_was_cut_off_is_found_again(here, other, joined):
     other("far", host="b", on="other")
     with joined():
-        assert moo.lookup("far").add() == 1
+        far = moo.lookup("far")
+        assert far.add() == 1
         with here.network.cut_off("b"):
             assert eventually(lambda: not is_there("far"), 20)
         assert eventually(lambda: is_there("far"), 30)
+        with pytest.raises(moo.ActorDied, match="the session that it belongs to"):
+            far.add()
+        # Who had to do with it has taken it for dead; others have not.
+        assert moo.on(Counter, host="a").spawn().find("far", 4) == 5
+
+
+def test_an_actor_of_another_session_is_the_same_after_its_restart(other, joined):
+    program = other()
+    options = "name='phoenix', restart=moo.Restart(max=3)"
+    assert program.ask(f"moo.on(Counter, {options}).spawn().add(5)") == "5"
+    with joined():
+        phoenix = moo.lookup("phoenix")
+        pid = phoenix.pid()
+        os.kill(pid, signal.SIGKILL)
+        retried = phoenix.pid.options(retries=3).remote().get(timeout=30)
+        assert retried != pid
+        assert phoenix.add(2) == 2
+        assert program.ask("moo.lookup('phoenix').add(3)") == "5"
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        {"op": "poll"},
-        {"op": "poll", "number": 1, "about": "actor", "id": "none"},
-        {"op": "request", "line": "one", "message": {}},
         {"op": "request", "line": 1, "message": {"op": "spawn", "id": 1 << 20}},
-        {"op": "request", "line": 1, "message": {"op": "configure"}},
-        {"op": "request", "line": 1, "message": 7},
-        {"op": "closed", "line": []},
+        slow({"op": "poll"}),
+        slow({"op": "poll", "number": 1, "about": "actor", "id": "none"}),
+        slow({"op": "request", "line": "one", "message": {}}),
+        slow({"op": "request", "line": 1, "message": {"op": "configure"}}),
+        slow({"op": "request", "line": 1, "message": 7}),
+        slow({"op": "closed", "line": []}),
     ],
     ids=repr,
 )
@@ -298,6 +328,22 @@ def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(joined, messa
             assert client.wait(lambda: talk.closed, 20)
             assert "malformed" in talk.closed
         assert mine.add(5) == 5
+
+
+def test_a_request_without_sense_for_an_actor_of_another_session_is_refused(
+    other, joined
+):
+    other("counter")
+    with joined():
+        counter, agent = moo.lookup("counter"), current_runtime().agent
+        link = counter._where()[1]
+        for op in ("watch", "monitor", "unmonitor", "locate"):
+            agent.tell(op=op, id=link.actor_id, monitor="none", incarnation=[])
+        with pytest.raises(moo.InternalError, match="monitor"):
+            agent.ask(op="monitor", id=link.actor_id, monitor="none")
+        assert counter.add(4) == 4
+        with pytest.raises(ValueError, match="is taken"):
+            moo.on(Counter, name="counter").spawn()
 
 
 def test_a_namespace_without_a_cluster_is_refused(monkeypatch):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mooactor.cluster.launch.rendezvous import BROKER_PORT
@@ -32,12 +32,14 @@ def manifest(
     gpus: int | None = None,
     memory: str | None = None,
     secret: str | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> list[Object]:
     """The objects, in the order in which they are made.
 
     Args:
       words: those of ``mooactor run``.
       secret: the name of a Secret that exists; None: one with a new key.
+      variables: for the environment of all pods.
 
     Raises:
       LaunchError: the name cannot be that of a Job.
@@ -48,7 +50,12 @@ def manifest(
             "letters, digits and dashes"
         )
     limits = {"cpu": cpus, "memory": memory, _DEVICE: gpus}
-    container = _container(name, hosts, image, python, words, limits)
+    values = {
+        **(variables or {}),
+        "MOOACTOR_HOSTS": str(hosts),
+        "MOOACTOR_FIRST": f"{name}-0.{name}",
+    }
+    container = _container(values, image, python, words, limits)
     meta = _meta(name, namespace)
     objects = [_service(name, meta), _job(meta, hosts, container, secret or name)]
     return objects if secret else [_secret(meta), *objects]
@@ -84,17 +91,12 @@ def _service(name: str, meta: Object) -> Object:
 
 
 def _container(
-    name: str,
-    hosts: int,
+    values: Mapping[str, str],
     image: str,
     python: str,
     words: Sequence[str],
     limits: Object,
 ) -> Object:
-    values = {
-        "MOOACTOR_HOSTS": str(hosts),
-        "MOOACTOR_FIRST": f"{name}-0.{name}",
-    }
     return {
         "name": "host",
         "image": image,
@@ -103,7 +105,10 @@ def _container(
             word.replace("$", "$$")
             for word in (python, "-P", "-m", "mooactor", "run", *words)
         ],
-        "env": [{"name": key, "value": value} for key, value in values.items()],
+        "env": [
+            {"name": key, "value": value.replace("$", "$$")}
+            for key, value in values.items()
+        ],
         "ports": [{"name": "broker", "containerPort": BROKER_PORT}],
         "resources": {
             "limits": {key: str(value) for key, value in limits.items() if value}

@@ -203,8 +203,10 @@ class Launch:
     def _local_script(self, environment: dict[str, str]) -> LocalScript:
         plan = self.plan
         environment["MOOACTOR_KEY_FILE"] = starter.key_file(plan.key)
-        if plan.path:
-            environment["PYTHONPATH"] = ":".join(plan.path)
+        path = [*plan.path, *filter(None, [plan.variables.get("PYTHONPATH")])]
+        if path:
+            environment["PYTHONPATH"] = ":".join(path)
+        environment = {**plan.variables, **environment}
         words = [plan.interpreter, *plan.program]
         return LocalScript(self.loop, words, environment, plan.cwd)
 

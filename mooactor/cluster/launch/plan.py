@@ -27,6 +27,7 @@ class Plan:
       python: the interpreter on the hosts; None: this one.
       path: what goes before the interpreter's own import path.
       own_path: the same on this machine, whose broker has this interpreter.
+      variables: for the environment of the hosts and of the program.
       offers: options for every ``mooactor host``: ``--num-cpus 4``.
       address: where the hosts reach this machine; None: where ssh comes from.
       min_hosts: so many must start; None: all.
@@ -41,6 +42,7 @@ class Plan:
     python: str | None = None
     path: list[str] = field(default_factory=list)
     own_path: list[str] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
     offers: list[str] = field(default_factory=list)
     ports: range | None = None
     address: str | None = None
@@ -70,6 +72,7 @@ class Plan:
         return {
             "words": words,
             "environment": environment,
+            "variables": self.variables,
             "address": address,
             "key": self.key,
             "cwd": self.cwd,

@@ -155,9 +155,11 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     words = [_filled(word, values) for word in order["words"]]
     more = {name: _filled(text, values) for name, text in order["environment"].items()}
     more["MOOACTOR_KEY_FILE"] = key_file(order["key"])
-    if order["path"]:
-        more["PYTHONPATH"] = os.pathsep.join(order["path"])
-    environment = {**os.environ, **more}
+    given = order.get("variables", {})  # of the user's: nothing is filled in
+    path = [*order["path"], *filter(None, [given.get("PYTHONPATH")])]
+    if path:
+        more["PYTHONPATH"] = os.pathsep.join(path)
+    environment = {**os.environ, **given, **more}
     environment.pop("MOOACTOR_KEY", None)
     return words, environment
 

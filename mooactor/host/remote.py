@@ -121,6 +121,7 @@ class RemoteSite:
         self._channel: Channel | None = None
         self._processes: dict[int, RemoteProcess] = {}
         self._numbers = 0
+        self._preloaded: set[str] = set()
         self.closed = False
 
     def __len__(self) -> int:
@@ -159,7 +160,10 @@ class RemoteSite:
         return process
 
     def preload(self, modules: list[str]) -> None:
-        self.post("preload", modules=modules)
+        more = [module for module in modules if module not in self._preloaded]
+        if more:
+            self._preloaded.update(more)
+            self.post("preload", modules=more)
 
     def kill(self, process: Process) -> None:
         assert isinstance(process, RemoteProcess)

@@ -125,6 +125,7 @@ class RemoteSite:
         self._channel: Channel | None = None
         self._processes: dict[int, RemoteProcess] = {}
         self._numbers = 0
+        self._preloaded: set[str] = set()
         self.closed = False
         self.files = 0  # that its processes may open; 0: not known yet
         self.near = False  # its processes are in the directory of the home's own ones
@@ -165,7 +166,10 @@ class RemoteSite:
         return process
 
     def preload(self, modules: list[str]) -> None:
-        self.post("preload", modules=modules)
+        more = [module for module in modules if module not in self._preloaded]
+        if more:
+            self._preloaded.update(more)
+            self.post("preload", modules=more)
 
     def kill(self, process: Process) -> None:
         assert isinstance(process, RemoteProcess)

@@ -41,8 +41,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mooactor.control.lifeline import Message, Received
+from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.farline import FarLine
 from mooactor.host.fields import Refused
 from mooactor.host.parcels import bytes_of, file_of
 from mooactor.host.remote_fields import TO_HOME, check
@@ -56,33 +57,15 @@ _OF_ONE_THAT_IS_BORN = ("dying", "exited")
 _OF_ANY = ("line", "closed")
 
 
-class RemoteLine:
-    """The lifeline of a process of another host; see `eventloop.Line`."""
-
-    polled = False
-    kept = 0  # the channel has the bound
+class RemoteLine(FarLine):
+    """The lifeline of a process of another host."""
 
     def __init__(self, site: RemoteSite, number: int) -> None:
+        super().__init__(number)
         self._site = site
-        self.number = number
 
-    def fileno(self) -> int:
-        return -1
-
-    def post(
-        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
-    ) -> bool:
+    def hand_on(self, message: Message, fds: Sequence[int]) -> None:
         self._site.post("line", number=self.number, message=message, fds=fds)
-        return False
-
-    def flush(self) -> bool:
-        return False
-
-    def receive_nowait(self) -> list[Received]:
-        return []
-
-    def give_up(self) -> None:
-        pass
 
     def close(self) -> None:
         self._site.post("closed", number=self.number)

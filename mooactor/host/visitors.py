@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
-from mooactor.control.lifeline import Message, Received
+from mooactor.control.lifeline import Message
+from mooactor.host.farline import FarLine
 from mooactor.host.names import STARTING
 from mooactor.host.requests import SERVED
 from mooactor.host.supervised import Supervised
@@ -26,36 +27,15 @@ if TYPE_CHECKING:
 _UNREAD_S = 0.02
 
 
-class VisitorLine:
-    """To a process of another session; see `eventloop.Line`."""
-
-    polled = False
-    kept = 0  # the channel has the bound
+class VisitorLine(FarLine):
+    """To a process of another session."""
 
     def __init__(self, channel: Channel, number: int) -> None:
+        super().__init__(number)
         self._channel = channel
-        self._number = number
 
-    def fileno(self) -> int:
-        return -1
-
-    def post(
-        self, message: Message, fds: Sequence[int] = (), *, hold: bool = False
-    ) -> bool:
-        self._channel.post({"ev": "said", "line": self._number, "message": message})
-        return False
-
-    def flush(self) -> bool:
-        return False
-
-    def receive_nowait(self) -> list[Received]:
-        return []
-
-    def give_up(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    def hand_on(self, message: Message, fds: Sequence[int]) -> None:
+        self._channel.post({"ev": "said", "line": self.number, "message": message})
 
 
 class Visitor:

@@ -204,7 +204,7 @@ class Caller:
         peer = link.peer
         if peer is None:
             if link.cause is not None:
-                self.fail_all(link, lambda: link.gone(delivered=False))
+                self._end_late(link, future, call_id, delivered=False)
                 return True
             peer = self._links.peer_of(link)
         if link.process_id != target:
@@ -215,7 +215,7 @@ class Caller:
             self._sender.dirty.add(peer)
             self._housekeeper.arm()
         if link.peer is not peer:
-            self._sent_too_late(link, future, call_id)
+            self._sent_too_late(link, future, call_id, delivered=None)
         return True
 
     def _start_over(
@@ -243,15 +243,17 @@ class Caller:
         """It is not sent, because its process is dead. The notice of that ends it or
         has it made again, as it does with calls that were sent just before."""
         if link.cause is not None or link.process_id != dead:
-            self._sent_too_late(link, future, call_id)
+            self._sent_too_late(link, future, call_id, delivered=False)
 
-    def _sent_too_late(self, link: Link, future: Future, call_id: int) -> None:
+    def _sent_too_late(
+        self, link: Link, future: Future, call_id: int, delivered: bool | None
+    ) -> None:
         """The actor died while we sent, and the notice may not have seen the call."""
         resending = link.resending
         if resending is not None:
             resending.wait()  # after that it has seen the call, or never will
         if link.cause is not None:
-            self.fail_all(link, lambda: link.gone(delivered=None))
+            self._end_late(link, future, call_id, delivered)
         elif call_id in self._pending and future.request is not None:
             self._forget(call_id, link)
             self._send_again(link, future)
@@ -262,6 +264,22 @@ class Caller:
             )
             self._refuse(link, future, error)
             self._forget(call_id, link)
+
+    def _end_late(
+        self, link: Link, future: Future, call_id: int, delivered: bool | None
+    ) -> None:
+        """Its actor is gone for good, and the notice may not have seen this call. It
+        knows more of earlier ones, and ends them."""
+        if self._pending.get(call_id) is not future:
+            return
+        assert link.cause is not None
+        lost = Lost(link, link.cause)
+        if self._replies.drop(call_id):
+            delivered = True
+        lost.add(future, delivered)
+        future.set_error(link.gone(delivered))
+        self._forget(call_id, link)
+        lost.say()
 
     def _forget(self, call_id: int, link: Link | None) -> None:
         """Its future is done, and no reply is awaited. Can be done twice."""

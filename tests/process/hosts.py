@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mooactor.actors.handle import Handle
+from mooactor.control import plain
 from mooactor.control.keys import actor_of, new_process_id, new_session_key
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.control.reach import Reach
@@ -366,13 +367,17 @@ class Hosts:
         }
         ours, theirs = socket.socketpair()
         line = Lifeline(ours)
-        line.send(life)
         words = self.cable.on(host) if self.cable is not None else []
         program = f"from tests.process.hosts import main; main({theirs.fileno()})"
-        self.children[actor_id] = subprocess.Popen(
-            [*words, sys.executable, "-c", program], pass_fds=[theirs.fileno()]
+        child = self.children[actor_id] = subprocess.Popen(
+            [*words, sys.executable, "-c", program],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.PIPE,
         )
         theirs.close()
+        assert child.stdin is not None
+        with child.stdin as pipe:
+            pipe.write(plain.pack(life))
         self.agent.add(line, actor_id, host)
         return self.handle(cls, actor_id)
 
@@ -417,19 +422,5 @@ def cabled_hosts(cable: Cable) -> Iterator[Hosts]:
 
 def main(fd: int) -> None:
     """In an actor's process."""
-    sock = socket.socket(fileno=fd)
-    line = Lifeline(sock)
-    received: list[Any] = []
-    while not received:
-        wait_readable(sock)
-        received = line.receive_nowait()
-    (life, _), *rest = received
-    assert not rest
-    life_module.live(life, sock, lambda: None)
-
-
-def wait_readable(sock: socket.socket) -> None:
-    """Until it is readable."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(sock, selectors.EVENT_READ)
-        selector.select()
+    life = plain.unpack(sys.stdin.buffer.read())
+    life_module.live(life, socket.socket(fileno=fd), lambda: None)

@@ -203,7 +203,7 @@ class Caller:
         peer = link.peer
         if peer is None:
             if link.cause is not None:
-                self.losses.fail_all(link, lambda: link.gone(delivered=False))
+                self.losses.end_late(link, future, call_id, delivered=False)
                 return True
             peer = self._links.peer_of(link)
         if link.process_id != target:
@@ -214,7 +214,7 @@ class Caller:
             self._sender.dirty.add(peer)
             self._housekeeper.arm()
         if link.peer is not peer:
-            self._sent_too_late(link, future, call_id)
+            self._sent_too_late(link, future, call_id, delivered=None)
         return True
 
     def _start_over(
@@ -242,15 +242,17 @@ class Caller:
         """It is not sent, because its process is dead. The notice of that ends it or
         has it made again, as it does with calls that were sent just before."""
         if link.cause is not None or link.process_id != dead:
-            self._sent_too_late(link, future, call_id)
+            self._sent_too_late(link, future, call_id, delivered=False)
 
-    def _sent_too_late(self, link: Link, future: Future, call_id: int) -> None:
+    def _sent_too_late(
+        self, link: Link, future: Future, call_id: int, delivered: bool | None
+    ) -> None:
         """The actor died while we sent, and the notice may not have seen the call."""
         resending = link.resending
         if resending is not None:
             resending.wait()  # after that it has seen the call, or never will
         if link.cause is not None:
-            self.losses.fail_all(link, lambda: link.gone(delivered=None))
+            self.losses.end_late(link, future, call_id, delivered)
         elif call_id in self._pending and future.request is not None:
             forget(self._pending, call_id, link)
             self.losses.send_again(link, future)

@@ -70,6 +70,22 @@ class Losses:
         if lost is not None:
             lost.say()
 
+    def end_late(
+        self, link: Link, future: Future, call_id: int, delivered: bool | None
+    ) -> None:
+        """Its actor is gone for good, and the notice may not have seen this call. It
+        knows more of earlier ones, and ends them."""
+        if self._pending.get(call_id) is not future:
+            return
+        assert link.cause is not None
+        lost = Lost(link, link.cause)
+        if self._replies.drop(call_id):
+            delivered = True
+        lost.add(future, delivered)
+        future.set_error(link.gone(delivered))
+        self._forget(call_id, link)
+        lost.say()
+
     def retry_or_fail(
         self, link: Link, cause: errors.Cause, turns: Turns = UNKNOWN
     ) -> None:

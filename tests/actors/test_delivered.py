@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,13 @@ class Work:
     def die(self, number: int) -> None:
         print(number, file=self.file)
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def note_and_wait(self, number: int) -> None:
+        print(number, file=self.file)
+        threading.Event().wait()
 
     def die_once_there_is(self, path: str, number: int) -> None:
         assert eventually(lambda: os.path.exists(path), WAIT_S)
@@ -150,3 +158,32 @@ def test_pages_of_the_dead_do_not_pile_up(tmp_path: Path, monkeypatch: Any) -> N
     monkeypatch.setattr(started, "_ASKED_FOR_S", -1.0)
     started.bury(str(tmp_path), 5)  # which never had one
     assert list(tmp_path.iterdir()) == []
+
+
+class Kills:
+    """An argument whose pickling kills the callee, and waits for the notice of that."""
+
+    def __init__(self, handle: Any, pid: int) -> None:
+        self.handle, self.pid = handle, pid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        link = self.handle._where()[1]
+        os.kill(self.pid, signal.SIGKILL)
+        assert eventually(lambda: link.cause is not None, WAIT_S)
+        return int, ()
+
+
+def test_a_call_that_comes_after_the_notice_says_nothing_of_earlier_ones(
+    spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooactor.process.deaths._GRACE_S", 1.0)  # it comes before that
+    path = tmp_path / "ran"
+    actor = spawn(Serial, str(path))
+    pid = actor.pid()
+    hangs = actor.note_and_wait.remote(1)
+    queued = actor.run.remote(2)
+    assert eventually(lambda: "1" in path.read_text())
+    late = actor.run.remote(Kills(actor, pid))
+    errors = [ref.exception(timeout=WAIT_S) for ref in (hangs, queued, late)]
+    assert all(isinstance(error, moo.ActorDied) for error in errors)
+    assert [error.delivered for error in errors] == [None, False, False]

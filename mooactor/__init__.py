@@ -21,11 +21,11 @@ from mooactor.actors.decorator import actor, method
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.actors.linking import link, unlink
-from mooactor.actors.listing import ActorInfo, actors
+from mooactor.actors.listing import ActorInfo, actors, lookup
 from mooactor.actors.monitor import monitor
 from mooactor.actors.ref import Ref
 from mooactor.actors.sessions import init, shutdown
-from mooactor.actors.spawn import Spec, lookup, on, spawn
+from mooactor.actors.spawn import Spec, on, spawn
 from mooactor.actors.stream import Stream
 from mooactor.actors.supervisor import Supervisor, child
 from mooactor.errors import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`actors`: the present actors of the session."""
+"""The present actors of the session: `actors` lists them, `lookup` finds one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooactor import errors
-from mooactor.actors.spawn import ensure_runtime
+from mooactor.actors.embedded import ensure_runtime
+from mooactor.host.fields import LONGEST_S
+from mooactor.process import checks
+from mooactor.process.loops import refuse_to_block
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,31 @@ def _info(row: dict[str, Any]) -> ActorInfo:
         row["owner"],
         row["detached"],
     )
+
+
+def lookup(name: str, timeout: float | None = 0.0) -> Any:
+    """The handle of the actor spawned under `name`.
+
+    Args:
+      timeout: seconds to wait for it to appear; None: for ever.
+
+    Raises:
+      ActorUnavailable: there is none of that name.
+      TypeError, ValueError: the name is no string, or the timeout no time.
+      RuntimeError: with a timeout on a running event loop, which it would freeze.
+    """
+    name, timeout = checks.name("name", name), checks.seconds("timeout", timeout)
+    if timeout is not None:
+        timeout = min(max(timeout, 0.0), LONGEST_S)
+    if timeout is None or timeout > 0:
+        instead = "`await asyncio.to_thread(moo.lookup, name, timeout)`"
+        refuse_to_block(f"an actor named {name!r}", instead)
+    wait_s = None if timeout is None else timeout + 60.0
+    agent = ensure_runtime().agent
+    reply = agent.ask(wait_s, op="lookup", name=name, timeout=timeout)
+    if reply["value"] is None:
+        raise errors.ActorUnavailable(
+            f"no actor is named {name!r}"
+            + (f" after {timeout} s" if timeout else "; lookup can wait: timeout=…")
+        )
+    return pickle.loads(reply["value"])

@@ -10,20 +10,17 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from mooactor import errors
 from mooactor.actors.children import Child
+from mooactor.actors.embedded import ensure_runtime
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
 from mooactor.control.keys import every_incarnation, new_process_id
 from mooactor.host import session as _session
-from mooactor.host.fields import LONGEST_S
 from mooactor.process import checks, parcel
 from mooactor.process.actor.threads import check_numbers
-from mooactor.process.current import current_runtime, is_forked
 from mooactor.process.interface import interface_of, signature_of
-from mooactor.process.loops import refuse_to_block
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.place import Place, host_name
-from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
 
 P = ParamSpec("P")
@@ -365,50 +362,8 @@ def _check_constructor(
         check(*args, **kwargs)
 
 
-def ensure_runtime() -> Runtime:
-    """This process's runtime; the driver's starts by itself."""
-    try:
-        return current_runtime()
-    except errors.ActorUnavailable:
-        if is_forked():
-            raise  # a session there must be started explicitly
-        _session.refuse_after_loss()
-        from mooactor.actors.sessions import init
-
-        init()
-        return current_runtime()
-
-
 def _preload() -> list[str]:
     session = _session.current_session()
     if session is not None:
         return session.modules()
     return [name for name in _session.PRELOADABLE if name in sys.modules]
-
-
-def lookup(name: str, timeout: float | None = 0.0) -> Any:
-    """The handle of the actor spawned under `name`.
-
-    Args:
-      timeout: seconds to wait for it to appear; None: for ever.
-
-    Raises:
-      ActorUnavailable: there is none of that name.
-      TypeError, ValueError: the name is no string, or the timeout no time.
-      RuntimeError: with a timeout on a running event loop, which it would freeze.
-    """
-    name, timeout = checks.name("name", name), checks.seconds("timeout", timeout)
-    if timeout is not None:
-        timeout = min(max(timeout, 0.0), LONGEST_S)
-    if timeout is None or timeout > 0:
-        instead = "`await asyncio.to_thread(moo.lookup, name, timeout)`"
-        refuse_to_block(f"an actor named {name!r}", instead)
-    wait_s = None if timeout is None else timeout + 60.0
-    agent = ensure_runtime().agent
-    reply = agent.ask(wait_s, op="lookup", name=name, timeout=timeout)
-    if reply["value"] is None:
-        raise errors.ActorUnavailable(
-            f"no actor is named {name!r}"
-            + (f" after {timeout} s" if timeout else "; lookup can wait: timeout=…")
-        )
-    return pickle.loads(reply["value"])

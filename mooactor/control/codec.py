@@ -19,7 +19,7 @@ from typing import Any
 
 import cloudpickle
 
-from mooactor.control import exceptions
+from mooactor.control import exceptions, inspection
 from mooactor.errors import pass_ctrl_c
 from mooactor.tensors import codec as layout
 
@@ -43,7 +43,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if reduced is not NotImplemented:
             return reduced
         cls = type_(obj)
-        if issubclass(cls, BaseException) and not exceptions.pickles_itself(cls):
+        if issubclass(cls, BaseException) and not inspection.pickles_itself(cls):
             return exceptions.reduce(obj)
         return super().reducer_override(obj)
 

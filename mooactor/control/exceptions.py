@@ -20,30 +20,36 @@ Invariants:
 
 from __future__ import annotations
 
-import copyreg
 import pickle
-import traceback
-from collections.abc import Callable, Iterator
-from types import MemberDescriptorType
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mooactor.control.inspection import (
+    CAUSE,
+    CONTEXT,
+    MAX_TEXT,
+    SUPPRESS,
+    attributes_of,
+    builtin_base_of,
+    cause_of,
+    context_of,
+    is_exception,
+    members_of,
+    name_of,
+    notes_of,
+    pickles_itself,
+    readable_text,
+    short_repr,
+    shortened,
+    slots_of,
+    trace_of,
+)
 from mooactor.errors import RemoteError, pass_ctrl_c, text_of
 
 #: Bytes that the parts of one exception may have.
 MAX_BYTES = 1 << 30
 _MAX_NODES = 1000
-_MAX_TEXT = 1 << 16
 _LONG_TEXTS = 8  # nodes with texts as long as that
-_HUGE = 1 << 24
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or as if
-_OWN_PICKLING = (
-    "__reduce__",
-    "__reduce_ex__",
-    "__getstate__",
-    "__setstate__",
-    "__getnewargs__",
-    "__getnewargs_ex__",
-)
 Dumps = Callable[[Any], bytes]
 
 
@@ -90,7 +96,7 @@ def _chain_of(error: BaseException) -> list[BaseException]:
     found = [error]
     seen = {id(error)}
     for one in found:
-        for other in (*_members(one), _cause(one), _context(one)):
+        for other in (*members_of(one), cause_of(one), context_of(one)):
             if other is not None and id(other) not in seen and len(found) < _MAX_NODES:
                 seen.add(id(other))
                 found.append(other)
@@ -99,7 +105,7 @@ def _chain_of(error: BaseException) -> list[BaseException]:
 
 def _node(error: BaseException, index: dict[int, int], parts: _Parts) -> Node:
     cls = type(error)
-    members = [index[id(m)] for m in _members(error) if id(m) in index]
+    members = [index[id(m)] for m in members_of(error) if id(m) in index]
     whole = cls_data = args = state = b""
     if pickles_itself(cls) and not members:
         whole = parts.try_whole(error)
@@ -108,20 +114,20 @@ def _node(error: BaseException, index: dict[int, int], parts: _Parts) -> Node:
         cls_data = parts.pickled(cls, "its class")
         args, state = parts.args_and_state(error) if cls_data else (b"", b"")
     number = index[id(error)]
-    most = _MAX_TEXT if number < _LONG_TEXTS else _MAX_TEXT // 64
+    most = MAX_TEXT if number < _LONG_TEXTS else MAX_TEXT // 64
     return Node(
         name=name_of(cls),
-        text=_short(_text(error), most),
-        trace=_short(_trace(error, always=not number), most),
+        text=shortened(readable_text(error), most),
+        trace=shortened(trace_of(error, always=not number), most),
         whole=whole,
         cls=cls_data,
         args=args,
         state=state,
         lost=list(parts.lost),
-        notes=[_short(note, most) for note in _notes(error)],
-        cause=_index_of(_cause(error), index),
-        context=_index_of(_context(error), index),
-        suppress=bool(_SUPPRESS.__get__(error)),
+        notes=[shortened(note, most) for note in notes_of(error)],
+        cause=_index_of(cause_of(error), index),
+        context=_index_of(context_of(error), index),
+        suppress=bool(SUPPRESS.__get__(error)),
         members=members,
     )
 
@@ -143,7 +149,7 @@ class _Parts:
             pickle.loads(data)
         except BaseException as error:
             pass_ctrl_c(error)
-            self.lost.append(f"{what} ({_short(text_of(error), 200)})")
+            self.lost.append(f"{what} ({shortened(text_of(error), 200)})")
             return b""
         return data
 
@@ -158,7 +164,7 @@ class _Parts:
         """The arguments of `_rebuilt` beside the class."""
         args, state = taken_apart(error)
         state.pop("__notes__", None)
-        if _members(error):
+        if members_of(error):
             args = args[:1]  # the members are nodes
         return self._pickled_args(args), self._pickled_state(state)
 
@@ -168,7 +174,7 @@ class _Parts:
             return data
         self.lost.pop()
         kept = [
-            arg if self.pickled(arg, f"argument {i}") else _repr_of(arg)
+            arg if self.pickled(arg, f"argument {i}") else short_repr(arg)
             for i, arg in enumerate(args)
         ]
         return self.pickled(tuple(kept), "the arguments")
@@ -185,29 +191,16 @@ class _Parts:
 def taken_apart(error: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments for the builtin base of an exception, and its attributes."""
     args, state = _builtin_parts(error)
-    state.update(_slots_of(error))
+    state.update(slots_of(error))
     if not isinstance(args, tuple):
         args = ()
     return args, {key: value for key, value in state.items() if type(key) is str}
 
 
 def _builtin_parts(error: BaseException) -> tuple[Any, dict[str, Any]]:
-    base: Any = _builtin_base(type(error))
+    base: Any = builtin_base_of(type(error))
     _, args, *state = base.__reduce__(error)
     return args, dict(state[0] or {}) if state else {}
-
-
-def _slots_of(error: BaseException) -> dict[str, Any]:
-    """The values of the ``__slots__`` of its classes."""
-    found = {}
-    for cls in type(error).__mro__:
-        for name, member in vars(cls).items():
-            if type(member) is MemberDescriptorType and cls.__flags__ & _HEAP_TYPE:
-                try:
-                    found[name] = member.__get__(error)
-                except AttributeError:
-                    pass  # it was not set
-    return found
 
 
 # -- and back ------------------------------------------------------------------
@@ -274,7 +267,7 @@ def _loaded(data: bytes, what: str, lost: list[str]) -> Any:
 
 def made_of(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     """An exception of `cls`, made by its builtin base: no code of the class's runs."""
-    base: Any = _builtin_base(cls)
+    base: Any = builtin_base_of(cls)
     error: BaseException = base.__new__(cls, *args)
     base.__init__(error, *args)
     return error
@@ -286,7 +279,7 @@ def set_attributes(error: BaseException, state: dict[str, Any]) -> BaseException
         try:
             object.__setattr__(error, name, value)
         except (AttributeError, TypeError):
-            _dict_of(error)[name] = value  # behind a property
+            attributes_of(error)[name] = value  # behind a property
     return error
 
 
@@ -298,10 +291,10 @@ def reduce(error: BaseException) -> tuple[Any, ...]:
 
 def _chain(error: BaseException, node: Node, made: dict[int, BaseException]) -> None:
     if node.cause in made and made[node.cause] is not error:
-        _CAUSE.__set__(error, made[node.cause])
+        CAUSE.__set__(error, made[node.cause])
     if node.context in made and made[node.context] is not error:
-        _CONTEXT.__set__(error, made[node.context])
-    _SUPPRESS.__set__(error, node.suppress)
+        CONTEXT.__set__(error, made[node.context])
+    SUPPRESS.__set__(error, node.suppress)
 
 
 def _annotate(error: BaseException, node: Node, where: str) -> None:
@@ -312,135 +305,8 @@ def _annotate(error: BaseException, node: Node, where: str) -> None:
     if node.trace:
         notes.append(f"Remote traceback ({where}):\n{node.trace}")
     if notes:
-        _dict_of(error)["__notes__"] = notes
-
-
-# -- a careful look at an exception ----------------------------------------------
-
-_CAUSE: Any = BaseException.__dict__["__cause__"]
-_CONTEXT: Any = BaseException.__dict__["__context__"]
-_SUPPRESS: Any = BaseException.__dict__["__suppress_context__"]
-_TRACEBACK: Any = BaseException.__dict__["__traceback__"]
-_DICT: Any = BaseException.__dict__["__dict__"]
-_GROUP_MEMBERS: Any = BaseExceptionGroup.__dict__["exceptions"]
-_NAME: Any = type.__dict__["__qualname__"]
-
-
-def drop_traceback(error: BaseException) -> None:
-    """Also where its class refuses to be changed."""
-    _TRACEBACK.__set__(error, None)
-
-
-def _cause(error: BaseException) -> BaseException | None:
-    cause: BaseException | None = _CAUSE.__get__(error)
-    return cause
-
-
-def _context(error: BaseException) -> BaseException | None:
-    context: BaseException | None = _CONTEXT.__get__(error)
-    return context
-
-
-def _members(error: BaseException) -> tuple[BaseException, ...]:
-    if not issubclass(type(error), BaseExceptionGroup):
-        return ()
-    members: tuple[BaseException, ...] = _GROUP_MEMBERS.__get__(error)
-    return members
+        attributes_of(error)["__notes__"] = notes
 
 
 def _index_of(error: BaseException | None, index: dict[int, int]) -> int | None:
     return None if error is None else index.get(id(error))
-
-
-def _dict_of(error: BaseException) -> dict[str, Any]:
-    attributes: dict[str, Any] = _DICT.__get__(error)
-    return attributes
-
-
-def is_exception(value: object) -> bool:
-    """As `isinstance`, but without regard to its ``__class__``."""
-    return issubclass(type(value), BaseException)
-
-
-def pickles_itself(cls: type) -> bool:
-    """Whether a class, or one above it, defines its own pickling."""
-    return cls in copyreg.dispatch_table or any(
-        name in vars(base)
-        for base in cls.__mro__
-        if base.__flags__ & _HEAP_TYPE
-        for name in _OWN_PICKLING
-    )
-
-
-def _builtin_base(cls: type) -> type:
-    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
-
-
-def name_of(cls: type) -> str:
-    """The full name of a class, past its metaclass."""
-    module = cls.__dict__.get("__module__", "builtins")
-    return f"{module if type(module) is str else '?'}.{short_name_of(cls)}"
-
-
-def short_name_of(cls: type) -> str:
-    """The name of a class without its module, past its metaclass."""
-    name: str = _NAME.__get__(cls)
-    return name
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """As ``error.add_note`` does it, also where the class refuses notes."""
-    notes = _dict_of(error).setdefault("__notes__", [])
-    if type(notes) is list:
-        notes.append(note)
-
-
-def _text(error: BaseException) -> str:
-    """Its text, unless that would show an argument of many megabytes."""
-    if type(error).__str__ is BaseException.__str__:
-        args = BaseException.__dict__["args"].__get__(error)
-        if any(map(_is_huge, args)):
-            return f"({', '.join(map(_repr_of, args))})"
-    return text_of(error)
-
-
-def _is_huge(value: Any) -> bool:
-    return isinstance(value, str | bytes | bytearray) and len(value) > _HUGE
-
-
-def _repr_of(value: Any) -> str:
-    if _is_huge(value):
-        return f"<{len(value)} items of {short_name_of(type(value))}>"
-    try:
-        return _short(str.__str__(repr(value)), 200)
-    except BaseException as error:
-        pass_ctrl_c(error)
-        return f"<a {short_name_of(type(value))}>"
-
-
-def _notes(error: BaseException) -> Iterator[str]:
-    notes: Any = _dict_of(error).get("__notes__")
-    for note in notes if type(notes) in (list, tuple) else ():
-        yield str.__str__(note) if isinstance(note, str) else _repr_of(note)
-
-
-def _trace(error: BaseException, always: bool) -> str:
-    """Its own traceback, without the exceptions that it is chained to; empty if it was
-    not raised here, unless `always`."""
-    last = f"{name_of(type(error)).removeprefix('builtins.')}: {_text(error)}"
-    try:
-        frames = traceback.format_tb(_TRACEBACK.__get__(error))
-    except BaseException as problem:
-        pass_ctrl_c(problem)
-        frames = ["  (its frames cannot be shown)\n"]
-    if not frames:
-        return last if always else ""
-    return "".join(["Traceback (most recent call last):\n", *frames, last])
-
-
-def _short(text: str, most: int = _MAX_TEXT) -> str:
-    if len(text) <= most:
-        return text
-    return (
-        f"{text[: most // 2]}\n… {len(text) - most} characters …\n{text[-most // 2 :]}"
-    )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mooactor import errors
-from mooactor.control import codec, exceptions
+from mooactor.control import codec, inspection
 from tests.actors.nasty import NoText, TextIsNumber
 
 made: list[type] = []
@@ -374,5 +374,5 @@ def test_ctrl_c_is_not_swallowed() -> None:
 
 def test_notes_are_added_also_where_the_class_refuses_them() -> None:
     error = Frozen()
-    exceptions.add_note(error, "a note")
+    inspection.add_note(error, "a note")
     assert BaseException.__dict__["__dict__"].__get__(error)["__notes__"] == ["a note"]

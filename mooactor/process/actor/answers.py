@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import bodies, codec, envelope, exceptions
+from mooactor.control import bodies, codec, envelope, inspection
 from mooactor.control.keys import every_incarnation
 from mooactor.control.lifeline import Message
 from mooactor.process import current as _process
@@ -97,7 +97,7 @@ class Answers(abc.ABC):
         if began and self._snapshot_every:
             problem = self._snapshot(job)
             if problem is not None:
-                exceptions.add_note(error, errors.text_of(problem))
+                inspection.add_note(error, errors.text_of(problem))
         self.reply_error(job, error)
 
     def close_stream(self, job: Job, error: BaseException | None = None) -> None:
@@ -150,7 +150,7 @@ class Answers(abc.ABC):
     def _unpicklable(
         self, job: Job, what: str, value: Any, error: BaseException
     ) -> TypeError:
-        kind = exceptions.short_name_of(type(value))
+        kind = inspection.short_name_of(type(value))
         refusal = TypeError(
             f"the {what} of {self.name_of(job)} (a {kind}) cannot be pickled: "
             f"{errors.text_of(error)}"
@@ -275,7 +275,7 @@ class Answers(abc.ABC):
                 f"{self.name_of(job)} has run, but its new state could not be saved: "
                 "a restart would undo it"
             )
-            exceptions.add_note(error, what)
+            inspection.add_note(error, what)
             complain(f"{what}:", error)
             return error
         return None

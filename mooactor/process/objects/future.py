@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mooactor.control import codec
-from mooactor.control.exceptions import drop_traceback
+from mooactor.control.inspection import drop_traceback
 from mooactor.control.interrupts import was_interrupted
 from mooactor.errors import ActorUnavailable
 from mooactor.process.objects.holds import Claims

@@ -127,8 +127,10 @@ class Neighbor:
                 _note_answer(self._askers[line], message["message"])
                 self._loop.post(line, message["message"])
         elif what == "named":
-            label = f"{message['label']} of another session"
-            name, handle = str(message["name"]), bytes(message["handle"])
+            name, handle = message["name"], message["handle"]
+            if type(name) is not str or type(handle) is not bytes:
+                raise TypeError("a name is a string, and a handle has bytes")
+            label = f"{message['label']!s:.1000} of another session"
             self._all.names.put_elsewhere(self, name, label, handle)
         elif what == "freed":
             self._all.names.drop_elsewhere(self, message["name"])

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: MIT
+"""Members of a cluster that say anything to the home of a session with a namespace.
+
+They have the cluster's key, so they may run code as they like; but what they say by
+mistake must end no session.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+import mooactor as moo
+from mooactor.cli.client import Client, homes
+from mooactor.control import secret
+from mooactor.control.node import Node
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.membership import Membership
+from mooactor.host.versions import versions
+from tests.clusters import cluster
+
+pytestmark = pytest.mark.slow
+
+OPS = ["watch", "monitor", "unmonitor", "kill", "await_end", "locate", "handle"]
+SEED = 12
+
+
+class Counter:
+    def add(self, amount):
+        return amount + 1
+
+
+@pytest.fixture
+def made(monkeypatch):
+    with cluster("a") as made:
+        for key, value in made.environment("d").items():
+            monkeypatch.setenv(key, value)
+        monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
+        monkeypatch.setenv("MOOACTOR_ADDRESS", made.address)
+        with made.network.inside("d"):
+            yield made
+        moo.shutdown()
+
+
+def anything(draw):
+    """A plain value, of any type and mostly small."""
+    return draw.choice(
+        [
+            None,
+            draw.randrange(-2, 5),
+            draw.getrandbits(64) & ~0xFFFF,
+            draw.random(),
+            "one",
+            b"two",
+            [],
+            {},
+            {"id": draw.getrandbits(48) << 16, "rid": 1, "op": draw.choice(OPS)},
+            True,
+        ]
+    )
+
+
+def a_message(draw, what, kinds, fields):
+    """A message of one of these kinds, with some of these fields."""
+    some = draw.sample(fields, draw.randrange(len(fields) + 1))
+    return {what: draw.choice(kinds), **{name: anything(draw) for name in some}}
+
+
+def a_request(draw):
+    """As a neighbor's, with something wrong in most."""
+    fields = ["id", "rid", "incarnation", "monitor", "stopped"]
+    message = a_message(draw, "op", [*OPS, "spawn", "shutdown", None], fields)
+    return {"op": "request", "line": draw.randrange(3), "message": message}
+
+
+def test_no_request_of_a_visitor_ends_the_session(made):
+    draw = random.Random(SEED)
+    fields = ["line", "message", "number", "about", "id", "name"]
+    kinds = ["names", "poll", "request", "closed"]
+    with moo.init(namespace="shared", local=False), Client() as client:
+        mine = moo.on(Counter, name="mine").spawn()
+        (home,) = homes(client.rows())
+        talk, closed = client.open(home), 0
+        for _ in range(400):
+            if talk.closed is not None:
+                talk, closed = client.open(home), closed + 1
+            if draw.random() < 0.7:
+                talk.post(a_request(draw))
+            else:
+                talk.post(a_message(draw, "op", kinds, fields))
+            client.wait(lambda: False, 0.005)
+        assert closed > 10
+        assert mine.add(5) == 6
+        assert moo.lookup("mine").add(6) == 7
+
+
+class Liar(threading.Thread):
+    """The home of a session that is none, and says these things, one each time."""
+
+    def __init__(self, made, messages):
+        super().__init__(name="liar")
+        self._made, self._left = made, list(messages)
+        self.said, self._over = threading.Event(), False
+        self.start()
+
+    def run(self):
+        key = secret.read(str(self._made.key_file)).secret
+        with self._made.network.inside("d"):
+            loop, node = EventLoop(), Node(key, bind=self._made.network.address("d"))
+        row = {
+            "name": "liar",
+            "id": node.id.hex(),
+            "address": node.address,
+            "kind": "home",
+            "cpus": 0,
+            "gpus": 0,
+            "memory": 0,
+            "labels": {},
+            "free": {"cpus": 0, "gpus": 0, "memory": 0},
+            "actors": 0,
+            "versions": versions(),
+            "sessions": ["ab"],
+            "namespace": "shared",
+        }
+        membership = Membership(
+            node, [self._made.address], lambda: row, loop.later, watch=False
+        )
+        node.accept = lambda channel: self
+        loop.watch(node.fileno(), node.serve)
+        while not self._over:
+            loop.serve(node.due())
+            node.serve()
+        membership.close()
+        node.close()
+
+    def handle(self, channel, message):
+        if message["op"] != "names":
+            return
+        channel.post({"ev": "told"})
+        if self._left:
+            channel.post(self._left.pop(0))
+        else:
+            self.said.set()
+
+    def channel_closed(self, channel, why):
+        pass
+
+    def close(self):
+        self._over = True
+        self.join(20)
+        assert not self.is_alive()
+
+
+def test_no_news_of_a_neighbor_ends_the_session(made):
+    liar = Liar(
+        made,
+        [
+            {"ev": "said", "line": []},
+            {"ev": "named", "name": "x"},
+            {"ev": "named", "name": 1, "label": 2, "handle": "text"},
+            {"ev": "named", "name": "x", "label": "y", "handle": 1 << 40},
+            {"ev": "answer", "number": {}, "value": 1},
+            {"no": "ev"},
+        ],
+    )
+    try:
+        with moo.init(namespace="shared", local=False):
+            mine = moo.on(Counter).spawn()
+            assert liar.said.wait(60)  # each of them has ended a channel
+            assert mine.add(5) == 6
+    finally:
+        liar.close()

@@ -49,6 +49,7 @@ from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.payloads import Payloads
+from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
@@ -145,7 +146,11 @@ class Runtime:
         )
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.objects = table = ObjectTable(links)
-        self.audit = Audit(links, sender, table, self.later)
+        spans_hosts = self.messenger.address is not None
+        self.audit = Audit(links, sender, table, self.later, spans_hosts)
+        self.recounts = Recounts(
+            links, sender, table, self.audit, self.messenger.known, self.later
+        )
         self.borrows = Borrows(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
             self.plane, links, sender, self.borrows, self.inbound, arm
@@ -194,6 +199,7 @@ class Runtime:
             self.caller,
             self.broadcaster,
             self.relay,
+            self.recounts,
             self.later,
         )
         self.room = Room(self.messenger, links, payloads)
@@ -212,6 +218,10 @@ class Runtime:
             envelope.DROP: self.relay.on_drop,
             envelope.AUDIT: self.audit.on_record,
             envelope.HOLDS: self.audit.on_record,
+            **dict.fromkeys(
+                (envelope.UNSURE, envelope.COUNT, envelope.COUNTED),
+                self.recounts.on_record,
+            ),
             envelope.WATCH: lambda record: self._meet(record.call_id),
             envelope.BROKE: self.breaks.on_record,
             envelope.PROBED: lambda r: self.plane.hear(r.sender, bytes(r.payload)),

@@ -31,6 +31,7 @@ are not IMPALA's own (environments, networks, V-trace, the supply, checkpoints) 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -413,6 +414,24 @@ class Learner:
 # --- Training -------------------------------------------------------------------------
 
 
+def start_actor(plan: Plan, index: int, host: str, supply: rl.Supply) -> Actor:
+    """Start one on a host, empty: any; it is replaced there when it dies."""
+    placed = moo.on(
+        Actor, name=f"{plan.name}-actor-{index}", host=host, restart=rl.RESTART
+    )
+    return placed.spawn(plan, index, supply)
+
+
+def add_actors(plan: Plan, supply: rl.Supply, newcomers: rl.Newcomers) -> None:
+    """Have hosts that have joined the cluster take part in the run."""
+    added = []
+    for index, host in newcomers.look(moo.hosts()):
+        with contextlib.suppress(moo.PlacementError):  # it has left again
+            added.append(start_actor(plan, index, host, supply))
+    if added:
+        supply.add.remote(added).get()
+
+
 def start_workers(
     plan: Plan, saved: State | None = None
 ) -> tuple[rl.Supply, moo.Group[Actor], moo.Group[Learner]]:
@@ -427,9 +446,7 @@ def start_workers(
     )
     actors, handles = [], []
     for index in range(layout.actors):
-        name, host = f"{plan.name}-actor-{index}", layout.host_of(index)
-        placed = moo.on(Actor, name=name, host=host, restart=rl.RESTART)
-        actors.append(placed.spawn(plan, index, supply))
+        actors.append(start_actor(plan, index, layout.host_of(index), supply))
     gpus = 1 if layout.device == "cuda" else 0
     for index in range(layout.learners):
         name = f"{plan.name}-learner-{index}"
@@ -460,6 +477,7 @@ def train(
     from_step = None if run.saved is None else run.saved["steps"]
     log = rl.RunLog(run.directory, env.env, from_step=from_step)
     supply, actors, learners = start_workers(plan, run.saved)
+    newcomers = plan.layout.newcomers()
     progress = rl.Progress(env.frames_per_step, SUMMED, AVERAGED, run.saved)
     pace = rl.Pace(REPORT_PERIOD_S, always=DETERMINISTIC_UPDATES if in_order else None)
 
@@ -475,6 +493,8 @@ def train(
         while progress.steps < config.total_steps and not interrupted.is_set():
             left = -(-(config.total_steps - progress.steps) // update_steps)
             calls = learners.call(Learner.train, min(pace.updates, left))
+            if plan.layout.grows:
+                add_actors(plan, supply, newcomers)
             if row is not None:
                 log.write(row)
                 display.show(row)

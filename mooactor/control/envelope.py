@@ -58,6 +58,12 @@ PROBED   receiver -> owner    0            what a probe of GPU memory found, for
 BROKE    anyone -> anyone     call id      nothing: replies to the receiver's calls up
                                            to this one may be lost, and other records
          process -> itself    process id   the call id that was sent to that process
+UNSURE   process -> any other process id   nothing: the connection to that one broke
+         holder -> owner      lender       objects that it has of that lender
+COUNT    owner -> lender      round        owner, holder, lender, objects
+         -> holder
+         lender -> owner      round        owner, holder, lender: all of its has come
+COUNTED  holder -> owner      round        lender, (object, count), any number of times
 ======== ==================== ============ ============================================
 
 `bodies` packs these bodies and takes them apart, payloads included.
@@ -73,16 +79,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-# Meanwhile, until `values` and `worker` take them from there.
-from mooactor.control.bodies import (  # isort: skip
-    Placeholder as Placeholder,
-    pack_pair as pack_pair,
-    pair as pair,
-    split_number as split_number,
-    split_tokens as split_tokens,
-)
-
-VERSION = 3
+VERSION = 4
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -111,7 +108,11 @@ HOLDS = 19  # holder -> owner: so many
 WATCH = 20  # to the owner of memory: it was granted to this process on request
 PROBED = 21  # to the owner of GPU memory: whether this process can open or read it
 BROKE = 22  # the sender's connection before this one broke; see `process.breaks`
-_KINDS = frozenset(range(CALL, BROKE + 1))
+# Borrows after a break; see `recount`.
+UNSURE = 23  # to any other: my connection to that process broke
+COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you got?
+COUNTED = 25  # holder -> owner: so many
+_KINDS = frozenset(range(CALL, COUNTED + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors

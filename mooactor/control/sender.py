@@ -7,6 +7,7 @@ those that finalizers have left.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -28,6 +29,8 @@ class Sender:
         self.dirty: set[Peer] = set()  # with records that wait for company
         # Records that finalizers have left: process, kind, number and payload.
         self.afterwards: deque[tuple[int, int, int, bytes]] = deque()
+        # Entered again by a signal handler that posts.
+        self._posting = threading.RLock()
         self.ended = False  # the session is over here: records are not needed
 
     def queue(self, peer: Peer, record: bytes) -> None:
@@ -66,8 +69,15 @@ class Sender:
     def post_what_is_due(self) -> None:
         """Post the records that finalizers have left behind."""
         while self.afterwards:
-            try:
-                record = self.afterwards.popleft()
-            except IndexError:
-                return  # another thread was quicker
-            self.post(*record)
+            with self._posting:
+                try:
+                    record = self.afterwards.popleft()
+                except IndexError:
+                    return  # another thread was quicker
+                self.post(*record)
+
+    def post_all_that_is_due(self) -> None:
+        """The same; returns when other threads have posted theirs, too."""
+        self.post_what_is_due()
+        with self._posting:
+            pass

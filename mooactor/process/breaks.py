@@ -21,9 +21,8 @@ the next one. Each ends what was under way between them, in either direction:
 All of that happens in the housekeeper's thread, so two breaks are handled one after the
 other; what concerns the mailbox, in the poller's.
 
-Nothing is ended whose last record has come. Borrows are the exception: one that was
-lent or given back in a record that was lost is miscounted, so its value may live until
-the borrower's end, or be gone when the borrower asks for it, which is an error there.
+Nothing is ended whose last record has come. Borrows that were lent or given back in a
+record that was lost are counted once more: see `objects.recount`.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from mooactor.control import bodies, envelope
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
 from mooactor.process.poller import Poller
 from mooactor.process.server import Server
@@ -69,6 +69,7 @@ class Breaks:
         caller: Caller,
         broadcaster: Broadcaster,
         relay: Relay,
+        recounts: Recounts,
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
         """`later`: call in so many seconds, in the housekeeper's thread."""
@@ -78,6 +79,7 @@ class Breaks:
         self._caller = caller
         self._broadcaster = broadcaster
         self._relay = relay
+        self._recounts = recounts
         self._later = later
         self._open: dict[int, _Break] = {}  # by process; the housekeeper's
 
@@ -161,4 +163,5 @@ class Breaks:
             self._caller.losses.connection_broke(link, why, delivered, latest)
         self._broadcaster.process_lost(process_id)
         self._relay.process_lost(process_id)
+        self._recounts.connection_broke(process_id)
         self._poller.wake()

@@ -35,6 +35,10 @@ def of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.DROP: runtime.relay.on_drop,
         envelope.AUDIT: runtime.audit.on_record,
         envelope.HOLDS: runtime.audit.on_record,
+        **dict.fromkeys(
+            (envelope.UNSURE, envelope.COUNT, envelope.COUNTED),
+            runtime.recounts.on_record,
+        ),
         envelope.WATCH: lambda record: runtime.locator.meet(record.call_id),
         envelope.BROKE: runtime.breaks.on_record,
         envelope.PROBED: lambda r: runtime.plane.hear(r.sender, bytes(r.payload)),

@@ -50,6 +50,7 @@ from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.payloads import Payloads
+from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.objects.values import Values
@@ -155,7 +156,11 @@ class Runtime:
         )
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.objects = table = ObjectTable(links)
-        self.audit = Audit(links, sender, table, self.later)
+        spans_hosts = self.messenger.address is not None
+        self.audit = Audit(links, sender, table, self.later, spans_hosts)
+        self.recounts = Recounts(
+            links, sender, table, self.audit, self.messenger.known, self.later
+        )
         self.borrows = Borrows(self.process_id, table, self.audit, sender, arm)
         self.payloads = payloads = Payloads(
             self.plane, links, sender, self.borrows, self.inbound, arm
@@ -204,6 +209,7 @@ class Runtime:
             self.caller,
             self.broadcaster,
             self.relay,
+            self.recounts,
             self.later,
         )
         self.room = Room(self.messenger, links, payloads, self.network.stripes)

@@ -31,6 +31,7 @@ from mooactor.rl.games import games_under_way as games_under_way
 from mooactor.rl.games import load_games_under_way as load_games_under_way
 from mooactor.rl.guard import EnvironmentFailed as EnvironmentFailed
 from mooactor.rl.hosts import RESTART as RESTART
+from mooactor.rl.hosts import Newcomers as Newcomers
 from mooactor.rl.hosts import session as session
 from mooactor.rl.hosts import spread_actors as spread_actors
 from mooactor.rl.intake import Intake as Intake

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import torch
 
-from mooactor.rl.hosts import HostRow, spread_actors
+from mooactor.rl.hosts import HostRow, Newcomers, is_joined, spread_actors
 from mooactor.rl.settings import SettingsError, Within
 from mooactor.rl.supply import SupplySettings
 from mooactor.tensors.limits import processors
@@ -36,7 +36,7 @@ class LayoutSettings:
     `mooactor run` sets, or this machine alone."""
     actors: Annotated[int | None, Within(1)] = None
     """Processes that step environments. Default: one per core, of all hosts, at most as
-    many as unrolls may be in flight."""
+    many as unrolls may be in flight; hosts that join during the run get theirs, too."""
     learners: Annotated[int | None, Within(1)] = None
     """Processes that learn and average gradients. Default: one per GPU, or without GPU
     one per four cores of the driver's host, at most one per two unrolls of the batch,
@@ -57,6 +57,7 @@ class Layout:
       in_flight: calls to actors whose unrolls no learner has taken yet, at most.
       learner_host: the host of the learners and of the supply; empty on one machine.
       actor_hosts: the host of each actor; empty on one machine.
+      grows: whether hosts that join during the run get actors.
     """
 
     cores: int
@@ -68,10 +69,17 @@ class Layout:
     in_flight: int
     learner_host: str = ""
     actor_hosts: tuple[str, ...] = ()
+    grows: bool = False
 
     def host_of(self, actor: int) -> str:
         """The host of an actor; empty on one machine."""
         return self.actor_hosts[actor] if self.actor_hosts else ""
+
+    def newcomers(self) -> Newcomers:
+        """For hosts that join: they share the unrolls that may be in flight."""
+        known = {self.learner_host, *self.actor_hosts}
+        most = self.in_flight if self.grows else 0
+        return Newcomers(known, self.actors, most)
 
     def decided(self) -> dict[str, int]:
         """The numbers that `LayoutSettings` may leave open, by their names there."""
@@ -80,7 +88,7 @@ class Layout:
 
     def __str__(self) -> str:
         hosts = len({self.learner_host, *self.actor_hosts})
-        where = f" on {hosts} hosts" if self.actor_hosts else ""
+        where = f" on {hosts} host{'s' * (hosts > 1)}" if self.actor_hosts else ""
         return (
             f"{self.cores} cores{where}: {self.actors} actors of {self.envs_per_actor} "
             f"environments, {self.learners} learners on {self.device}"
@@ -100,14 +108,16 @@ def choose_layout(
 
     ``supply`` says how many unrolls may be in flight. ``cores`` and ``gpus`` are those
     of this machine unless they are given. ``hosts`` are the rows of `mooactor.hosts`,
-    this machine's first. If there are several, actors get the cores of all.
+    this machine's first. If there are several, or more may join, actors get the cores
+    of all.
 
     Raises:
       SettingsError: ``settings`` do not go together, or not with this machine.
     """
     cores = processors() if cores is None else cores
     own_cores = cores
-    if len(hosts) > 1:
+    many = len(hosts) > 1 or (len(hosts) == 1 and is_joined(settings.connect))
+    if many:
         cores = sum(int(row["cpus"]) for row in hosts)
         own_cores = int(hosts[0]["cpus"])
     if settings.device == "cpu":
@@ -154,8 +164,9 @@ def choose_layout(
         device="cuda" if gpus else "cpu",
         local_batch=batch // learners,
         in_flight=most // environments,
-        learner_host=str(hosts[0]["name"]) if len(hosts) > 1 else "",
-        actor_hosts=spread_actors(hosts, actors) if len(hosts) > 1 else (),
+        learner_host=str(hosts[0]["name"]) if many else "",
+        actor_hosts=spread_actors(hosts, actors) if many else (),
+        grows=many and settings.actors is None and not supply.deterministic,
     )
 
 

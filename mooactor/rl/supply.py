@@ -11,6 +11,7 @@ Only Refs to unrolls pass through it: their tensors go from actor to learner.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,6 +96,14 @@ class _Entry:
     unroll: Ref[Unroll] | None = None  # once it was played
 
 
+class _LeftOut(Exception):
+    """An actor that was added could not even begin."""
+
+    def __init__(self, error: Exception, counted: bool) -> None:
+        super().__init__(str(error))
+        self.counted = counted  # whether its call counts as in flight
+
+
 @actor
 class Supply:
     """Asks actors for unrolls, hands them to learners, and has the newest weights.
@@ -140,7 +149,8 @@ class Supply:
         self._lanes: list[deque[_Entry]] = [
             deque() for _ in range(learners if in_order else 1)
         ]
-        self._actors: Sequence[PlaysUnrolls] = ()
+        self._actors: list[PlaysUnrolls] = []
+        self._untried: set[int] = set()  # actors that were added, and have not played
         self._playing: list[int] = []  # calls to each actor
         self._turns: list[int] = []  # actors, asked longest ago first
         self._failures: list[int] = []  # of each since its last unroll
@@ -231,7 +241,7 @@ class Supply:
             raise ValueError(
                 f"{len(actors)} actors are too few: give at least {len(self._lanes)}"
             )
-        self._actors = actors
+        self._actors = list(actors)
         self._playing = [0] * len(actors)
         self._failures = [0] * len(actors)
         self._turns = list(range(len(actors)))
@@ -245,6 +255,27 @@ class Supply:
         else:
             self._fill()
         await self._tell()
+
+    @method
+    async def add(self, actors: Sequence[PlaysUnrolls]) -> None:
+        """Ask these as well from now on, after `start`.
+
+        They share what may be in flight with the others. One that dies before its first
+        unroll is left out, with a line on stderr, and the others play on.
+
+        Raises:
+          ValueError: with ``in_order`` the actors are fixed.
+        """
+        if self._in_order:
+            raise ValueError("with in_order=True no actors can be added after start")
+        for one in actors:
+            index = len(self._actors)
+            self._actors.append(one)
+            self._playing.append(0)
+            self._failures.append(0)
+            self._turns.insert(0, index)
+            self._untried.add(index)
+        self._fill()
 
     @method
     async def freeze(self) -> list[list[Asked]]:
@@ -298,6 +329,12 @@ class Supply:
     async def _play(self, entry: _Entry) -> None:
         try:
             call = await self._call(entry)
+        except _LeftOut as error:
+            if entry.index in self._turns:
+                self._turns.remove(entry.index)
+                print(f"an added actor is left out: {error}", file=sys.stderr)
+            self._in_flight -= error.counted
+            self._fill()
         except Exception as error:
             self._error = self._error or error
         else:
@@ -317,6 +354,8 @@ class Supply:
             try:
                 await call
             except (ActorDied, ActorUnavailable) as error:
+                if entry.index in self._untried and not is_away(error):
+                    raise _LeftOut(error, counted) from error
                 self._lost += counted
                 if is_away(error):
                     counted = self._stands_by(entry, counted)
@@ -325,6 +364,7 @@ class Supply:
                 if self._failures[entry.index] > MOST_FAILURES:
                     raise
             else:
+                self._untried.discard(entry.index)
                 self._is_back(entry, counted)
                 return call
 

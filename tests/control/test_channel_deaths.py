@@ -30,22 +30,6 @@ def remote() -> Iterator[Remote]:
     made.close()
 
 
-@pytest.fixture(params=["opened here", "opened there"])
-def joined(
-    request: pytest.FixtureRequest, here: Node, remote: Remote
-) -> tuple[Channel, Recorder]:
-    """A channel between the two, and its listener on this side."""
-    mine = Recorder()
-    if request.param == "opened here":
-        channel = here.connect(remote.address, mine)
-    else:
-        here.accept = mine.accept
-        remote.write(connect=here.address)
-        assert here.run_until(lambda: mine.channels, 20)
-        (channel,) = mine.channels
-    return introduced(here, channel, mine)
-
-
 class Talk:
     """Numbered messages to a node that sends each back."""
 

@@ -61,21 +61,6 @@ def remote(cable: Cable) -> Iterator[Remote]:
     made.close()
 
 
-@pytest.fixture(params=["opened here", "opened there"])
-def joined(
-    request: pytest.FixtureRequest, here: Node, remote: Remote
-) -> tuple[Channel, Recorder]:
-    mine = Recorder()
-    if request.param == "opened here":
-        channel = here.connect(remote.address, mine)
-    else:
-        here.accept = mine.accept
-        remote.write(connect=here.address)
-        assert here.run_until(lambda: mine.channels, 20)
-        (channel,) = mine.channels
-    return introduced(here, channel, mine)
-
-
 def closed_there(remote: Remote) -> float:
     """When the other side has closed its channel, by the clock of both."""
     while (event := remote.read())["event"] != "closed":

@@ -194,6 +194,8 @@ def test_a_reader_that_lags_behind_ends_the_channel_at_the_bound(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[Node, Node]
 ) -> None:
     monkeypatch.setattr(reliable, "MAX_QUEUED", MiB)
+    # The bound ends it, however long that takes here.
+    monkeypatch.setattr("mooactor.control.channel.PATIENCE_S", 600.0)
     one, other = pair
     mine, theirs = Recorder(), Recorder()
     other.accept = theirs.accept

@@ -17,13 +17,14 @@ import pytest
 
 import mooactor as moo
 from mooactor.rl import Display, session
-from tests.clusters import Cluster, cluster
+from tests.clusters import Cluster, cluster, network
 from tests.conftest import eventually
 from tests.examples.conftest import EXAMPLE, ROOT, flags_of
 from tests.processes import Process
 
 PATIENCE_S = 120.0  # for what takes seconds on an idle machine
 REPORTS = 5
+COUNTS = {"a": 2, "b": 2}  # actors at the start
 SETTINGS: dict[str, object] = {"env": "CartPole-v1", "actors": 6, "learners": 1}
 
 
@@ -113,6 +114,64 @@ def test_training_goes_on_without_a_host_and_again_with_it(
     steps = [row["step"] for row in display.rows]
     assert steps == sorted(set(steps))
     assert progress.steps >= steps[-1] > 0
+
+
+class Newcomer(Display):
+    """Has host c join in the middle of a run, and ends the run once the actors there
+    have played."""
+
+    def __init__(self, made: Cluster, interrupted: threading.Event) -> None:
+        super().__init__("newcomer", 1)
+        self.made = made
+        self.interrupted = interrupted
+        self.rows: list[Any] = []
+        self.began: dict[Process, float] = {}  # seconds used when they were there
+
+    def show(self, row: Any) -> None:
+        self.rows.append(row)
+        if len(self.rows) == REPORTS:
+            assert {host: len(actors_on(host)) for host in "abc"} == COUNTS | {"c": 0}
+            self.made.start_host("c", "--num-cpus", "2")
+        there = actors_on("c")
+        assert len(there) <= 2
+        for pid in there:
+            process = Process.of(pid)
+            if process not in self.began:
+                self.began[process] = process.used_s()
+        used = [process.used_s() - begun for process, begun in self.began.items()]
+        if len(used) == 2 and min(used) > 0.5:
+            assert {host: len(actors_on(host)) for host in "ab"} == COUNTS
+            self.interrupted.set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_host_that_joins_during_training_gets_its_share_of_actors(
+    impala: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with network("bca") as net:
+        made = Cluster(net, broker="a")
+        try:
+            made.start_broker()
+            made.start_host("b", "--num-cpus", "2")
+            for key, value in environment(made).items():
+                monkeypatch.setenv(key, value)
+            monkeypatch.setattr(impala, "REPORT_PERIOD_S", 0.3)
+            interrupted = threading.Event()
+            settings = {**SETTINGS, "total_steps": 1_000_000_000, "run_dir": tmp_path}
+            del settings["actors"]
+            settings["connect"] = made.address
+            config = impala.read_config(flags_of(settings))
+            with net.inside("a"), session(made.address) as rows:
+                rows = [{**row, "cpus": 2} for row in rows]
+                plan = impala.make_plan(config, rows)
+                run, display = impala.open_run(plan), Newcomer(made, interrupted)
+                impala.train(plan, run, display, interrupted)
+        finally:
+            made.close()
+    assert interrupted.is_set()
+    steps = [row["step"] for row in display.rows]
+    assert steps == sorted(set(steps))
 
 
 @pytest.mark.slow

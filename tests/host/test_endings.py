@@ -52,10 +52,11 @@ class Keeps:
 
 @moo.actor
 class Broken:
-    """Its constructor fails, some time after it was told something."""
+    """Its constructor fails, once there is that file."""
 
-    def __init__(self) -> None:
-        time.sleep(0.2)
+    def __init__(self, told: str) -> None:
+        while not os.path.exists(told):
+            time.sleep(0.005)
         raise LookupError("no such model")
 
     def add(self) -> None: ...
@@ -235,13 +236,16 @@ def test_without_anything_outstanding_the_end_waits_for_nothing() -> None:
 
 @pytest.mark.parametrize("how", ["one", "group"])
 def test_tells_that_a_constructor_takes_along_are_said_to_be_lost(
-    capfd: pytest.CaptureFixture[str], how: str
+    capfd: pytest.CaptureFixture[str], how: str, tmp_path: Path
 ) -> None:
+    told = tmp_path / "told"
     with moo.init():
         warm_up()
-        broken = moo.on(Broken).group(1) if how == "group" else moo.spawn(Broken)
+        one = (Broken, str(told))
+        broken = moo.on(Broken).group(1, one[1]) if how == "group" else moo.spawn(*one)
         for _ in range(7):
             broken.add.tell()
+        told.touch()
     (line,) = capfd.readouterr().err.splitlines()
     assert line == (
         "mooactor: 7 tells to Broken did not run: "

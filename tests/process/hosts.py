@@ -273,7 +273,8 @@ class Agent:
             record = ExitRecord("signal", signal=9)
             member.notice = death_notice(process_id, record, None)
             for watcher in self.members.values():
-                if watcher is not member:
+                # One that starts expects nothing but its life; it asks later.
+                if watcher is not member and watcher.place is not None:
                     _post(watcher.line, **member.notice)
 
     def close(self) -> None:

@@ -55,9 +55,10 @@ def test_a_call_that_comes_after_that_is_told(
 ) -> None:
     monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
     runtime = current_runtime()
-    runtime.values.send(moo.put(value(3)), runtime.process_id, 3)
+    ref = moo.put(value(3))  # there until its value has come, however late that is
+    runtime.values.send(ref, runtime.process_id, 3)
     assert eventually(
-        lambda: (runtime.poller.try_drain(), 3 in runtime.values._given_up)[1]
+        lambda: (runtime.poller.try_drain(), 3 in runtime.values._given_up)[1], 120
     )
     future = runtime.values.expect(3, runtime.process_id)
     assert isinstance(future.failure(), moo.ActorUnavailable)

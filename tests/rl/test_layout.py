@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mooactor.rl import (
     LayoutSettings,
+    Newcomers,
     SettingsError,
     SupplySettings,
     choose_layout,
@@ -137,3 +139,39 @@ def test_what_does_not_go_together_is_refused_in_a_sentence(
 def test_a_flow_that_would_stop_is_refused(flow: SupplySettings, reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         choose_layout(LayoutSettings(actors=1, learners=2), 8, flow, cores=2, gpus=0)
+
+
+def test_a_host_that_joins_gets_an_actor_for_each_cpu_once() -> None:
+    newcomers = Newcomers({"a"}, actors=4, most=9)
+    rows = [host("a", 4), host("b", 3), host("c", 0)]
+    assert newcomers.look(rows) == [(4, "b"), (5, "b"), (6, "b")]
+    assert newcomers.look(rows) == []
+    rows[2] = host("c", 8)  # more than may play at once
+    assert newcomers.look(rows) == [(7, "c"), (8, "c")]
+    assert newcomers.look([*rows, host("d", 1)]) == []
+
+
+def test_the_actors_grow_unless_their_number_is_given_or_the_order() -> None:
+    hosts = [host("a", 4), host("b", 4)]
+
+    def grows(supply: SupplySettings = FLOW, **settings: Any) -> bool:
+        chosen = LayoutSettings(**settings)
+        found = choose_layout(chosen, 8, supply, cores=4, gpus=0, hosts=hosts)
+        return bool(found.newcomers().look([host("c", 1)])) and found.grows
+
+    assert grows()
+    assert not grows(actors=2)
+    assert not grows(replace(FLOW, deterministic=True))
+
+
+def test_one_host_of_a_cluster_that_others_may_join_is_named() -> None:
+    layout = choose_layout(
+        LayoutSettings(connect="tcp://a:4431"),
+        8,
+        FLOW,
+        cores=2,
+        gpus=0,
+        hosts=[host("a", 2)],
+    )
+    assert layout.actor_hosts == ("a", "a") and layout.learner_host == "a"
+    assert str(layout).startswith("2 cores on 1 host: 2 actors")

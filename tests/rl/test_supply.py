@@ -93,6 +93,29 @@ def test_an_actor_is_sent_each_version_once(start: Start) -> None:
     assert sent[0] and sum(sent) == 2
 
 
+def test_an_actor_that_is_added_plays_with_the_others(
+    start: Start, spawn: Callable[..., Any]
+) -> None:
+    supply, _ = start(1, 4)
+    take(supply)
+    added = spawn(Source, 1, supply)
+    moo.submit(supply.add, [added]).get()
+    for actor in (1, 0, 1, 0):  # both play on
+        while take(supply)["actor"] != actor:
+            pass
+
+
+def test_an_added_actor_that_cannot_begin_is_left_out(
+    start: Start, spawn: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    supply, _ = start(1, 2)
+    added = spawn(Source, 1, supply)
+    moo.kill(added)
+    moo.submit(supply.add, [added]).get()
+    assert [take(supply)["actor"] for _ in range(8)] == [0] * 8
+    assert eventually(lambda: "is left out" in capfd.readouterr().err)
+
+
 def test_an_unroll_begins_with_the_newest_weights(start: Start, tmp_path: Any) -> None:
     """Also one whose call was sent before they were published."""
     gate = tmp_path / "open"

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from mooactor import errors
-from mooactor.control import envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.lifeline import Message
 from mooactor.process.actor.answers import Answers
 from mooactor.process.actor.mailbox import Job, Mailbox
@@ -68,7 +68,7 @@ class Worker(Answers):
         flags = record.flags
         tokens: list[tuple[int, int]] = []
         if flags & envelope.REFS:
-            tokens, payload = envelope.split_tokens(record.payload)
+            tokens, payload = bodies.split_tokens(record.payload)
             record = record._replace(payload=payload)
         arguments = None
         if not flags & envelope.EMPTY:
@@ -398,7 +398,7 @@ class Worker(Answers):
             self.parts.values.forget(token)
 
         def value(x: Any) -> Any:
-            stands_in = isinstance(x, envelope.Placeholder)
+            stands_in = isinstance(x, bodies.Placeholder)
             return values[x.token].unwrap() if stands_in else x
 
         return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}

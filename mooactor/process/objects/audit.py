@@ -41,21 +41,28 @@ class Audit:
         sender: Sender,
         table: ObjectTable,
         later: Callable[[float, Callable[[], None]], None],
+        spans_hosts: bool = False,
     ) -> None:
-        """`later`: call in so many seconds."""
+        """`later`: call in so many seconds. `spans_hosts`: connections may break."""
         self._me = links.process_id
         self._links = links
         self._sender = sender
         self._table = table
         table.audit = self
         self._later = later
-        self._lent_by_others: WeakSet[Hold] = WeakSet()
+        self._spans_hosts = spans_hosts
+        self._arrived: WeakSet[Hold] = WeakSet()
 
     def note(self, hold: Hold) -> None:
-        """A borrow has arrived. Only a third process can die between its two notes."""
-        if hold.lender is None or hold.lender in (hold.owner, self._me):
+        """A borrow has arrived. Only a third process can die between its two notes; a
+        connection can break with any."""
+        if hold.lender is None:
             return
-        self._lent_by_others.add(hold)
+        between_two = hold.lender in (hold.owner, self._me)
+        if self._spans_hosts or not between_two:
+            self._arrived.add(hold)
+        if between_two:
+            return
         self._links.watch(hold.lender)
         if self._links.is_gone(hold.lender):
             self.lender_lost(hold.lender)
@@ -63,33 +70,49 @@ class Audit:
     def lender_lost(self, dead: int) -> None:
         """Tell the owners which borrows of it, and of its earlier incarnations, have
         arrived."""
-        holds = list(self._lent_by_others)
+        holds = list(self._arrived)
         for lender in {hold.lender for hold in holds if hold.lender is not None}:
             if died_with(lender, dead):
                 self._later(INBOX_S, partial(self._tell_owners, lender))
 
     def _tell_owners(self, lender: int) -> None:
         numbers: dict[int, set[int]] = {}
-        for owner, number in self._arrived_from(lender):
+        for owner, number in self.arrived(lender):
             numbers.setdefault(owner, set()).add(number)
         for owner in numbers:
             self._tell(owner, lender, numbers[owner])
 
-    def _arrived_from(self, lender: int) -> Counter[tuple[int, int]]:
-        holds = [hold for hold in list(self._lent_by_others) if hold.lender == lender]
+    def arrived(self, lender: int) -> Counter[tuple[int, int]]:
+        """The number of borrows of that lender that are here, by (owner, number)."""
+        holds = [hold for hold in list(self._arrived) if hold.lender == lender]
         return Counter((hold.owner, hold.object_id) for hold in holds)
 
-    def _tell(self, owner: int, lender: int, numbers: Iterable[int]) -> None:
-        self._sender.post_what_is_due()  # those given back before
+    def all_arrived(self) -> set[tuple[int, int, int]]:
+        """Owner, lender and number of each value of which a borrow is here."""
+        holds = list(self._arrived)
+        return {(h.owner, h.lender, h.object_id) for h in holds if h.lender is not None}
+
+    def count(
+        self, owner: int, lender: int, numbers: Iterable[int]
+    ) -> tuple[list[tuple[int, int]], list[Hold]]:
+        """(object id, count) of each, when all that was given back before is posted;
+        and the holds. They are to be kept until the counts are posted, so that none is
+        given back between the two."""
+        holds = [hold for hold in list(self._arrived) if hold.lender == lender]
+        self._sender.post_all_that_is_due()
         self._table.sweep()
-        arrived = self._arrived_from(lender)
-        counts = [(number, arrived[owner, number]) for number in numbers]
+        found = Counter(hold.object_id for hold in holds if hold.owner == owner)
+        return [(number, found[number]) for number in numbers], holds
+
+    def _tell(self, owner: int, lender: int, numbers: Iterable[int]) -> None:
+        counts, kept = self.count(owner, lender, numbers)
         if owner == self._me:
             self._table.recount(owner, lender, counts)
         else:
             flat = [x for pair in counts for x in pair]
             payload = bodies.pack_numbers(*flat)
             self._sender.post(owner, envelope.HOLDS, lender, payload)
+        del kept
 
     # -- as owner ----------------------------------------------------------
 

@@ -109,6 +109,7 @@ class Relay:
         for owner, number in reply.claims.borrows():
             hold = Hold(borrows, owner, number, me)
             borrows.lend(hold, me)
+            borrows.arrived(hold)
             borrowing.add(hold)
         return borrowing
 

@@ -31,6 +31,8 @@ Invariants:
    holder's own number replaces the count. The audit takes some tenths of a second. If
    the value has no other holder meanwhile, it may be gone for such a holder, which then
    gets `ActorUnavailable`.
+6. After a break of a connection, what was lost with it is counted once more: see
+   `recount`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
@@ -46,6 +48,7 @@ from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
 from mooactor.process.objects.borrow import Borrowing
+from mooactor.process.objects.doubts import Doubts, Key
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Claims
 from mooactor.tensors.plane import DataPlane
@@ -159,6 +162,9 @@ class ObjectTable:
         self._entries: dict[int, OwnedValue] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
+        self.doubts = Doubts(self._lock)
+        self.broken: set[int] = set()  # processes, a connection with which has broken
+        self.when_negative: Callable[[Key], None] | None = None
         self.dropped: deque[tuple[int, int]] = deque()  # (object id, lender)
 
     def __len__(self) -> int:
@@ -186,6 +192,8 @@ class ObjectTable:
                 entry = self._entries[object_id] = OwnedValue(future, None)
             if entry is not None:
                 entry.add((holder, self._me), 1)
+                if self.doubts:
+                    self.doubts.note((object_id, holder, self._me))
         self._look_after(holder)
 
     def on_borrow(self, record: envelope.Record) -> None:
@@ -220,6 +228,47 @@ class ObjectTable:
                     freed.append(self._collected(object_id, entry))
         del freed
 
+    # -- counts in doubt, see `recount` --------------------------------------
+
+    def keys_of(self, process_id: int, other: int | None = None) -> list[Key]:
+        """The counts of borrows between two processes; without `other`, of all that one
+        process has or has lent."""
+        with self._lock:
+            keys = [
+                (object_id, *key)
+                for object_id, entry in self._entries.items()
+                for key in entry.counts
+                if process_id in key and _is_process(key[0])
+            ]
+        return [key for key in keys if other is None or other in key[1:]]
+
+    def doubt(self, keys: Iterable[Key], number: int) -> None:
+        """Watch counts for changes, in round `number`."""
+        with self._lock:
+            self.doubts.add([key for key in keys if key[0] in self._entries], number)
+
+    def settle(
+        self, number: int, keys: Iterable[Key], counts: Mapping[int, int]
+    ) -> list[Key]:
+        """The holder's counts of a round, by object. Those that have changed here
+        meanwhile are left as they are, and returned."""
+        changed, freed = [], []
+        with self._lock:
+            for key in keys:
+                object_id, *whose = key
+                holds = self.doubts.settle(key, number)
+                entry = self._entries.get(object_id)
+                if holds is None or entry is None:
+                    continue
+                if holds:
+                    entry.counts.pop((whose[0], whose[1]), None)
+                    entry.add((whose[0], whose[1]), counts[object_id])
+                    freed.append(self._collected(object_id, entry))
+                else:
+                    changed.append(key)
+        del freed
+        return changed
+
     def _look_after(self, holder: int) -> None:
         self.sweep()
         if holder in (PINNED, self._me):
@@ -239,8 +288,13 @@ class ObjectTable:
             if count < 0 and key not in entry.counts and not self._may_count(lender):
                 return
             entry.add(key, count)
+            if self.doubts:
+                self.doubts.note((object_id, holder, lender))
+            negative = entry.counts.get(key, 0) < 0
             freed = self._collected(object_id, entry)
         del freed
+        if negative and lender in self.broken and self.when_negative is not None:
+            self.when_negative((object_id, holder, lender))
 
     def _may_count(self, lender: int) -> bool:
         return lender != self._me and not self._links.is_gone(lender)
@@ -263,6 +317,7 @@ class ObjectTable:
         """Forget the holds of a dead process, and of the same actor's processes before
         it, and the borrows that they can no longer have lent."""
         freed = []
+        self.broken.discard(process_id)
         doubtful: dict[tuple[int, int], list[int]] = {}
         with self._lock:
             for object_id, entry in list(self._entries.items()):

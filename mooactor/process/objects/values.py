@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor import errors
-from mooactor.control import codec, envelope
+from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
@@ -96,7 +96,7 @@ class Values:
         ref.end_with_session()  # an error is a result, too
         home = getattr(ref, "home", None)
         if home is not None and home.owner != self._me and not ref.state:
-            pair = envelope.pack_pair(target, token)
+            pair = bodies.pack_pair(target, token)
             self._sender.post(home.owner, envelope.FETCH, home.object_id, pair)
             return int(home.owner)
         if home is not None and home.owner == self._me:
@@ -112,7 +112,7 @@ class Values:
                 link.process_id,
                 envelope.FORWARD,
                 ref.call_id,
-                envelope.pack_pair(target, token),
+                bodies.pack_pair(target, token),
             )
             ref.listen(lambda: self._forward_failure(token))
             return int(link.process_id)
@@ -199,7 +199,7 @@ class Values:
         """Ask the owner of an object for its value."""
         token = secrets.randbits(63)
         future = self.expect(token, owner)
-        target = envelope.pack_pair(self._me, token)
+        target = bodies.pack_pair(self._me, token)
         self._sender.post(owner, envelope.FETCH, object_id, target)
         future.listen(lambda: self.forget(token))
         return future
@@ -230,7 +230,7 @@ class Values:
             self._payloads.reply_of(record)  # its attached memory is given back
             return
         if record.flags & envelope.KEEP:
-            number, payload = envelope.split_number(record.payload)
+            number, payload = bodies.split_number(record.payload)
             record = record._replace(payload=payload)
             relay.expect(token, Key(sender, number))
         future = self._expected.get(token)
@@ -298,7 +298,7 @@ class Values:
     def on_forward(self, record: envelope.Record) -> None:
         """From a caller: forward a result. From a producer: whether it will."""
         sender, pair = record.sender, bytes(record.payload)
-        target, token = envelope.pair(pair)
+        target, token = bodies.pair(pair)
         entry = self._forwarded.pop(token, None)
         if entry is None:
             known = self.producer is not None and self.producer.on_forward(
@@ -321,7 +321,7 @@ class Values:
     def on_fetch(self, record: envelope.Record) -> None:
         """Another process asks for a value of ours."""
         object_id = record.call_id
-        target, token = envelope.pair(record.payload)
+        target, token = bodies.pair(record.payload)
         stored = self._table.stored(object_id)
         future = self._table.future(object_id)
         if stored is not None:
@@ -368,7 +368,7 @@ def placed(arg: Any, refs: list[tuple[int, Future]]) -> Any:
         return arg
     token = secrets.randbits(63)
     refs.append((token, arg))
-    return envelope.Placeholder(token)
+    return bodies.Placeholder(token)
 
 
 def _remember(tokens: OrderedDict[int, None], token: int) -> None:

@@ -555,7 +555,8 @@ moo_err moo_inbox_open(uintptr_t socket, const int *others, int count,
 #define MOO_SIGNAL_US 200000
 
 /* End all waits, drop all letters, and let go of the socket. Waits until no
- * thread polls it, which is at once. */
+ * thread polls it, which is at once. A letter that a turn reads stays until the
+ * next call with that turn. */
 void moo_inbox_close(moo_inbox *inbox);
 
 /* After moo_inbox_close and the last moo_turn_leave. Outboxes may be freed

@@ -171,8 +171,7 @@ void moo_inbox_close(moo_inbox *inbox)
     mooi_wake_sleepers(inbox);
     while (inbox->polling)
         pthread_cond_wait(&inbox->left, &inbox->lock);
-    mooi_free_letters(inbox->head);
-    inbox->head = inbox->tail = NULL;
+    mooi_drop_letters(inbox);
     inbox->socket = NULL;
     close(inbox->watched[1]);
     close(inbox->loops_fd);

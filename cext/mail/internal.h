@@ -50,8 +50,8 @@ struct moo_inbox {
     struct mooi_spin spin;
     struct mooi_turn *first, *last; /* the sleeping turns, the longest first */
     struct mooi_letter *head, *tail; /* received, and not handled */
-    struct mooi_letter *popped;      /* handled, but perhaps still being
-                                      * read */
+    struct mooi_letter *popped;      /* handled or dropped, but perhaps still
+                                      * being read */
     uint64_t serial;                 /* of the letter received last */
     _Atomic uint64_t taken;          /* of the one that was handled last */
     uint32_t readers;                /* turns that may read a letter */
@@ -105,6 +105,9 @@ void mooi_stop_reading(moo_inbox *inbox, struct mooi_turn *turn);
 
 /* The first letter was handled, if it is the one with this number. */
 void mooi_pop(moo_inbox *inbox, uint64_t serial);
+
+/* Drop all letters that were not handled. */
+void mooi_drop_letters(moo_inbox *inbox);
 
 /* ---- turns.c; lock held ---- */
 

@@ -7,8 +7,8 @@
  *
  *  1. A letter is in the list from its receipt until it is reported as
  *     handled. If that does not happen, the next leader handles it (again).
- *  2. A letter that was handled stays in memory while any turn may be reading
- *     one (`readers`).
+ *  2. A letter that was handled, or dropped, stays in memory while any turn may
+ *     be reading one (`readers`).
  *
  * Only the leader receives. It does so without the lock, and takes the lock to
  * append.
@@ -158,16 +158,22 @@ int mooi_read_first(moo_inbox *inbox, struct mooi_turn *turn)
     return 1;
 }
 
+/* Invariant 2. */
+static void free_popped(moo_inbox *inbox)
+{
+    if (!inbox->readers && inbox->popped) {
+        mooi_free_letters(inbox->popped);
+        inbox->popped = NULL;
+    }
+}
+
 void mooi_stop_reading(moo_inbox *inbox, struct mooi_turn *turn)
 {
     if (turn->reads) {
         turn->reads = 0;
         inbox->readers--;
     }
-    if (!inbox->readers && inbox->popped) {
-        mooi_free_letters(inbox->popped);
-        inbox->popped = NULL;
-    }
+    free_popped(inbox);
 }
 
 void mooi_pop(moo_inbox *inbox, uint64_t serial)
@@ -182,4 +188,14 @@ void mooi_pop(moo_inbox *inbox, uint64_t serial)
         inbox->tail = NULL;
     letter->next = inbox->popped;
     inbox->popped = letter;
+}
+
+void mooi_drop_letters(moo_inbox *inbox)
+{
+    if (!inbox->head)
+        return;
+    inbox->tail->next = inbox->popped;
+    inbox->popped = inbox->head;
+    inbox->head = inbox->tail = NULL;
+    free_popped(inbox);
 }

@@ -275,6 +275,23 @@ static void a_letter_that_is_being_read_stays_in_memory(void)
     end(inbox, socket);
 }
 
+static void a_letter_that_is_being_read_outlives_the_close(void)
+{
+    struct socket *socket = socket_new();
+    moo_inbox *inbox = inbox_on(socket);
+    moo_turn turn = {0};
+
+    post(socket, 1);
+    post(socket, 2);
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_MAIL);
+    moo_inbox_close(inbox); /* by another thread, before this one has read */
+    CHECK(value_of(&turn) == 1);
+    CHECK(!moo_turn_handled(&turn)); /* the second one was dropped */
+    CHECK(moo_turn_wait(inbox, &turn, -1, 1) == MOO_SHUT);
+    moo_turn_leave(&turn);
+    end(inbox, socket);
+}
+
 static void the_thread_that_runs_signal_handlers_looks_for_signals(void)
 {
     struct socket *socket = socket_new();
@@ -707,6 +724,7 @@ int main(void)
     CHECK(!moo_zmq_find()); /* it has been found */
     RUN(letters_come_in_order_until_each_is_handled);
     RUN(a_letter_that_is_being_read_stays_in_memory);
+    RUN(a_letter_that_is_being_read_outlives_the_close);
     RUN(the_thread_that_runs_signal_handlers_looks_for_signals);
     RUN(whoever_would_sleep_looks_again_after_another_has_handled);
     RUN(every_thread_that_waits_gets_its_letters);

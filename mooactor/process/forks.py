@@ -46,6 +46,7 @@ _PARTS = (
     "messenger",
     "objects",
     "payloads",
+    "recounts",
     "relay",
     "sender",
     "broadcaster",

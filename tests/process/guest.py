@@ -65,6 +65,13 @@ class Guest:
     def look_in(self, box: list[Any]) -> int:
         return int(box[0].get(timeout=30).sum())
 
+    def keep(self, box: list[Any]) -> None:
+        """Refs of others, until `drop`."""
+        self.kept = box
+
+    def drop(self) -> None:
+        self.kept = None
+
     def put(self, nbytes: int) -> Any:
         """A Ref to a value that lives here."""
         self.kept = moo.put(self.make(nbytes))

@@ -276,3 +276,43 @@ def test_epochs_go_round_and_never_come_to_nought() -> None:
         assert 1 <= following <= 255 and is_later(following, epoch)
         assert not is_later(epoch, following) and not is_later(epoch, epoch)
         epoch = following
+
+
+def objects() -> int:
+    """The number of values that this process has for others, or for itself."""
+    runtime = current_runtime()
+    runtime.objects.sweep()
+    return int(runtime.statistics()["objects"])
+
+
+def test_a_value_whose_message_was_lost_is_not_kept_for_its_receiver(
+    two: Hosts,
+) -> None:
+    guest, proxy = to_guest(two)
+    assert guest.add(0) == 0
+    ref = moo.put(np.ones(MB, np.uint8))
+    proxy.hold()
+    lost = guest.look_in.remote([ref])
+    proxy.cut()
+    with pytest.raises(moo.ActorUnavailable):
+        lost.get(timeout=20)
+    del ref, lost
+
+    assert eventually(lambda: objects() == 0)
+
+
+def test_a_value_that_was_given_back_in_vain_is_not_kept(two: Hosts) -> None:
+    guest, proxy = from_guest(two)
+    ref = moo.put(np.ones(MB, np.uint8))
+    assert guest.look_in([ref]) == MB
+    guest.keep(ref_in := [ref])
+    before = proxy.came
+    proxy.hold()
+    guest.drop.tell()
+    assert eventually(lambda: proxy.came > before)  # what gives it back, or a reply
+    proxy.cut()
+    assert guest.add.options(retries=5)(1) == 1
+
+    del ref, ref_in
+
+    assert eventually(lambda: objects() == 0)

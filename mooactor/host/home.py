@@ -308,14 +308,16 @@ class Home:
             return
         self._finds_no_place(actor, f"{actor.label} finds no place: {note}")
 
-    def host_lost(self, process: Process, why: str, refused: bool = False) -> None:
-        """It is dead, or will be when its host's agent knows that it has lost us. One
-        that was never born has not failed, unless its host refuses the session."""
+    def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
+        """It is dead, or will be when its host's agent knows that it has lost us.
+
+        `begun`: that host may have begun it, even if it has not told us. Otherwise the
+        actor has not failed, and may start elsewhere as the same incarnation.
+        """
         actor = self.let_go(process)
-        unborn = process.pid is None and not refused
         if actor.unwanted:
             self.ended(actor, record_of_none(actor))
-        elif actor.incarnation and unborn and not self.ending:
+        elif actor.incarnation and not begun and not self.ending:
             self.placeless.add(actor)
         else:
             host = self.sites.host_of(actor.id)

@@ -87,8 +87,9 @@ class News(Family, Protocol):
     def denied(self, process: Process, note: str) -> None:
         """Its host has not enough left for it."""
 
-    def host_lost(self, process: Process, why: str, refused: bool = False) -> None:
-        """Its host is gone, and so is the process; or it cannot take part."""
+    def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
+        """Its host is gone, and so is the process; or it cannot take part. Not `begun`:
+        that host has never heard of the process."""
 
     def log(self, stream: int, prefix: bytes, line: bytes) -> None:
         """A line that an actor has printed there."""
@@ -243,9 +244,11 @@ class RemoteSite:
         if self.closed:
             return
         self.closed = True
+        # Nothing was sent if the channel has never stood.
+        begun = refused or (self._channel is not None and bool(self._channel.peer))
         with self._loop.together():
             while self._processes:  # news of one may end others that are here, too
                 process = next(iter(self._processes.values()))
                 self._let_go(process)
-                self._news.host_lost(process, why, refused)
+                self._news.host_lost(process, why, begun)
         self._news.site_closed(self, why)

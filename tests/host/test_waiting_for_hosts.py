@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -14,6 +15,9 @@ import pytest
 import mooactor as moo
 from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
+from tests.processes import stop
+
+psutil = pytest.importorskip("psutil")
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +88,28 @@ def test_a_host_that_is_away_for_many_back_offs_costs_one_restart(
     assert len(set(pids)) == 3
     lose_host(made, "b", handle)
     assert moo.actors() == []
+
+
+def test_an_incarnation_that_a_lost_host_may_have_begun_is_not_begun_again(
+    made: Cluster,
+) -> None:
+    """It could still act there while another one of that number acts elsewhere."""
+    handle = moo.on(Stays, host="b", restart=moo.Restart(max=9)).spawn()
+    with moo.monitor(handle) as events:
+        pid = handle.pid()
+        agent = psutil.Process(made.members["b"].pid)
+        (zygote,) = (p for p in agent.children(True) if p.name() == "moo-zygote")
+        stop(zygote.pid)  # so nobody says whether it was born
+        os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: the_actor().state == "starting")
+        handle.sleep.remote(0.0)
+        made.members["b"].kill()
+        made.start_host("b")
+        handle.pid.options(retries=9).remote().get(timeout=PATIENCE_S)
+
+        seen = [(type(e).__name__, e.incarnation) for e in itertools.islice(events, 4)]
+
+    assert seen == [("Started", 0), ("Died", 0), ("Died", 1), ("Restarted", 2)]
 
 
 def test_one_that_waits_for_its_host_can_be_killed(made: Cluster) -> None:

@@ -78,6 +78,10 @@ class Neighbors:
             self._neighbors[row["id"]] = neighbor
             neighbor.open(self._node.connect(row["address"], neighbor))
 
+    def knows(self, node_id: bytes) -> bool:
+        """Whether that home is a neighbor."""
+        return node_id.hex() in self._neighbors
+
     def _is_neighbor(self, row: Row) -> bool:
         ours = row["kind"] == "home" and row.get("namespace") == self.namespace
         return ours and not self._closed and row["id"] != self._node.id.hex()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # An actor that nobody knows may be one whose spawn is still unread on a line.
 _UNREAD_S = 0.02
+_KNOWN_TRIES = 200  # for the broker's news of the asker
 
 
 class VisitorLine(FarLine):
@@ -74,7 +75,18 @@ class Visitor:
             names.followers.append(self.tell)
         for name, actor in names.given():
             self.tell(name, actor)
-        self._channel.post({"ev": "told"})
+        self._end_names(tries=_KNOWN_TRIES)
+
+    def _end_names(self, tries: int) -> None:
+        """All names are told; but the asker begins only when we know of it, too: its
+        processes would be taken for strangers, who are dead."""
+        neighbors = self._home.neighbors
+        known = neighbors is None or neighbors.knows(self._channel.peer)
+        if known or not tries:
+            self._channel.post({"ev": "told"})
+        else:
+            again = partial(self._end_names, tries - 1)
+            self._home.loop.later(_UNREAD_S, again)
 
     def tell(self, name: str, actor: Supervised | None) -> None:
         """An actor has got a name, or nobody has it any more."""

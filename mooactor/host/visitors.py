@@ -68,25 +68,23 @@ class Visitor:
 
     # -- names -------------------------------------------------------------------
 
-    def _follow(self) -> None:
+    def _follow(self, tries: int = _KNOWN_TRIES) -> None:
+        """Tell all names, and those to come: but only when we know of the asker, too.
+        Its processes would be taken for strangers, who are dead."""
+        neighbors = self._home.neighbors
+        known = neighbors is None or neighbors.knows(self._channel.peer)
+        if not self._channel.is_open:
+            return
+        if not known and tries:
+            self._home.loop.later(_UNREAD_S, partial(self._follow, tries - 1))
+            return
         names = self._home.names
         if not self._follows:
             self._follows = True
             names.followers.append(self.tell)
         for name, actor in names.given():
             self.tell(name, actor)
-        self._end_names(tries=_KNOWN_TRIES)
-
-    def _end_names(self, tries: int) -> None:
-        """All names are told; but the asker begins only when we know of it, too: its
-        processes would be taken for strangers, who are dead."""
-        neighbors = self._home.neighbors
-        known = neighbors is None or neighbors.knows(self._channel.peer)
-        if known or not tries:
-            self._channel.post({"ev": "told"})
-        else:
-            again = partial(self._end_names, tries - 1)
-            self._home.loop.later(_UNREAD_S, again)
+        self._channel.post({"ev": "told"})
 
     def tell(self, name: str, actor: Supervised | None) -> None:
         """An actor has got a name, or nobody has it any more."""

@@ -192,6 +192,7 @@ class Messenger:
         self.inbox_fd = int(self._inbox.getsockopt(zmq.FD))
         self._peers: dict[int, Peer] = {}
         self._gone: set[int] = set()  # ids are not used twice
+        self._closed = False
         # Entered again by a signal handler that sends while we connect.
         self._lock = threading.RLock()
 
@@ -243,8 +244,8 @@ class Messenger:
     def _connect(self, process_id: int) -> Peer:
         with self._lock:
             new = Peer(process_id, self.inbox, self._prefix)
-            if process_id in self._gone:
-                return new  # drops all; a socket would wait for ever
+            if self._closed or process_id in self._gone:
+                return new  # drops all; a socket would wait for ever, or cannot be
             new.hold()
             if self.ways is None or self._is_here(process_id):
                 self._connect_here(new)
@@ -349,6 +350,7 @@ class Messenger:
         that wait for a connection are dropped."""
         self.flush()
         with self._lock:
+            self._closed = True  # threads that still send make no more sockets
             peers, self._peers = list(self._peers.values()), {}
         if self.ways is not None:
             self.ways.close(linger_ms)

@@ -71,7 +71,12 @@ class Client:
         if items is not None:
             facts["items"] = items
         self._note_sent(call, to, method, facts)
-        return self._send(call, to, method, args, retries, timeout, tell)
+        try:
+            return self._send(call, to, method, args, retries, timeout, tell)
+        except moo.ActorUnavailable as error:  # the session is over here
+            if not tell:
+                self.note_end(call, error)
+            return Pending(self, call, None)
 
     def _note_sent(
         self, call: str, to: Any, method: str, facts: dict[str, Any]
@@ -161,7 +166,8 @@ def error_facts(error: BaseException) -> dict[str, Any]:
 
 
 class Pending:
-    """A call under way. `ref`: its Ref or stream; None of a tell."""
+    """A call under way. `ref`: its Ref or stream; None of a tell, and of a call that
+    has ended at once."""
 
     def __init__(self, client: Client, call: str, ref: Any) -> None:
         self._client, self.call, self.ref = client, call, ref
@@ -182,6 +188,8 @@ class Pending:
     async def ended(self) -> Any:
         """As `end`, on an event loop. It is dropped when the coroutine that waits for
         it is cancelled, because the caller of that has died."""
+        if self.ref is None:
+            return None
         try:
             value = await self.ref
         except asyncio.CancelledError as error:

@@ -137,6 +137,13 @@ class Driver:
         client.remove(self.watcher, "stop")
 
 
+def is_of_the_end(error: moo.ActorUnavailable) -> bool:
+    """Whether it says that the session is over, perhaps sooner than `Driver.lost`."""
+    return any(
+        text in str(error) for text in ("the session has ended", "no session runs")
+    )
+
+
 class Load:
     """One thread that calls the actors, at random."""
 
@@ -151,7 +158,11 @@ class Load:
         over = self.driver.over
         steps = [value for name, value in vars(Load).items() if name.startswith("do_")]
         while not over.is_set() and not self.driver.lost:
-            self.chance.choice(steps)(self)
+            try:
+                self.chance.choice(steps)(self)
+            except moo.ActorUnavailable as error:
+                if not is_of_the_end(error):
+                    raise
             over.wait(self.chance.uniform(0, 0.01))
         if not self.driver.lost:
             self._flush()
@@ -346,7 +357,7 @@ class Claims:
             try:
                 self._step(self.chance.choice(CLAIMS))
             except moo.ActorUnavailable as error:
-                if "the session has ended" not in str(error):
+                if not is_of_the_end(error):
                     raise
             over.wait(self.chance.uniform(0, 0.1))
 

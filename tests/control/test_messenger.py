@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
-from mooactor.control.messenger import longest_retry_ms
+from pathlib import Path
+
+from mooactor.control.envelope import KEY_BYTES
+from mooactor.control.messenger import Messenger, longest_retry_ms
 
 
 def test_many_that_start_together_are_tried_less_often_each() -> None:
@@ -10,3 +13,13 @@ def test_many_that_start_together_are_tried_less_often_each() -> None:
     for peers in range(1, 256):
         tries_per_second = peers * 1000 / longest_retry_ms(peers)
         assert tries_per_second <= 4000
+
+
+def test_a_thread_that_sends_after_the_end_is_not_told_of_sockets(
+    tmp_path: Path,
+) -> None:
+    messenger = Messenger(str(tmp_path), 1 << 16, bytes(KEY_BYTES))
+    messenger.peer(2 << 16).send(b"before")
+    messenger.close(linger_ms=0)
+    for process_id in (2 << 16, 3 << 16):
+        messenger.peer(process_id).send(b"after")

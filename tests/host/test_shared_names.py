@@ -259,6 +259,7 @@ def test_the_end_of_a_session_ends_calls_of_others_to_its_actors(other, joined, 
     program = other("counter")
     with joined():
         counter = moo.lookup("counter")
+        assert counter.pid() > 0
         ref = counter.waits.remote()
         getattr(program.process, how)()
         with pytest.raises(moo.ActorDied):

@@ -14,6 +14,7 @@ import pytest
 import mooactor as moo
 from mooactor.process import directories
 from tests.actors.counter import Counter
+from tests.conftest import eventually
 
 
 @moo.actor
@@ -35,6 +36,7 @@ def known() -> Iterator[Any]:
         assert asker.ask(moo.spawn(Counter)) == 1
         (directory,) = present() - before
         strangers = moo.on(Counter).group(2)
+        assert eventually(lambda: all(a.state == "running" for a in moo.actors()))
         shutil.rmtree(directory)
         yield asker, strangers
 

@@ -301,6 +301,9 @@ def test_strangers_leave_no_trace(cluster: Cluster) -> None:
     broker, address = cluster.broker()
     a = cluster.member("a", address)
     assert cluster.until(lambda: a.joined)
+    assert cluster.until(
+        lambda: any("host a has joined" in line for line in broker.err)
+    )
     port = int(address.rpartition(":")[2])
     said = list(broker.err)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)  # no CURVE

@@ -122,7 +122,7 @@ class Deaths:
     def _end_calls(self, death: Death, turns: Turns) -> None:
         link, losses = death.link, self._losses
         if death.following is None:
-            losses.fail_all(link, lambda: link.gone(delivered=None), turns)
+            losses.fail_all(link, turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
                 link.incarnation = death.following

@@ -63,7 +63,9 @@ def remove(path: str) -> bool:
     """Remove a directory that is ours, the lock last. False: a process that is being
     killed put something into it meanwhile, or we may not; try again."""
     with contextlib.suppress(OSError):
-        for entry in os.scandir(path):
+        with os.scandir(path) as found:
+            entries = list(found)
+        for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)
             elif entry.name != LOCK:

@@ -16,7 +16,7 @@ from mooactor.process.calls import LATER, Repeatable
 from mooactor.process.objects.future import Future
 from mooactor.process.objects.values import Values
 from mooactor.process.pending import PendingReplies
-from mooactor.process.started import UNKNOWN, Turns
+from mooactor.process.started import Turns
 from mooactor.process.told import Lost
 
 
@@ -36,9 +36,11 @@ class Losses:
         self._values = values
         self._start = start
 
+    def _calls_of(self, link: Link) -> list[Future]:
+        return [o for o in list(self._pending.values()) if o.link is link]
+
     def _futures_of(self, link: Link) -> list[Future]:
-        lost = [o for o in list(self._pending.values()) if o.link is link]
-        return lost + self._values.expected_of(link)
+        return self._calls_of(link) + self._values.expected_of(link)
 
     def awaits_answer(self, link: Link, turns: Turns) -> bool:
         """Whether a call that its actor may have begun is not answered here yet."""
@@ -50,25 +52,23 @@ class Losses:
             for future in futures
         )
 
-    def fail_all(
-        self, link: Link, error: Callable[[], errors.MooError], turns: Turns = UNKNOWN
-    ) -> None:
-        """End all calls over a link, each with an error of its own."""
-        lost = None if link.cause is None else Lost(link, link.cause)
+    def fail_all(self, link: Link, turns: Turns) -> None:
+        """The actor of a link is gone for good: end all calls over it, each with an
+        error of its own."""
+        assert link.cause is not None
+        lost = Lost(link, link.cause)
         for future in self._futures_of(link):
             sent = self._pending.get(future.call_id) is future
-            why = error()
+            why = link.gone(delivered=None)
             if sent and why.delivered is None:
                 why.delivered = turns.delivered(future.call_id)
             if self._replies.drop(future.call_id):
                 why.delivered = True  # it ran, and its result did not get here
-            if lost is not None:
-                lost.add(future, why.delivered)
+            lost.add(future, why.delivered)
             future.set_error(why)
             self._forget(future.call_id, link)
         link.calls.clear()
-        if lost is not None:
-            lost.say()
+        lost.say()
 
     def end_late(
         self, link: Link, future: Future, call_id: int, delivered: bool | None
@@ -86,9 +86,7 @@ class Losses:
         self._forget(call_id, link)
         lost.say()
 
-    def retry_or_fail(
-        self, link: Link, cause: errors.Cause, turns: Turns = UNKNOWN
-    ) -> None:
+    def retry_or_fail(self, link: Link, cause: errors.Cause, turns: Turns) -> None:
         """The process of a link died, and another will follow: send calls with retries
         left again, and end the others."""
         lost = Lost(link, cause)
@@ -110,14 +108,13 @@ class Losses:
         retries left again now: so they start before those that are made from here on.
         `connection_broke`, or a death, counts that.
         """
-        pending = [o for o in list(self._pending.values()) if o.link is link]
+        pending = self._calls_of(link)
         with link.sending_again():
             for future in pending:
-                if _may_repeat(future) and not self._replies.is_last_here(
-                    future.call_id
-                ):
-                    self._replies.drop(future.call_id)
-                    self._forget(future.call_id, link)
+                call_id = future.call_id
+                if _may_repeat(future) and not self._replies.is_last_here(call_id):
+                    self._replies.drop(call_id)
+                    self._forget(call_id, link)
                     future.request = future.request._replace(early=True)
                     self.send_again(link, future)
 
@@ -133,7 +130,7 @@ class Losses:
           latest: calls with higher ids are not concerned.
         """
         lost = Lost(link, f"{link.label}: {why}")
-        pending = [o for o in list(self._pending.values()) if o.link is link]
+        pending = self._calls_of(link)
         with link.sending_again():
             for future in pending:
                 call_id = future.call_id

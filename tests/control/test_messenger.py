@@ -22,4 +22,6 @@ def test_a_thread_that_sends_after_the_end_is_not_told_of_sockets(
     messenger.peer(2 << 16).send(b"before")
     messenger.close(linger_ms=0)
     for process_id in (2 << 16, 3 << 16):
-        messenger.peer(process_id).send(b"after")
+        peer = messenger.peer(process_id)
+        peer.send(b"after")
+        assert not peer.connected

@@ -82,7 +82,7 @@ class Values:
         self._arriving: dict[int, Transfer] = {}
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
         self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
-        self._used: OrderedDict[int, None] = OrderedDict()  # the same
+        self._used: OrderedDict[int, None] = OrderedDict()  # lately, by token
 
     def __len__(self) -> int:
         return len(self._expected)

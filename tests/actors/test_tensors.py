@@ -217,6 +217,34 @@ def test_what_fits_the_limit_can_be_sent_whatever_was_sent_before(
     assert done.stdout.split() == ["10", "70", "40", "90", "10"], done.stderr
 
 
+@pytest.mark.parametrize("kind", ["def", "async def", "def in a thread"])
+def test_an_argument_that_was_not_kept_is_let_go_of_before_the_reply(
+    tmp_path: Any, kind: str
+) -> None:
+    from tests.process import programs
+
+    options = "max_concurrency=2" if "thread" in kind else ""
+    script = f"""
+        import time, weakref
+        import numpy as np
+        import mooactor as moo
+
+        @moo.actor({options})
+        class Measures:
+            {kind.removesuffix(" in a thread")} size(self, x):
+                weakref.finalize(x, time.sleep, 0.3)  # its memory is freed after that
+                return x.nbytes
+
+        with moo.init(memory=96 << 20):
+            measures = moo.spawn(Measures)
+            for megabytes in (10, 70, 40, 90, 10):
+                x = np.ones(megabytes << 20, np.uint8)
+                print(moo.get(measures.size.remote(x)) >> 20)
+    """
+    done = programs.run(programs.write(tmp_path / "growing.py", script))
+    assert done.stdout.split() == ["10", "70", "40", "90", "10"], done.stderr
+
+
 def test_out_of_memory_names_sizes_and_holders_and_all_else_goes_on(
     tmp_path: Any,
 ) -> None:

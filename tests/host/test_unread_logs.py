@@ -15,13 +15,15 @@ from tests.processes import stop
 pytestmark = pytest.mark.usefixtures("no_session")
 
 SCRIPT = """
-    import io, sys
+    import io, os, sys, time
     import mooactor as moo
 
     @moo.actor
     class Talks:
         def talk(self, path):
             open(path + "-begun", "w").close()
+            while not os.path.exists(path + "-stopped"):
+                time.sleep(0.01)
             for _ in range(2000):
                 print("x" * 60_000)
             open(path, "w").close()
@@ -50,6 +52,7 @@ def test_a_stopped_driver_that_shows_logs_itself_keeps_its_session(
         assert process.stdout.readline() == "ready\n"
         assert eventually((tmp_path / "done-begun").exists, 20.0)
         stop(process.pid)
+        (tmp_path / "done-stopped").touch()
         assert eventually(done.exists, 40.0)
         process.send_signal(signal.SIGCONT)
         out, err = process.communicate("go on\n", timeout=40)

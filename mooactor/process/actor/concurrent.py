@@ -156,23 +156,18 @@ class ConcurrentWorker(Worker):
         assert self._loop is not None
         mend_streams()
         here = contextvars.copy_context()
-        call = context.get()
+        work = [(function, args, kwargs)]
         return await self._loop.run_in_executor(
-            self._threads, lambda: self._run_in(call, here, function, args, kwargs)
+            self._threads, self._run_in, context.get(), here, work
         )
 
-    def _run_in(
-        self,
-        call: Any,
-        here: contextvars.Context,
-        function: Callable[..., Any],
-        args: Any,
-        kwargs: Any,
-    ) -> Result:
-        """In a thread of the actor's own."""
+    def _run_in(self, call: Any, here: contextvars.Context, work: list[Any]) -> Result:
+        """In a thread of the actor's own. It takes the work out of the list: what the
+        method did not keep is let go of before the reply, not after."""
         call.started = True
         if call.in_thread:
             self.current = call
+        function, args, kwargs = work.pop()
         try:
             return here.run(_caught, function, *args, **kwargs)
         finally:

@@ -116,6 +116,7 @@ class SerialWorker(Worker):
             self.current = job.context
             context.set(job.context)
             value = method(*args, **kwargs)
+            del args, kwargs  # memory that the method did not keep, before the reply
             if job.flags & envelope.STREAM:
                 self.start_stream(job, iter(value))
         except BaseException as error:

@@ -149,14 +149,16 @@ static moo_err wait_for_contact(moo_group *group)
     watch_for(entries, &count, contact->listener, POLLIN);
     for (uint32_t i = 0; i < mooi_connections(links, links->to); i++) {
         const struct mooi_call *call = &contact->calls[i];
-        int at_most = mooi_dial_wait_ms(&call->dial);
+        int at_most = -1;
         if (mooi_is_made(links->to, i))
             continue;
-        if (call->proof.fd >= 0)
+        if (call->proof.fd >= 0) {
             watch_for(entries, &count, call->proof.fd,
                       mooi_handshake_wants(&call->proof.handshake));
-        else
+        } else {
             watch_for(entries, &count, call->dial.poll, POLLIN);
+            at_most = mooi_dial_wait_ms(&call->dial);
+        }
         if (at_most >= 0 && at_most < wait_ms)
             wait_ms = at_most;
     }

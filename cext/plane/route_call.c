@@ -12,10 +12,10 @@
 /* See route.c. It is longer than any importer waits for an owner whose call
  * has failed (see mooi_source_begin): a caller with several waits in a row
  * gets all their failures within one pause. */
-#define PAUSE_NS ((uint64_t)2000 * 1000000u)
+#define PAUSE_NS ((uint64_t)3000 * 1000000u)
 /* The kernel of a machine that had a link before answers within this time,
- * even if the machine is busy; the time includes a second attempt. */
-#define ANSWER_MS 1500
+ * even if the machine is busy, or its cable is back after one. */
+#define ANSWER_MS 2000
 
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...)

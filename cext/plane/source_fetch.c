@@ -174,12 +174,12 @@ void mooi_source_start(struct mooi_source *source)
 /* The owner must call before we give up. One that has called before knows our
  * address, so its next call succeeds or fails soon; another may need long to
  * find us. */
-#define CALL_AGAIN_MS 2000
+#define CALL_AGAIN_MS 2500
 /* If we found the owner's machine silent, the owner may not know yet. Waits of
  * successive fetches must not add up: a moment is enough for a call that gets
  * through, but a call is awaited at least for this long after the loss. */
 #define MOMENT_MS 500
-#define SILENT_MS 1300
+#define SILENT_MS 1000
 #define SUSPECT_MS 5000 /* so long after the loss */
 
 static uint64_t due_ns(const struct moo_fetch *fetch, int timeout_ms)

@@ -284,6 +284,29 @@ static void a_dial_falls_over_to_the_address_that_answers(void)
     fill_in(&hole);
 }
 
+/* The kernel would ask again after a second; both attempts may be answered. */
+static void a_dial_asks_again_where_nobody_answered(void)
+{
+    struct hole hole = dig();
+    struct mooi_dial dial;
+    int fd, taken;
+    size_t which;
+
+    CHECK(mooi_dial_begin(&dial, &hole.address, 1) == MOO_OK);
+    while (dial.older[0] < 0) {
+        CHECK(mooi_dial_step(&dial, &fd, &which) == MOO_ETIMEOUT);
+        usleep(1000u * (unsigned)mooi_dial_wait_ms(&dial));
+    }
+    CHECK(dial.fd[0] >= 0 && dial.fd[0] != dial.older[0]);
+    while ((taken = accept(hole.listener, NULL, NULL)) >= 0)
+        close(taken);
+    CHECK(dial_to_its_end(&dial, &fd, &which) == MOO_OK);
+    CHECK(which == 0 && !mooi_dial_has_more(&dial));
+    close(fd);
+    mooi_dial_end(&dial);
+    fill_in(&hole);
+}
+
 static void a_dial_that_fails_says_how_for_each_address(void)
 {
     struct mooi_address address = at("127.0.0.1", deserted_port());
@@ -341,6 +364,7 @@ int main(void)
     RUN(half_a_handshake_is_a_hang_up);
     RUN(replayed_bytes_are_refused);
     RUN(a_dial_falls_over_to_the_address_that_answers);
+    RUN(a_dial_asks_again_where_nobody_answered);
     RUN(a_dial_that_fails_says_how_for_each_address);
     RUN(listeners_are_local_unless_told_otherwise);
     CHECK(open_files() == before);

@@ -237,6 +237,7 @@ moo_err mooi_tcp_connect(struct mooi_tcp *engine, uint64_t peer,
         link->token = token;
         link->dialing.ready = dial_ready;
         err = mooi_dial_begin(&link->dial, addresses, count);
+        link->dial.patient = 1;
         link->dialing.fd = link->dial.poll;
         *out = link;
         if (err != MOO_OK) /* it has begun, so `down` will follow */

@@ -9,7 +9,7 @@
 
 #include "core/clock.h"
 
-#define STAGGER_NS ((uint64_t)MOOI_DIAL_STAGGER_MS * 1000000u)
+#define MS ((uint64_t)1000000)
 
 moo_err mooi_dial_begin(struct mooi_dial *dial,
                         const struct mooi_address *addresses, size_t count)
@@ -23,34 +23,93 @@ moo_err mooi_dial_begin(struct mooi_dial *dial,
     dial->count = count < MOOI_DIAL_MAX ? count : MOOI_DIAL_MAX;
     memcpy(dial->address, addresses, dial->count * sizeof *addresses);
     for (size_t i = 0; i < MOOI_DIAL_MAX; i++) {
-        dial->fd[i] = -1;
+        dial->fd[i] = dial->older[i] = -1;
         dial->result[i] = MOO_ETIMEOUT;
     }
     return MOO_OK;
+}
+
+static void hang_up(const struct mooi_dial *dial, int *fd)
+{
+    if (*fd < 0)
+        return;
+    epoll_ctl(dial->poll, EPOLL_CTL_DEL, *fd, NULL); /* a fork may have it */
+    close(*fd);
+    *fd = -1;
+}
+
+static int is_under_way(const struct mooi_dial *dial, size_t which)
+{
+    return dial->fd[which] >= 0 || dial->older[which] >= 0;
 }
 
 static void fail(struct mooi_dial *dial, size_t which, moo_err why)
 {
     dial->result[which] = why;
     dial->reason[which] = errno;
-    if (dial->fd[which] >= 0)
-        close(dial->fd[which]);
-    dial->fd[which] = -1;
+    hang_up(dial, &dial->fd[which]);
+    hang_up(dial, &dial->older[which]);
     dial->next_ns = 0; /* the next one at once */
 }
 
-static void try_next(struct mooi_dial *dial, uint64_t now)
+/* It has no attempt under way, but may get another. */
+static int may_come_back(const struct mooi_dial *dial, size_t which)
 {
-    size_t which = dial->next++;
-    struct epoll_event event = {.events = EPOLLOUT, .data.u64 = which};
-    moo_err err = mooi_socket_connect(&dial->address[which], &dial->fd[which]);
+    int reason = dial->reason[which];
 
-    dial->next_ns = now + STAGGER_NS;
+    return dial->patient && dial->result[which] == MOO_EPEER &&
+           (reason == ENETUNREACH || reason == EHOSTUNREACH ||
+            reason == ENETDOWN);
+}
+
+static int is_tried_again(const struct mooi_dial *dial, size_t which)
+{
+    return is_under_way(dial, which) || may_come_back(dial, which);
+}
+
+/* For the first time, or once more. */
+static void try_address(struct mooi_dial *dial, size_t which, uint64_t now)
+{
+    struct epoll_event event = {.events = EPOLLOUT, .data.u64 = which};
+    int *fd = &dial->fd[which];
+    moo_err err;
+
+    hang_up(dial, &dial->older[which]);
+    dial->older[which] = *fd;
+    *fd = -1;
+    dial->again_ns[which] = now + MOOI_DIAL_AGAIN_MS * MS;
+    err = mooi_socket_connect(&dial->address[which], fd);
     if (err == MOO_OK &&
-        epoll_ctl(dial->poll, EPOLL_CTL_ADD, dial->fd[which], &event))
+        epoll_ctl(dial->poll, EPOLL_CTL_ADD, *fd, &event)) {
         err = MOO_ESYS;
-    if (err != MOO_OK)
+        hang_up(dial, fd);
+    }
+    if (err == MOO_OK)
+        dial->result[which] = MOO_ETIMEOUT;
+    else if (!is_under_way(dial, which))
         fail(dial, which, err);
+}
+
+/* MOO_OK: it is connected, and *fd the caller's. MOO_ETIMEOUT: not yet. */
+static moo_err look_at(struct mooi_dial *dial, size_t which, int *attempt,
+                       int *fd)
+{
+    moo_err err = *attempt < 0 ? MOO_ETIMEOUT : mooi_socket_connected(*attempt);
+
+    if (err == MOO_OK) {
+        *fd = *attempt;
+        *attempt = -1;
+        epoll_ctl(dial->poll, EPOLL_CTL_DEL, *fd, NULL);
+        hang_up(dial, &dial->fd[which]);
+        hang_up(dial, &dial->older[which]);
+    } else if (err != MOO_ETIMEOUT) {
+        int reason = errno;
+        hang_up(dial, attempt);
+        errno = reason;
+        if (reason == ECONNREFUSED || !is_under_way(dial, which))
+            fail(dial, which, err);
+    }
+    return err;
 }
 
 /* MOO_OK: one is connected. */
@@ -60,18 +119,15 @@ static moo_err look(struct mooi_dial *dial, int *fd, size_t *which)
 
     while (epoll_wait(dial->poll, &event, 1, 0) == 1) {
         size_t i = (size_t)event.data.u64;
-        moo_err err = mooi_socket_connected(dial->fd[i]);
-        if (err == MOO_ETIMEOUT)
-            return err;
-        if (err != MOO_OK) {
-            fail(dial, i, err);
-            continue;
-        }
-        epoll_ctl(dial->poll, EPOLL_CTL_DEL, dial->fd[i], NULL);
-        *fd = dial->fd[i];
+        moo_err early = look_at(dial, i, &dial->older[i], fd), late;
         *which = i;
-        dial->fd[i] = -1;
-        return MOO_OK;
+        if (early == MOO_OK)
+            return MOO_OK;
+        late = look_at(dial, i, &dial->fd[i], fd);
+        if (late == MOO_OK)
+            return MOO_OK;
+        if (early == MOO_ETIMEOUT && late == MOO_ETIMEOUT)
+            return MOO_ETIMEOUT;
     }
     return MOO_ETIMEOUT;
 }
@@ -79,7 +135,7 @@ static moo_err look(struct mooi_dial *dial, int *fd, size_t *which)
 int mooi_dial_has_more(const struct mooi_dial *dial)
 {
     for (size_t i = 0; i < dial->count; i++)
-        if (dial->fd[i] >= 0)
+        if (is_under_way(dial, i))
             return 1;
     return dial->next < dial->count;
 }
@@ -90,9 +146,17 @@ moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which)
 
     if (look(dial, fd, which) == MOO_OK)
         return MOO_OK;
-    while (dial->next < dial->count && now >= dial->next_ns)
-        try_next(dial, now);
-    return mooi_dial_has_more(dial) ? MOO_ETIMEOUT : MOO_EPEER;
+    for (size_t i = 0; i < dial->next; i++)
+        if (is_tried_again(dial, i) && now >= dial->again_ns[i])
+            try_address(dial, i, now);
+    while (dial->next < dial->count && now >= dial->next_ns) {
+        dial->next_ns = now + MOOI_DIAL_STAGGER_MS * MS;
+        try_address(dial, dial->next++, now);
+    }
+    for (size_t i = 0; i < dial->next; i++)
+        if (is_tried_again(dial, i))
+            return MOO_ETIMEOUT;
+    return dial->next < dial->count ? MOO_ETIMEOUT : MOO_EPEER;
 }
 
 static int same(const struct mooi_address *a, const struct mooi_address *b)
@@ -113,13 +177,16 @@ int mooi_dial_refused(const struct mooi_dial *dial,
 
 int mooi_dial_wait_ms(const struct mooi_dial *dial)
 {
-    uint64_t now = mooi_now_ns();
+    uint64_t now = mooi_now_ns(), due = UINT64_MAX;
 
-    if (dial->next >= dial->count)
+    if (dial->next < dial->count)
+        due = dial->next_ns;
+    for (size_t i = 0; i < dial->next; i++)
+        if (is_tried_again(dial, i) && dial->again_ns[i] < due)
+            due = dial->again_ns[i];
+    if (due == UINT64_MAX)
         return -1;
-    if (now >= dial->next_ns)
-        return 0;
-    return (int)((dial->next_ns - now) / 1000000u) + 1;
+    return due > now ? (int)((due - now) / MS) + 1 : 0;
 }
 
 void mooi_dial_blame(struct mooi_dial *dial, size_t which, moo_err why)
@@ -166,9 +233,8 @@ void mooi_dial_reason(const struct mooi_dial *dial, char *text, size_t room)
 void mooi_dial_end(struct mooi_dial *dial)
 {
     for (size_t i = 0; i < dial->count; i++) {
-        if (dial->fd[i] >= 0)
-            close(dial->fd[i]);
-        dial->fd[i] = -1;
+        hang_up(dial, &dial->fd[i]);
+        hang_up(dial, &dial->older[i]);
     }
     if (dial->poll >= 0)
         close(dial->poll);

@@ -6,6 +6,11 @@
  * order of the addresses, every MOOI_DIAL_STAGGER_MS or as soon as one has
  * failed, while the earlier ones go on. The first connection is handed out. If
  * another process answered there, the dial goes on with the other addresses.
+ *
+ * An address that has not answered is tried again every MOOI_DIAL_AGAIN_MS: the
+ * kernel repeats itself after one and after three seconds only, which is late
+ * when a cable is mended in between. The attempt before goes on beside the new
+ * one, for answers that take longer.
  * The deadline is the caller's. No function blocks; one thread.
  */
 #ifndef MOOI_DIAL_H
@@ -17,13 +22,19 @@
 
 #define MOOI_DIAL_MAX 16
 #define MOOI_DIAL_STAGGER_MS 250
+#define MOOI_DIAL_AGAIN_MS 500
 
 struct mooi_dial {
     int poll; /* wait until this is readable, or mooi_dial_wait_ms is over */
+    /* Set after the beginning: go on with an address while its network is
+     * unreachable, as it is while the cable of this machine is out. */
+    int patient;
     size_t count, next;
     uint64_t next_ns;
     struct mooi_address address[MOOI_DIAL_MAX];
-    int fd[MOOI_DIAL_MAX]; /* -1: not under way */
+    int fd[MOOI_DIAL_MAX];    /* the latest attempt; -1: not under way */
+    int older[MOOI_DIAL_MAX]; /* the one before it */
+    uint64_t again_ns[MOOI_DIAL_MAX];
     int result[MOOI_DIAL_MAX]; /* moo_err, MOO_ETIMEOUT: no answer yet */
     int reason[MOOI_DIAL_MAX]; /* errno */
 };

@@ -24,14 +24,15 @@
 #define MS ((uint64_t)1000000)
 /* A peer that does not acknowledge for so long is gone. A ping leaves within
  * two ticks of a cut, so the cut is found within 3 s; with the longer patience
- * of mooi_socket_is_silent within 5 s. */
-#define SILENT_MS 1250
+ * of mooi_socket_is_silent within 5 s. A cable that is back after a second is
+ * none: the kernel sends again what was lost after 0.2, 0.6 and 1.4 s. */
+#define SILENT_MS 1700
 /* A peer that sends nothing meanwhile may be stopped: its buffer is not filled
  * with more pings. From then on the kernel probes, see mooi_socket_ask. */
 #define PINGS 16
 #define TICK_CONTACT_MS 50
 #define TICK_BUSY_MS 250
-#define TICK_IDLE_MS 400
+#define TICK_IDLE_MS 300
 
 /* ---- memory ---- */
 

@@ -13,14 +13,17 @@ calls.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 from mooactor import errors
 from mooactor.process.objects.future import Reply
+from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
 
@@ -34,6 +37,8 @@ _PART_OF_MEMORY = 8
 NEWS_S = 0.25
 #: The time that data waits for memory that others may give back.
 ROOM_S = 2.0
+#: Data that was announced so long before a connection broke was lent over that one.
+BEFORE_S = 0.25
 
 
 class Lane:
@@ -61,6 +66,8 @@ class Transfer:
         "then",
         "lane",
         "cost",
+        "owners",
+        "arrived",
         "begun",
         "fetches",
         "left",
@@ -75,6 +82,8 @@ class Transfer:
         self.lane = lane
         # A single transfer of any size fits.
         self.cost = min(reply.size(), lane.bound // 2)
+        self.owners = [owner_of(descriptor) for descriptor in reply.descriptors]
+        self.arrived = perf_counter()
         self.begun = False  # it is counted
         self.fetches: list[Fetch] = []  # all that were begun
         self.left = 0  # of these, under way
@@ -252,8 +261,10 @@ class InboundTransfers:
         transfer.left -= 1
         if transfer.left or transfer.reply.descriptors:
             return
+        buffers: list[Any] = []
         try:
-            transfer.reply.buffers = [fetch.result(0) for fetch in transfer.fetches]
+            for fetch in transfer.fetches:
+                buffers.append(fetch.result(0))
         except errors.InternalError:
             # Fetched or revoked before. It is fetched here only, so its owner took it
             # back: the connection broke before we could ask for it.
@@ -265,8 +276,21 @@ class InboundTransfers:
             )
         except Exception as error:
             self._fail(transfer, error)
+            if isinstance(error, (errors.ActorDied, errors.ActorUnavailable)):
+                self._fail_others(transfer.owners[len(buffers)], error)
         else:
+            transfer.reply.buffers = buffers
             self._end(transfer, None)
+
+    def _fail_others(self, owner: int, error: errors.MooError) -> None:
+        """The connection to an owner is lost, and with it all that it has lent. What
+        waits for a place in its lane must not wait for that connection after it has
+        got one: such waits would add up."""
+        before = perf_counter() - BEFORE_S
+        for lane in self._lanes:
+            for transfer in list(lane.waiting):
+                if owner in transfer.owners and transfer.arrived < before:
+                    self._fail(transfer, copy.copy(error))
 
     def _fail(self, transfer: Transfer, error: BaseException) -> None:
         for fetch in transfer.fetches:

@@ -16,16 +16,17 @@ from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
 from mooactor.host.farline import FarLine
+from mooactor.host.fields import Refused, no_more_than, required
 from mooactor.host.names import STARTING
 from mooactor.host.requests import SERVED
 from mooactor.host.supervised import Supervised
+from mooactor.process.checks import MOST_OF_A_NAME
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
 
 # An actor that nobody knows may be one whose spawn is still unread on a line.
 _UNREAD_S = 0.02
-_KNOWN_TRIES = 200  # for the broker's news of the asker
 
 
 class VisitorLine(FarLine):
@@ -40,7 +41,8 @@ class VisitorLine(FarLine):
 
 
 class Visitor:
-    """One other session, as this home sees it."""
+    """One other session, as this home sees it. What it asks before it has asked for
+    names is malformed: see `neighbor`."""
 
     OPS = frozenset(("names", "poll", "request", "closed"))
 
@@ -54,11 +56,13 @@ class Visitor:
         """One message of the asker's.
 
         Raises:
-          LookupError, TypeError: it is malformed.
+          LookupError, Refused, TypeError, ValueError: it is malformed.
         """
         op = message["op"]
         if op == "names":
-            self._follow()
+            self._follow(message)
+        elif not self._follows:
+            raise LookupError("it asks for something before it asks for names")
         elif op == "poll":
             self._answer(message, tries=1)
         elif op == "request":
@@ -68,18 +72,25 @@ class Visitor:
 
     # -- names -------------------------------------------------------------------
 
-    def _follow(self, tries: int = _KNOWN_TRIES) -> None:
-        """Tell all names, and those to come: but only when we know of the asker, too.
-        Its processes would be taken for strangers, who are dead."""
-        neighbors = self._home.neighbors
-        known = neighbors is None or neighbors.knows(self._channel.peer)
-        if not self._channel.is_open:
-            return
-        if not known and tries:
-            self._home.loop.later(_UNREAD_S, partial(self._follow, tries - 1))
-            return
-        names = self._home.names
+    @property
+    def node_id(self) -> str:
+        """Of its home's node, in hex."""
+        return self._channel.peer.hex()
+
+    @property
+    def address(self) -> str:
+        """Where its home listens."""
+        return self._channel.address
+
+    def _follow(self, message: Message) -> None:
+        """Tell all names, and those to come, as soon as its home is a neighbor: before,
+        its processes would be taken for strangers, who are dead."""
+        neighbors, names = self._home.neighbors, self._home.names
+        host, namespace = (_text(message, key) for key in ("host", "namespace"))
+        if neighbors is None:
+            raise Refused("this session has no namespace")
         if not self._follows:
+            neighbors.visited(self, host, namespace)
             self._follows = True
             names.followers.append(self.tell)
         for name, actor in names.given():
@@ -91,8 +102,8 @@ class Visitor:
         if actor is None:
             self._channel.post({"ev": "freed", "name": name})
             return
-        about = {"name": name, "label": actor.label, "handle": actor.handle}
-        self._channel.post({"ev": "named", **about})
+        about = {"label": actor.label, "handle": actor.handle}
+        self._channel.post({"ev": "named", "name": name, "id": actor.id, **about})
 
     # -- questions ---------------------------------------------------------------
 
@@ -140,6 +151,11 @@ class Visitor:
         if line is not None:
             self._home.loop.close_line(line)
 
+    def end(self, why: str) -> None:
+        """Close its channel: its home cannot be reached, or this session is over."""
+        self._channel.close(why)
+        self.close()
+
     def close(self) -> None:
         """That session is gone, or cannot be reached."""
         for number in list(self._lines):
@@ -147,3 +163,10 @@ class Visitor:
         if self._follows:
             self._follows = False
             self._home.names.followers.remove(self.tell)
+            assert self._home.neighbors is not None
+            self._home.neighbors.left(self)
+
+
+def _text(message: Message, key: str) -> str:
+    text: str = no_more_than(MOST_OF_A_NAME, key, required(message, key, str))
+    return text

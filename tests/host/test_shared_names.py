@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from mooactor.cli.client import Client, homes
 from mooactor.process.current import current_runtime
 from tests.clusters import cluster
 from tests.conftest import eventually
+from tests.host.homes import OtherHome
 from tests.marks import slow
 
 OTHER = """
@@ -157,6 +159,19 @@ def joined(here):
     moo.shutdown()
 
 
+@pytest.fixture
+def other_home(here):
+    made = OtherHome(here)
+    yield made
+    made.close()
+
+
+def address_of_home():
+    with Client() as client:
+        (home,) = homes(client.rows())
+    return home["address"]
+
+
 def test_a_lookup_finds_the_actor_of_another_session_at_once(other, joined):
     other("counter")
     with joined():
@@ -266,6 +281,28 @@ def test_the_end_of_a_session_ends_calls_of_others_to_its_actors(other, joined, 
             ref.get(timeout=20)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(
+    other, joined, known
+):
+    program = other("counter")
+    with joined():
+        counter, finder = moo.lookup("counter"), moo.on(Counter, host="b").spawn()
+        if known:
+            assert counter.add() == 1
+        program.process.kill()
+        assert eventually(lambda: not is_there("counter"))
+        with moo.monitor(counter) as events:
+            (died,) = events
+        assert isinstance(died, moo.Died) and died.actor == "Counter:counter"
+        assert died.cause.kind == "host"
+        with pytest.raises(moo.ActorDied):
+            counter.add.options(timeout=60)()
+        with pytest.raises(moo.ActorDied, match="the session that it belongs to"):
+            finder.ask.options(timeout=60)(counter, 1)
+        moo.kill(counter)
+
+
 def test_an_actor_gives_up_the_stream_of_a_session_that_has_ended(other, joined):
     with joined():
         mine = moo.on(Counter, name="source").spawn()
@@ -315,20 +352,107 @@ def test_an_actor_of_another_session_is_the_same_after_its_restart(other, joined
         slow({"op": "request", "line": 1, "message": {"op": "configure"}}),
         slow({"op": "request", "line": 1, "message": 7}),
         slow({"op": "closed", "line": []}),
+        slow({"op": "names", "host": "x" * 1001, "namespace": "shared"}),
+    ],
+    ids=lambda message: repr(message)[:60],
+)
+def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(
+    joined, other_home, message
+):
+    with joined():
+        mine = moo.on(Counter, name="mine").spawn()
+        channel = other_home.visit(address_of_home())
+        other_home.await_told()
+        channel.post(message)
+        assert other_home.wait(lambda: other_home.closed)
+        assert "malformed" in other_home.closed
+        assert mine.add(5) == 5
+
+
+# -- sessions of which the broker tells late, or that cannot be answered -----------
+
+
+def test_a_session_that_asks_is_a_neighbor_before_the_broker_tells_of_it(
+    joined, other_home
+):
+    with joined():
+        moo.on(Counter, name="mine").spawn()
+        other_home.visit(address_of_home())
+        other_home.await_told()
+        assert other_home.asked[0]["namespace"] == "shared"
+        assert [one["name"] for one in other_home.heard[:-1]] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"op": "names", "host": "x", "namespace": "apart"},
+        {"op": "names"},
+        {"op": "poll", "number": 1, "about": "name", "name": "mine"},
     ],
     ids=repr,
 )
-def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(joined, message):
+def test_a_session_that_is_no_neighbor_is_told_nothing(joined, other_home, message):
     with joined():
-        mine = moo.on(Counter, name="mine").spawn()
-        with Client() as client:
-            (home,) = homes(client.rows())
-            talk = client.open(home)
-            talk.post({"op": "names"})
-            talk.post(message)
-            assert client.wait(lambda: talk.closed, 20)
-            assert "malformed" in talk.closed
-        assert mine.add(5) == 5
+        moo.on(Counter, name="mine").spawn()
+        other_home.channel = other_home.node.connect(address_of_home(), other_home)
+        other_home.channel.post(message)
+        assert other_home.wait(lambda: other_home.closed)
+        assert not other_home.heard and not other_home.asked
+
+
+def test_a_session_whose_home_closes_its_door_is_told_nothing_more(joined, other_home):
+    with joined():
+        other_home.visit(address_of_home())
+        other_home.await_told()
+        other_home.back.close("no more")
+        assert other_home.wait(lambda: other_home.closed)
+        assert "its home cannot be reached from here: no more" in other_home.closed
+
+
+def first_call_beyond_a_cut_broker(here, other, cut):
+    """Whether a session of host a that joined while host b was cut off from the broker
+    has called an actor there. None: the broker had dropped that session before."""
+    program = other("far", host="b", on="other")
+    with contextlib.ExitStack() as cuts:
+        cut(cuts)
+        try:
+            with here.network.inside("a"), moo.init(local=False, namespace="shared"):
+                if not is_there("far"):
+                    return None
+                far = moo.lookup("far")
+                assert far.add.options(timeout=60)(2) == 2
+                assert moo.on(Counter, host="a").spawn().find("far", 3) == 5
+        finally:
+            program.close()
+    return True
+
+
+@pytest.mark.slow
+def test_a_session_of_which_no_broker_tells_gets_answers(here, other, monkeypatch):
+    for key, value in here.environment("a").items():
+        monkeypatch.setenv(key, value)
+
+    def cut(cuts):
+        cuts.enter_context(here.network.swallowing("b", "d"))
+        cuts.enter_context(here.network.swallowing("d", "b"))
+
+    assert any(first_call_beyond_a_cut_broker(here, other, cut) for _ in range(5))
+
+
+@pytest.mark.slow
+def test_a_call_from_a_session_that_cannot_be_answered_says_so(
+    here, other, joined, monkeypatch
+):
+    other("far", host="b", on="other")
+    monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")
+    with joined():
+        assert eventually(lambda: is_there("far"), 20)
+        with pytest.raises(
+            moo.ActorDied, match="cannot be reached from here"
+        ) as caught:
+            moo.lookup("far").add.options(timeout=60)()
+        assert caught.value.cause.kind == "host"
 
 
 def test_a_request_without_sense_for_an_actor_of_another_session_is_refused(

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""What one process of this session awaits of another session.
+
+Invariant: once the other session is lost, `Asker.last_words` has an end for all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mooactor.control.keys import actor_of
+from mooactor.control.lifeline import Message
+from mooactor.host.supervised import death_notice
+from mooactor.process.exits import ExitRecord
+
+SOME_ACTOR = "an actor of another session"  # instead of a label
+
+
+@dataclass(eq=False)
+class Asker:
+    """One process. ``number`` names it at the other session's home."""
+
+    number: int
+    _watched: dict[int, int] = field(default_factory=dict)  # incarnations, by actor
+    _sought: set[int] = field(default_factory=set)  # processes that it looks for
+    _asked: dict[int, str] = field(default_factory=dict)  # requests, by rid
+    # The last event of each monitor, by its number.
+    _monitors: dict[int, Message] = field(default_factory=dict)
+
+    def note(self, message: Message, label: str = SOME_ACTOR) -> None:
+        """It asks for something of the actor of that label.
+
+        Raises:
+          LookupError, TypeError: the request makes no sense; nothing is noted.
+        """
+        op, rid = message.get("op"), message.get("rid")
+        if op == "watch":
+            incarnation = message["incarnation"] & 0xFFFF
+            self._watched.setdefault(actor_of(message["id"]), incarnation)
+        elif op == "locate":
+            self._sought.add(message["id"])
+        elif op == "monitor":
+            nothing_yet = {"actor": label, "incarnation": 0}
+            self._monitors[message["monitor"]] = nothing_yet
+        elif op == "unmonitor":
+            self._monitors.pop(message["monitor"], None)
+        if type(rid) is int:
+            self._asked[rid] = str(op)
+
+    def heard(self, message: Message) -> None:
+        """The other session's home tells it something.
+
+        Raises:
+          LookupError, TypeError: the message makes no sense.
+        """
+        what = message["ev"]
+        if what == "reply":
+            self._asked.pop(message["rid"], None)
+        elif what == "located":
+            self._sought.discard(message["id"])
+        elif what == "died" and message["following"] is None:
+            self._watched.pop(message["id"], None)
+        elif what == "died" and message["id"] in self._watched:
+            self._watched[message["id"]] = message["following"]
+        elif what == "event" and message["monitor"] in self._monitors:
+            self._monitors[message["monitor"]] = message
+            if message["last"]:
+                del self._monitors[message["monitor"]]
+
+    def last_words(self, record: ExitRecord) -> list[Message]:
+        """The ends of all that it awaits."""
+        found = [
+            death_notice(actor_id + incarnation, record, None)
+            for actor_id, incarnation in self._watched.items()
+        ]
+        found += [{"ev": "located", "id": one, "gone": True} for one in self._sought]
+        found += [
+            {"ev": "reply", "rid": rid, "value": None if op == "handle" else True}
+            for rid, op in self._asked.items()
+        ]
+        end = {"ev": "event", "what": "died", "record": record.plain(), "last": True}
+        for monitor, event in self._monitors.items():
+            about = {key: event[key] for key in ("actor", "incarnation")}
+            found.append({**end, **about, "monitor": monitor})
+        return found

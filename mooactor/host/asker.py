@@ -67,6 +67,10 @@ class Asker:
             if message["last"]:
                 del self._monitors[message["monitor"]]
 
+    def mourned(self) -> list[int]:
+        """The processes and actors that `last_words` calls dead."""
+        return [*self._watched, *self._sought]
+
     def last_words(self, record: ExitRecord) -> list[Message]:
         """The ends of all that it awaits."""
         found = [

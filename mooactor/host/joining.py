@@ -32,7 +32,8 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     neighbors: Neighbors | None = None
     if namespace is not None:
         host = home.sites.here.host
-        neighbors = Neighbors(namespace, host, home.names, node, loop)
+        process_of = home.whereabouts.process_of
+        neighbors = Neighbors(namespace, host, home.names, node, loop, process_of)
     home.neighbors = neighbors
 
     def announcement() -> dict[str, Any]:

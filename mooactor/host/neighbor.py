@@ -15,7 +15,7 @@ freed       answerer  name
 told        answerer  nothing: these were all names of now
 poll        asker     number, and what the answer depends on: see `neighbors`
 answer      answerer  number, value
-request     asker     line (a number for each process), message
+request     asker     line (a number for each process), process (its id), message
 said        answerer  line, message
 closed      asker     line: that process is gone
 ==========  ========  ================================================================
@@ -112,7 +112,8 @@ class Neighbor:
             asker.note(message, self._labels.get(actor_of(message["id"]), SOME_ACTOR))
         except MALFORMED:
             return False
-        self._post("request", line=asker.number, message=message)
+        about = {"line": asker.number, "process": self._all.process_of(line) or 0}
+        self._post("request", **about, message=message)
         return True
 
     def line_closed(self, line: Line) -> None:
@@ -150,7 +151,7 @@ class Neighbor:
         elif what == "freed":
             self._all.names.drop_elsewhere(self, message["name"])
         elif what == "answer":
-            self._all.answered(self, message["number"], message["value"])
+            self._all.polls.answered(self, message["number"], message["value"])
         elif what == "told":
             self._names_told()
 
@@ -182,6 +183,8 @@ class Neighbor:
         record = ExitRecord("host", note=note)
         with self._loop.together():
             for line, asker in self._askers.items():
+                for one in asker.mourned():
+                    self._all.presumed.add(line, one)
                 for message in asker.last_words(record):
                     self._loop.post(line, message)
         self._askers.clear()

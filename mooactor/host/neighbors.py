@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.keys import actor_of
@@ -38,6 +37,8 @@ from mooactor.host.fields import MALFORMED, Refused
 from mooactor.host.membership import Membership
 from mooactor.host.names import STARTING, Names
 from mooactor.host.neighbor import Neighbor
+from mooactor.host.polls import Polls
+from mooactor.host.presumed import Presumed
 from mooactor.host.rows import Row
 from mooactor.process.exits import ExitRecord
 
@@ -49,22 +50,20 @@ _OVER = "it has ended"  # to the other sessions
 _AGAIN_S = 1.0  # after a lost channel, if the broker still knows that session
 
 
-@dataclass
-class _Poll:
-    """A question to every neighbor: over when all have answered, or one with a value
-    that is not None."""
-
-    done: Callable[[Neighbor | None, Any], None]
-    open: set[Neighbor] = field(default_factory=set)
-
-
 class Neighbors:
     """Those of one home, for as long as it is in the cluster."""
 
     def __init__(
-        self, namespace: str, host: str, names: Names, node: Node, loop: EventLoop
+        self,
+        namespace: str,
+        host: str,
+        names: Names,
+        node: Node,
+        loop: EventLoop,
+        process_of: Callable[[Line], int | None],
     ) -> None:
-        """`host`: the name of the driver's."""
+        """`host`: the name of the driver's. `process_of`: the id of the process at the
+        end of a line."""
         self.namespace = namespace
         self._host = host
         self.names = names
@@ -74,11 +73,11 @@ class Neighbors:
         self._neighbors: dict[str, Neighbor] = {}  # by node id
         self._visitors: dict[str, list[Visitor]] = {}  # by node id
         self._known: dict[int, Neighbor] = {}  # by actor of theirs
-        self._departed = Departed()
+        self._departed, self.presumed = Departed(), Presumed()
+        self.process_of = process_of
         self._seeking: dict[int, list[Callable[[Neighbor | None], None]]] = {}
         self._claims: dict[str, str] = {}  # by name: who has won it against us
-        self._polls: dict[int, _Poll] = {}
-        self._numbers = 0
+        self.polls = Polls()
         self._begun = self._closed = False
         self._when_settled: list[Callable[[], None]] = []
 
@@ -170,8 +169,7 @@ class Neighbors:
         self._departed.add(labels, record)
         self._known = {k: n for k, n in self._known.items() if n is not neighbor}
         self.names.drop_all_elsewhere(neighbor)
-        for number in list(self._polls):
-            self.answered(neighbor, number, None)
+        self.polls.lost(neighbor)
         for visitor in self._visitors.pop(neighbor.id, []):
             visitor.end(f"its home cannot be reached from here: {why}")
         self._loop.later(_AGAIN_S, self._find_again)
@@ -192,36 +190,6 @@ class Neighbors:
             visitor.end(_OVER)
         self._neighbors.clear()
 
-    # -- questions to all of them ------------------------------------------------
-
-    def _poll(
-        self, done: Callable[[Neighbor | None, Any], None], **question: Any
-    ) -> None:
-        self._numbers += 1
-        number = self._numbers
-        poll = self._polls[number] = _Poll(done, set(self._neighbors.values()))
-        for neighbor in list(poll.open):
-            neighbor.poll({"number": number, **question})
-        self._end_if_over(number)
-
-    def answered(self, neighbor: Neighbor, number: int, value: Any) -> None:
-        """One has answered a question; None: it knows nothing of that, or is lost."""
-        poll = self._polls.get(number)
-        if poll is None or neighbor not in poll.open:
-            return
-        poll.open.discard(neighbor)
-        if value is not None:
-            del self._polls[number]
-            poll.done(neighbor, value)
-        else:
-            self._end_if_over(number)
-
-    def _end_if_over(self, number: int) -> None:
-        poll = self._polls.get(number)
-        if poll is not None and not poll.open:
-            del self._polls[number]
-            poll.done(None, None)
-
     # -- actors of theirs ----------------------------------------------------------
 
     def take(self, line: Line, message: Message, otherwise: Callable[[], None]) -> None:
@@ -232,6 +200,7 @@ class Neighbors:
             if not self._loop.is_open(line):
                 return
             if neighbor is None:
+                self._presume_dead(line, message)
                 done = self._tell_of_departed(line, message)
             else:
                 done = neighbor.request(line, message)
@@ -239,6 +208,10 @@ class Neighbors:
                 otherwise()
 
         self._find(actor_of(message["id"]), found)
+
+    def _presume_dead(self, line: Line, message: Message) -> None:
+        if message["op"] in ("watch", "locate"):
+            self.presumed.add(line, message["id"])
 
     def _tell_of_departed(self, line: Line, message: Message) -> bool:
         try:
@@ -266,10 +239,11 @@ class Neighbors:
             for action in self._seeking.pop(actor_id):
                 action(neighbor)
 
-        self._poll(end, about="actor", id=actor_id)
+        self.polls.ask(self._neighbors.values(), end, about="actor", id=actor_id)
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
+        self.presumed.forget(line)
         for neighbor in self._neighbors.values():
             neighbor.line_closed(line)
 
@@ -287,7 +261,7 @@ class Neighbors:
             winner = self._claims.pop(name)
             done(str(label) if label else winner or self.names.taken_by(name))
 
-        self._poll(end, about="name", name=name)
+        self.polls.ask(self._neighbors.values(), end, about="name", name=name)
 
     def has_claimed(self, name: str, asker: bytes) -> bool:
         """Whether our own claim to a name stands against that of another node. If it

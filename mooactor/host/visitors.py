@@ -15,18 +15,24 @@ from typing import TYPE_CHECKING, Any
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import Line
 from mooactor.host.farline import FarLine
 from mooactor.host.fields import Refused, no_more_than, required
 from mooactor.host.names import STARTING
 from mooactor.host.requests import SERVED
-from mooactor.host.supervised import Supervised
+from mooactor.host.supervised import Supervised, death_notice
 from mooactor.process.checks import MOST_OF_A_NAME
+from mooactor.process.exits import ExitRecord
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
 
 # An actor that nobody knows may be one whose spawn is still unread on a line.
 _UNREAD_S = 0.02
+_WRONGED = (
+    "its session had lost that of the caller, so it takes the caller for dead; an "
+    "actor that is spawned now can call it"
+)
 
 
 class VisitorLine(FarLine):
@@ -66,7 +72,7 @@ class Visitor:
         elif op == "poll":
             self._answer(message, tries=1)
         elif op == "request":
-            self._serve(int(message["line"]), message["message"])
+            self._serve(message)
         else:
             self._close_line(int(message["line"]))
 
@@ -137,14 +143,37 @@ class Visitor:
 
     # -- requests ----------------------------------------------------------------
 
-    def _serve(self, number: int, message: Message) -> None:
+    def _serve(self, request: Message) -> None:
+        number, message = int(request["line"]), request["message"]
         line = self._lines.get(number)
         if line is None:
             line = self._lines[number] = VisitorLine(self._channel, number)
             self._home.loop.watch_line(line, self._home.requests)
         if message.get("op") not in SERVED:
             raise LookupError(f"no visitor may ask {message.get('op')!r:.40}")
-        self._home.requests.serve(line, message)
+        if message["op"] == "watch" and self._is_dead_to(request):
+            self._home.loop.post(line, self._silence_of(int(message["id"])))
+        else:
+            self._home.requests.serve(line, message)
+
+    def _is_dead_to(self, request: Message) -> bool:
+        """Whether the process that is to be watched would not answer the asker."""
+        home, watched = self._home, int(request["message"]["id"])
+        assert home.neighbors is not None and home.config is not None
+        actor = home.actors.get(actor_of(watched))
+        if actor is not None and actor.process is not None:
+            line: Line = actor.process.line
+        elif watched == home.config["process_id"]:
+            line = home.driver
+        else:
+            return False
+        return home.neighbors.presumed.has(line, int(request["process"]))
+
+    def _silence_of(self, process_id: int) -> Message:
+        sites = self._home.sites
+        host = sites.host_of(actor_of(process_id)) or sites.here.host
+        record = ExitRecord("host", note=f"{host}: {_WRONGED}")
+        return death_notice(process_id, record, None)
 
     def _close_line(self, number: int) -> None:
         line = self._lines.pop(number, None)

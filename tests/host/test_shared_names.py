@@ -56,6 +56,10 @@ class Counter:
     def find(self, name, amount):
         return moo.lookup(name).add(amount)
 
+    def watches(self, name):
+        self.events = moo.monitor(moo.lookup(name))
+        return type(next(self.events)).__name__
+
     def total(self, array):
         return float(array.sum())
 
@@ -326,6 +330,20 @@ def test_a_session_that_was_cut_off_is_found_again(here, other, joined):
             far.add()
         # Who had to do with it has taken it for dead; others have not.
         assert moo.on(Counter, host="a").spawn().find("far", 4) == 5
+
+
+@pytest.mark.slow
+def test_an_actor_that_takes_its_caller_for_dead_is_dead_to_it(here, other, joined):
+    other("far", host="b", on="other")
+    with joined():
+        mine = moo.on(Counter, host="a", name="mine").spawn()
+        assert moo.lookup("far").watches("mine") == "Started"
+        with here.network.cut_off("b"):
+            assert eventually(lambda: not is_there("far"), 20)
+        assert eventually(lambda: is_there("far"), 30)
+        with pytest.raises(moo.ActorDied, match="takes the caller for dead"):
+            mine.find.options(timeout=60)("far", 1)
+        assert moo.on(Counter, host="a").spawn().find("far", 4) == 4
 
 
 def test_an_actor_of_another_session_is_the_same_after_its_restart(other, joined):

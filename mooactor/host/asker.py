@@ -47,25 +47,37 @@ class Asker:
         if type(rid) is int:
             self._asked[rid] = str(op)
 
-    def heard(self, message: Message) -> None:
-        """The other session's home tells it something.
+    def heard(self, message: Message) -> bool:
+        """The other session's home tells it something; False: it awaits no such thing.
 
-        Raises:
-          LookupError, TypeError: the message makes no sense.
+        `message`: as `neighbor_fields` has checked it.
         """
         what = message["ev"]
         if what == "reply":
-            self._asked.pop(message["rid"], None)
-        elif what == "located":
+            return self._asked.pop(message["rid"], None) is not None
+        if what == "located":
+            sought = message["id"] in self._sought
             self._sought.discard(message["id"])
-        elif what == "died" and message["following"] is None:
-            self._watched.pop(message["id"], None)
-        elif what == "died" and message["id"] in self._watched:
-            self._watched[message["id"]] = message["following"]
-        elif what == "event" and message["monitor"] in self._monitors:
-            self._monitors[message["monitor"]] = message
-            if message["last"]:
-                del self._monitors[message["monitor"]]
+            return sought
+        if what == "died":
+            return self._heard_of_death(message["id"], message["following"])
+        return self._heard_event(message["monitor"], message)
+
+    def _heard_of_death(self, actor_id: int, following: int | None) -> bool:
+        watched = actor_id in self._watched
+        if watched and following is not None:
+            self._watched[actor_id] = following
+        else:
+            self._watched.pop(actor_id, None)
+        return watched
+
+    def _heard_event(self, monitor: int, event: Message) -> bool:
+        watched = monitor in self._monitors
+        if watched and not event["last"]:
+            self._monitors[monitor] = event
+        else:
+            self._monitors.pop(monitor, None)
+        return watched
 
     def mourned(self) -> list[int]:
         """The processes and actors that `last_words` calls dead."""

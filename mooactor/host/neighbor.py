@@ -38,7 +38,9 @@ from mooactor.control.lifeline import Message
 from mooactor.host.asker import SOME_ACTOR, Asker
 from mooactor.host.departed import MOST
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.fields import MALFORMED, number, required
+from mooactor.host.fields import MALFORMED, no_more_than, number, required
+from mooactor.host.neighbor_fields import MOST_OF_A_HANDLE, bytes_of, checked, text
+from mooactor.process.checks import MOST_OF_A_NAME
 from mooactor.process.exits import ExitRecord
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Neighbor:
         self._channel: Channel | None = None
         self._told = False  # all names that it had at the beginning
         self._held: list[Message] = []  # polls, until then
+        self._names: set[str] = set()
         self._labels: dict[int, str] = {}  # of its actors that are known here, by id
         self._askers: dict[Line, Asker] = {}
         self._lines: dict[int, Line] = {}
@@ -143,12 +146,13 @@ class Neighbor:
         what = message["ev"]
         if what == "said":
             line = self._lines.get(message["line"])
-            if line is not None:
-                self._askers[line].heard(message["message"])
-                self._loop.post(line, message["message"])
+            said = checked(message["message"])
+            if line is not None and self._askers[line].heard(said):
+                self._loop.post(line, said)
         elif what == "named":
             self._named(message)
         elif what == "freed":
+            self._names.discard(message["name"])
             self._all.names.drop_elsewhere(self, message["name"])
         elif what == "answer":
             self._all.polls.answered(self, message["number"], message["value"])
@@ -156,11 +160,11 @@ class Neighbor:
             self._names_told()
 
     def _named(self, message: Message) -> None:
-        name, handle = (
-            required(message, "name", str),
-            required(message, "handle", bytes),
-        )
+        name = text(message, "name", MOST_OF_A_NAME)
+        handle = bytes_of(message, "handle", MOST_OF_A_HANDLE)
         actor_id, label = number(message, "id"), required(message, "label", str)[:1000]
+        self._names.add(name)
+        no_more_than(MOST, "the list of its names", self._names)
         self._labels.pop(actor_id, None)
         self.has(actor_id)
         self._labels[actor_id] = label

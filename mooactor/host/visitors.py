@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import Line
 from mooactor.host.farline import FarLine
-from mooactor.host.fields import Refused, no_more_than, required
+from mooactor.host.fields import Refused, no_more_than, number, required
 from mooactor.host.names import STARTING
 from mooactor.host.requests import SERVED
 from mooactor.host.supervised import Supervised, death_notice
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # An actor that nobody knows may be one whose spawn is still unread on a line.
 _UNREAD_S = 0.02
+_MOST_LINES = 1 << 14  # more than one session can have processes
 _WRONGED = (
     "its session had lost that of the caller, so it takes the caller for dead; an "
     "actor that is spawned now can call it"
@@ -62,7 +63,7 @@ class Visitor:
         """One message of the asker's.
 
         Raises:
-          LookupError, Refused, TypeError, ValueError: it is malformed.
+          LookupError, Refused, ValueError: it is malformed.
         """
         op = message["op"]
         if op == "names":
@@ -70,11 +71,11 @@ class Visitor:
         elif not self._follows:
             raise LookupError("it asks for something before it asks for names")
         elif op == "poll":
-            self._answer(message, tries=1)
+            self._poll(message)
         elif op == "request":
             self._serve(message)
         else:
-            self._close_line(int(message["line"]))
+            self._close_line(number(message, "line"))
 
     # -- names -------------------------------------------------------------------
 
@@ -113,18 +114,23 @@ class Visitor:
 
     # -- questions ---------------------------------------------------------------
 
-    def _answer(self, message: Message, tries: int) -> None:
-        value: Any
+    def _poll(self, message: Message) -> None:
+        question = number(message, "number")
         if message["about"] == "name":
-            value = self._holder(str(message["name"]))
+            self._answer(question, self._holder(_text(message, "name")))
         else:
-            value = self._has(int(message["id"])) or None
-            if value is None and tries:
-                again = partial(self._answer, message, tries - 1)
-                self._home.loop.later(_UNREAD_S, again)
-                return
-        answer = {"ev": "answer", "number": message["number"], "value": value}
-        self._channel.post(answer)
+            self._answer_owner(question, number(message, "id"), tries=1)
+
+    def _answer_owner(self, question: int, actor_id: int, tries: int) -> None:
+        has = self._has(actor_id)
+        if has or not tries:
+            self._answer(question, has or None)
+            return
+        again = partial(self._answer_owner, question, actor_id, tries - 1)
+        self._home.loop.later(_UNREAD_S, again)
+
+    def _answer(self, question: int, value: str | bool | None) -> None:
+        self._channel.post({"ev": "answer", "number": question, "value": value})
 
     def _holder(self, name: str) -> str | None:
         actor, neighbors = self._home.names.holder(name), self._home.neighbors
@@ -144,21 +150,25 @@ class Visitor:
     # -- requests ----------------------------------------------------------------
 
     def _serve(self, request: Message) -> None:
-        number, message = int(request["line"]), request["message"]
-        line = self._lines.get(number)
+        line_number = number(request, "line")
+        message = required(request, "message", dict)
+        line = self._lines.get(line_number)
         if line is None:
-            line = self._lines[number] = VisitorLine(self._channel, number)
+            if len(self._lines) >= _MOST_LINES:
+                raise Refused(f"no session has more than {_MOST_LINES} processes")
+            line = VisitorLine(self._channel, line_number)
+            self._lines[line_number] = line
             self._home.loop.watch_line(line, self._home.requests)
         if message.get("op") not in SERVED:
             raise LookupError(f"no visitor may ask {message.get('op')!r:.40}")
         if message["op"] == "watch" and self._is_dead_to(request):
-            self._home.loop.post(line, self._silence_of(int(message["id"])))
+            self._home.loop.post(line, self._silence_of(number(message, "id")))
         else:
             self._home.requests.serve(line, message)
 
     def _is_dead_to(self, request: Message) -> bool:
         """Whether the process that is to be watched would not answer the asker."""
-        home, watched = self._home, int(request["message"]["id"])
+        home, watched = self._home, number(request["message"], "id")
         assert home.neighbors is not None and home.config is not None
         actor = home.actors.get(actor_of(watched))
         if actor is not None and actor.process is not None:
@@ -167,7 +177,7 @@ class Visitor:
             line = home.driver
         else:
             return False
-        return home.neighbors.presumed.has(line, int(request["process"]))
+        return home.neighbors.presumed.has(line, number(request, "process"))
 
     def _silence_of(self, process_id: int) -> Message:
         sites = self._home.sites
@@ -175,8 +185,8 @@ class Visitor:
         record = ExitRecord("host", note=f"{host}: {_WRONGED}")
         return death_notice(process_id, record, None)
 
-    def _close_line(self, number: int) -> None:
-        line = self._lines.pop(number, None)
+    def _close_line(self, line_number: int) -> None:
+        line = self._lines.pop(line_number, None)
         if line is not None:
             self._home.loop.close_line(line)
 
@@ -187,8 +197,8 @@ class Visitor:
 
     def close(self) -> None:
         """That session is gone, or cannot be reached."""
-        for number in list(self._lines):
-            self._close_line(number)
+        for line_number in list(self._lines):
+            self._close_line(line_number)
         if self._follows:
             self._follows = False
             self._home.names.followers.remove(self.tell)

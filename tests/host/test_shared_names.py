@@ -366,6 +366,8 @@ def test_an_actor_of_another_session_is_the_same_after_its_restart(other, joined
         {"op": "request", "line": 1, "message": {"op": "spawn", "id": 1 << 20}},
         slow({"op": "poll"}),
         slow({"op": "poll", "number": 1, "about": "actor", "id": "none"}),
+        slow({"op": "poll", "about": "actor", "id": 1 << 20}),
+        slow({"op": "request", "line": 1e300, "message": {"op": "kill", "id": 1}}),
         slow({"op": "request", "line": "one", "message": {}}),
         slow({"op": "request", "line": 1, "message": {"op": "configure"}}),
         slow({"op": "request", "line": 1, "message": 7}),

@@ -81,9 +81,8 @@ class Locator:
         try:
             self._introduce(process_id, message["endpoint"])
         except ValueError as error:
-            say(
-                f"mooactor: data of host {message['host']} cannot be used here: {error}"
-            )
+            where = f"host {message['host']!r:.80}"
+            say(f"mooactor: data of {where} cannot be used here: {error}")
 
     def forget(self, process_id: int) -> None:
         """It is dead: drop what waits for it."""

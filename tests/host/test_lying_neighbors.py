@@ -36,15 +36,14 @@ class Counter:
 
 
 @pytest.fixture
-def made(monkeypatch):
+def one():
     with cluster("a") as made:
-        for key, value in made.environment("d").items():
-            monkeypatch.setenv(key, value)
-        monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
-        monkeypatch.setenv("MOOACTOR_ADDRESS", made.address)
-        with made.network.inside("d"):
-            yield made
-        moo.shutdown()
+        yield made
+
+
+@pytest.fixture
+def made(one, as_driver):
+    return as_driver(one)
 
 
 def anything(draw):

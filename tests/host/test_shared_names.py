@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -129,13 +128,8 @@ def two():
 
 
 @pytest.fixture
-def here(two, monkeypatch):
-    for key, value in two.environment("d").items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
-    monkeypatch.setenv("MOOACTOR_ADDRESS", two.address)
-    with two.network.inside("d"):
-        yield two
+def here(two, as_driver):
+    return as_driver(two)
 
 
 @pytest.fixture
@@ -159,8 +153,7 @@ def joined(here):
     def join(namespace="shared"):
         return moo.init(local=False, namespace=namespace)
 
-    yield join
-    moo.shutdown()
+    return join
 
 
 @pytest.fixture
@@ -430,34 +423,23 @@ def test_a_session_whose_home_closes_its_door_is_told_nothing_more(joined, other
         assert "its home cannot be reached from here: no more" in other_home.closed
 
 
-def first_call_beyond_a_cut_broker(here, other, cut):
-    """Whether a session of host a that joined while host b was cut off from the broker
-    has called an actor there. None: the broker had dropped that session before."""
+def first_call_beyond_a_cut(network, other):
+    """Whether a session that joined while host b was cut off from the broker has called
+    an actor there. None: the broker had dropped the session of host b before."""
     program = other("far", host="b", on="other")
-    with contextlib.ExitStack() as cuts:
-        cut(cuts)
-        try:
-            with here.network.inside("a"), moo.init(local=False, namespace="shared"):
-                if not is_there("far"):
-                    return None
-                far = moo.lookup("far")
-                assert far.add.options(timeout=60)(2) == 2
-                assert moo.on(Counter, host="a").spawn().find("far", 3) == 5
-        finally:
+    cut = network.swallowing("b", "d"), network.swallowing("d", "b")
+    with cut[0], cut[1], moo.init(local=False, namespace="shared"):
+        if not is_there("far"):
             program.close()
-    return True
+            return None
+        assert moo.lookup("far").add.options(timeout=60)(2) == 2
+        return moo.on(Counter, host="a").spawn().find("far", 3) == 5
 
 
 @pytest.mark.slow
-def test_a_session_of_which_no_broker_tells_gets_answers(here, other, monkeypatch):
-    for key, value in here.environment("a").items():
-        monkeypatch.setenv(key, value)
-
-    def cut(cuts):
-        cuts.enter_context(here.network.swallowing("b", "d"))
-        cuts.enter_context(here.network.swallowing("d", "b"))
-
-    assert any(first_call_beyond_a_cut_broker(here, other, cut) for _ in range(5))
+def test_a_session_of_which_no_broker_tells_gets_answers(here, other, as_driver):
+    network = as_driver(here, "a").network
+    assert any(first_call_beyond_a_cut(network, other) for _ in range(5))
 
 
 @pytest.mark.slow

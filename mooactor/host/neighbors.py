@@ -171,7 +171,7 @@ class Neighbors:
         self.names.drop_all_elsewhere(neighbor)
         self.polls.lost(neighbor)
         for visitor in self._visitors.pop(neighbor.id, []):
-            visitor.end(f"its home cannot be reached from here: {why}")
+            visitor.end(f"it cannot reach the home of this session: {why}")
         self._loop.later(_AGAIN_S, self._find_again)
         self.look()
 

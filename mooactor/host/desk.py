@@ -154,8 +154,9 @@ class Visit:
         try:
             self._visitor.act_on(message)
         except MALFORMED as error:
-            channel.close(f"a malformed message: {error!r:.200}")
-            self._visitor.close()
+            why = f"a malformed message: {error!r:.200}"
+            channel.close(why)
+            self.channel_closed(channel, why)
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         self._desk.history.forget(channel)

@@ -31,7 +31,9 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     namespace = options["namespace"]
     neighbors: Neighbors | None = None
     if namespace is not None:
-        neighbors = Neighbors(namespace, home.names, node, loop)
+        host = home.sites.here.host
+        process_of = home.whereabouts.process_of
+        neighbors = Neighbors(namespace, host, home.names, node, loop, process_of)
     home.neighbors = neighbors
 
     def announcement() -> dict[str, Any]:

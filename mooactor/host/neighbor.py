@@ -8,81 +8,98 @@ channel of its own; `visitors` is the side that answers:
 ==========  ========  ================================================================
 message     from      fields
 ==========  ========  ================================================================
-names       asker     nothing: tell the names of now, and each change
-named       answerer  name, label, handle
+names       asker     host, namespace: tell the names of now, and each change. Where
+                      the asker's home listens, the channel itself tells
+named       answerer  name, id, label, handle
 freed       answerer  name
 told        answerer  nothing: these were all names of now
 poll        asker     number, and what the answer depends on: see `neighbors`
 answer      answerer  number, value
-request     asker     line (a number for each process), message
+request     asker     line (a number for each process), process (its id), message
 said        answerer  line, message
 closed      asker     line: that process is gone
 ==========  ========  ================================================================
 
-Invariant: whatever a process waits for over this channel, it hears of its end: by the
-answer, or by the news that the other session is lost.
+Invariants:
+
+* Nothing is asked before ``told``: the answerer says it once it has this session for a
+  neighbor, too. So its processes know whom they answer.
+* Whatever a process waits for over this channel, it hears of its end: by the answer, or
+  by the news that the other session is lost.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
+from mooactor.host.asker import SOME_ACTOR, Asker
+from mooactor.host.departed import MOST
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.fields import MALFORMED
-from mooactor.host.rows import Row
-from mooactor.host.supervised import death_notice
+from mooactor.host.fields import MALFORMED, no_more_than, number, required
+from mooactor.host.neighbor_fields import MOST_OF_A_HANDLE, bytes_of, checked, text
+from mooactor.process.checks import MOST_OF_A_NAME
 from mooactor.process.exits import ExitRecord
 
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
-_WITHOUT_HOME = {"monitor": False, "handle": None}  # replies; True to other requests
-
-
-@dataclass(eq=False)
-class _Asker:
-    """A process of this session, and what it awaits of the other one."""
-
-    number: int
-    watched: dict[int, int] = field(default_factory=dict)  # incarnations, by actor
-    sought: set[int] = field(default_factory=set)  # processes that it looks for
-    asked: dict[int, str] = field(default_factory=dict)  # requests, by rid
-    # The last event of each monitor, by its number.
-    monitors: dict[int, Message] = field(default_factory=dict)
-
 
 class Neighbor:
-    """The listener of the channel to its home."""
+    """The listener of the channel to its home.
 
-    def __init__(self, all_of_them: Neighbors, loop: EventLoop, row: Row) -> None:
+    ``id`` is that of its home's node, in hex. ``awaited`` says whether this session
+    still waits for its names, to begin.
+    """
+
+    def __init__(
+        self, all_of_them: Neighbors, loop: EventLoop, node_id: str, host: str
+    ) -> None:
+        self.id = node_id
+        self.awaited = True
         self._all = all_of_them
         self._loop = loop
-        self._host = row["name"]
+        self._host = host
         self._channel: Channel | None = None
-        self._askers: dict[Line, _Asker] = {}
+        self._told = False  # all names that it had at the beginning
+        self._held: list[Message] = []  # polls, until then
+        self._names: set[str] = set()
+        self._labels: dict[int, str] = {}  # of its actors that are known here, by id
+        self._askers: dict[Line, Asker] = {}
         self._lines: dict[int, Line] = {}
         self._numbers = 0
-        self.told = False  # all names that it had at the beginning
 
-    def open(self, channel: Channel) -> None:
-        """Ask for its names, from now on."""
+    def open(self, channel: Channel, host: str, namespace: str) -> None:
+        """Ask for its names, from now on; `host` is this home's."""
         self._channel = channel
-        self.post("names")
+        self._post("names", host=host, namespace=namespace)
 
-    def post(self, what: str, **fields: Any) -> None:
-        """Send one message of the table."""
+    def _post(self, what: str, **fields: Any) -> None:
         if self._channel is not None:
             self._channel.post({"op": what, **fields})
 
-    def close(self) -> None:
+    def close(self, why: str) -> None:
         """This session is over."""
         channel, self._channel = self._channel, None
         if channel is not None:
-            channel.close()
+            channel.close(why)
+
+    # -- questions of this home ----------------------------------------------
+
+    def poll(self, question: Message) -> None:
+        """Have it answer, once it has told its names."""
+        if self._told:
+            self._post("poll", **question)
+        else:
+            self._held.append(question)
+
+    def has(self, actor_id: int) -> None:
+        """It has answered that this actor is its own."""
+        self._labels.setdefault(actor_id, SOME_ACTOR)
+        if len(self._labels) > MOST:
+            del self._labels[next(iter(self._labels))]
 
     # -- requests of processes of this session -------------------------------
 
@@ -92,13 +109,14 @@ class Neighbor:
         asker = self._askers.get(line)
         if asker is None:
             self._numbers += 1
-            asker = self._askers[line] = _Asker(self._numbers)
+            asker = self._askers[line] = Asker(self._numbers)
             self._lines[asker.number] = line
         try:
-            _note(asker, message)
+            asker.note(message, self._labels.get(actor_of(message["id"]), SOME_ACTOR))
         except MALFORMED:
             return False
-        self.post("request", line=asker.number, message=message)
+        about = {"line": asker.number, "process": self._all.process_of(line) or 0}
+        self._post("request", **about, message=message)
         return True
 
     def line_closed(self, line: Line) -> None:
@@ -106,103 +124,73 @@ class Neighbor:
         asker = self._askers.pop(line, None)
         if asker is not None:
             del self._lines[asker.number]
-            self.post("closed", line=asker.number)
+            self._post("closed", line=asker.number)
 
     # -- the channel's listener ----------------------------------------------
 
     def handle(self, channel: Channel, message: Message) -> None:
         """A message of the other home's, which has the cluster's key."""
+        if channel.peer.hex() != self.id:
+            self._give_up(channel, f"another node listens at {channel.address}")
+            return
         try:
             self._act_on(message)
         except MALFORMED as error:
-            why = f"it sent a malformed message: {error!r:.200}"
-            channel.close(why)
-            self.channel_closed(channel, why)
+            self._give_up(channel, f"it sent a malformed message: {error!r:.200}")
+
+    def _give_up(self, channel: Channel, why: str) -> None:
+        channel.close(why)
+        self.channel_closed(channel, why)
 
     def _act_on(self, message: Message) -> None:
         what = message["ev"]
         if what == "said":
             line = self._lines.get(message["line"])
-            if line is not None:
-                _note_answer(self._askers[line], message["message"])
-                self._loop.post(line, message["message"])
+            said = checked(message["message"])
+            if line is not None and self._askers[line].heard(said):
+                self._loop.post(line, said)
         elif what == "named":
-            name, handle = message["name"], message["handle"]
-            if type(name) is not str or type(handle) is not bytes:
-                raise TypeError("a name is a string, and a handle has bytes")
-            label = f"{message['label']!s:.1000} of another session"
-            self._all.names.put_elsewhere(self, name, label, handle)
+            self._named(message)
         elif what == "freed":
+            self._names.discard(message["name"])
             self._all.names.drop_elsewhere(self, message["name"])
         elif what == "answer":
-            self._all.answered(self, message["number"], message["value"])
+            self._all.polls.answered(self, message["number"], message["value"])
         elif what == "told":
-            self.told = True
-            self._all.look()
+            self._names_told()
+
+    def _named(self, message: Message) -> None:
+        name = text(message, "name", MOST_OF_A_NAME)
+        handle = bytes_of(message, "handle", MOST_OF_A_HANDLE)
+        actor_id, label = number(message, "id"), required(message, "label", str)[:1000]
+        self._names.add(name)
+        no_more_than(MOST, "the list of its names", self._names)
+        self._labels.pop(actor_id, None)
+        self.has(actor_id)
+        self._labels[actor_id] = label
+        whose = f"{label} of another session"
+        self._all.names.put_elsewhere(self, name, whose, handle)
+
+    def _names_told(self) -> None:
+        self._told, self.awaited = True, False
+        held, self._held = self._held, []
+        for question in held:
+            self.poll(question)
+        self._all.look()
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """That session has ended, or cannot be reached."""
         if self._channel is None:
             return
-        self._channel = None
+        self._channel, self.awaited = None, False
         note = f"{self._host}: the session that it belongs to is lost: {why}"
         record = ExitRecord("host", note=note)
         with self._loop.together():
             for line, asker in self._askers.items():
-                for message in _last_words(asker, record):
+                for one in asker.mourned():
+                    self._all.presumed.add(line, one)
+                for message in asker.last_words(record):
                     self._loop.post(line, message)
         self._askers.clear()
         self._lines.clear()
-        self._all.lost(self)
-
-
-def _note(asker: _Asker, message: Message) -> None:
-    """A process awaits something."""
-    op, rid = message.get("op"), message.get("rid")
-    if op == "watch":
-        incarnation = message["incarnation"] & 0xFFFF
-        asker.watched.setdefault(actor_of(message["id"]), incarnation)
-    elif op == "locate":
-        asker.sought.add(message["id"])
-    elif op == "monitor":
-        nothing_yet = {"actor": "an actor of another session", "incarnation": 0}
-        asker.monitors[message["monitor"]] = nothing_yet
-    elif op == "unmonitor":
-        asker.monitors.pop(message["monitor"], None)
-    if type(rid) is int:
-        asker.asked[rid] = str(op)
-
-
-def _note_answer(asker: _Asker, message: Message) -> None:
-    """It hears something."""
-    what = message["ev"]
-    if what == "reply":
-        asker.asked.pop(message["rid"], None)
-    elif what == "located":
-        asker.sought.discard(message["id"])
-    elif what == "died" and message["following"] is None:
-        asker.watched.pop(message["id"], None)
-    elif what == "died" and message["id"] in asker.watched:
-        asker.watched[message["id"]] = message["following"]
-    elif what == "event" and message["monitor"] in asker.monitors:
-        asker.monitors[message["monitor"]] = message
-        if message["last"]:
-            del asker.monitors[message["monitor"]]
-
-
-def _last_words(asker: _Asker, record: ExitRecord) -> list[Message]:
-    """What a process hears when the other session is lost."""
-    found = [
-        death_notice(actor_id + incarnation, record, None)
-        for actor_id, incarnation in asker.watched.items()
-    ]
-    found += [{"ev": "located", "id": one, "gone": True} for one in asker.sought]
-    found += [
-        {"ev": "reply", "rid": rid, "value": _WITHOUT_HOME.get(op, True)}
-        for rid, op in asker.asked.items()
-    ]
-    end = {"ev": "event", "what": "died", "record": record.plain(), "last": True}
-    for monitor, event in asker.monitors.items():
-        about = {key: event[key] for key in ("actor", "incarnation")}
-        found.append({**end, **about, "monitor": monitor})
-    return found
+        self._all.lost(self, self._labels, record, why)

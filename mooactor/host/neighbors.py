@@ -16,53 +16,68 @@ other one (`neighbor`), and answers those that have one to it (`visitors`). Inva
   the lower node id wins: who grants a claim gives up its own.
 * A request for an actor that this session does not have goes to the session that has
   it. Which one that is, all are asked once.
+* Two homes are neighbors of each other or not at all. One that asks this home becomes
+  its neighbor at once, also if the broker's news of it is late; and when a neighbor is
+  lost, its channels to this home are closed. So no process calls one that takes it for
+  dead, and would not answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
+from mooactor.host.departed import Departed
 from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.fields import MALFORMED, Refused
 from mooactor.host.membership import Membership
 from mooactor.host.names import STARTING, Names
 from mooactor.host.neighbor import Neighbor
+from mooactor.host.polls import Polls
+from mooactor.host.presumed import Presumed
 from mooactor.host.rows import Row
+from mooactor.process.exits import ExitRecord
+
+if TYPE_CHECKING:
+    from mooactor.host.visitors import Visitor
 
 _SETTLED_S = 5.0  # a session whose home is stopped is not waited for any longer
+_OVER = "it has ended"  # to the other sessions
 _AGAIN_S = 1.0  # after a lost channel, if the broker still knows that session
-
-
-@dataclass
-class _Poll:
-    """A question to every neighbor: over when all have answered, or one with a value
-    that is not None."""
-
-    done: Callable[[Neighbor | None, Any], None]
-    open: set[Neighbor] = field(default_factory=set)
 
 
 class Neighbors:
     """Those of one home, for as long as it is in the cluster."""
 
     def __init__(
-        self, namespace: str, names: Names, node: Node, loop: EventLoop
+        self,
+        namespace: str,
+        host: str,
+        names: Names,
+        node: Node,
+        loop: EventLoop,
+        process_of: Callable[[Line], int | None],
     ) -> None:
+        """`host`: the name of the driver's. `process_of`: the id of the process at the
+        end of a line."""
         self.namespace = namespace
+        self._host = host
         self.names = names
         self.membership: Membership | None = None  # set once it is there
         self._node = node
         self._loop = loop
         self._neighbors: dict[str, Neighbor] = {}  # by node id
+        self._visitors: dict[str, list[Visitor]] = {}  # by node id
         self._known: dict[int, Neighbor] = {}  # by actor of theirs
+        self._departed, self.presumed = Departed(), Presumed()
+        self.process_of = process_of
         self._seeking: dict[int, list[Callable[[Neighbor | None], None]]] = {}
         self._claims: dict[str, str] = {}  # by name: who has won it against us
-        self._polls: dict[int, _Poll] = {}
-        self._numbers = 0
+        self.polls = Polls()
         self._begun = self._closed = False
         self._when_settled: list[Callable[[], None]] = []
 
@@ -73,18 +88,49 @@ class Neighbors:
         if row["id"] == self._node.id.hex() and not self._begun:
             # The rest of the broker's list comes in the same piece.
             self._loop.later(0.001, self._begin)
-        if self._is_neighbor(row) and row["id"] not in self._neighbors:
-            neighbor = Neighbor(self, self._loop, row)
-            self._neighbors[row["id"]] = neighbor
-            neighbor.open(self._node.connect(row["address"], neighbor))
+        if row["kind"] == "home" and row.get("namespace") == self.namespace:
+            with contextlib.suppress(ValueError):  # nobody can be reached there
+                self._meet(row["id"], row["name"], row["address"])
 
-    def knows(self, node_id: bytes) -> bool:
-        """Whether that home is a neighbor."""
-        return node_id.hex() in self._neighbors
+    def _meet(self, node_id: str, host: str, address: str) -> None:
+        """There is a session whose home is that node.
 
-    def _is_neighbor(self, row: Row) -> bool:
-        ours = row["kind"] == "home" and row.get("namespace") == self.namespace
-        return ours and not self._closed and row["id"] != self._node.id.hex()
+        Raises:
+          ValueError: the address is none.
+        """
+        own = node_id == self._node.id.hex()
+        if own or self._closed or node_id in self._neighbors:
+            return
+        neighbor = Neighbor(self, self._loop, node_id, host)
+        channel = self._node.connect(address, neighbor)
+        self._neighbors[node_id] = neighbor
+        neighbor.open(channel, self._host, self.namespace)
+
+    # -- those that ask this home ------------------------------------------------
+
+    def visited(self, visitor: Visitor, host: str, namespace: str) -> None:
+        """A home asks for names. It has proved the cluster's key, and said in the
+        opening of its channel which node it is and where it listens.
+
+        Raises:
+          Refused, ValueError: it is none of this namespace's, or says no address.
+        """
+        if namespace != self.namespace:
+            raise Refused(f"this session has the namespace {self.namespace!r:.80}")
+        self._meet(visitor.node_id, host, visitor.address)
+        if visitor.node_id not in self._neighbors:
+            raise Refused("this session has ended, or is the asker's own")
+        self._visitors.setdefault(visitor.node_id, []).append(visitor)
+
+    def left(self, visitor: Visitor) -> None:
+        """Its channel has ended."""
+        those = self._visitors.get(visitor.node_id, [])
+        if visitor in those:
+            those.remove(visitor)
+        if not those:
+            self._visitors.pop(visitor.node_id, None)
+
+    # -- the beginning -----------------------------------------------------------
 
     def _begin(self) -> None:
         self._begun = True
@@ -93,7 +139,7 @@ class Neighbors:
 
     def _settle(self) -> None:
         for neighbor in self._neighbors.values():
-            neighbor.told = True
+            neighbor.awaited = False
         self.look()
 
     def when_settled(self, action: Callable[[], None]) -> None:
@@ -103,20 +149,29 @@ class Neighbors:
 
     def look(self) -> None:
         """One has told its names, or is lost."""
-        if self._begun and all(one.told for one in self._neighbors.values()):
+        if self._begun and not any(one.awaited for one in self._neighbors.values()):
             actions, self._when_settled = self._when_settled, []
             for action in actions:
                 action()
 
-    def lost(self, neighbor: Neighbor) -> None:
-        """Its channel has ended."""
-        self._neighbors = {
-            k: n for k, n in self._neighbors.items() if n is not neighbor
-        }
+    # -- the end of one ------------------------------------------------------------
+
+    def lost(
+        self,
+        neighbor: Neighbor,
+        labels: Mapping[int, str],
+        record: ExitRecord,
+        why: str,
+    ) -> None:
+        """Its channel has ended; `labels` has its actors that are known here."""
+        if self._neighbors.get(neighbor.id) is neighbor:
+            del self._neighbors[neighbor.id]
+        self._departed.add(labels, record)
         self._known = {k: n for k, n in self._known.items() if n is not neighbor}
         self.names.drop_all_elsewhere(neighbor)
-        for number in list(self._polls):
-            self.answered(neighbor, number, None)
+        self.polls.lost(neighbor)
+        for visitor in self._visitors.pop(neighbor.id, []):
+            visitor.end(f"it cannot reach the home of this session: {why}")
         self._loop.later(_AGAIN_S, self._find_again)
         self.look()
 
@@ -130,52 +185,42 @@ class Neighbors:
         """This session is over."""
         self._closed = True
         for neighbor in self._neighbors.values():
-            neighbor.close()
+            neighbor.close(_OVER)
+        for visitor in [one for those in self._visitors.values() for one in those]:
+            visitor.end(_OVER)
         self._neighbors.clear()
-
-    # -- questions to all of them ------------------------------------------------
-
-    def _poll(
-        self, done: Callable[[Neighbor | None, Any], None], **question: Any
-    ) -> None:
-        self._numbers += 1
-        number = self._numbers
-        poll = self._polls[number] = _Poll(done, set(self._neighbors.values()))
-        for neighbor in list(poll.open):
-            neighbor.post("poll", number=number, **question)
-        self._end_if_over(number)
-
-    def answered(self, neighbor: Neighbor, number: int, value: Any) -> None:
-        """One has answered a question; None: it knows nothing of that, or is lost."""
-        poll = self._polls.get(number)
-        if poll is None or neighbor not in poll.open:
-            return
-        poll.open.discard(neighbor)
-        if value is not None:
-            del self._polls[number]
-            poll.done(neighbor, value)
-        else:
-            self._end_if_over(number)
-
-    def _end_if_over(self, number: int) -> None:
-        poll = self._polls.get(number)
-        if poll is not None and not poll.open:
-            del self._polls[number]
-            poll.done(None, None)
 
     # -- actors of theirs ----------------------------------------------------------
 
     def take(self, line: Line, message: Message, otherwise: Callable[[], None]) -> None:
         """A request for an actor that is not of this session: hand it on to the session
-        that has it, or do `otherwise`."""
+        that has it, answer if that is lost, or do `otherwise`."""
 
         def found(neighbor: Neighbor | None) -> None:
             if not self._loop.is_open(line):
                 return
-            if neighbor is None or not neighbor.request(line, message):
+            if neighbor is None:
+                self._presume_dead(line, message)
+                done = self._tell_of_departed(line, message)
+            else:
+                done = neighbor.request(line, message)
+            if not done:
                 otherwise()
 
         self._find(actor_of(message["id"]), found)
+
+    def _presume_dead(self, line: Line, message: Message) -> None:
+        if message["op"] in ("watch", "locate"):
+            self.presumed.add(line, message["id"])
+
+    def _tell_of_departed(self, line: Line, message: Message) -> bool:
+        try:
+            answers = self._departed.answer(message)
+        except MALFORMED:
+            return False
+        for answer in answers or ():
+            self._loop.post(line, answer)
+        return answers is not None
 
     def _find(self, actor_id: int, found: Callable[[Neighbor | None], None]) -> None:
         neighbor = self._known.get(actor_id)
@@ -190,13 +235,15 @@ class Neighbors:
         def end(neighbor: Neighbor | None, value: Any) -> None:
             if neighbor is not None:
                 self._known[actor_id] = neighbor
+                neighbor.has(actor_id)
             for action in self._seeking.pop(actor_id):
                 action(neighbor)
 
-        self._poll(end, about="actor", id=actor_id)
+        self.polls.ask(self._neighbors.values(), end, about="actor", id=actor_id)
 
     def line_closed(self, line: Line) -> None:
         """A process of this session is gone."""
+        self.presumed.forget(line)
         for neighbor in self._neighbors.values():
             neighbor.line_closed(line)
 
@@ -214,7 +261,7 @@ class Neighbors:
             winner = self._claims.pop(name)
             done(str(label) if label else winner or self.names.taken_by(name))
 
-        self._poll(end, about="name", name=name)
+        self.polls.ask(self._neighbors.values(), end, about="name", name=name)
 
     def has_claimed(self, name: str, asker: bytes) -> bool:
         """Whether our own claim to a name stands against that of another node. If it

@@ -37,7 +37,7 @@ class Placeless:
     def add(self, actor: Supervised) -> None:
         """It has no process, and finds no place."""
         actor.state = SupervisedState.WAITING
-        actor.placeless = True
+        actor.due = True
         self._waiting[actor] = None
         if not self._look_is_due:
             self._look_is_due = True
@@ -45,7 +45,7 @@ class Placeless:
 
     def discard(self, actor: Supervised) -> None:
         """It has a process, or is not to start now."""
-        actor.placeless = False
+        actor.due = False
         self._waiting.pop(actor, None)
 
     def hosts_changed(self) -> None:
@@ -61,7 +61,7 @@ class Placeless:
     def _look(self) -> None:
         self._soon = False
         for actor in list(self._waiting)[:_AT_A_TIME]:
-            if actor.placeless:  # starting one may have ended another
+            if actor in self._waiting:  # starting one may have ended another
                 self.discard(actor)
                 self._home.start(actor)
         if self._waiting and not self._look_is_due:

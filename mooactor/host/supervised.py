@@ -53,8 +53,9 @@ class Supervised:
     failure: bytes | None = None
     unwanted: Unwanted = ""
     ending: bool = False  # its process is dead, and its last words are read
-    placeless: bool = False  # it starts as soon as there is a place; see `placeless`
-    due: bool = False  # it starts as soon as nothing runs that it owned
+    # It starts as soon as nothing runs that it owned, and there is a place for it; see
+    # `placeless`.
+    due: bool = False
     member: Membership | None = None  # its place among a supervisor's children
     team: Team | None = None  # of a supervisor: its children
     bonds: set[Supervised] = field(default_factory=set)  # actors linked with it
@@ -82,7 +83,7 @@ class Supervised:
     @property
     def quiet(self) -> bool:
         """Whether nothing of it runs, and nothing will before its owner is up again."""
-        comes = self.process is not None or self.due or self.placeless
+        comes = self.process is not None or self.due
         held = self.member is not None and not comes
         return (self.over or held) and all(owned.quiet for owned in self.owned)
 

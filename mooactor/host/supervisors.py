@@ -157,7 +157,6 @@ class Supervisors:
         if actor.process is not None:
             self._home.lifetimes.fell(actor, record)
         elif actor.member is not None and not actor.ending:
-            actor.due = False
             self._home.placeless.discard(actor)
             actor.member.team.roster.withdrawn(actor.member.key)
 

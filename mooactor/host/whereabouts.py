@@ -46,7 +46,7 @@ class Whereabouts:
 
     def tell(self, line: Line, address: str, endpoint: bytes) -> None:
         """The process at the end of `line` can be reached."""
-        process_id, site = self._process_of(line), self.site_of(line)
+        process_id, site = self.process_of(line), self.site_of(line)
         if process_id is None or site is None:
             return  # it has ended meanwhile
         located = {
@@ -80,12 +80,14 @@ class Whereabouts:
         found, asking = self._known[process_id], self.site_of(line)
         same = asking is not None and self._room(found.site) is self._room(asking)
         self._home.loop.post(line, {**found.located, "same": same})
-        asker = self._known.get(self._process_of(line) or 0)
+        asker = self._known.get(self.process_of(line) or 0)
         if asker is not None and not same:
             introduction = {**asker.located, "same": False, "caller": True}
             self._home.loop.post(found.line, introduction)
 
-    def _process_of(self, line: Line) -> int | None:
+    def process_of(self, line: Line) -> int | None:
+        """The id of the process at its end; None: it has none, or is another
+        session's."""
         config = self._home.config
         if line is self._home.driver and config is not None:
             return int(config["process_id"])

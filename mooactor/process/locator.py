@@ -17,6 +17,7 @@ from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
 from mooactor.process.agent_client import AgentClient
+from mooactor.process.complaints import say
 
 
 class Locator:
@@ -70,9 +71,18 @@ class Locator:
             self._links.watch(process_id)
         address = None if message["same"] else message["address"]
         if address is not None and message["endpoint"]:
-            self._introduce(process_id, message["endpoint"])
+            self._introduce_data(process_id, message)
         self._messenger.located(process_id, message["host"], address, is_caller)
         self._act(process_id)
+
+    def _introduce_data(self, process_id: int, message: Message) -> None:
+        """A process of another session may be of another version: it can be called all
+        the same, and the use of its data says that it has no endpoint."""
+        try:
+            self._introduce(process_id, message["endpoint"])
+        except ValueError as error:
+            where = f"host {message['host']!r:.80}"
+            say(f"mooactor: data of {where} cannot be used here: {error}")
 
     def forget(self, process_id: int) -> None:
         """It is dead: drop what waits for it."""

@@ -338,11 +338,11 @@ TO_HOME: list[dict[str, Any]] = [
 
 
 @contextlib.contextmanager
-def _peer(kind: Callable[[Cluster], Peer]) -> Iterator[Peer]:
+def _peer(kind: Callable[[Cluster], Peer], **options: Any) -> Iterator[Peer]:
     with cluster("a") as made, made.network.inside("d"):
         environment = {**made.environment("d"), "MOOACTOR_HOST_NAME": "d"}
         with mock.patch.dict(os.environ, environment):
-            with moo.init(made.address, local=False, logs=False):
+            with moo.init(made.address, local=False, logs=False, **options):
                 peer = kind(made)
                 try:
                     yield peer
@@ -353,13 +353,14 @@ def _peer(kind: Callable[[Cluster], Peer]) -> Iterator[Peer]:
             )
 
 
-def _target(kind: Callable[[Cluster], Peer]) -> Any:
-    return lambda: _peer(kind)
+def target_of(kind: Callable[[Cluster], Peer], **options: Any) -> Any:
+    """The target in a session with these options of `moo.init`."""
+    return lambda: _peer(kind, **options)
 
 
 TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Peer]]] = {
-    "broker": _target(ToBroker),
-    "desk": _target(ToDesk),
-    "host": _target(ToHost),
-    "home": _target(ToHome),
+    "broker": target_of(ToBroker),
+    "desk": target_of(ToDesk),
+    "host": target_of(ToHost),
+    "home": target_of(ToHome),
 }

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from tests.fuzz import inboxes, parsers, peers
+from tests.fuzz import inboxes, neighbors, parsers, peers
 
 
 class Target(Protocol):
@@ -24,5 +24,6 @@ class Target(Protocol):
 TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Target]]] = {
     **parsers.TARGETS,
     **peers.TARGETS,
+    **neighbors.TARGETS,
     **inboxes.TARGETS,
 }

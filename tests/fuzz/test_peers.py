@@ -8,25 +8,25 @@ import random
 
 import pytest
 
-from tests.fuzz import inboxes, peers
+from tests.fuzz import inboxes, neighbors, peers
 from tests.fuzz.run import run
 from tests.marks import slow
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
 STEPS = 20
+PEERS = {**peers.TARGETS, **neighbors.TARGETS}
+TARGETS = {**inboxes.TARGETS, **PEERS}
 
 
-@pytest.mark.parametrize("name", [*inboxes.TARGETS, *map(slow, peers.TARGETS)])
+@pytest.mark.parametrize("name", [*inboxes.TARGETS, *map(slow, PEERS)])
 def test_mutated_messages_harm_nobody_else(name: str) -> None:
-    made = {**inboxes.TARGETS, **peers.TARGETS}[name]
-    with made() as target:
+    with TARGETS[name]() as target:
         run(target, random.Random(SEED), 0.0, STEPS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [*inboxes.TARGETS, *peers.TARGETS])
+@pytest.mark.parametrize("name", TARGETS)
 def test_ten_minutes_of_them_harm_nobody_else(name: str) -> None:
-    made = {**inboxes.TARGETS, **peers.TARGETS}[name]
-    with made() as target:
+    with TARGETS[name]() as target:
         run(target, random.Random(), 600.0)

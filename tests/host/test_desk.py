@@ -18,14 +18,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def made(monkeypatch):
+def two():
     with cluster("ab") as made:
-        for key, value in made.environment("d").items():
-            monkeypatch.setenv(key, value)
-        monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
-        monkeypatch.setenv("MOOACTOR_ADDRESS", made.address)
-        with made.network.inside("d"):
-            yield made
+        yield made
+
+
+@pytest.fixture
+def made(two, as_driver):
+    return as_driver(two)
 
 
 def command(made, *words):

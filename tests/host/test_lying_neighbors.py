@@ -7,6 +7,7 @@ mistake must end no session.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 
@@ -20,6 +21,8 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
 from mooactor.host.versions import versions
 from tests.clusters import cluster
+from tests.conftest import eventually
+from tests.host.homes import OtherHome
 
 pytestmark = pytest.mark.slow
 
@@ -33,15 +36,14 @@ class Counter:
 
 
 @pytest.fixture
-def made(monkeypatch):
+def one():
     with cluster("a") as made:
-        for key, value in made.environment("d").items():
-            monkeypatch.setenv(key, value)
-        monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
-        monkeypatch.setenv("MOOACTOR_ADDRESS", made.address)
-        with made.network.inside("d"):
-            yield made
-        moo.shutdown()
+        yield made
+
+
+@pytest.fixture
+def made(one, as_driver):
+    return as_driver(one)
 
 
 def anything(draw):
@@ -79,30 +81,36 @@ def test_no_request_of_a_visitor_ends_the_session(made):
     draw = random.Random(SEED)
     fields = ["line", "message", "number", "about", "id", "name"]
     kinds = ["names", "poll", "request", "closed"]
-    with moo.init(namespace="shared", local=False), Client() as client:
+    other, visits = OtherHome(made), 0
+    with moo.init(namespace="shared", local=False), contextlib.closing(other):
         mine = moo.on(Counter, name="mine").spawn()
-        (home,) = homes(client.rows())
-        talk, closed = client.open(home), 0
+        with Client() as client:
+            (home,) = homes(client.rows())
         for _ in range(400):
-            if talk.closed is not None:
-                talk, closed = client.open(home), closed + 1
+            if other.channel is None or other.closed is not None:
+                channel, visits = other.visit(home["address"]), visits + 1
             if draw.random() < 0.7:
-                talk.post(a_request(draw))
+                channel.post(a_request(draw))
             else:
-                talk.post(a_message(draw, "op", kinds, fields))
-            client.wait(lambda: False, 0.005)
-        assert closed > 10
+                channel.post(a_message(draw, "op", kinds, fields))
+            other.wait(lambda: False, 0.005)
+        assert visits > 10
         assert mine.add(5) == 6
         assert moo.lookup("mine").add(6) == 7
 
 
 class Liar(threading.Thread):
-    """The home of a session that is none, and says these things, one each time."""
+    """The home of a session that is none, and says these things, one each time.
 
-    def __init__(self, made, messages):
+    `row`: what it announces beside the truth.
+    """
+
+    def __init__(self, made, messages=(), **row):
         super().__init__(name="liar")
-        self._made, self._left = made, list(messages)
+        self._made, self._left, self._row = made, list(messages), row
+        self.asked = 0  # how often for names
         self.said, self._over = threading.Event(), False
+        self.joined = False
         self.start()
 
     def run(self):
@@ -123,9 +131,15 @@ class Liar(threading.Thread):
             "versions": versions(),
             "sessions": ["ab"],
             "namespace": "shared",
+            **self._row,
         }
         membership = Membership(
-            node, [self._made.address], lambda: row, loop.later, watch=False
+            node,
+            [self._made.address],
+            lambda: row,
+            loop.later,
+            watch=False,
+            on_joined=self._joined,
         )
         node.accept = lambda channel: self
         loop.watch(node.fileno(), node.serve)
@@ -135,9 +149,13 @@ class Liar(threading.Thread):
         membership.close()
         node.close()
 
+    def _joined(self, address, notes):
+        self.joined = True
+
     def handle(self, channel, message):
         if message["op"] != "names":
             return
+        self.asked += 1
         channel.post({"ev": "told"})
         if self._left:
             channel.post(self._left.pop(0))
@@ -159,8 +177,10 @@ def test_no_news_of_a_neighbor_ends_the_session(made):
         [
             {"ev": "said", "line": []},
             {"ev": "named", "name": "x"},
-            {"ev": "named", "name": 1, "label": 2, "handle": "text"},
-            {"ev": "named", "name": "x", "label": "y", "handle": 1 << 40},
+            {"ev": "named", "name": 1, "id": 1, "label": "y", "handle": b"z"},
+            {"ev": "named", "name": "x", "id": 1, "label": 2, "handle": b"z"},
+            {"ev": "named", "name": "x", "id": "1", "label": "y", "handle": b"z"},
+            {"ev": "named", "name": "x", "id": 1, "label": "y", "handle": 1 << 40},
             {"ev": "answer", "number": {}, "value": 1},
             {"no": "ev"},
         ],
@@ -170,5 +190,22 @@ def test_no_news_of_a_neighbor_ends_the_session(made):
             mine = moo.on(Counter).spawn()
             assert liar.said.wait(60)  # each of them has ended a channel
             assert mine.add(5) == 6
+    finally:
+        liar.close()
+
+
+@pytest.mark.parametrize(
+    "row", [{"address": "nowhere"}, {"address": "tcp://"}, {"id": "ab" * 8}], ids=repr
+)
+def test_a_home_that_is_not_where_the_broker_says_ends_no_session(made, row):
+    liar = Liar(made, **row)
+    try:
+        assert eventually(lambda: liar.joined)
+        with moo.init(namespace="shared", local=False):
+            mine = moo.on(Counter, name="mine").spawn()
+            if "id" in row:  # it is found, and given up, again and again
+                assert eventually(lambda: liar.asked > 1)
+            assert mine.add(5) == 6
+            assert moo.lookup("mine").add(6) == 7
     finally:
         liar.close()

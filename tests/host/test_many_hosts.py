@@ -80,13 +80,9 @@ def three():
 
 
 @pytest.fixture
-def here(three, monkeypatch):
+def here(three, as_driver):
     """This process is a driver on a fourth host."""
-    for key, value in three.environment("d").items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
-    with three.network.inside("d"):
-        yield three
+    return as_driver(three)
 
 
 @pytest.fixture
@@ -142,12 +138,9 @@ def test_the_driver_takes_part_unless_it_is_told_not_to(here):
 
 
 def test_a_driver_on_the_machine_of_a_host_leaves_the_actors_there_to_that(
-    three, monkeypatch
+    three, as_driver
 ):
-    for key, value in three.environment("a").items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "a")
-    with three.network.inside("a"), moo.init(three.address):
+    with moo.init(as_driver(three, "a").address):
         assert [row["name"] for row in moo.hosts()] == ["a", "b", "c"]
         a, other, b = on("a").spawn(), on("a").spawn(), on("b").spawn(bytes(3_000_000))
         assert (a.host(), a.ask(other), a.ask(b), b.ask(a)) == ("a", "a", "b", "a")
@@ -267,14 +260,15 @@ def run(cluster, program):
 
 
 @pytest.fixture
-def fragile(monkeypatch):
-    """A cluster whose hosts may be killed."""
+def two():
     with cluster("ab") as made:
-        for key, value in made.environment("d").items():
-            monkeypatch.setenv(key, value)
-        monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
-        with made.network.inside("d"):
-            yield made
+        yield made
+
+
+@pytest.fixture
+def fragile(two, as_driver):
+    """A cluster whose hosts may be killed."""
+    return as_driver(two)
 
 
 @pytest.mark.slow

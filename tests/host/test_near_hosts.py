@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 
@@ -48,21 +47,15 @@ def two():
         yield made
 
 
-@contextlib.contextmanager
-def driver_beside_a(made, monkeypatch):
+@pytest.fixture
+def beside_a(two, as_driver):
     """This process is a driver on the machine of host a."""
-    for key, value in made.environment("a").items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "driver")
-    monkeypatch.setenv("MOOACTOR_ADDRESS", made.address)
-    with made.network.inside("a"):
-        yield made
-    moo.shutdown()
+    return as_driver(two, "a", "driver")
 
 
 @pytest.fixture
-def beside_a(two, monkeypatch):
-    with driver_beside_a(two, monkeypatch) as made:
+def one():
+    with cluster("a") as made:
         yield made
 
 
@@ -155,12 +148,9 @@ def test_a_directory_of_another_user_is_not_shared(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_session_goes_on_when_the_agent_beside_it_is_killed(monkeypatch):
-    with (
-        cluster("a") as made,
-        driver_beside_a(made, monkeypatch),
-        moo.init(),
-    ):
+def test_a_session_goes_on_when_the_agent_beside_it_is_killed(one, as_driver):
+    made = as_driver(one, "a", "driver")
+    with moo.init():
         near, own = on("a", "near"), on("driver", "own")
         pid = near.pid()
         made.members["a"].kill()

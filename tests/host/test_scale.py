@@ -28,11 +28,8 @@ def four():
 
 
 @pytest.fixture
-def joined(four, monkeypatch):
-    for key, value in four.environment("z").items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "z")
-    with four.network.inside("z"), moo.init(four.address, local=False):
+def joined(four, as_driver):
+    with moo.init(as_driver(four, "z").address, local=False):
         yield four
 
 

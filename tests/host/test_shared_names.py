@@ -17,6 +17,7 @@ from mooactor.cli.client import Client, homes
 from mooactor.process.current import current_runtime
 from tests.clusters import cluster
 from tests.conftest import eventually
+from tests.host.homes import OtherHome
 from tests.marks import slow
 
 OTHER = """
@@ -53,6 +54,10 @@ class Counter:
 
     def find(self, name, amount):
         return moo.lookup(name).add(amount)
+
+    def watches(self, name):
+        self.events = moo.monitor(moo.lookup(name))
+        return type(next(self.events)).__name__
 
     def total(self, array):
         return float(array.sum())
@@ -123,13 +128,8 @@ def two():
 
 
 @pytest.fixture
-def here(two, monkeypatch):
-    for key, value in two.environment("d").items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("MOOACTOR_HOST_NAME", "d")
-    monkeypatch.setenv("MOOACTOR_ADDRESS", two.address)
-    with two.network.inside("d"):
-        yield two
+def here(two, as_driver):
+    return as_driver(two)
 
 
 @pytest.fixture
@@ -153,8 +153,20 @@ def joined(here):
     def join(namespace="shared"):
         return moo.init(local=False, namespace=namespace)
 
-    yield join
-    moo.shutdown()
+    return join
+
+
+@pytest.fixture
+def other_home(here):
+    made = OtherHome(here)
+    yield made
+    made.close()
+
+
+def address_of_home():
+    with Client() as client:
+        (home,) = homes(client.rows())
+    return home["address"]
 
 
 def test_a_lookup_finds_the_actor_of_another_session_at_once(other, joined):
@@ -266,6 +278,28 @@ def test_the_end_of_a_session_ends_calls_of_others_to_its_actors(other, joined, 
             ref.get(timeout=20)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(
+    other, joined, known
+):
+    program = other("counter")
+    with joined():
+        counter, finder = moo.lookup("counter"), moo.on(Counter, host="b").spawn()
+        if known:
+            assert counter.add() == 1
+        program.process.kill()
+        assert eventually(lambda: not is_there("counter"))
+        with moo.monitor(counter) as events:
+            (died,) = events
+        assert isinstance(died, moo.Died) and died.actor == "Counter:counter"
+        assert died.cause.kind == "host"
+        with pytest.raises(moo.ActorDied):
+            counter.add.options(timeout=60)()
+        with pytest.raises(moo.ActorDied, match="the session that it belongs to"):
+            finder.ask.options(timeout=60)(counter, 1)
+        moo.kill(counter)
+
+
 def test_an_actor_gives_up_the_stream_of_a_session_that_has_ended(other, joined):
     with joined():
         mine = moo.on(Counter, name="source").spawn()
@@ -291,6 +325,20 @@ def test_a_session_that_was_cut_off_is_found_again(here, other, joined):
         assert moo.on(Counter, host="a").spawn().find("far", 4) == 5
 
 
+@pytest.mark.slow
+def test_an_actor_that_takes_its_caller_for_dead_is_dead_to_it(here, other, joined):
+    other("far", host="b", on="other")
+    with joined():
+        mine = moo.on(Counter, host="a", name="mine").spawn()
+        assert moo.lookup("far").watches("mine") == "Started"
+        with here.network.cut_off("b"):
+            assert eventually(lambda: not is_there("far"), 20)
+        assert eventually(lambda: is_there("far"), 30)
+        with pytest.raises(moo.ActorDied, match="takes the caller for dead"):
+            mine.find.options(timeout=60)("far", 1)
+        assert moo.on(Counter, host="a").spawn().find("far", 4) == 4
+
+
 def test_an_actor_of_another_session_is_the_same_after_its_restart(other, joined):
     program = other()
     options = "name='phoenix', restart=moo.Restart(max=3)"
@@ -311,24 +359,102 @@ def test_an_actor_of_another_session_is_the_same_after_its_restart(other, joined
         {"op": "request", "line": 1, "message": {"op": "spawn", "id": 1 << 20}},
         slow({"op": "poll"}),
         slow({"op": "poll", "number": 1, "about": "actor", "id": "none"}),
+        slow({"op": "poll", "about": "actor", "id": 1 << 20}),
+        slow({"op": "request", "line": 1e300, "message": {"op": "kill", "id": 1}}),
         slow({"op": "request", "line": "one", "message": {}}),
         slow({"op": "request", "line": 1, "message": {"op": "configure"}}),
         slow({"op": "request", "line": 1, "message": 7}),
         slow({"op": "closed", "line": []}),
+        slow({"op": "names", "host": "x" * 1001, "namespace": "shared"}),
+    ],
+    ids=lambda message: repr(message)[:60],
+)
+def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(
+    joined, other_home, message
+):
+    with joined():
+        mine = moo.on(Counter, name="mine").spawn()
+        channel = other_home.visit(address_of_home())
+        other_home.await_told()
+        channel.post(message)
+        assert other_home.wait(lambda: other_home.closed)
+        assert "malformed" in other_home.closed
+        assert mine.add(5) == 5
+
+
+# -- sessions of which the broker tells late, or that cannot be answered -----------
+
+
+def test_a_session_that_asks_is_a_neighbor_before_the_broker_tells_of_it(
+    joined, other_home
+):
+    with joined():
+        moo.on(Counter, name="mine").spawn()
+        other_home.visit(address_of_home())
+        other_home.await_told()
+        assert other_home.asked[0]["namespace"] == "shared"
+        assert [one["name"] for one in other_home.heard[:-1]] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"op": "names", "host": "x", "namespace": "apart"},
+        {"op": "names"},
+        {"op": "poll", "number": 1, "about": "name", "name": "mine"},
     ],
     ids=repr,
 )
-def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(joined, message):
+def test_a_session_that_is_no_neighbor_is_told_nothing(joined, other_home, message):
     with joined():
-        mine = moo.on(Counter, name="mine").spawn()
-        with Client() as client:
-            (home,) = homes(client.rows())
-            talk = client.open(home)
-            talk.post({"op": "names"})
-            talk.post(message)
-            assert client.wait(lambda: talk.closed, 20)
-            assert "malformed" in talk.closed
-        assert mine.add(5) == 5
+        moo.on(Counter, name="mine").spawn()
+        other_home.channel = other_home.node.connect(address_of_home(), other_home)
+        other_home.channel.post(message)
+        assert other_home.wait(lambda: other_home.closed)
+        assert not other_home.heard and not other_home.asked
+
+
+def test_a_session_whose_home_closes_its_door_is_told_nothing_more(joined, other_home):
+    with joined():
+        other_home.visit(address_of_home())
+        other_home.await_told()
+        other_home.back.close("no more")
+        assert other_home.wait(lambda: other_home.closed)
+        assert "it cannot reach the home of this session: no more" in other_home.closed
+
+
+def first_call_beyond_a_cut(network, other):
+    """Whether a session that joined while host b was cut off from the broker has called
+    an actor there. None: the broker had dropped the session of host b before."""
+    program = other("far", host="b", on="other")
+    cut = network.swallowing("b", "d"), network.swallowing("d", "b")
+    with cut[0], cut[1], moo.init(local=False, namespace="shared"):
+        if not is_there("far"):
+            program.close()
+            return None
+        assert moo.lookup("far").add.options(timeout=60)(2) == 2
+        return moo.on(Counter, host="a").spawn().find("far", 3) == 5
+
+
+@pytest.mark.slow
+def test_a_session_of_which_no_broker_tells_gets_answers(here, other, as_driver):
+    network = as_driver(here, "a").network
+    assert any(first_call_beyond_a_cut(network, other) for _ in range(5))
+
+
+@pytest.mark.slow
+def test_a_call_from_a_session_that_cannot_be_answered_says_so(
+    here, other, joined, monkeypatch
+):
+    other("far", host="b", on="other")
+    monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")
+    with joined():
+        far = moo.lookup("far", timeout=30)  # it comes and goes
+        with pytest.raises(
+            moo.ActorDied, match="it cannot reach the home of this"
+        ) as caught:
+            far.add.options(timeout=60)()
+        assert caught.value.cause.kind == "host"
 
 
 def test_a_request_without_sense_for_an_actor_of_another_session_is_refused(

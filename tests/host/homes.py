@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""`OtherHome`: says to the home of a session what the home of another one would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mooactor.control.channel import Channel
+from mooactor.control.node import Node
+from tests.clusters import Cluster
+
+_ANSWER_S = 30.0
+
+
+class OtherHome:
+    """A node with the cluster's key, of which no broker knows. There is no session.
+
+    ``heard`` and ``closed`` are of the channel that it has opened, ``asked`` of the
+    last one that the other home has opened to it.
+    """
+
+    def __init__(self, made: Cluster, where: str = "d") -> None:
+        secret = bytes.fromhex(made.key_file.read_text().strip())
+        self.node = Node(secret, bind=made.network.address(where))
+        self.node.accept = self._accept
+        self.heard: list[dict[str, Any]] = []
+        self.asked: list[dict[str, Any]] = []
+        self.closed: str | None = None
+        self.channel: Channel | None = None
+        self.back: Channel | None = None
+
+    def _accept(self, channel: Channel) -> OtherHome:
+        self.back, self.asked = channel, []
+        return self
+
+    def visit(self, address: str, namespace: str = "shared") -> Channel:
+        """Open a channel, and ask for names over it."""
+        self.heard, self.closed = [], None
+        self.channel = self.node.connect(address, self)
+        self.channel.post({"op": "names", "host": "x", "namespace": namespace})
+        return self.channel
+
+    def await_told(self) -> None:
+        """The other home has told all of its names, and asks for ours."""
+        assert self.wait(lambda: "told" in self._events() and self.asked), self.closed
+
+    def _events(self) -> list[Any]:
+        return [message["ev"] for message in self.heard]
+
+    def wait(self, condition: Any, seconds: float = _ANSWER_S) -> bool:
+        """Serve the node until it holds; False if it never did."""
+        return self.node.run_until(condition, seconds)
+
+    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
+        if channel is self.channel:
+            self.heard.append(message)
+            return
+        self.asked.append(message)
+        if message.get("op") == "names":
+            channel.post({"ev": "told"})
+        elif message.get("op") == "poll":
+            channel.post({"ev": "answer", "number": message["number"], "value": None})
+
+    def channel_closed(self, channel: Channel, why: str) -> None:
+        if channel is self.channel:
+            self.closed = why
+
+    def close(self) -> None:
+        self.node.close()

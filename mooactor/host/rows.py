@@ -13,6 +13,7 @@ from typing import Any
 
 from mooactor.control import plain
 from mooactor.host import fields
+from mooactor.host.addresses import is_reachable
 from mooactor.host.fields import Refused
 
 Row = dict[str, Any]
@@ -38,6 +39,8 @@ def check(row: Row) -> None:
     """
     for key in _TEXTS:
         fields.required(row, key, str)
+    if not is_reachable(row["address"]):
+        raise Refused(f"address={row['address']!r:.80} is none")
     for key in AMOUNTS:
         fields.number(row, key)
     fields.strings(row, "labels")

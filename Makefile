@@ -10,7 +10,9 @@
 #   make chaos                          ten minutes of all kinds of load and faults, and a
 #                                       checker of what happened (CHAOS_SECONDS, CHAOS_SEED)
 #   make check                          what CI runs, stage by stage: lint, types, test-all,
-#                                       chaos (one minute), test-bare, test-rdma, sanitizers
+#                                       chaos (one minute), test-bare, test-rdma, sanitizers,
+#                                       cross
+#   make cross                          the C code compiled for aarch64
 #   make analyze                        gcc's static analyzer over the C code
 #   make coverage                       which lines the tests run, in Python and in C
 #   make docs                           the documentation as a site, in build/site
@@ -20,8 +22,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma chaos sanitizers check analyze coverage \
-	docs lint types bench doctor setup clean FORCE
+.PHONY: help run test test-all test-bare test-rdma chaos sanitizers cross check analyze \
+	coverage docs lint types bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -69,7 +71,7 @@ chaos: setup
 
 # Each stage is a target of its own, so that one that failed can be run alone. They run
 # one after the other: several at a time would disturb each other's tests.
-STAGES := lint types test-all chaos test-bare test-rdma sanitizers
+STAGES := lint types test-all chaos test-bare test-rdma sanitizers cross
 
 check: export CHAOS_SECONDS ?= 60
 check: export CHAOS_SEED ?= 1
@@ -89,6 +91,9 @@ sanitizers:
 		echo "== the C tests under the $$name sanitizer"; \
 		$(MAKE) -s -C tests/c -j$$(nproc) check SANITIZER=$$name || exit 1; \
 	done
+
+cross:
+	@.ci/cross
 
 coverage: $(STAMPS)/coverage setup
 	@PYTHON=$(BIN)/python WORKERS="$(WORKERS)" .ci/coverage $(ARGS)

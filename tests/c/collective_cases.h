@@ -479,15 +479,17 @@ static void run_odd_cases(void)
     with_ranks(2, 2, 60, every_mismatch_is_named_on_all);
     with_ranks(4, 2, 60, who_leaves_is_not_missed);
     with_ranks(3, 2, 60, who_leaves_is_not_missed);
-    with_ranks(3, 3, 0.3, an_absent_member_is_late_for_all);
+    /* long enough for all others on a slow machine */
+    with_ranks(3, 3, 1, an_absent_member_is_late_for_all);
 }
 
-/* A joined thread stays in /proc for a moment. */
+/* A joined thread stays in /proc for a moment: one of before may have been
+ * counted, one of now may have to be waited for. */
 static void check_resources(int before)
 {
     for (int i = 0; i < 100000 && count_resources() > before; i++)
         sched_yield();
-    CHECK(count_resources() == before);
+    CHECK(count_resources() <= before);
 }
 
 /* Sum up, where something on the way sees to it that it fails for all, and then

@@ -336,7 +336,7 @@ static void one_gibibyte_arrives(void)
     for (size_t i = 0; i < bytes; i += 4093)
         CHECK(into[i] == memory[i]);
     close_pair();
-    patience_s = 15;
+    patience_s = 60;
     free(memory);
     free(into);
 }

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,11 @@ pytest.importorskip("ipykernel")
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
 # A kernel starts in a second or two; its libraries warn of what is not ours.
-pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.usefixtures("kernels"),
+]
 
 BEGIN = """
 import asyncio, signal, os, threading, time
@@ -131,19 +133,6 @@ def execute(notebook: Any, cwd: Path) -> Any:
         notebook, timeout=60, resources={"metadata": {"path": str(cwd)}}
     )
     return asyncio.run(client.async_execute())
-
-
-@pytest.fixture(autouse=True)
-def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels find this package, this Python, and a place for their files."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for variable in ("RUNTIME_DIR", "DATA_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"JUPYTER_{variable}", str(tmp_path / "jupyter"))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    before = set(threading.enumerate())
-    yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5)
 
 
 def test_cells_block_and_await_like_a_script(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STAGES = ["lint", "types", "test-all", "chaos"]
-STAGES += ["test-bare", "test-rdma", "sanitizers"]
+STAGES += ["test-bare", "test-rdma", "sanitizers", "cross"]
 #: The stages' recipes, and the set-up's, without what takes minutes.
 QUICK = f"""
 include Makefile

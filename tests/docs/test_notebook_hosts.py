@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Notebooks with actors on another host: a real kernel, a broker and a host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nbformat", reason="needs ipykernel and nbclient")
+pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+from mooactor.control import secret
+from mooactor.process import place
+from tests.cluster.clusters import Command
+from tests.conftest import eventually
+from tests.docs.kernels import Kernel, kernel
+
+# Kernels start in seconds; their libraries warn of what is not ours.
+pytestmark = [pytest.mark.timeout(150), pytest.mark.filterwarnings("default")]
+
+CLASS = """
+import asyncio, os, time
+import mooactor as moo
+
+@moo.actor
+class Counter:
+    def __init__(self): self.total = 0
+    def add(self, n=1):
+        self.total += n
+        return self.total
+    def host(self): return os.environ["MOOACTOR_HOST_ID"]
+    def say(self, text): print(text)
+    def sleep(self, s):
+        print("asleep")
+        time.sleep(s)
+    async def twice(self, n): return 2 * n
+"""
+INIT = "moo.init({address!r})"
+SPAWN = """
+near = moo.on(Counter, host="laptop").spawn()
+far = moo.on(Counter, host="b").spawn()
+assert (near.host(), far.host()) == ("laptop", "b")
+assert (near.add(), far.add()) == (1, 1)
+"""
+# It runs until the test has seen the line of output.
+SPEAK = """
+{await_}far.say.remote("{text}")
+while not os.path.exists("{text}"):
+    time.sleep(0.01)
+"""
+# Cells that wait for an actor which sleeps; the actors near and far are idle.
+# The kernel cancels a cell that awaits, as soon as its event loop has something to do.
+WAITS = {
+    "moo.on(Counter, host='b').spawn().sleep(60)": "KeyboardInterrupt",
+    "moo.get(moo.spawn(Counter).sleep.remote(60))": "KeyboardInterrupt",
+    """
+async def tick():
+    while True:
+        await asyncio.sleep(0.05)
+
+ticking = asyncio.create_task(tick())
+await moo.on(Counter, host='b').spawn().sleep.remote(60)
+""": "CancelledError",
+}
+STILL = "assert (near.add(), far.add()) == ({n}, {n})"
+
+
+@pytest.fixture
+def address(
+    tmp_path: Path, kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """Of a broker that a host b has joined; kernels are on a host named laptop."""
+    key = secret.make(str(tmp_path / "key")).source
+    monkeypatch.setenv(secret.FILE_VARIABLE, key)
+    for variable in (place.HOST_VARIABLE, "MOOACTOR_HOST_ID"):
+        monkeypatch.setenv(variable, "laptop")
+    broker = Command("broker", "--listen", "127.0.0.1:0", "--key-file", key)
+    host = None
+    try:
+        found = ready(broker, "mooactor broker at ")
+        words = ("host", "--join", found, "--name", "b", "--key-file", key)
+        host = Command(*words, MOOACTOR_HOST_ID="b")
+        ready(host, "mooactor host b joined ")
+        yield found
+    finally:
+        for command in (host, broker):
+            if command is not None:
+                command.close()
+
+
+def ready(command: Command, begins: str) -> str:
+    """The last word of the line that says that it is ready."""
+    assert eventually(lambda: command.out or command.ended, 60)
+    assert command.out and command.out[0].startswith(begins), command.text()
+    return command.out[0].split()[-1]
+
+
+def story(directory: Path, told: Callable[[Kernel], Coroutine[Any, Any, None]]) -> None:
+    """What a user does with one kernel, which ends with it."""
+
+    async def tell() -> None:
+        async with kernel(directory) as opened:
+            await told(opened)
+
+    asyncio.run(tell())
+
+
+async def prints_appear(kernel: Kernel, directory: Path, text: str, how: str) -> None:
+    """What the far actor prints stands below the cell that runs meanwhile."""
+    cell = kernel.start(SPEAK.format(text=text, await_=how))
+    await cell.shows(f") {text}")
+    (directory / text).touch()
+    await cell.end()
+
+
+def test_cells_use_actors_of_another_host_and_show_what_these_print(
+    address: str, tmp_path: Path
+) -> None:
+    async def told(kernel: Kernel) -> None:
+        for cell in (CLASS, INIT.format(address=address), SPAWN):
+            await kernel.run(cell)
+        await prints_appear(kernel, tmp_path, "blocking", "")
+        await kernel.run("assert await far.twice(4) == await near.twice(4) == 8")
+        await prints_appear(kernel, tmp_path, "awaiting", "await ")
+        await prints_appear(kernel, tmp_path, "afterwards", "")
+        await kernel.run("moo.shutdown()")
+
+    story(tmp_path, told)
+
+
+def test_an_interrupted_cell_leaves_the_session_of_several_hosts_usable(
+    address: str, tmp_path: Path
+) -> None:
+    async def told(kernel: Kernel) -> None:
+        for cell in (CLASS, INIT.format(address=address), SPAWN):
+            await kernel.run(cell)
+        for number, (waits, error) in enumerate(WAITS.items()):
+            cell = kernel.start(waits)
+            await cell.shows(") asleep")
+            await kernel.interrupt()
+            assert (await cell.error()).startswith(f"{error}:")
+            await kernel.run(STILL.format(n=number + 2))
+        await kernel.run("moo.shutdown()")
+
+    story(tmp_path, told)
+
+
+def test_the_cell_with_init_can_be_run_again_and_after_a_shutdown(
+    address: str, tmp_path: Path
+) -> None:
+    init = INIT.format(address=address)
+
+    async def told(kernel: Kernel) -> None:
+        for cell in (CLASS, init, SPAWN):
+            await kernel.run(cell)
+        again = await kernel.start(init).error()
+        assert again == "MooError: a session runs already; moo.shutdown() ends it"
+        await kernel.run(STILL.format(n=2))
+        for cell in ("moo.shutdown()", init, CLASS, SPAWN):
+            await kernel.run(cell)
+        await prints_appear(kernel, tmp_path, "second", "")
+
+    story(tmp_path, told)
+
+
+def test_a_restarted_kernel_joins_again(address: str, tmp_path: Path) -> None:
+    async def told(kernel: Kernel) -> None:
+        for _ in range(2):
+            for cell in (CLASS, INIT.format(address=address), SPAWN):
+                await kernel.run(cell)
+            await kernel.restart()
+
+    story(tmp_path, told)

@@ -12,6 +12,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.control.links import Resending
+from tests.marks import slow
 
 DATA = np.zeros(100_000)
 
@@ -33,7 +34,7 @@ class Recorder:
         os._exit(1)
 
 
-@pytest.mark.parametrize("data", [DATA, 0], ids=["arrays", "small"])
+@pytest.mark.parametrize("data", [slow(DATA), 0], ids=["arrays", "small"])
 def test_calls_made_meanwhile_start_after_those_that_are_made_again(
     spawn: Any, data: Any
 ) -> None:

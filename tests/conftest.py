@@ -33,7 +33,7 @@ from tests.guardian import Guardian
 from tests.processes import VARIABLE, Process, Run
 
 # The wait for things that end by themselves. Only a failing test waits so long.
-_GRACE_S = 30.0
+_GRACE_S = 15.0
 
 
 class _State:

@@ -232,8 +232,14 @@ def no_session() -> Iterator[None]:
     moo.shutdown()
 
 
-def eventually(condition: Callable[[], object], timeout: float = 20.0) -> bool:
-    """Whether `condition` becomes true in time."""
+def at_best(measure: Callable[[], float], bound_s: float, tries: int = 5) -> bool:
+    """Whether what takes `measure()` seconds takes less than `bound_s` at least once.
+    A busy machine may keep a process waiting for a core, but not each time."""
+    return any(measure() < bound_s for _ in range(tries))
+
+
+def eventually(condition: Callable[[], object], timeout: float = 60.0) -> bool:
+    """Whether `condition` becomes true in time. Only a failing test waits so long."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

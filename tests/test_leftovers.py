@@ -83,7 +83,7 @@ class Inner:
 
     def end(self) -> str:
         """What it printed, to the end; its guardian's words among that."""
-        printed, _ = self.process.communicate(timeout=50)
+        printed, _ = self.process.communicate(timeout=120)
         return printed
 
 
@@ -105,7 +105,7 @@ WAITS = "time.sleep(600)"
 
 
 def dead(processes: list[Process]) -> bool:
-    return eventually(lambda: not any(p.is_running() for p in processes), 20)
+    return eventually(lambda: not any(p.is_running() for p in processes))
 
 
 @pytest.mark.slow  # it waits for the grace to be over

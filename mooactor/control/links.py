@@ -25,7 +25,8 @@ from mooactor.errors import (
 )
 
 DEFAULT_MAX_PENDING = 1024
-_RESENT_S = 1.0  # more than it takes; the order of a stuck process's calls is no matter
+# Without one call sent for so long it is stuck, and the order is no matter any more.
+_STUCK_S = 2.0
 
 
 class Resending:
@@ -35,11 +36,16 @@ class Resending:
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._over = threading.Event()
+        self.sent = 0
 
     def wait(self) -> None:
-        """Until it is over; it takes milliseconds. Not in the thread that does it."""
-        if threading.get_ident() != self._thread:
-            self._over.wait(_RESENT_S)
+        """Until it is over. It takes milliseconds, or seconds on a busy machine. Not in
+        the thread that does it."""
+        before = -1
+        while threading.get_ident() != self._thread and self.sent != before:
+            before = self.sent
+            if self._over.wait(_STUCK_S):
+                return
 
     def end(self) -> None:
         """All are sent."""

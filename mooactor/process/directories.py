@@ -119,10 +119,14 @@ def bases() -> list[str]:
     """The possible parents of sessions' directories, best first.
 
     ``XDG_RUNTIME_DIR`` comes last: it is removed when its user has logged out, and a
-    program left in ``tmux`` or under ``nohup`` goes on.
+    program left in ``tmux`` or under ``nohup`` goes on. We do not ask
+    `tempfile.gettempdir`: it writes a file to find out, and a process that is killed
+    at that moment leaves the file.
     """
-    candidates = (tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR"))
-    return list(dict.fromkeys(base for base in candidates if base))
+    names = ("TMPDIR", "TEMP", "TMP", "XDG_RUNTIME_DIR")
+    *temporary, runtime = map(os.environ.get, names)
+    candidates = (tempfile.tempdir, *temporary, "/tmp", runtime)
+    return list(dict.fromkeys(os.path.abspath(base) for base in candidates if base))
 
 
 def _base() -> str:

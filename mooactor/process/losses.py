@@ -161,6 +161,9 @@ class Losses:
     def send_again(self, link: Link, future: Future) -> None:
         """Make a call once more; an error of that is its result."""
         request: Repeatable = future.request
+        resending = link.resending
+        if resending is not None:
+            resending.sent += 1
         form = request.form._replace(waits=LATER)
         try:
             self._start(link, future, form, request.args, request.kwargs)

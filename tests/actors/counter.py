@@ -10,10 +10,20 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import mooactor as moo
 from mooactor import actor, method
+from mooactor.process.current import current_runtime
+
+
+def wait_until_queued(calls: int) -> None:
+    """Hold the actor whose method this is until so many other calls wait for it."""
+    server = current_runtime().server
+    assert server is not None
+    while server.queued() < calls:
+        time.sleep(0.001)
 
 
 @actor
@@ -49,6 +59,15 @@ class Counter:
         time.sleep(seconds)
         return seconds
 
+    def until(self, gate: Path) -> str:
+        """Hold this actor until there is that file."""
+        while not gate.exists():
+            time.sleep(0.001)
+        return gate.name
+
+    def until_queued(self, calls: int) -> None:
+        wait_until_queued(calls)
+
     def fail(self, error: BaseException) -> None:
         raise error
 
@@ -65,7 +84,9 @@ class Counter:
     def call_later(self, handle: Any, name: str, *args: Any) -> Any:
         return getattr(handle, name).remote(*args).get()
 
-    def until_cancelled(self) -> str:
+    def until_cancelled(self, begun: Path | None = None) -> str:
+        if begun is not None:
+            begun.touch()
         while not moo.current().cancelled:
             time.sleep(0.001)
         self.seen.append("cancelled")
@@ -139,7 +160,9 @@ class Async:
     def plain_numbers(self, n: int) -> Iterator[int]:
         yield from range(n)
 
-    async def forever(self) -> None:
+    async def forever(self, begun: Path | None = None) -> None:
+        if begun is not None:
+            begun.touch()
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:

@@ -7,6 +7,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,11 @@ class Keeper:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def until(self, gate: Path) -> None:
+        """Hold this actor until there is that file."""
+        while not gate.exists():
+            time.sleep(0.001)
 
     def pid(self) -> int:
         return os.getpid()

@@ -12,7 +12,7 @@ def test_async_methods_interleave(spawn: Any) -> None:
     actor = spawn(Async)
     waiting = actor.wait.remote()
     actor.set.remote()
-    assert waiting.get(timeout=5) == "set"
+    assert waiting.get(timeout=60) == "set"
 
 
 def test_async_methods_overlap_in_time(spawn: Any) -> None:

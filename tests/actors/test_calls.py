@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,27 +112,27 @@ def test_more_calls_than_the_bound_wait_for_room(spawn: Any) -> None:
     assert moo.get(refs) == list(range(200))
 
 
-def test_at_the_bound_a_raising_actor_raises_overloaded(spawn: Any) -> None:
+def test_at_the_bound_a_raising_actor_raises_overloaded(
+    spawn: Any, tmp_path: Path
+) -> None:
     @moo.actor(max_pending=3, overflow="raise")
-    class Small:
-        def sleep(self, seconds: float) -> None:
-            import time
+    class Small(Counter):
+        pass
 
-            time.sleep(seconds)
-
-    small = spawn(Small)
-    refs = [small.sleep.remote(0.2) for _ in range(3)]
-    one_too_many = small.sleep.remote(0)
+    small, gate = spawn(Small), tmp_path / "gate"
+    refs = [small.until.remote(gate) for _ in range(3)]
+    one_too_many = small.add.remote()
     with pytest.raises(moo.Overloaded) as caught:
         one_too_many.get()
     assert caught.value.delivered is False
+    gate.touch()
     moo.get(refs)
-    small.sleep(0)
+    assert small.add() == 1
 
 
 def test_higher_priorities_overtake(spawn: Any) -> None:
     counter = spawn(Counter)
-    blocker = counter.sleep.remote(0.2)
+    blocker = counter.until_queued.options(priority=9).remote(9)
     refs = [
         counter.note.options(priority=p).remote((p, i))
         for i in range(3)

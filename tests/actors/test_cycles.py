@@ -129,6 +129,13 @@ class Mixed:
     def calls_async(self, me: Any) -> Any:
         return me.async_leaf.remote().get()
 
+    async def blocks_the_loop(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def calls_async_late(self, me: Any) -> Any:
+        me.blocks_the_loop.tell(1.0)
+        return me.async_leaf.remote().get()
+
 
 @pytest.mark.parametrize("way", ["calls", "later"])
 @pytest.mark.parametrize("through", [0, 1])
@@ -145,6 +152,11 @@ def test_a_sync_method_may_wait_for_an_async_one_of_its_actor(spawn: Any) -> Non
     mixed = spawn(Mixed)
     assert mixed.calls_async(mixed) == "leaf"
     assert mixed.awaits.remote(mixed).get() == "leaf"
+
+
+def test_one_that_the_loop_is_late_with_is_no_cycle(spawn: Any) -> None:
+    mixed = spawn(Mixed)
+    assert mixed.calls_async_late(mixed) == "leaf"
 
 
 @moo.actor(max_concurrency=3)

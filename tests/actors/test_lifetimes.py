@@ -13,6 +13,7 @@ import pytest
 
 import mooactor as moo
 from tests.conftest import eventually, leaked, resources
+from tests.marks import slow
 
 
 @moo.actor
@@ -75,7 +76,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["killed", "stopped", slow("crashed"), slow("left")])
 def test_what_an_actor_spawned_ends_with_it(running: None, way: str) -> None:
     owner = moo.spawn(Owner)
     child = owner.add()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 
 import mooactor as moo
 from mooactor import actor, method
+from tests.actors.counter import wait_until_queued
 from tests.conftest import eventually
 
 
@@ -61,6 +61,12 @@ class Splitter:
         return "a", "b"
 
     @method
+    def held(self, gate: Path) -> tuple[str, str]:
+        while not gate.exists():
+            time.sleep(0.001)
+        return "a", "b"
+
+    @method
     def fail(self) -> tuple[int, int]:
         raise KeyError("both")
 
@@ -77,11 +83,8 @@ class Splitter:
         self.diary.append("urgent")
         return self.diary
 
-    def hold(self, path: str) -> None:
-        """Say that it runs, and hold the actor until told."""
-        os.rename(path, f"{path}.held")
-        while os.path.exists(f"{path}.held"):
-            time.sleep(0.001)
+    def until_queued(self, calls: int) -> None:
+        wait_until_queued(calls)
 
     def note(self, what: str) -> None:
         self.diary.append(what)
@@ -168,17 +171,18 @@ def test_the_deadline_of_the_call_is_that_of_each(spawn: Any) -> None:
             ref.get()
 
 
-def test_they_are_awaited_and_given_up_together(spawn: Any) -> None:
-    splitter = spawn(Splitter)
+def test_they_are_awaited_and_given_up_together(spawn: Any, tmp_path: Path) -> None:
+    splitter, gate = spawn(Splitter), tmp_path / "gate"
 
     async def main() -> None:
         a, b = splitter.pair.options(num_returns=2).remote(1, 2)
         assert (await b, await a) == (2, 1)
-        first, second = splitter.late.options(num_returns=2).remote(0.2)
+        first, second = splitter.held.options(num_returns=2).remote(gate)
         waiting = asyncio.ensure_future(second)
         await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(first, 0.05)
+        gate.touch()
         assert await waiting == "b"  # somebody still wanted it
         lone, _ = splitter.late.options(num_returns=2).remote(30.0)
         with pytest.raises(TimeoutError):
@@ -211,18 +215,13 @@ def test_streams_have_no_number_of_values(spawn: Any) -> None:
         spawn(Splitter).numbers.options(num_returns=2)
 
 
-def test_a_method_has_a_priority_of_its_own(spawn: Any, tmp_path: Path) -> None:
+def test_a_method_has_a_priority_of_its_own(spawn: Any) -> None:
     splitter = spawn(Splitter)
-    gate = tmp_path / "gate"
-    gate.touch()
-    splitter.hold.tell(str(gate))
-    assert eventually(lambda: not gate.exists())
+    splitter.until_queued.options(priority=9).tell(5)
     for i in range(3):
         splitter.note.tell(str(i))
     urgent = splitter.urgent.remote()
     plain = splitter.urgent.options(priority=0).remote()
-    moo.get(spawn(Splitter).pair.remote(1))  # by now all of them are on their way
-    (tmp_path / "gate.held").unlink()
     assert urgent.get() == ["urgent"]
     assert plain.get() == ["urgent", "0", "1", "2", "urgent"]
 

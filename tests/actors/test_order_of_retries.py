@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import mooactor as moo
+from mooactor.control.links import Resending
+from tests.marks import slow
 
 DATA = np.zeros(100_000)
 
@@ -32,7 +34,7 @@ class Recorder:
         os._exit(1)
 
 
-@pytest.mark.parametrize("data", [DATA, 0], ids=["arrays", "small"])
+@pytest.mark.parametrize("data", [slow(DATA), 0], ids=["arrays", "small"])
 def test_calls_made_meanwhile_start_after_those_that_are_made_again(
     spawn: Any, data: Any
 ) -> None:
@@ -61,3 +63,20 @@ def test_calls_made_meanwhile_start_after_those_that_are_made_again(
         numbers = handle.noted()
         assert numbers == sorted(numbers) and len(numbers) > 0
         moo.kill(handle)
+
+
+def test_new_calls_wait_as_long_as_calls_are_sent_again() -> None:
+    class Slow(threading.Event):
+        """Over whenever; meanwhile four calls are sent again."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            resending.sent += resending.sent < 4
+            waits.append(timeout)
+            return False
+
+    resending, waits = Resending(), list[float | None]()
+    resending._over = Slow()
+    thread = threading.Thread(target=resending.wait)
+    thread.start()
+    thread.join()
+    assert len(waits) == 5  # the last one without progress

@@ -15,6 +15,7 @@ import pytest
 import mooactor as moo
 from mooactor.process import parcel
 from tests.conftest import eventually, leaked, resources
+from tests.marks import slow
 
 psutil = pytest.importorskip("psutil")
 
@@ -80,7 +81,9 @@ def memory_files(process: Any) -> int:
     return sum("mooactor-parcel" in target for target in targets)
 
 
-@pytest.mark.parametrize("size", [0, 1, 1000, 40_000, parcel.SMALL_BYTES, 3 * MIB])
+@pytest.mark.parametrize(
+    "size", [0, slow(1), slow(1000), 40_000, slow(parcel.SMALL_BYTES), 3 * MIB]
+)
 def test_arguments_of_every_size_arrive_and_are_writable(
     running: Any, size: int
 ) -> None:

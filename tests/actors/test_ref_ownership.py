@@ -7,8 +7,10 @@ import copy
 import dataclasses
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ def all_is_given_back(*actors: Any) -> None:
             all_holdings[f"actor {i}"] = actor.holdings()
         return {who: has for who, has in all_holdings.items() if has != NOTHING}
 
-    assert eventually(lambda: not left(), 10), left()
+    assert eventually(lambda: not left()), left()
 
 
 @pytest.fixture
@@ -227,12 +229,16 @@ def not_unpicklable(keeper: Any, refs: list[Any]) -> None:
 
 
 def too_late(keeper: Any, refs: list[Any]) -> None:
-    keeper.sleep.tell(0.3)
-    hasty = keeper.ignore.options(timeout=0.05)
-    calls = [hasty.remote([ref], ref) for ref in refs]
-    for call in calls:
-        with pytest.raises(moo.CallTimeout):
-            call.get()
+    with tempfile.TemporaryDirectory() as folder:
+        gate = Path(folder, "gate")
+        held = keeper.until.remote(gate)
+        hasty = keeper.ignore.options(timeout=0.05)
+        calls = [hasty.remote([ref], ref) for ref in refs]
+        for call in calls:
+            with pytest.raises(moo.CallTimeout):
+                call.get()
+        gate.touch()
+        held.get()
 
 
 def unread_results(keeper: Any, refs: list[Any]) -> None:

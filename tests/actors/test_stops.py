@@ -17,6 +17,7 @@ import pytest
 
 import mooactor as moo
 from tests.conftest import eventually
+from tests.marks import slow
 from tests.process import programs
 
 WAIT_S = 60.0
@@ -252,7 +253,9 @@ def starved(thread: str) -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, tid, 0)
 
 
-@everywhere
+@pytest.mark.parametrize(
+    "kind", [Serial, slow(Threaded), slow(Async)], ids=lambda kind: kind.__name__
+)
 def test_no_answer_is_lost_that_comes_later_than_the_news_of_the_end(
     spawn: Any, kind: Any
 ) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,14 +179,23 @@ def test_a_done_callback_may_call(spawn: Any) -> None:
     assert eventually(lambda: answers == [5])
 
 
-def test_a_callback_that_waits_holds_up_nobody(spawn: Any) -> None:
-    slow, quick = spawn(Counter), spawn(Counter)
+def test_a_callback_that_waits_holds_up_nobody(spawn: Any, tmp_path: Path) -> None:
+    slow, quick, gate = spawn(Counter), spawn(Counter), tmp_path / "gate"
+    waits, over = threading.Event(), threading.Event()
+
+    def callback(done: Any) -> None:
+        waits.set()
+        slow.until(gate)
+        over.set()
+
     ref = quick.sleep.remote(0.01)
-    ref.add_done_callback(lambda done: slow.sleep(6.0))
-    start = time.monotonic()
+    ref.add_done_callback(callback)
     ref.get(REPLY_S)
+    assert waits.wait(REPLY_S)
     assert quick.add() == 1
-    assert time.monotonic() - start < 5.5
+    assert not over.is_set()
+    gate.touch()
+    assert over.wait(REPLY_S)
 
 
 def test_calls_that_are_sent_again_need_no_room(spawn: Any) -> None:
@@ -212,7 +222,7 @@ def test_calls_that_are_sent_again_need_no_room(spawn: Any) -> None:
 
 def late(spawn: Any) -> Any:
     """A call that does not end within its deadline."""
-    return spawn(Counter).sleep.options(timeout=0.2).remote(8)
+    return spawn(Counter).sleep.options(timeout=0.2).remote(600)
 
 
 def test_wait_sees_a_deadline_pass(spawn: Any) -> None:
@@ -236,18 +246,21 @@ def test_looking_sees_a_deadline_pass(spawn: Any) -> None:
 def test_a_callback_is_told_of_a_deadline(spawn: Any) -> None:
     told = threading.Event()
     late(spawn).add_done_callback(lambda ref: told.set())
-    assert told.wait(6)
+    assert told.wait(REPLY_S)
 
 
 def test_a_group_call_ends_with_the_deadlines_of_its_members(group: Any) -> None:
     @moo.actor
     class Sleeper:
+        def up(self) -> None: ...
+
         @moo.method(timeout=3)
         def sleep(self, seconds: float) -> float:
             time.sleep(seconds)
             return seconds
 
     members = group(Sleeper, 2)
+    members.call(Sleeper.up).get()
     ref = members.call_each(Sleeper.sleep, [(0.0,), (60.0,)])
     start = time.monotonic()
     values = ref.get(return_exceptions=True)
@@ -261,13 +274,16 @@ def test_a_stream_ends_with_its_deadline(spawn: Any) -> None:
     class Slow:
         def items(self) -> Iterator[int]:
             yield 1
-            time.sleep(8)
-            yield 2
+            time.sleep(600)
 
-    stream = spawn(Slow).items.options(timeout=0.5)()
-    assert next(stream) == 1
-    with pytest.raises(moo.CallTimeout, match="deadline"):
-        next(stream)
+    for timeout in (0.5, 2.0, 8.0, 32.0):  # a busy machine may be late with the first
+        got: list[int] = []
+        with pytest.raises(moo.CallTimeout, match="deadline"):
+            for item in spawn(Slow).items.options(timeout=timeout)():
+                got.append(item)
+        if got:
+            break
+    assert got == [1]
 
 
 # -- a started call never fails because of the callee ----------------------------

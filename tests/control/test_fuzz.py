@@ -81,6 +81,7 @@ def asks_to_stop(message: bytes, key: bytes) -> bool:
     return any(record.kind == envelope.STOP for record in records)
 
 
+@pytest.mark.slow
 def test_the_parser_refuses_or_accepts_and_does_nothing_else() -> None:
     rng = random.Random(0)
     sources = seeds()

@@ -40,6 +40,7 @@ def without_times(rows: Rows) -> Rows:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_learners_agree_to_the_last_bit_after_every_update(
     impala: ModuleType, runtime: None, tmp_path: Path

@@ -28,6 +28,7 @@ def joined() -> Iterator[None]:
             yield
 
 
+@pytest.mark.slow
 def test_no_end_of_an_actor_harms_the_calls_to_others(joined: None) -> None:
     """The end of a connection was once the end of libzmq's thread, and of all calls."""
     for number in range(24):

@@ -23,7 +23,7 @@ import pytest
 import mooactor as moo
 from mooactor.host import ending
 from mooactor.host.ending import Awaited
-from mooactor.host.session import current_session
+from mooactor.host.session import Session, current_session
 from tests.conftest import eventually
 from tests.process import programs
 from tests.processes import Process
@@ -78,6 +78,14 @@ def warm_up() -> None:
     moo.kill(first)
 
 
+@pytest.fixture(autouse=True)
+def _a_minute_of_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none is named: the usual one is too short for a machine that is busy."""
+    for end in (Session.close, moo.shutdown):
+        _, *others = end.__defaults__ or ()
+        monkeypatch.setattr(end, "__defaults__", (60.0, *others))
+
+
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
@@ -127,6 +135,9 @@ def test_what_was_told_runs_before_the_end(
 PROGRAM = """
     import pathlib, sys, time
     import mooactor as moo
+    from mooactor.host.session import Session
+
+    Session.close.__defaults__ = (60.0, *Session.close.__defaults__[1:])  # as above
 
     @moo.actor
     class Keeps:
@@ -312,7 +323,7 @@ def ended_by_ctrl_c(path: Path, word: bytes) -> tuple[float, str]:
                 written += data
         process.wait(40)
         took = time.monotonic() - began
-        assert eventually(lambda: programs.gone(everybody), 10.0)
+        assert eventually(lambda: programs.gone(everybody))
         return took, written.decode()
     finally:
         os.close(master)
@@ -330,10 +341,11 @@ def test_ctrl_c_in_a_terminal_ends_a_program_without_a_block_at_once(
     tmp_path: Path,
 ) -> None:
     path = programs.write(tmp_path / "main.py", PROGRAM + "    keeps.sleep()\n")
+
     took, written = ended_by_ctrl_c(path, b"asleep")
     assert "KeyboardInterrupt" in written
     assert "mooactor:" not in written  # nothing was told
-    assert took < 2.5  # of the 3 s that a call may take at an ordinary end
+    assert took < 20.0  # of the minute that a call may take at an ordinary end
     assert programs.sessions() == []
 
 

@@ -230,7 +230,7 @@ def test_a_state_is_kept_when_the_callers_deadline_has_passed(net, tmp_path, cap
         counter = moo.on(Counter, host="b", restart=restart).spawn(tmp_path / "ran")
         assert counter.add() == 1
         with pytest.raises(moo.CallTimeout):
-            counter.add.options(timeout=1.0).remote(1.5).get()
+            counter.add.options(timeout=5.0).remote(5.5).get()
         assert counter.add() == 3
         assert "could not be saved" not in capfd.readouterr().err
 

@@ -17,7 +17,7 @@ import pytest
 
 import mooactor as moo
 from tests.actors.counter import Counter
-from tests.conftest import eventually, leaked, resources
+from tests.conftest import at_best, eventually, leaked, resources
 from tests.process import programs
 from tests.processes import Process, stop
 
@@ -77,7 +77,13 @@ def test_actors_are_children_of_the_agent_and_die_with_it() -> None:
 
 
 def test_a_death_is_known_while_a_module_is_imported(modules: Path) -> None:
-    programs.write(modules / "slow_one.py", "import time; time.sleep(8)")
+    gate = modules / "gate"
+    program = f"""
+        import os, time
+        while not os.path.exists({str(gate)!r}):
+            time.sleep(0.01)
+    """
+    programs.write(modules / "slow_one.py", program)
     with session():
         first = moo.spawn(Counter)
         pid, ref = first.pid(), first.sleep.remote(60)
@@ -86,14 +92,12 @@ def test_a_death_is_known_while_a_module_is_imported(modules: Path) -> None:
         running = current_session()
         assert running is not None
         running.preload.append("slow_one")
-        started = time.monotonic()
         second = moo.spawn(Counter)  # its zygote imports that first
         os.kill(pid, signal.SIGKILL)
-        assert isinstance(ref.exception(timeout=30), moo.ActorDied)
-        assert time.monotonic() - started < 4.0  # half of the import
+        assert isinstance(ref.exception(timeout=60), moo.ActorDied)
         assert [info.pid for info in moo.actors()] == [None]
         moo.kill(second)  # before it has a process
-        assert time.monotonic() - started < 6.0
+        gate.touch()
         with pytest.raises(moo.ActorDied, match=r"moo\.kill"):
             second.pid()
 
@@ -237,8 +241,8 @@ def test_kills_while_actors_start_leave_nothing(tmp_path: Path, victim: str) -> 
                     zygote.kill()
             process.kill()
         # Those that were born since the list was made have the same last words.
-        assert eventually(lambda s=started: programs.gone(s), 10.0)  # type: ignore[misc]
-        assert eventually(lambda: not strays(path), 10.0), strays(path)
+        assert eventually(lambda s=started: programs.gone(s))  # type: ignore[misc]
+        assert eventually(lambda: not strays(path)), strays(path)
         process.kill()
         process.communicate()
     with session():  # which removes the directories that nobody could remove
@@ -258,9 +262,8 @@ def strays(path: Path) -> list[Any]:
 
 
 def test_many_deaths_at_once_are_known_at_once() -> None:
-    count = 24
-    with session():
-        counters = moo.on(Counter).group(count)
+    def seconds() -> float:
+        counters = moo.on(Counter).group(24)
         pids = counters.call(Counter.pid).get()
         events = [moo.monitor(counter) for counter in counters]
         assert all(isinstance(next(event), moo.Started) for event in events)
@@ -269,5 +272,8 @@ def test_many_deaths_at_once_are_known_at_once() -> None:
             os.kill(pid, signal.SIGKILL)
         for event in events:
             assert isinstance(next(event), moo.Died)
+        return time.perf_counter() - started
+
+    with session():
         # A quiet machine takes 0.05 s, and most of that is the kernel's.
-        assert time.perf_counter() - started < 2.0
+        assert at_best(seconds, 2.0)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import mooactor as moo
 from tests.actors.counter import Counter
-from tests.conftest import eventually
+from tests.conftest import at_best, eventually
 from tests.processes import Process, stop
 
 
@@ -80,31 +81,27 @@ def test_kill_names_itself(spawn: Any) -> None:
     ref = counter.sleep.remote(60)
     moo.kill(counter)
     with pytest.raises(moo.ActorDied, match=r"moo\.kill"):
-        ref.get(timeout=5)
+        ref.get(timeout=60)
 
 
 def test_death_is_known_within_fifty_milliseconds(spawn: Any) -> None:
-    times = []
-    for _ in range(7):
+    def seconds() -> float:
         counter = spawn(Counter)
         pid = counter.pid()
         ref = counter.sleep.remote(60)
-        import os
-
         start = time.perf_counter()
         os.kill(pid, signal.SIGKILL)
-        assert isinstance(ref.exception(timeout=5), moo.ActorDied)
-        times.append(time.perf_counter() - start)
-    # The promise. On a busy machine a process that is told may have to wait for a core
-    # as long again, but not each time.
-    assert min(times) < 0.05
+        assert isinstance(ref.exception(timeout=60), moo.ActorDied)
+        return time.perf_counter() - start
+
+    assert at_best(seconds, 0.05, tries=20)  # the promise
 
 
 def test_every_outstanding_call_of_a_dead_actor_ends(spawn: Any) -> None:
     counter = spawn(Counter)
     refs = [counter.sleep.remote(60)] + [counter.echo.remote(i) for i in range(300)]
     moo.kill(counter)
-    assert all(isinstance(r.exception(timeout=5), moo.ActorDied) for r in refs)
+    assert all(isinstance(r.exception(timeout=60), moo.ActorDied) for r in refs)
     with pytest.raises(moo.ActorDied) as caught:
         counter.echo(1)
     assert caught.value.delivered is False
@@ -116,8 +113,8 @@ def test_replies_that_left_before_the_death_are_not_lost(spawn: Any) -> None:
         refs = [counter.echo.remote(i) for i in range(40)]
         counter.sleep.tell(0.25)  # a hard exit takes along what libzmq has not sent
         last = counter.exit.remote(0)
-        assert moo.get(refs, timeout=10) == list(range(40))
-        assert isinstance(last.exception(timeout=5), moo.ActorDied)
+        assert moo.get(refs, timeout=60) == list(range(40))
+        assert isinstance(last.exception(timeout=60), moo.ActorDied)
 
 
 def test_other_actors_learn_of_the_death_too(spawn: Any) -> None:
@@ -125,10 +122,10 @@ def test_other_actors_learn_of_the_death_too(spawn: Any) -> None:
     ref = first.call.remote(second, "sleep", 60)
     second_pid = second.pid
     assert second_pid is not None
-    time.sleep(0.1)
+    time.sleep(0.1)  # the call may also be made after the death
     moo.kill(second)
     with pytest.raises(moo.ActorDied):
-        ref.get(timeout=5)
+        ref.get(timeout=60)
     assert first.echo(1) == 1
 
 
@@ -153,8 +150,6 @@ def test_an_actor_that_holds_the_gil_is_not_declared_dead(spawn: Any) -> None:
 
 
 def test_a_stopped_process_is_not_declared_dead(spawn: Any) -> None:
-    import os
-
     counter = spawn(Counter)
     pid = counter.pid()
     stop(pid)
@@ -164,7 +159,7 @@ def test_a_stopped_process_is_not_declared_dead(spawn: Any) -> None:
             ref.get(timeout=0.5)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert ref.get(timeout=5) == 5
+    assert ref.get(timeout=60) == 5
 
 
 def test_kill_takes_the_actors_children_along(spawn: Any) -> None:

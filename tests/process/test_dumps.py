@@ -351,6 +351,7 @@ def test_a_handler_of_the_users_is_never_replaced(
         assert [line.split()[0] for line in said].count(answer) == 4
 
 
+@pytest.mark.slow
 def test_in_a_slurm_job_a_driver_leaves_it_to_others_unless_asked(
     program: Callable[[str], Running],
 ) -> None:

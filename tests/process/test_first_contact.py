@@ -22,8 +22,8 @@ from tests.tensors.conftest import silence
 from tests.tensors.endpoints import Endpoint
 
 SIZE = 1 << 20
-#: In seconds: how long a call may take that has nothing to do with it.
-SOON_S = 1.0
+#: In seconds: less than a first contact takes, for a call that does without it.
+SOON_S = 2.0
 
 Address = tuple[str, int]
 
@@ -125,7 +125,7 @@ def test_an_actor_serves_others_while_it_looks_for_one(
     owner.misdirect(*other.endpoint(), address)
     call(owner.ping)
     ref = start(owner, other)
-    assert slowest(owner.ping, while_pending=ref) < SOON_S
+    assert serves(owner.ping, while_pending=ref)
     with pytest.raises(moo.ActorUnavailable):
         ref.get()
     assert call(other.ping) < SOON_S
@@ -146,7 +146,7 @@ def test_so_does_a_driver_whose_values_are_wanted_by_it(
     else:
         ref = other.take_inside.remote([value])
     assert time.monotonic() - began < SOON_S
-    assert slowest(bystander.ping, while_pending=ref) < SOON_S
+    assert serves(bystander.ping, while_pending=ref)
     with pytest.raises(moo.ActorUnavailable):
         ref.get()
 
@@ -164,15 +164,17 @@ def test_a_plain_program_is_told_at_once_what_was_tried(
 def call(ping: Any) -> float:
     """The seconds that a call takes."""
     began = time.monotonic()
-    assert ping.remote().get(timeout=20) == 1
+    assert ping.remote().get(timeout=60) == 1
     return time.monotonic() - began
 
 
-def slowest(ping: Any, *, while_pending: Any) -> float:
-    """The same of the slowest of many calls, made until the other one has ended."""
-    began, found = time.monotonic(), 0.0
+def serves(ping: Any, *, while_pending: Any) -> bool:
+    """Whether each of many calls, made until the other one has ended, takes less than
+    half of that time."""
+    began, slowest = time.monotonic(), 0.0
     while not while_pending.done():
-        found = max(found, call(ping))
+        slowest = max(slowest, call(ping))
         time.sleep(0.02)
-    assert time.monotonic() - began > 2, "there was nothing to wait for"
-    return found
+    took = time.monotonic() - began
+    assert took > 2, "there was nothing to wait for"
+    return slowest < took / 2

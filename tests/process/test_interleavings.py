@@ -17,6 +17,7 @@ from mooactor.process import poller as poller_module
 from mooactor.process.objects import future as future_module
 from mooactor.process.objects.future import Future
 from mooactor.process.poller import Poller
+from tests.marks import slow
 from tests.process.interleave import Interrupt, Schedule, Thread
 
 KEY = bytes(KEY_BYTES)
@@ -120,7 +121,7 @@ def preempting(at: int, to: int) -> Callable[[Any], Any]:
     return choose
 
 
-@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("threads", [2, slow(3)])
 def test_every_thread_that_waits_gets_its_reply_in_any_schedule(
     messenger: Messenger, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:

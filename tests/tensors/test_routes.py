@@ -190,7 +190,7 @@ def test_a_process_that_is_long_in_opening_its_fabric_is_waited_for(
     later = Worker(directory, new_id(), MOOACTOR_LIBFABRIC=str(library), **settings)
     descriptor = here.export(b"first", later.id)
     with open(library, "wb"):  # it has begun; given up after two seconds?
-        assert not eventually(lambda: here.statistics()["used"] == 0)
+        assert not eventually(lambda: here.statistics()["used"] == 0, 20.0)
     assert later.call("keep", descriptor) == b"first"
     later.close()
 

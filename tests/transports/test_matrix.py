@@ -254,7 +254,7 @@ def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(
 
 CUTS = [
     pytest.param("pulled", MB),
-    pytest.param("swallowing", 64 * MB),
+    pytest.param("swallowing", 64 * MB, marks=pytest.mark.slow),
     pytest.param("pulled", 64 * MB, marks=pytest.mark.slow),
     pytest.param("swallowing", MB, marks=pytest.mark.slow),
 ]

@@ -213,9 +213,13 @@ class Worker(Answers):
         return True
 
     def _is_here(self, sender: int, call_id: int) -> bool:
-        return (sender, call_id) in self.running or any(
-            job.call_id == call_id for job in self.mailbox.of_sender(sender)
-        )
+        return self._job(sender, call_id) is not None
+
+    def _job(self, sender: int, call_id: int) -> Job | None:
+        if job := self.running.get((sender, call_id)):
+            return job
+        waiting = self.mailbox.of_sender(sender)
+        return next((job for job in waiting if job.call_id == call_id), None)
 
     def _let_go(self, job: Job) -> None:
         """It will not run: its data, arrived or under way, is not wanted."""
@@ -265,11 +269,16 @@ class Worker(Answers):
 
     def holders_of(self, sender: int, call_id: int) -> list[CallContext]:
         """The calls whose waits hold up a call that was made here: itself if it runs;
-        if it waits for the one thread, or the whole actor, those that have that."""
-        job = self.running.get((sender, call_id))
-        if job is not None and job.context is not None and job.context.started:
+        if it waits for the one thread, or the whole actor, those that have that. None
+        if it has ended: its answer is under way."""
+        job = self._job(sender, call_id)
+        if job is None:
+            return []
+        if job.context is not None and job.context.started:
             return [] if job.parked else [job.context]
-        return [] if self.current is None else [self.current]
+        spec, current = self._methods.get(job.name), self.current
+        on_loop = spec is not None and spec.is_async  # and needs no thread
+        return [] if on_loop or current is None else [current]
 
     # -- for subclasses ----------------------------------------------------
 

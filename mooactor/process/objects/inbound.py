@@ -33,8 +33,9 @@ SMALL = 1 << 20
 LARGE_BYTES = 256 << 20
 SMALL_BYTES = 64 << 20
 _PART_OF_MEMORY = 8
-#: The time after a lost connection in which news of a death, its cause, may come.
-NEWS_S = 0.25
+#: The time after a lost connection in which news of a death, its cause, may come. It
+#: takes milliseconds, except on a busy machine.
+NEWS_S = 0.5
 #: The time that data waits for memory that others may give back.
 ROOM_S = 2.0
 #: Data that was announced so long before a connection broke was lent over that one.

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control import incarnations
+from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
@@ -97,6 +98,13 @@ class Home:
     def has(self, name: str) -> bool:
         """Whether an actor is called so."""
         return self.names.holder(name) is not None
+
+    def actor_in(self, message: Message, key: str = "id") -> Supervised | None:
+        """The actor of this session that a request is about."""
+        actor_id = message.get(key)
+        if type(actor_id) is not int:
+            return None
+        return self.actors.get(actor_of(actor_id))
 
     def end(self, grace_s: float) -> None:
         """End the session, as its driver could."""

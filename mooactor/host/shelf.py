@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
+from mooactor.control.lifeline import Message
+from mooactor.host.fields import Refused, optional
 from mooactor.process.parcel import Parcel
 
 
@@ -25,6 +28,17 @@ class Shelf:
             entry = self._held[inode] = [os.dup(fd), 0]
         entry[1] += 1
         return Parcel(None, entry[0])
+
+    def carried(self, message: Message, key: str, fds: Sequence[int]) -> Parcel:
+        """The parcel of a request: the bytes of a field, or the one descriptor.
+
+        Raises:
+          Refused: it has neither, or both.
+        """
+        data = optional(message, key, bytes)
+        if (data is None) != (len(fds) == 1):
+            raise Refused(f"{key} is either bytes or one descriptor")
+        return self.keep(data, fds[0] if fds else None)
 
     def drop(self, parcel: Parcel | None) -> None:
         """One of its users needs it no longer."""

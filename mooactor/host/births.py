@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""Requests that make actors: `spawn`, and `place` for those that are spawned soon.
+
+Invariant: whatever a spawn has taken, a place and a parcel, is given back if no actor
+comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from mooactor.control.keys import actor_of
+from mooactor.control.lifeline import Message
+from mooactor.host.eventloop import Line
+from mooactor.host.fields import (
+    Refused,
+    no_more_than,
+    number,
+    numbers,
+    optional,
+    required,
+    strings,
+    texts,
+)
+from mooactor.host.placement import Needs, NoPlace
+from mooactor.host.supervised import Supervised
+from mooactor.process.exits import ExitRecord
+from mooactor.process.place import Place
+from mooactor.process.supervision import Restart
+
+if TYPE_CHECKING:
+    from mooactor.host.home import Home
+
+#: ``guard(line, message, action)`` does `action`; an error in it is that request's.
+Guard = Callable[[Line, Message, Callable[[], None]], None]
+
+_MOST_OF_A_HANDLE = 1 << 21
+_MOST_CHARACTERS = 1 << 16
+_MOST_OF_A_STREAM = 64
+# Fields of a spawn request that its processes are not told.
+_NOT_OF_LIFE = frozenset(
+    (
+        *("op", "rid", "id", "handle", "preload", "detached", "carried", "member"),
+        *("host", "num_cpus", "num_gpus", "memory", "labels", "order"),
+    )
+)
+
+
+class Births:
+    """Serves `Requests`, as `Watching` does."""
+
+    def __init__(self, home: Home, guard: Guard) -> None:
+        self._home = home
+        self._guard = guard
+        self._reply = home.loop.reply
+
+    def operations(self) -> dict[str, Callable[[Line, Message, list[int]], None]]:
+        """The requests of the session's processes."""
+        return {"spawn": self._spawn, "place": self._place, "unplace": self._unplace}
+
+    def _spawn(self, line: Line, message: Message, fds: list[int]) -> None:
+        home, rid = self._home, optional(message, "rid", int)
+        actor, preload = self._new_actor(line, message, fds)
+
+        def admit(taken_by: str | None) -> None:
+            act = partial(self._admit, line, actor, preload, rid, taken_by)
+            self._guard(line, message, act)
+
+        taken_by = None if actor.name is None else home.names.taken_by(actor.name)
+        if actor.name is None or taken_by or home.neighbors is None:
+            admit(taken_by)
+        else:
+            home.neighbors.claim(actor.name, admit)
+
+    def _admit(
+        self,
+        line: Line,
+        actor: Supervised,
+        preload: list[str],
+        rid: int | None,
+        taken_by: str | None,
+    ) -> None:
+        """Spawn it, unless there is no name or no room for it."""
+        home = self._home
+        try:
+            if not home.loop.is_open(line):
+                return  # its spawner has ended while the name was claimed
+            if taken_by is not None:
+                self._reply(line, rid, None, error="name taken", label=taken_by)
+                return
+            if home.is_full():
+                self._turn_away(line, actor, rid, home.no_room(len(home.living)))
+                return
+            try:
+                if not home.sites.is_placed(actor.id):
+                    home.sites.place([actor.id], actor.needs)
+            except NoPlace as error:
+                self._turn_away(line, actor, rid, str(error))
+                return
+            actor.watchers.add(line)
+            home.spawn(actor, preload)
+            self._reply(line, rid, True)
+        finally:
+            if actor.id not in home.actors:
+                home.shelf.drop(actor.payload)
+                home.sites.unplace([actor.id])
+
+    def _place(self, line: Line, message: Message, fds: list[int]) -> None:
+        """Find a host for each of several actors that will be spawned, or for none."""
+        rid, ids = required(message, "rid", int), numbers(message, "ids")
+        home, needs = self._home, Needs.of(message)
+        if any(i != actor_of(i) or i in home.actors for i in ids):
+            raise Refused("there are ids of no new actors")
+        try:
+            self._reply(line, rid, home.sites.place(ids, needs))
+        except NoPlace as error:
+            self._reply(line, rid, None, error="no room", note=str(error))
+
+    def _unplace(self, line: Line, message: Message, fds: list[int]) -> None:
+        """They will not be spawned after all."""
+        ids = numbers(message, "ids")
+        self._home.sites.unplace([i for i in ids if i not in self._home.actors])
+
+    def _turn_away(
+        self, line: Line, actor: Supervised, rid: int | None, why: str
+    ) -> None:
+        """There is no room for it. Others may have its handle already, so without a
+        reply it counts as an actor that has died."""
+        note = f"{actor.label} cannot be started: {why}"
+        if rid is not None:
+            self._reply(line, rid, None, error="no room", note=note)
+            return
+        actor.watchers.add(line)
+        record = ExitRecord("exception", note=note, placement=True)
+        self._home.turn_away(actor, record)
+
+    def _new_actor(
+        self, line: Line, message: Message, fds: list[int]
+    ) -> tuple[Supervised, list[str]]:
+        actor_id = number(message, "id", least=1)
+        if actor_id != actor_of(actor_id) or actor_id in self._home.actors:
+            raise Refused(f"{actor_id:x} is no id for a new actor")
+        if self._home.config is None:
+            raise Refused("the session is not configured yet")
+        strings(message, "env")
+        number(message, "threads", least=1)
+        no_more_than(_MOST_OF_A_STREAM, "stream", optional(message, "stream", bytes))
+        policy = optional(message, "policy", dict)
+        place = optional(message, "place", dict)
+        detached = required(message, "detached", bool)
+        needs, preload = Needs.of(message), texts(message, "preload")
+        try:
+            restart = None if policy is None else Restart(**policy)
+        except (TypeError, ValueError) as error:
+            raise Refused(f"the restart policy: {error}") from None
+        try:
+            if place is not None:
+                Place.of_plain(place)
+        except TypeError as error:
+            raise Refused(f"place: {error}") from None
+        name, label = optional(message, "name", str), required(message, "label", str)
+        no_more_than(_MOST_CHARACTERS, "label", label)
+        handle = required(message, "handle", bytes)
+        no_more_than(_MOST_OF_A_HANDLE, "handle", handle)
+        payload = self._home.shelf.carried(message, "payload", fds)
+        actor = Supervised(
+            actor_id,
+            name,
+            label,
+            {key: message[key] for key in message.keys() - _NOT_OF_LIFE},
+            handle,
+            None if detached else self._home.by_line.get(line),
+            detached,
+            restart,
+            payload,
+            needs=needs,
+        )
+        try:
+            self._home.teams.join(line, message, actor)
+        except Refused:
+            self._home.shelf.drop(payload)
+            raise
+        return actor, preload

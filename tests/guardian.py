@@ -59,7 +59,7 @@ class Notes:
         more = os.read(0, 4096)
         self.over = not more
         *lines, self._text = (self._text + more).split(b"\n")
-        self._run.forked |= {Process(*map(int, line.split())) for line in lines}
+        self._run.add({Process(*map(int, line.split())) for line in lines})
 
     def read_within(self, seconds: float) -> None:
         """As `read`, but gives up after a while."""

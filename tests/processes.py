@@ -167,6 +167,11 @@ class Run:
         self._others: set[Process] = set()
         self.spared = {runner.pid}
 
+    def add(self, forked: set[Process]) -> None:
+        """These say that they are of the run, which their environment does not."""
+        self.forked |= forked
+        self._others -= forked  # if they were seen before they said so
+
     def processes(self) -> set[Process]:
         """All that live, and zombies that nobody but the runner can reap."""
         table = _Table.read()

@@ -278,6 +278,8 @@ def test_a_row_is_the_announcement_without_its_op() -> None:
         ({"labels": {str(n): "" for n in range(65)}}, "at most 64"),
         ({"free": {}}, "free.cpus=None is no number"),
         ({"address": "tcp://*:1"}, r"address=.tcp://\*:1. is none"),
+        ({"address": "nowhere"}, "address=.nowhere. is none"),
+        ({"address": "tcp://"}, "address=.tcp://. is none"),
         ({"reserved": None}, "reserved=None is no dict"),
         ({"reserved": {"mark": 1}}, "mark=1 is no dict"),
         ({"versions": 1}, "versions=1 is no dict"),

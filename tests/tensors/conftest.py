@@ -185,9 +185,9 @@ def reader(new_process: Callable[..., GpuWorker]) -> GpuWorker:
     return new_process()
 
 
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true within 40 seconds; looked at again and again."""
-    deadline = time.monotonic() + 40
+def eventually(condition: Callable[[], bool], timeout: float = 40.0) -> bool:
+    """Whether it comes true in time; looked at again and again."""
+    deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
             return False

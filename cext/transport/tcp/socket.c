@@ -289,7 +289,7 @@ void mooi_socket_abandon(int fd)
 /* The least patience, in round-trip times. */
 #define TRIPS 6
 /* More of it where the kernel only probes. */
-#define PROBES_MS 1000
+#define PROBES_MS 800
 
 /* Whether its window has room, which older kernels do not tell. */
 static int is_open(const struct tcp_info *info, socklen_t length)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from tests.marks import slow
 
 WAIT_S = 20.0
 
@@ -80,7 +81,9 @@ class Async(Saved):
             yield self.count
 
 
-both = pytest.mark.parametrize("kind", [Serial, Async], ids=lambda kind: kind.__name__)
+both = pytest.mark.parametrize(
+    "kind", [Serial, slow(Async)], ids=lambda kind: kind.__name__
+)
 
 
 def reborn(actor: Any) -> Any:

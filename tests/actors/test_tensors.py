@@ -13,6 +13,7 @@ import pytest
 import mooactor as moo
 from tests.actors.counter import Counter
 from tests.conftest import eventually
+from tests.marks import slow
 
 torch = pytest.importorskip("torch")
 
@@ -217,7 +218,7 @@ def test_what_fits_the_limit_can_be_sent_whatever_was_sent_before(
     assert done.stdout.split() == ["10", "70", "40", "90", "10"], done.stderr
 
 
-@pytest.mark.parametrize("kind", ["def", "async def", "def in a thread"])
+@pytest.mark.parametrize("kind", ["def", slow("async def"), slow("def in a thread")])
 def test_an_argument_that_was_not_kept_is_let_go_of_before_the_reply(
     tmp_path: Any, kind: str
 ) -> None:

@@ -133,6 +133,7 @@ def test_cells_use_actors_of_another_host_and_show_what_these_print(
     story(tmp_path, told)
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_leaves_the_session_of_several_hosts_usable(
     address: str, tmp_path: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_an_interrupted_cell_leaves_the_session_of_several_hosts_usable(
     story(tmp_path, told)
 
 
+@pytest.mark.slow
 def test_the_cell_with_init_can_be_run_again_and_after_a_shutdown(
     address: str, tmp_path: Path
 ) -> None:
@@ -168,6 +170,7 @@ def test_the_cell_with_init_can_be_run_again_and_after_a_shutdown(
     story(tmp_path, told)
 
 
+@pytest.mark.slow
 def test_a_restarted_kernel_joins_again(address: str, tmp_path: Path) -> None:
     async def told(kernel: Kernel) -> None:
         for _ in range(2):

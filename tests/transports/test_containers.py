@@ -63,6 +63,7 @@ def directories(hosts: Hosts) -> Iterator[dict[str, str]]:
 # -- directories -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_containers_that_share_only_the_kernel_use_the_network(hosts, directories):
     a, b = (
         hosts.start(host, "shm", "tcp", directory=directories[host]) for host in HOSTS
@@ -74,6 +75,7 @@ def test_containers_that_share_only_the_kernel_use_the_network(hosts, directorie
         assert (transport, "another host" in why) == ("tcp", True)
 
 
+@pytest.mark.slow
 def test_so_do_containers_whose_directories_have_the_same_name(hosts):
     a = hosts.start("a", "shm", "tcp")
     hide = 'mount -t tmpfs -o mode=700 none "$0" && exec "$@"'
@@ -130,11 +132,13 @@ def test_without_a_common_family_there_is_one_clear_error(hosts):
     assert "10.99.1.1" in refusal(b, a)
 
 
+@pytest.mark.slow
 def test_who_listens_for_its_own_host_only_cannot_be_reached(hosts):
     a, b = (hosts.start(host, "tcp", bind=None) for host in HOSTS)
     assert "127.0.0.1" in refusal(a, b)
 
 
+@pytest.mark.slow
 def test_one_address_can_be_named(hosts):
     hosts.cable.add_link("up1", 2)
     a = hosts.start("a", "tcp", bind="10.99.2.1")

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -57,9 +59,10 @@ class Outage(Display):
         self.made = made
         self.interrupted = interrupted
         self.rows: list[Any] = []
-        self.phases = iter([self.whole, self.reduced, self.whole_again])
+        self.phases = iter([self.whole, self.held, self.reduced, self.whole_again])
         self.phase = next(self.phases)
         self.since = 0
+        self.stopped: list[int] = []
         self.back: dict[Process, float] = {}  # seconds when they were back
 
     def show(self, row: Any) -> None:
@@ -71,7 +74,18 @@ class Outage(Display):
         found = {host: len(actors_on(host)) for host in "abc"}
         assert found == {"a": 2, "b": 2, "c": 2}
         assert [row["name"] for row in moo.hosts()] == ["a", "b", "c"]
+        self.stopped = actors_on("b")
+        for pid in self.stopped:
+            os.kill(pid, signal.SIGSTOP)
+        self.phase = next(self.phases)
+        return True
+
+    def held(self) -> bool:
+        """So many reports were made meanwhile: calls to its actors are under way."""
         self.made.members["b"].kill()
+        for pid in self.stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         self.phase = next(self.phases)
         return True
 

@@ -15,13 +15,16 @@ from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import Line
 from mooactor.host.fields import (
+    MOST_OF_A_HANDLE,
     Refused,
+    bytes_of,
     no_more_than,
     number,
     numbers,
     optional,
     required,
     strings,
+    text,
     texts,
 )
 from mooactor.host.placement import Needs, NoPlace
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
 #: ``guard(line, message, action)`` does `action`; an error in it is that request's.
 Guard = Callable[[Line, Message, Callable[[], None]], None]
 
-_MOST_OF_A_HANDLE = 1 << 21
 _MOST_CHARACTERS = 1 << 16
 _MOST_OF_A_STREAM = 64
 # Fields of a spawn request that its processes are not told.
@@ -160,10 +162,9 @@ class Births:
                 Place.of_plain(place)
         except TypeError as error:
             raise Refused(f"place: {error}") from None
-        name, label = optional(message, "name", str), required(message, "label", str)
-        no_more_than(_MOST_CHARACTERS, "label", label)
-        handle = required(message, "handle", bytes)
-        no_more_than(_MOST_OF_A_HANDLE, "handle", handle)
+        name = optional(message, "name", str)
+        label = text(message, "label", _MOST_CHARACTERS)
+        handle = bytes_of(message, "handle", MOST_OF_A_HANDLE)
         payload = self._home.shelf.carried(message, "payload", fds)
         actor = Supervised(
             actor_id,

@@ -10,6 +10,7 @@ from mooactor.control.lifeline import Message
 
 LONGEST_S = 1e9  # of a time: callers cut theirs to it
 MAX_ID = (1 << 64) - 1
+MOST_OF_A_HANDLE = 1 << 21  # messages with one must fit into a frame
 
 
 class Refused(Exception):
@@ -69,6 +70,18 @@ def no_more_than(most: int, key: str, value: Any) -> Any:
     return value
 
 
+def text(message: Message, key: str, most: int) -> str:
+    """A string of at most so many characters."""
+    found: str = no_more_than(most, key, required(message, key, str))
+    return found
+
+
+def bytes_of(message: Message, key: str, most: int) -> bytes:
+    """At most so many bytes."""
+    found: bytes = no_more_than(most, key, required(message, key, bytes))
+    return found
+
+
 def numbers(message: Message, key: str) -> list[int]:
     """A list of whole numbers; none if it is not there."""
     found: list[int] = optional(message, key, list) or []
@@ -80,7 +93,7 @@ def numbers(message: Message, key: str) -> list[int]:
 def texts(message: Message, key: str) -> list[str]:
     """A list of strings."""
     found: list[str] = required(message, key, list)
-    if any(type(text) is not str for text in found):
+    if any(type(one) is not str for one in found):
         raise Refused(f"{key} has something that is no string")
     return found
 
@@ -88,6 +101,6 @@ def texts(message: Message, key: str) -> list[str]:
 def strings(message: Message, key: str) -> dict[str, str]:
     """A dict of strings."""
     found: dict[str, str] = required(message, key, dict)
-    if any(type(text) is not str for text in found.values()):
+    if any(type(one) is not str for one in found.values()):
         raise Refused(f"{key} has something that is no string")
     return found

@@ -38,8 +38,16 @@ from mooactor.control.lifeline import Message
 from mooactor.host.asker import SOME_ACTOR, Asker
 from mooactor.host.departed import MOST
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.fields import MALFORMED, no_more_than, number, required
-from mooactor.host.neighbor_fields import MOST_OF_A_HANDLE, bytes_of, checked, text
+from mooactor.host.fields import (
+    MALFORMED,
+    MOST_OF_A_HANDLE,
+    bytes_of,
+    no_more_than,
+    number,
+    required,
+    text,
+)
+from mooactor.host.neighbor_fields import checked
 from mooactor.process.checks import MOST_OF_A_NAME
 from mooactor.process.exits import ExitRecord
 

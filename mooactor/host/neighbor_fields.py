@@ -14,10 +14,17 @@ from typing import Any
 from mooactor.control import plain
 from mooactor.control.lifeline import Message
 from mooactor.host.addresses import is_reachable
-from mooactor.host.fields import Refused, no_more_than, number, required
+from mooactor.host.fields import (
+    MOST_OF_A_HANDLE,
+    Refused,
+    bytes_of,
+    no_more_than,
+    number,
+    required,
+    text,
+)
 from mooactor.process.exits import ExitRecord
 
-MOST_OF_A_HANDLE = 1 << 21
 _MOST_OF_A_TEXT = 1 << 16
 _MOST_OF_A_RECORD = 12 << 20  # encoded; a frame of a lifeline takes 16
 _ENDS = ("died", "stopped")
@@ -38,18 +45,6 @@ def checked(message: Any) -> Message:
     return {"ev": what, **_TABLE[what](message)}
 
 
-def text(message: Message, key: str, most: int = _MOST_OF_A_TEXT) -> str:
-    """A string of at most so many characters."""
-    found: str = no_more_than(most, key, required(message, key, str))
-    return found
-
-
-def bytes_of(message: Message, key: str, most: int) -> bytes:
-    """At most so many bytes."""
-    found: bytes = no_more_than(most, key, required(message, key, bytes))
-    return found
-
-
 def _reply(message: Message) -> Message:
     value = message.get("value")
     if type(value) is bytes:
@@ -58,7 +53,7 @@ def _reply(message: Message) -> Message:
         raise Refused(f"value={value!r:.40} answers no request of a process")
     found: Message = {"rid": number(message, "rid"), "value": value}
     if message.get("failed") is not None:
-        found["failed"] = text(message, "failed")
+        found["failed"] = text(message, "failed", _MOST_OF_A_TEXT)
     return found
 
 
@@ -66,12 +61,12 @@ def _located(message: Message) -> Message:
     process_id = number(message, "id", least=1)
     if message.get("gone") is not None:
         return {"id": process_id, "gone": True}
-    address = text(message, "address")
+    address = text(message, "address", _MOST_OF_A_TEXT)
     if not is_reachable(address):
         raise Refused(f"address={address!r:.80} is none")
     return {
         "id": process_id,
-        "host": text(message, "host"),
+        "host": text(message, "host", _MOST_OF_A_TEXT),
         "address": address,
         "endpoint": bytes_of(message, "endpoint", 4096),
         "same": False,
@@ -91,12 +86,12 @@ def _died(message: Message) -> Message:
 
 
 def _event(message: Message) -> Message:
-    what = text(message, "what")
+    what = text(message, "what", _MOST_OF_A_TEXT)
     if what not in _EVENTS:
         raise Refused(f"there is no event {what!r:.40}")
     return {
         "what": what,
-        "actor": text(message, "actor"),
+        "actor": text(message, "actor", _MOST_OF_A_TEXT),
         "incarnation": number(message, "incarnation", most=0xFFFF),
         "record": _record(message) if what in _ENDS else None,
         "last": required(message, "last", bool),

@@ -32,12 +32,13 @@ from mooactor.host.fields import (
     LONGEST_S,
     MAX_ID,
     Refused,
-    no_more_than,
+    bytes_of,
     number,
     numbers,
     optional,
     quantity,
     required,
+    text,
     texts,
 )
 from mooactor.host.lifetimes import STOP_GRACE_S
@@ -214,8 +215,8 @@ class Requests:
         self._home.is_ready(self._sender(line))
 
     def _failed(self, line: Line, message: Message, fds: list[int]) -> None:
-        error = required(message, "error", bytes)
-        self._sender(line).failure = no_more_than(_MOST_OF_AN_ERROR, "error", error)
+        error = bytes_of(message, "error", _MOST_OF_AN_ERROR)
+        self._sender(line).failure = error
 
     def _survey(self, line: Line, message: Message, fds: list[int]) -> None:
         for key in ("number", "mailbox", "memory"):
@@ -265,8 +266,8 @@ class Requests:
             self._reply(line, rid, True, segment=[name, size])
 
     def _reachable(self, line: Line, message: Message, fds: list[int]) -> None:
-        address = no_more_than(256, "address", required(message, "address", str))
-        endpoint = no_more_than(4096, "endpoint", required(message, "endpoint", bytes))
+        address = text(message, "address", 256)
+        endpoint = bytes_of(message, "endpoint", 4096)
         self._home.whereabouts.tell(line, address, endpoint)
 
     def _locate(self, line: Line, message: Message, fds: list[int]) -> None:

@@ -17,7 +17,7 @@ from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import Line
 from mooactor.host.farline import FarLine
-from mooactor.host.fields import Refused, no_more_than, number, required
+from mooactor.host.fields import Refused, number, required, text
 from mooactor.host.names import STARTING
 from mooactor.host.requests import SERVED
 from mooactor.host.supervised import Supervised, death_notice
@@ -93,7 +93,9 @@ class Visitor:
         """Tell all names, and those to come, as soon as its home is a neighbor: before,
         its processes would be taken for strangers, who are dead."""
         neighbors, names = self._home.neighbors, self._home.names
-        host, namespace = (_text(message, key) for key in ("host", "namespace"))
+        host, namespace = (
+            text(message, key, MOST_OF_A_NAME) for key in ("host", "namespace")
+        )
         if neighbors is None:
             raise Refused("this session has no namespace")
         if not self._follows:
@@ -117,7 +119,7 @@ class Visitor:
     def _poll(self, message: Message) -> None:
         question = number(message, "number")
         if message["about"] == "name":
-            self._answer(question, self._holder(_text(message, "name")))
+            self._answer(question, self._holder(text(message, "name", MOST_OF_A_NAME)))
         else:
             self._answer_owner(question, number(message, "id"), tries=1)
 
@@ -204,8 +206,3 @@ class Visitor:
             self._home.names.followers.remove(self.tell)
             assert self._home.neighbors is not None
             self._home.neighbors.left(self)
-
-
-def _text(message: Message, key: str) -> str:
-    text: str = no_more_than(MOST_OF_A_NAME, key, required(message, key, str))
-    return text

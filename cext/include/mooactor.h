@@ -110,9 +110,9 @@ moo_err moo_move(moo_plane *plane, void *data);
  * fails, the lease ends, and the peer's fetch fails with MOO_EUNREACHABLE.
  * MOO_EPEER: the peer is dead. MOO_EUNREACHABLE: it lives on another host to
  * which no allowed transport leads, or led a moment ago; moo_plane_route says
- * what was tried. The next export reconnects a lost connection. If nobody
- * answers, exports fail at once for two seconds after an attempt, while the
- * next attempt is under way.
+ * what was tried. A connection that is lost under leases is made again; they
+ * stand meanwhile. If nobody answers they end, and exports fail at once for
+ * three seconds after an attempt, while the next attempt is under way.
  * MOO_ENOMEM: as above. MOO_ESTALE: this memory was moved away before. */
 moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
                    uint64_t peer, int flags, uint8_t *descriptor);
@@ -246,7 +246,8 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
 
 /* Wait up to `timeout_ms`. MOO_OK: *out is as from moo_import, to be dropped
  * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say
- * how it failed: MOO_EPEER: the owner died, or its connection broke.
+ * how it failed: MOO_EPEER: the owner died, or its connection broke and was
+ * not made again in time.
  * MOO_EUNREACHABLE: it made no contact. MOO_ESTALE: fetched before, or
  * revoked, or an earlier call returned the end of it. MOO_ESYS: errno is that
  * of the failure, in any thread. */

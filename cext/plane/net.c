@@ -36,7 +36,7 @@ static void on_down(void *context, struct mooi_tcp_link *link, uint64_t id,
     if (peer && peer->reach && peer->reach->out.link == link)
         mooi_route_down(plane, peer, why);
     else
-        mooi_source_down(plane, link, id);
+        mooi_source_down(plane, link, id, why);
     pthread_mutex_unlock(&plane->lock);
 }
 

@@ -18,6 +18,7 @@
 
 #include "plane/endpoint.h"
 #include "plane/fetch.h"
+#include "plane/releases.h"
 #include "transport/network.h"
 
 #define MOOI_WHY_BYTES 640
@@ -57,6 +58,9 @@ struct mooi_reach {
     uint64_t tried_ns;          /* when it was called last */
     uint64_t paused_ns;         /* until then `err` is given at once */
     uint8_t guessed;            /* … because others there are silent */
+    uint64_t lost_ns;           /* when its last link was lost, and called
+                                   anew; 0: never */
+    uint32_t released;          /* leases that it gave back over this link */
     uint64_t out_ns;            /* when its machine stopped answering a
                                    link; 0: it answers */
     uint32_t ended;             /* calls that have ended, so far */
@@ -70,6 +74,8 @@ struct mooi_source {
     struct mooi_source *next;
     struct mooi_incoming in;
     struct moo_fetch *waiting, *flying;
+    struct mooi_releases releases;
+    uint64_t lost_ns; /* when its last link was lost; 0: there was none */
     uint32_t pins;
 };
 
@@ -129,12 +135,17 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms);
 /* End a fetch that is not done; the lock is let go meanwhile. */
 void mooi_source_cancel(struct moo_fetch *fetch);
 
-/* A fetch's pull, which had begun, has ended. */
+/* A fetch's pull, which had begun, has ended. If the link was lost under it,
+ * the fetch waits for the next one. */
 void mooi_source_ended(struct mooi_pull *pull, moo_err result);
 
 /* Start all waiting fetches, now that the transport is known. The source is
  * pinned. */
 void mooi_source_start(struct mooi_source *source);
+
+/* Let all waiting fetches wait for the next call of the owner, whose machine is
+ * `silent`, or which hung up. */
+void mooi_source_await(struct mooi_source *source, int silent);
 
 /* A fetch in a list of its source has failed. */
 void mooi_source_fail(struct moo_fetch *fetch, moo_err why);
@@ -155,19 +166,28 @@ struct mooi_source *mooi_source_get(moo_plane *plane, uint64_t id);
 /* Free it if it is of no use any more. */
 void mooi_source_tidy(moo_plane *plane, struct mooi_source *source);
 
+/* Give a lease back to its owner, now or with its next link. */
+void mooi_source_release(moo_plane *plane, struct mooi_source *source,
+                         const struct mooi_lease_name *name);
+
+/* Whether its link may have been lost under a pull that ended with that. */
+int mooi_source_is_lost(const moo_plane *plane,
+                        const struct mooi_source *source,
+                        const struct mooi_pull *pull, moo_err result);
+
 /* A link from that process is up, has a message, or is down. */
 void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id);
 void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
                          uint64_t id, const uint8_t *control, size_t length);
 void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link,
-                      uint64_t id);
+                      uint64_t id, moo_err why);
 
 /* It died: nothing more will come of it. */
 void mooi_source_lost(moo_plane *plane, uint64_t id);
 
 /* End fetches that waited too long: for their owner's call with
- * MOO_EUNREACHABLE, for a message after the call with MOO_EPEER. Returns the
- * nanoseconds until the next is due, or UINT64_MAX. */
+ * MOO_EUNREACHABLE, for its next call or for a message after it with MOO_EPEER.
+ * Returns the nanoseconds until the next is due, or UINT64_MAX. */
 uint64_t mooi_source_expire(moo_plane *plane);
 
 /* The engine is closed, the plane closes: end waiting fetches, free all. */

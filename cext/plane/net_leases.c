@@ -2,8 +2,9 @@
 /*
  * net_leases.c: leases of peers on other hosts. Such a lease is GRANTED by
  * an export, HELD from the first request for its bytes, and ended when the
- * peer gives it back, when its link goes down, or when it is revoked. While
- * the engine sends from a block it holds the block beside the lease.
+ * peer gives it back, when it is given up (mooi_route_fail), or when the lease
+ * is revoked. While the engine sends from a block it holds the block beside the
+ * lease.
  */
 #include "plane/net.h"
 
@@ -61,17 +62,29 @@ void mooi_net_sourced(void *context, uint64_t peer,
     pthread_mutex_unlock(&plane->lock);
 }
 
-void mooi_net_released(void *context, uint64_t peer,
+/* See releases.h. If that fails, `down` follows. */
+static void confirm(const struct mooi_peer *peer)
+{
+    struct mooi_control control = {.kind = MOOI_CONTROL_RELEASED};
+    struct mooi_reach *reach = peer ? peer->reach : NULL;
+
+    if (reach && reach->out.link &&
+        ++reach->released % MOOI_RELEASES_CONFIRMED == 0)
+        (void)mooi_control_send(reach->out.link, &control);
+}
+
+void mooi_net_released(void *context, uint64_t id,
                        const struct mooi_lease_name *name)
 {
     moo_plane *plane = context;
 
     pthread_mutex_lock(&plane->lock);
-    if (lease_of(plane, peer, name)) {
+    if (lease_of(plane, id, name)) {
         mooi_lease_end_own(&plane->leases, name->lease, name->generation,
                            MOOI_GRANTED);
         mooi_lease_end_own(&plane->leases, name->lease, name->generation,
                            MOOI_HELD);
     }
+    confirm(mooi_peer_find(plane, id));
     pthread_mutex_unlock(&plane->lock);
 }

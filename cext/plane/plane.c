@@ -266,7 +266,7 @@ void moo_peer_lost(moo_plane *plane, uint64_t id, int grace_ms)
         mooi_peer_mark_dead(plane, peer);
     if (peer && plane->net) {
         mooi_source_lost(plane, id);
-        mooi_tcp_drop(plane->net->networks.tcp, id);
+        mooi_tcp_drop(plane->net->networks.tcp, id, MOO_EPEER);
     }
     mooi_owner_lost(&plane->local, id, grace_ms);
     if (!plane->closed && plane->local.owners && !mooi_thread_start(plane))

@@ -4,16 +4,17 @@
  *
  * In this order, among what both sides allow: shared memory, proven by a
  * descriptor that the peer's socket took; a fabric that both can open; TCP.
- * The choice stands as long as the connection. When that is lost, the leases
- * end, and the next export chooses anew.
+ * The choice stands as long as the connection. When that is lost, the peer is
+ * called once more. Its leases stay meanwhile, and its importer waits for that
+ * call: a cable that is back after two seconds costs time only. If the call
+ * fails the leases end, and the next export chooses anew.
  *
  * If nobody answers, an attempt takes seconds, and many exports may want the
  * same peer, one after the other. So all exports during an attempt share it.
- * After it has failed, or a peer's machine was found silent, there is a pause:
- * until its end all exports get that error at once, while the next attempt
- * runs in the background. If that succeeds, the pause is over. Peers at the
- * addresses of a silent machine count as silent for as long, except for calls
- * that may wait.
+ * After it has failed there is a pause: until its end all exports get that error
+ * at once, while the next attempt runs in the background. If that succeeds, the
+ * pause is over. Peers at the addresses of a silent machine count as silent for
+ * as long, except for calls that may wait.
  *
  * A missing endpoint may still come. If shared memory is allowed, a peer
  * without one is taken to be on this host, until the control plane introduces

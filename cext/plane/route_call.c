@@ -16,6 +16,9 @@
 /* The kernel of a machine that had a link before answers within this time,
  * even if the machine is busy, or its cable is back after one. */
 #define ANSWER_MS 2000
+/* A link that was lost so soon after another has a reason that a call does not
+ * mend. */
+#define LOST_AGAIN_NS ((uint64_t)1000 * 1000000u)
 
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
@@ -233,10 +236,11 @@ void mooi_route_up(moo_plane *plane, struct mooi_peer *peer)
     moo_err err = begin_serving(plane, peer);
 
     if (err != MOO_OK) { /* `down` follows, with the result */
-        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id, err);
         return;
     }
     reach->was_linked = 1;
+    reach->released = 0;
     reach->paused_ns = 0;
     end_silence(plane, reach);
     reach->ended++;
@@ -252,10 +256,11 @@ void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
                         const uint8_t *control, size_t length)
 {
     struct mooi_control parsed;
+    moo_err err;
 
     if (mooi_control_parse(control, length, &parsed) != MOO_OK ||
         parsed.kind != MOOI_CONTROL_FAILED) {
-        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id, MOO_EPROTO);
         return;
     }
     if (peer->transport != MOO_TRANSPORT_OFI)
@@ -265,8 +270,9 @@ void mooi_route_control(moo_plane *plane, struct mooi_peer *peer,
         return;
     take_network(peer, &mooi_over_tcp);
     explain(plane->net, peer);
-    if (begin_serving(plane, peer) != MOO_OK)
-        mooi_tcp_drop(plane->net->networks.tcp, peer->id);
+    err = begin_serving(plane, peer);
+    if (err != MOO_OK)
+        mooi_tcp_drop(plane->net->networks.tcp, peer->id, err);
 }
 
 /* The error for the exporter. If a process had a link and nobody listens at
@@ -283,29 +289,72 @@ static moo_err outcome_of(const struct mooi_reach *reach, moo_err why)
                : MOO_EUNREACHABLE;
 }
 
-void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
+/* Whether the link of a living peer was lost under something. Then its leases
+ * stay, and it is called once more. Who hangs up on that call, too, may be about
+ * to die: calls go on until nobody listens. */
+static int is_called_again(const moo_plane *plane, const struct mooi_peer *peer,
+                           moo_err why, int silent)
+{
+    const struct mooi_reach *reach = peer->reach;
+    uint64_t lost_ns = mooi_now_ns() - reach->lost_ns; /* ago */
+
+    if (plane->closed || why != MOO_EPEER)
+        return 0;
+    if (peer->state == MOOI_PEER_LINKED)
+        return (silent || peer->held.leases) && lost_ns > LOST_AGAIN_NS;
+    return peer->state == MOOI_PEER_CALLING && !silent &&
+           lost_ns < LOST_AGAIN_NS &&
+           !mooi_tcp_nobody_at(reach->out.link, &reach->linked_at);
+}
+
+/* At once, for it may be back already, or in a moment. */
+static void call_again(moo_plane *plane, struct mooi_peer *peer, int silent)
 {
     struct mooi_reach *reach = peer->reach;
-    char story[MOOI_WHY_BYTES - 64];
-    moo_err err = outcome_of(reach, why);
-    int stood = peer->state == MOOI_PEER_LINKED;
-    int silent = reach->was_linked && mooi_tcp_is_unanswered(reach->out.link);
 
-    mooi_tcp_reason(reach->out.link, story, sizeof story);
-    mooi_tcp_rele(reach->out.link);
-    reach->out.link = NULL;
-    if (peer->state != MOOI_PEER_DEAD) {
-        mooi_route_say(reach, "%s: %s",
-                       peer->network ? peer->network->scheme : "tcp",
-                       story);
-        mooi_route_fail(plane, peer, err);
-    }
-    reach->ended++;
+    if (peer->state == MOOI_PEER_LINKED)
+        reach->lost_ns = mooi_now_ns();
+    reach->tried_ns = mooi_now_ns();
+    if (silent || mooi_thread_start(plane) != MOO_OK)
+        (void)mooi_route_call(plane, peer);
+    else
+        (void)mooi_peer_tried(plane, peer, MOO_ETIMEOUT);
+}
+
+/* The call has failed, or the link is not called again. */
+static void give_up(moo_plane *plane, struct mooi_peer *peer, moo_err err,
+                    int silent)
+{
+    struct mooi_reach *reach = peer->reach;
+    int stood = peer->state == MOOI_PEER_LINKED;
+
+    mooi_route_fail(plane, peer, err);
     if (silent)
         reach->out_ns = mooi_now_ns();
     else if (stood)
         reach->paused_ns = 0; /* the next export calls again, at once */
-    if (silent && stood && peer->state == MOOI_PEER_PARTED)
-        (void)mooi_route_call(plane, peer); /* it may be back already */
+}
+
+void mooi_route_down(moo_plane *plane, struct mooi_peer *peer, moo_err why)
+{
+    struct mooi_reach *reach = peer->reach;
+    struct mooi_tcp_link *link = reach->out.link;
+    int silent = reach->was_linked && mooi_tcp_is_unanswered(link);
+    int again = is_called_again(plane, peer, why, silent);
+    moo_err err = outcome_of(reach, why);
+    char story[MOOI_WHY_BYTES - 64];
+
+    mooi_tcp_reason(link, story, sizeof story);
+    mooi_tcp_rele(link);
+    reach->out.link = NULL;
+    if (peer->state != MOOI_PEER_DEAD) {
+        mooi_route_say(reach, "%s: %s",
+                       peer->network ? peer->network->scheme : "tcp", story);
+        if (again)
+            call_again(plane, peer, silent);
+        else
+            give_up(plane, peer, err, silent);
+    }
+    reach->ended += !again;
     pthread_cond_broadcast(&plane->net->decided);
 }

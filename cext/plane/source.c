@@ -36,11 +36,13 @@ void mooi_source_tidy(moo_plane *plane, struct mooi_source *source)
 {
     struct mooi_source **link = &plane->net->sources;
 
-    if (source->in.link || source->waiting || source->flying || source->pins)
+    if (source->in.link || source->waiting || source->flying ||
+        source->pins || source->releases.count)
         return;
     while (*link != source)
         link = &(*link)->next;
     *link = source->next;
+    mooi_releases_fini(&source->releases);
     free(source);
 }
 
@@ -48,6 +50,34 @@ static void end_all(struct moo_fetch **list, moo_err why)
 {
     while (*list)
         mooi_source_fail(*list, why);
+}
+
+/* ---- a lost link ---- */
+
+/* An owner whose link was lost calls again within this time, or not at all:
+ * it finds out a little later than we, and has ANSWER_MS of route_call.c. */
+#define CALLS_AGAIN_NS ((uint64_t)10000 * 1000000u)
+
+int mooi_source_is_lost(const moo_plane *plane,
+                        const struct mooi_source *source,
+                        const struct mooi_pull *pull, moo_err result)
+{
+    if ((result != MOO_EPEER && result != MOO_ECLOSED) || plane->closed ||
+        mooi_peer_is_dead(plane, source->id))
+        return 0;
+    return pull->epoch != source->in.epoch || !source->in.link ||
+           !mooi_tcp_stands(source->in.link);
+}
+
+void mooi_source_release(moo_plane *plane, struct mooi_source *source,
+                         const struct mooi_lease_name *name)
+{
+    if (mooi_peer_is_dead(plane, source->id))
+        return;
+    if (mooi_releases_add(&source->releases, name) != MOO_OK)
+        mooi_tcp_drop(plane->net->networks.tcp, source->id, MOO_ENOMEM);
+    else if (source->in.by)
+        (void)mooi_tcp_release(source->in.link, name);
 }
 
 /* ---- events ---- */
@@ -70,12 +100,13 @@ void mooi_source_up(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
     remember(plane, id, 0);
     if (!source || source->in.link) { /* no memory: treat it as not having
                                        * called */
-        mooi_tcp_drop(plane->net->networks.tcp, id);
+        mooi_tcp_drop(plane->net->networks.tcp, id, MOO_ENOMEM);
         return;
     }
     mooi_tcp_hold(link);
     source->in.link = link;
     source->in.by = NULL;
+    source->in.epoch++;
 }
 
 static void part(moo_plane *plane, struct mooi_source *source)
@@ -85,6 +116,21 @@ static void part(moo_plane *plane, struct mooi_source *source)
     source->in.by = NULL;
 }
 
+/* It serves us by that network from here on. */
+static moo_err is_served(moo_plane *plane, struct mooi_source *source,
+                         uint32_t transport)
+{
+    const struct mooi_network_ops *by = mooi_network_by_bit(transport);
+    int first = !source->in.by;
+
+    if (!by || !(by->bit & plane->net->transports) || by == source->in.by)
+        return MOO_EPROTO;
+    part(plane, source);
+    source->in.by = by;
+    return first ? mooi_releases_send(&source->releases, source->in.link)
+                 : MOO_OK;
+}
+
 static moo_err hear(moo_plane *plane, struct mooi_source *source,
                     const uint8_t *control, size_t length)
 {
@@ -92,18 +138,15 @@ static moo_err hear(moo_plane *plane, struct mooi_source *source,
     struct mooi_control parsed;
     moo_err err = mooi_control_parse(control, length, &parsed);
 
+    if (err == MOO_OK && parsed.kind == MOOI_CONTROL_SERVE)
+        err = is_served(plane, source, parsed.u.serve);
     if (err != MOO_OK)
         return err;
-    if (parsed.kind == MOOI_CONTROL_SERVE) {
-        const struct mooi_network_ops *by =
-            mooi_network_by_bit(parsed.u.serve);
-        if (!by || !(by->bit & plane->net->transports) || by == source->in.by)
-            return MOO_EPROTO;
-        part(plane, source);
-        source->in.by = by;
-    }
-    return source->in.by ? source->in.by->hear(networks, &source->in, &parsed)
-                         : MOO_EPROTO;
+    if (!source->in.by)
+        return MOO_EPROTO;
+    if (parsed.kind == MOOI_CONTROL_RELEASED)
+        return mooi_releases_confirmed(&source->releases);
+    return source->in.by->hear(networks, &source->in, &parsed);
 }
 
 void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
@@ -114,7 +157,7 @@ void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
     if (!source || source->in.link != link)
         return; /* owners get no control messages here */
     if (hear(plane, source, control, length) != MOO_OK) {
-        mooi_tcp_drop(plane->net->networks.tcp, id);
+        mooi_tcp_drop(plane->net->networks.tcp, id, MOO_EPROTO);
         return;
     }
     source->pins++;
@@ -124,18 +167,25 @@ void mooi_source_control(moo_plane *plane, struct mooi_tcp_link *link,
     mooi_source_tidy(plane, source);
 }
 
-void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id)
+void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id,
+                      moo_err why)
 {
     struct mooi_source *source = mooi_source_find(plane, id);
+    int silent = mooi_tcp_is_unanswered(link);
 
     if (!source || source->in.link != link)
         return;
-    remember(plane, id, mooi_tcp_is_unanswered(link));
+    remember(plane, id, silent);
     part(plane, source);
+    if (why == MOO_EPEER && !plane->closed && !mooi_peer_is_dead(plane, id))
+        mooi_source_await(source, silent);
+    else
+        end_all(&source->waiting, MOO_EPEER);
     mooi_tcp_rele(source->in.link);
     source->in.link = NULL;
-    end_all(&source->waiting, MOO_EPEER);
+    source->lost_ns = mooi_now_ns();
     mooi_source_tidy(plane, source);
+    mooi_thread_wake(plane); /* it checks what waits */
 }
 
 void mooi_source_lost(moo_plane *plane, uint64_t id)
@@ -145,7 +195,21 @@ void mooi_source_lost(moo_plane *plane, uint64_t id)
     if (!source)
         return;
     end_all(&source->waiting, MOO_EPEER);
+    mooi_releases_fini(&source->releases);
     mooi_source_tidy(plane, source);
+}
+
+/* Of an owner that did not call again. Returns the deadline, if that comes. */
+static uint64_t expire_releases(struct mooi_source *source, uint64_t now)
+{
+    uint64_t due = source->lost_ns + CALLS_AGAIN_NS;
+
+    if (source->in.link || !source->releases.count)
+        return UINT64_MAX;
+    if (due > now)
+        return due;
+    mooi_releases_fini(&source->releases);
+    return UINT64_MAX;
 }
 
 /* End the fetches that have waited too long. Returns the next one's
@@ -159,7 +223,8 @@ static uint64_t expire(struct mooi_source *source, uint64_t now)
         next = fetch->next;
         if (fetch->due_ns <= now && !source->in.link) {
             /* all wait for the same call */
-            end_all(&source->waiting, MOO_EUNREACHABLE);
+            end_all(&source->waiting,
+                    source->lost_ns ? MOO_EPEER : MOO_EUNREACHABLE);
             return UINT64_MAX;
         }
         if (fetch->due_ns <= now)
@@ -177,7 +242,9 @@ uint64_t mooi_source_expire(moo_plane *plane)
 
     for (source = plane->net->sources; source; source = next) {
         uint64_t due = expire(source, now);
+        uint64_t forgotten = expire_releases(source, now);
         next = source->next;
+        due = forgotten < due ? forgotten : due;
         soonest = due < soonest ? due : soonest;
         mooi_source_tidy(plane, source);
     }
@@ -191,6 +258,7 @@ void mooi_source_fini(moo_plane *plane)
         plane->net->sources = source->next;
         end_all(&source->waiting, MOO_ECLOSED);
         end_all(&source->flying, MOO_ECLOSED);
+        mooi_releases_fini(&source->releases);
         free(source);
     }
 }

@@ -1,13 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * source_fetch.c: a fetch from another host, from its beginning to its end. It
- * is first `waiting`, for its owner's call, then `flying`, then done; a fetch
- * that was cancelled while it waited stays as a *discard*, which gives the
- * lease back once it can.
+ * is first `waiting`, for its owner's call, then `flying`, then done; if the
+ * link is lost under it, it waits again. A fetch that was cancelled while it
+ * waited stays as a *discard*, which gives the lease back once it can.
  */
 #include "plane/net.h"
 
 #include <errno.h>
+
+#define MS ((uint64_t)1000000)
+/* The owner must call before we give up. One that has called before knows our
+ * address, so its next call succeeds or fails soon; another may need long to
+ * find us. */
+#define CALL_AGAIN_MS 2500
+/* One whose link was lost calls again at once when it knows. That is a little
+ * later than we, if its machine was silent. One that hung up may have died. */
+#define SILENT_MS 2000
+#define HUNG_UP_MS 1500
+/* A fetch whose link is lost so often fails. */
+#define MOST_LOSSES 4
+/* If we found the owner's machine silent, the owner may not know yet. Waits of
+ * successive fetches must not add up: a moment is enough for a call that gets
+ * through, but a call is awaited at least for this long after the loss. */
+#define MOMENT_MS 500
+#define SUSPECT_MS 5000 /* so long after the loss */
 
 /* ---- lists ---- */
 
@@ -56,11 +73,8 @@ static void take_out(struct moo_fetch *fetch)
  * several. */
 static void give_back(struct mooi_source *source, const struct moo_fetch *fetch)
 {
-    struct mooi_tcp_link *link = source->in.link;
-
-    /* It fails if the link is down; then the lease is gone, too. */
-    if (link && (!fetch->pull.region || fetch->discard))
-        (void)mooi_tcp_release(link, &fetch->pull.name);
+    if (!fetch->pull.region || fetch->discard)
+        mooi_source_release(fetch->plane, source, &fetch->pull.name);
 }
 
 static void count(moo_plane *plane, const struct moo_fetch *fetch)
@@ -97,23 +111,6 @@ static void finish(struct moo_fetch *fetch, moo_err result)
     mooi_fetch_unref(fetch);
 }
 
-void mooi_source_ended(struct mooi_pull *pull, moo_err result)
-{
-    struct moo_fetch *fetch = (struct moo_fetch *)pull; /* its first member */
-    struct mooi_source *source = fetch->source;
-    moo_plane *plane = fetch->plane;
-
-    if (!pull->reason)
-        pull->reason = errno; /* the calls below may change it */
-    take_out(fetch);
-    give_back(source, fetch);
-    fetch->by->pulled(pull);
-    if (result == MOO_OK)
-        count(plane, fetch);
-    finish(fetch, result);
-    mooi_source_tidy(plane, source);
-}
-
 void mooi_source_fail(struct moo_fetch *fetch, moo_err why)
 {
     take_out(fetch);
@@ -145,11 +142,13 @@ static void start(struct moo_fetch *fetch)
         return;
     }
     fetch->by = source->in.by;
+    fetch->pull.epoch = source->in.epoch;
     if (fetch->pull.region && fetch->by->bit != MOO_TRANSPORT_OFI)
         err = MOO_EUNREACHABLE; /* its owner has changed to another network */
     else
         err = fetch->by->pull(&fetch->pull);
-    if (err == MOO_ETIMEOUT)
+    if (err == MOO_ETIMEOUT ||
+        mooi_source_is_lost(fetch->plane, source, &fetch->pull, err))
         return;
     take_out(fetch);
     if (err == MOO_OK) {
@@ -158,6 +157,49 @@ static void start(struct moo_fetch *fetch)
         give_back(source, fetch);
         finish(fetch, err);
     }
+}
+
+/* The link was lost under it. */
+static void wait_again(struct moo_fetch *fetch)
+{
+    struct mooi_source *source = fetch->source;
+    moo_plane *plane = fetch->plane;
+
+    fetch->losses++;
+    fetch->pull.reason = 0;
+    fetch->due_ns = SILENT_MS * MS +
+                    (source->in.link ? mooi_now_ns() : source->lost_ns);
+    append(&source->waiting, fetch);
+    source->pins++;
+    if (source->in.by)
+        start(fetch);
+    source->pins--;
+    mooi_source_tidy(plane, source);
+    mooi_thread_wake(plane);
+}
+
+void mooi_source_ended(struct mooi_pull *pull, moo_err result)
+{
+    struct moo_fetch *fetch = (struct moo_fetch *)pull; /* its first member */
+    struct mooi_source *source = fetch->source;
+    moo_plane *plane = fetch->plane;
+
+    if (!pull->reason)
+        pull->reason = errno; /* the calls below may change it */
+    take_out(fetch);
+    fetch->by->pulled(pull);
+    if (!fetch->freed && fetch->losses < MOST_LOSSES &&
+        mooi_source_is_lost(plane, source, pull, result)) {
+        wait_again(fetch);
+        return;
+    }
+    give_back(source, fetch);
+    if (result == MOO_OK)
+        count(plane, fetch);
+    else if (result == MOO_ESTALE && fetch->losses)
+        result = MOO_EPEER; /* it had given us up */
+    finish(fetch, result);
+    mooi_source_tidy(plane, source);
 }
 
 void mooi_source_start(struct mooi_source *source)
@@ -169,18 +211,6 @@ void mooi_source_start(struct mooi_source *source)
         start(fetch);
     }
 }
-
-#define MS ((uint64_t)1000000)
-/* The owner must call before we give up. One that has called before knows our
- * address, so its next call succeeds or fails soon; another may need long to
- * find us. */
-#define CALL_AGAIN_MS 2500
-/* If we found the owner's machine silent, the owner may not know yet. Waits of
- * successive fetches must not add up: a moment is enough for a call that gets
- * through, but a call is awaited at least for this long after the loss. */
-#define MOMENT_MS 500
-#define SILENT_MS 1000
-#define SUSPECT_MS 5000 /* so long after the loss */
 
 static uint64_t due_ns(const struct moo_fetch *fetch, int timeout_ms)
 {
@@ -247,6 +277,14 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
     }
     mooi_source_tidy(plane, source);
     return MOO_OK;
+}
+
+void mooi_source_await(struct mooi_source *source, int silent)
+{
+    uint64_t due = mooi_now_ns() + (silent ? SILENT_MS : HUNG_UP_MS) * MS;
+
+    for (struct moo_fetch *fetch = source->waiting; fetch; fetch = fetch->next)
+        fetch->due_ns = due;
 }
 
 /* ---- cancelling ---- */

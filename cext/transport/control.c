@@ -35,6 +35,7 @@ size_t mooi_control_pack(const struct mooi_control *control,
         mooi_put64(out + 24, control->u.slab.base);
         return 32;
     case MOOI_CONTROL_FAILED:
+    case MOOI_CONTROL_RELEASED:
         break;
     }
     return HEAD;
@@ -103,6 +104,7 @@ moo_err mooi_control_parse(const void *buf, size_t len,
     case MOOI_CONTROL_SLAB:
         return parse_slab(in, len, out);
     case MOOI_CONTROL_FAILED:
+    case MOOI_CONTROL_RELEASED:
         return len == HEAD ? MOO_OK : MOO_EPROTO;
     default:
         return MOO_EPROTO;

@@ -9,6 +9,7 @@
  *  FABRIC    4 2 length, 6 its address in the fabric
  *  SLAB      4 4 index, 8 8 bytes, 16 8 key, 24 8 remote address of its start
  *  FAILED    nothing; importer -> owner: a read of the fabric failed
+ *  RELEASED  nothing; MOOI_RELEASES_CONFIRMED more leases were given back
  *
  * The message of a slab goes before any descriptor of it.
  */
@@ -20,7 +21,7 @@
 
 #include "mooactor.h"
 
-#define MOOI_CONTROL_VERSION 1
+#define MOOI_CONTROL_VERSION 2
 #define MOOI_CONTROL_BYTES 264 /* none is longer */
 #define MOOI_CONTROL_ADDRESS_BYTES 256
 
@@ -28,7 +29,8 @@ enum mooi_control_kind {
     MOOI_CONTROL_SERVE = 1,
     MOOI_CONTROL_FABRIC = 2,
     MOOI_CONTROL_SLAB = 3,
-    MOOI_CONTROL_FAILED = 4
+    MOOI_CONTROL_FAILED = 4,
+    MOOI_CONTROL_RELEASED = 5
 };
 
 /* One control message. */

@@ -31,6 +31,7 @@ struct mooi_incoming {
     struct mooi_tcp_link *link;        /* held; NULL: none */
     const struct mooi_network_ops *by; /* as it told; NULL: not yet */
     void *state;                       /* of `by` */
+    uint32_t epoch;                    /* links so far */
 };
 
 /* Importer: one transfer. */
@@ -46,6 +47,7 @@ struct mooi_pull {
      * lease need not cover. NULL: it is none. */
     const struct mooi_fabric_region *region;
     uint64_t from, key;
+    uint32_t epoch; /* of `incoming`, when it began */
     int reason;  /* with MOO_ESYS: the errno */
     void *state; /* of the network */
 };

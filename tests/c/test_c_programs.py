@@ -19,6 +19,7 @@ SLOW = (
     "test_collective_stripes",
     "test_device",
     "test_fabric",
+    "test_lost_links",
     "test_remote",
     "test_tcp",
     "test_tcp_cuts",

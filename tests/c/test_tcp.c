@@ -265,7 +265,7 @@ static void a_drop_ends_fetches_and_then_the_link(void)
     link = importer.link;
     mooi_tcp_hold(link);
     CHECK(begin(&importer, &wanted, 0, 0, 64 * MB, into) == MOO_OK);
-    mooi_tcp_drop(importer.engine, 1);
+    mooi_tcp_drop(importer.engine, 1, MOO_EPEER);
     CHECK(end(&wanted) == MOO_EPEER);
     await(&importer, &importer.downs, 1);
     await(&owner, &owner.downs, 1);

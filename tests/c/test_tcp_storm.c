@@ -107,9 +107,9 @@ static void change_links(void)
     for (int turn = 0; mooi_now_ns() < until; turn++) {
         usleep(20000);
         if (turn % 3 == 0)
-            mooi_tcp_drop(importer.engine, owner.id);
+            mooi_tcp_drop(importer.engine, owner.id, MOO_EPEER);
         else if (turn % 3 == 1)
-            mooi_tcp_drop(owner.engine, importer.id);
+            mooi_tcp_drop(owner.engine, importer.id, MOO_EPEER);
         connect_sides(&owner, &importer);
     }
 }

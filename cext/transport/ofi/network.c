@@ -181,8 +181,8 @@ static void complain(const struct mooi_pull *pull, moo_err result)
     struct mooi_incoming *from = pull->incoming;
     struct mooi_control control = {.kind = MOOI_CONTROL_FAILED};
 
-    if (from->link && from->by == &ofi_network && !pull->region &&
-        result != MOO_ECLOSED)
+    if (from->link && from->by == &ofi_network &&
+        from->epoch == pull->epoch && !pull->region && result != MOO_ECLOSED)
         (void)mooi_control_send(from->link, &control);
 }
 

@@ -38,6 +38,12 @@ static void hang_up(const struct mooi_dial *dial, int *fd)
     *fd = -1;
 }
 
+static void hang_up_both(struct mooi_dial *dial, size_t which)
+{
+    hang_up(dial, &dial->fd[which]);
+    hang_up(dial, &dial->older[which]);
+}
+
 static int is_under_way(const struct mooi_dial *dial, size_t which)
 {
     return dial->fd[which] >= 0 || dial->older[which] >= 0;
@@ -47,8 +53,7 @@ static void fail(struct mooi_dial *dial, size_t which, moo_err why)
 {
     dial->result[which] = why;
     dial->reason[which] = errno;
-    hang_up(dial, &dial->fd[which]);
-    hang_up(dial, &dial->older[which]);
+    hang_up_both(dial, which);
     dial->next_ns = 0; /* the next one at once */
 }
 
@@ -100,8 +105,7 @@ static moo_err look_at(struct mooi_dial *dial, size_t which, int *attempt,
         *fd = *attempt;
         *attempt = -1;
         epoll_ctl(dial->poll, EPOLL_CTL_DEL, *fd, NULL);
-        hang_up(dial, &dial->fd[which]);
-        hang_up(dial, &dial->older[which]);
+        hang_up_both(dial, which);
     } else if (err != MOO_ETIMEOUT) {
         int reason = errno;
         hang_up(dial, attempt);
@@ -230,13 +234,20 @@ void mooi_dial_reason(const struct mooi_dial *dial, char *text, size_t room)
     }
 }
 
+/* No attempt is taken from the poll set: a forked child that ends its copy
+ * would take it from its parent's. */
+static void shut(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 void mooi_dial_end(struct mooi_dial *dial)
 {
     for (size_t i = 0; i < dial->count; i++) {
-        hang_up(dial, &dial->fd[i]);
-        hang_up(dial, &dial->older[i]);
+        shut(&dial->fd[i]);
+        shut(&dial->older[i]);
     }
-    if (dial->poll >= 0)
-        close(dial->poll);
-    dial->poll = -1;
+    shut(&dial->poll);
 }

@@ -108,13 +108,25 @@ void mooi_tcp_break(struct mooi_tcp_link *link, moo_err why, const char *text)
         mooi_tcp_wake(link->engine);
 }
 
-void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer)
+void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer, moo_err why)
 {
     mooi_tcp_lock(engine);
     for (struct mooi_tcp_link *link = engine->links; link; link = link->next)
         if (link->peer == peer)
-            mooi_tcp_break(link, MOO_EPEER, "the other process is dead");
+            mooi_tcp_break(link, why,
+                           why == MOO_EPEER ? "the other process is dead"
+                                            : NULL);
     mooi_tcp_unlock(engine);
+}
+
+int mooi_tcp_stands(struct mooi_tcp_link *link)
+{
+    int stands;
+
+    mooi_tcp_lock(link->engine);
+    stands = mooi_tcp_is_up(link);
+    mooi_tcp_unlock(link->engine);
+    return stands;
 }
 
 static void close_stripe(struct mooi_tcp *engine,

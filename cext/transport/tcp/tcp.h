@@ -162,9 +162,12 @@ moo_err mooi_tcp_release(struct mooi_tcp_link *link,
 moo_err mooi_tcp_control(struct mooi_tcp_link *link, const uint8_t *bytes,
                          size_t length);
 
-/* The process `peer` is dead: its links, in both directions, go down with
- * MOO_EPEER, soon. New ones from it are not refused. */
-void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer);
+/* End the links of `peer`, in both directions: they go down with `why`, soon.
+ * New ones from it are not refused. */
+void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer, moo_err why);
+
+/* Whether it is up; it may go down at any time. */
+int mooi_tcp_stands(struct mooi_tcp_link *link);
 
 /* Keep a link's memory beyond its `down`, for late calls: they fail with
  * MOO_EPEER. Must be given back before close. */

@@ -20,6 +20,9 @@ from tests.processes import stop
 BIG = 256 << 20
 SOME = 1 << 20
 PATIENCE_S = 30.0
+#: In seconds: how long a call may still take once its link is cut. It is five, on a
+#: machine with nothing else to do; of many waits that add up it would be more.
+AT_MOST_S = 8.0
 
 
 @moo.actor

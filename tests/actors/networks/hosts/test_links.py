@@ -22,6 +22,7 @@ import pytest
 import mooactor as moo
 from tests.actors.networks.hosts.conftest import Place
 from tests.actors.networks.peers import (
+    AT_MOST_S,
     PATIENCE_S,
     SOME,
     Peer,
@@ -35,11 +36,8 @@ from tests.networks import Cable
 #: What the link is slowed down to: a megabyte takes 50 ms then.
 MBIT = 160
 SIZE = 24 * SOME
-#: In seconds: how long a call may still take once its link is cut. It is five, on a
-#: machine with nothing else to do; of many waits that add up it would be more.
-AT_MOST_S = 8.0
-#: In seconds: shorter than what a link is believed dead after.
-BLINKS_S = (0.4, 1.0)
+#: In seconds: after the last one the connections are lost, and made anew.
+BLINKS_S = (0.4, 1.0, 2.5)
 
 
 class Peers(NamedTuple):

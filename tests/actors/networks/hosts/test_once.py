@@ -16,7 +16,7 @@ import pytest
 
 import mooactor as moo
 from tests.actors.networks.hosts.conftest import Place
-from tests.actors.networks.peers import PATIENCE_S, SOME, Peer, nothing_left
+from tests.actors.networks.peers import AT_MOST_S, PATIENCE_S, SOME, Peer, nothing_left
 from tests.conftest import eventually
 from tests.networks import Cable
 
@@ -94,7 +94,7 @@ def test_a_cut_fails_all_that_wait_for_it_and_none_for_ever(
         with cable.pulled():
             for call in calls:
                 with pytest.raises(moo.ActorUnavailable):
-                    call.get(5.0)
+                    call.get(AT_MOST_S)
     assert eventually(partial(_all_get, ref, far), 5)
     del ref, calls
     assert eventually(nothing_left)

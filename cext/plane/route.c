@@ -162,6 +162,8 @@ static int is_paused(const struct mooi_reach *reach)
     return reach->paused_ns && mooi_now_ns() < reach->paused_ns;
 }
 
+/* Of slabs that are new. If the link is down, `down` follows, and the next one
+ * is told of all. */
 static moo_err tell(moo_plane *plane, struct mooi_peer *peer)
 {
     struct mooi_outgoing *out = &peer->reach->out;
@@ -171,7 +173,7 @@ static moo_err tell(moo_plane *plane, struct mooi_peer *peer)
         err = peer->network->tell(&plane->net->networks, out);
     if (err == MOO_OK)
         out->slabs_told = plane->arena.slabs;
-    return err;
+    return err == MOO_EPEER ? MOO_OK : err;
 }
 
 moo_err mooi_route_offer(moo_plane *plane, struct mooi_peer *peer)

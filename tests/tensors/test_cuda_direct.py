@@ -27,8 +27,9 @@ from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, public, tickets
 from mooactor.tensors.cuda.direct import PATIENCE_S, SLOT, WELL
 from mooactor.tensors.tickets import Source, Ticket
+from tests.conftest import eventually
 from tests.processes import stop
-from tests.tensors.conftest import FABRIC, eventually
+from tests.tensors.conftest import FABRIC
 from tests.tensors.cuda_worker import GpuWorker, digest, patterned
 from tests.tensors.worker import KEY
 

@@ -16,6 +16,7 @@ from typing import Any
 import mooactor as moo
 from mooactor import actor, method
 from mooactor.process.current import current_runtime
+from tests.gates import wait_at
 
 
 def wait_until_queued(calls: int) -> None:
@@ -61,8 +62,7 @@ class Counter:
 
     def until(self, gate: Path) -> str:
         """Hold this actor until there is that file."""
-        while not gate.exists():
-            time.sleep(0.001)
+        wait_at(gate)
         return gate.name
 
     def until_queued(self, calls: int) -> None:

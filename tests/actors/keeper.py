@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import mooactor as moo
+from tests.gates import wait_at
 
 #: Bytes of one value: enough to travel in shared memory.
 SIZE = 64 << 10
@@ -109,8 +110,7 @@ class Keeper:
 
     def until(self, gate: Path) -> None:
         """Hold this actor until there is that file."""
-        while not gate.exists():
-            time.sleep(0.001)
+        wait_at(gate)
 
     def pid(self) -> int:
         return os.getpid()

@@ -18,6 +18,7 @@ import mooactor as moo
 from mooactor import actor, method
 from tests.actors.counter import wait_until_queued
 from tests.conftest import eventually
+from tests.gates import wait_at
 
 
 @actor
@@ -62,8 +63,7 @@ class Splitter:
 
     @method
     def held(self, gate: Path) -> tuple[str, str]:
-        while not gate.exists():
-            time.sleep(0.001)
+        wait_at(gate)
         return "a", "b"
 
     @method

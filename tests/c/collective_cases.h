@@ -483,15 +483,6 @@ static void run_odd_cases(void)
     with_ranks(3, 3, 1, an_absent_member_is_late_for_all);
 }
 
-/* A joined thread stays in /proc for a moment: one of before may have been
- * counted, one of now may have to be waited for. */
-static void check_resources(int before)
-{
-    for (int i = 0; i < 100000 && count_resources() > before; i++)
-        sched_yield();
-    CHECK(count_resources() <= before);
-}
-
 /* Sum up, where something on the way sees to it that it fails for all, and then
  * again. */
 static inline void fail_once(moo_group *group)

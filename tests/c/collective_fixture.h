@@ -143,10 +143,50 @@ static inline int count_of(const char *directory)
     return count;
 }
 
-/* Descriptors and threads of this process. */
+/* PF_EXITING of linux/sched.h, in the flags of proc(5)'s stat. A thread has it
+ * before pthread_join() can return, and is in /proc for a moment after that. */
+#define THREAD_IS_ENDING 4u
+
+/* Whether a thread of this process goes on: it is there, and not ending. */
+static inline bool goes_on(const char *tid)
+{
+    char path[64], line[512];
+    unsigned flags = THREAD_IS_ENDING;
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", tid);
+    FILE *stat = fopen(path, "r");
+    if (!stat)
+        return false;
+    if (fgets(line, sizeof line, stat)) /* the name may have spaces in it */
+        CHECK(sscanf(strrchr(line, ')'),
+                     ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1);
+    fclose(stat);
+    return !(flags & THREAD_IS_ENDING);
+}
+
+/* Threads of this process; -1 if one of them is ending. It is not merely left
+ * out: a thread that goes away while /proc lists it ends the list. */
+static inline int count_threads(void)
+{
+    int count = 0;
+    bool ending = false;
+    DIR *threads = opendir("/proc/self/task");
+    CHECK(threads);
+    for (struct dirent *one; (one = readdir(threads));)
+        if (one->d_name[0] != '.') {
+            ending |= !goes_on(one->d_name);
+            count++;
+        }
+    closedir(threads);
+    return ending ? -1 : count;
+}
+
+/* Descriptors and threads of this process, when no thread of it is ending. */
 static inline int count_resources(void)
 {
-    return count_of("/proc/self/fd") + count_of("/proc/self/task");
+    int threads;
+    while ((threads = count_threads()) < 0)
+        sched_yield();
+    return threads + count_of("/proc/self/fd");
 }
 
 /* ---- ranks ---- */

@@ -97,7 +97,7 @@ int main(void)
     a_work_outlives_its_group();
     a_joiner_must_agree_on_the_segment();
     a_forked_child_may_not_use_the_group();
-    check_resources(before);
+    CHECK(count_resources() == before);
     puts("test_collective: ok");
     return 0;
 }

@@ -140,7 +140,7 @@ int main(int argc, char **argv)
     spoil_a_byte();
     stripes_used = 4;
     with_ranks(2, 2, 60, one_stripe_carries_counts);
-    check_resources(before);
+    CHECK(count_resources() == before);
     puts("test_collective_fabric: ok");
     return 0;
 }

@@ -99,7 +99,7 @@ int main(void)
     hosts_used = 0;
     transports_used = MOO_TRANSPORT_TCP; /* one host, no shared memory */
     run_all_cases(3);
-    check_resources(before);
+    CHECK(count_resources() == before);
     puts("test_collective_ring: ok");
     return 0;
 }

@@ -130,7 +130,7 @@ int main(void)
     stripes_used = 2;
     with_ranks(3, 3, 60, a_silent_stripe_is_noticed);
     run_odd_cases();
-    check_resources(before);
+    CHECK(count_resources() == before);
     puts("test_collective_stripes: ok");
     return 0;
 }

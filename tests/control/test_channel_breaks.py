@@ -146,9 +146,7 @@ def test_random_breaks_lose_nothing_and_repeat_nothing(
             and len(there.listener.messages) >= here.sent
         )
 
-    while not all_here() and time.monotonic() < end + 20:
-        one.run_until(all_here, 0.001)
-        other.run_until(all_here, 0.001)
+    assert together((one, other), all_here, 30)
     assert here.listener.closed == there.listener.closed == []
     assert here.listener.numbers == list(range(there.sent))
     assert there.listener.numbers == list(range(here.sent))

@@ -13,7 +13,7 @@ import pytest
 
 from mooactor.control.channel import PATIENCE_S, Channel
 from mooactor.control.node import Node
-from tests.control.nodes import Recorder, Remote, introduced, node
+from tests.control.nodes import Recorder, Remote, introduced, node, together
 from tests.processes import stop
 
 
@@ -144,20 +144,14 @@ def test_another_process_at_the_same_address_is_not_taken_for_the_first(
     with node() as first:
         first.accept = Recorder().accept
         channel = here.connect(first.address, mine)
-        end = time.monotonic() + 20
-        while not channel.connected and time.monotonic() < end:
-            here.run_until(lambda: False, 0.001)
-            first.run_until(lambda: False, 0.001)
+        assert together((here, first), lambda: channel.connected)
         port = first.port
         for theirs in first.channels():  # it ends without a word, as if it was killed
             theirs._say_farewell = lambda why: None  # type: ignore[method-assign]
         first.close(linger_s=0.0)
     with node(port=port) as second:
         second.accept = Recorder().accept
-        end = time.monotonic() + 20
-        while not mine.closed and time.monotonic() < end:
-            here.run_until(lambda: False, 0.001)
-            second.run_until(lambda: False, 0.001)
+        assert together((here, second), lambda: mine.closed)
         assert second.channels() == []
     assert "has ended" in mine.closed[0]
 

@@ -1,16 +1,45 @@
 # SPDX-License-Identifier: MIT
-"""A notebook's kernel for tests: cells run one after another, as a user runs them."""
+"""A notebook's kernel for tests: cells run one after another, as a user runs them.
+
+The notebooks of the tests begin alike: with a class of actors, a session and a spawn.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import nbclient
 import nbformat
+
+COUNTER = """
+import asyncio, os, signal, threading, time
+import mooactor as moo
+
+@moo.actor
+class Counter:
+    def __init__(self): self.total = 0
+    def add(self, n=1):
+        self.total += n
+        return self.total
+    def host(self): return os.environ["MOOACTOR_HOST_ID"]
+    def say(self, text): print(text)
+    def sleep(self, s):
+        print("asleep")
+        time.sleep(s)
+    def up_to(self, n): yield from range(n)
+    async def twice(self, n): return 2 * n
+"""
+SPAWN = "counter = moo.spawn(Counter)"
+SPAWN_ON_TWO_HOSTS = """
+near = moo.on(Counter, host="laptop").spawn()
+far = moo.on(Counter, host="b").spawn()
+assert (near.host(), far.host()) == ("laptop", "b")
+assert (near.add(), far.add()) == (1, 1)
+"""
 
 
 class Cell:
@@ -74,13 +103,34 @@ class Kernel:
         await self._client.kc.wait_for_ready(60)
 
 
+async def begin(kernel: Kernel, address: str | None = None) -> None:
+    """Run the first cells. They leave an actor `counter` on this host, or, in a session
+    of the broker at `address`, the actors `near` on host laptop and `far` on host b.
+    """
+    spawn = SPAWN if address is None else SPAWN_ON_TWO_HOSTS
+    for cell in (COUNTER, f"moo.init({address!r})", spawn):
+        await kernel.run(cell)
+
+
+def client(notebook: Any, directory: Path) -> Any:
+    """What executes the notebook, in a kernel that works in `directory`."""
+    resources = {"metadata": {"path": str(directory)}}
+    return nbclient.NotebookClient(notebook, timeout=60, resources=resources)
+
+
 @asynccontextmanager
 async def kernel(directory: Path) -> AsyncIterator[Kernel]:
     """A kernel whose working directory is `directory`."""
-    client = nbclient.NotebookClient(
-        nbformat.v4.new_notebook(),
-        timeout=60,
-        resources={"metadata": {"path": str(directory)}},
-    )
-    async with client.async_setup_kernel():
-        yield Kernel(client)
+    opened = client(nbformat.v4.new_notebook(), directory)
+    async with opened.async_setup_kernel():
+        yield Kernel(opened)
+
+
+def story(directory: Path, told: Callable[[Kernel], Coroutine[Any, Any, None]]) -> None:
+    """What a user does with one kernel, which ends with it."""
+
+    async def tell() -> None:
+        async with kernel(directory) as opened:
+            await told(opened)
+
+    asyncio.run(tell())

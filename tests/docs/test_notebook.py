@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat", reason="needs ipykernel and nbclient")
-nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("nbformat", reason="needs ipykernel and nbclient")
+pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
+
+import nbformat
+
+from tests.docs.kernels import Kernel, begin, client, story
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
@@ -22,25 +25,6 @@ pytestmark = [
     pytest.mark.usefixtures("kernels"),
 ]
 
-BEGIN = """
-import asyncio, signal, os, threading, time
-import mooactor as moo
-
-@moo.actor
-class Counter:
-    def __init__(self): self.total = 0
-    def add(self, n=1):
-        self.total += n
-        return self.total
-    def sleep(self, s):
-        time.sleep(s)
-        return s
-    def up_to(self, n): yield from range(n)
-    async def twice(self, n): return 2 * n
-
-moo.init()
-counter = moo.spawn(Counter)
-"""
 BLOCKING = """
 assert counter.add() == 1
 assert counter.add.remote().get() == 2
@@ -121,31 +105,28 @@ assert counter.add() == 1
 END = "moo.shutdown()"
 
 
-def executed(*cells: str, cwd: Path) -> Any:
-    """The cells, run in a kernel of their own; an error in one is raised here."""
-    notebook = nbformat.v4.new_notebook()
-    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    return execute(notebook, cwd)
+def run_in_a_notebook(directory: Path, *cells: str) -> None:
+    """The cells, after the first ones; an error in one is raised here."""
 
+    async def told(kernel: Kernel) -> None:
+        await begin(kernel)
+        for cell in cells:
+            await kernel.run(cell)
 
-def execute(notebook: Any, cwd: Path) -> Any:
-    client = nbclient.NotebookClient(
-        notebook, timeout=60, resources={"metadata": {"path": str(cwd)}}
-    )
-    return asyncio.run(client.async_execute())
+    story(directory, told)
 
 
 def test_cells_block_and_await_like_a_script(tmp_path: Path) -> None:
-    executed(BEGIN, BLOCKING, AWAITING, MIXED, REFUSED, END, cwd=tmp_path)
+    run_in_a_notebook(tmp_path, BLOCKING, AWAITING, MIXED, REFUSED, END)
 
 
 def test_a_kernel_is_interrupted_and_has_several_sessions(tmp_path: Path) -> None:
-    executed(BEGIN, INTERRUPTED, SECOND, AWAITING, INTERRUPTED, END, cwd=tmp_path)
+    run_in_a_notebook(tmp_path, INTERRUPTED, SECOND, AWAITING, INTERRUPTED, END)
 
 
 def test_the_notebook_of_the_examples_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    done = execute(notebook, tmp_path)
+    done = asyncio.run(client(notebook, tmp_path).async_execute())
     values = [o["data"]["text/plain"] for c in done.cells for o in c.get("outputs", [])]
     assert values == [
         "[0, 1, 4, 9, 16]",

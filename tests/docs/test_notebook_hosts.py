@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,35 +16,11 @@ from mooactor.control import secret
 from mooactor.process import place
 from tests.cluster.clusters import Command
 from tests.conftest import eventually
-from tests.docs.kernels import Kernel, kernel
+from tests.docs.kernels import Kernel, begin, story
 
 # Kernels start in seconds; their libraries warn of what is not ours.
 pytestmark = [pytest.mark.timeout(150), pytest.mark.filterwarnings("default")]
 
-CLASS = """
-import asyncio, os, time
-import mooactor as moo
-
-@moo.actor
-class Counter:
-    def __init__(self): self.total = 0
-    def add(self, n=1):
-        self.total += n
-        return self.total
-    def host(self): return os.environ["MOOACTOR_HOST_ID"]
-    def say(self, text): print(text)
-    def sleep(self, s):
-        print("asleep")
-        time.sleep(s)
-    async def twice(self, n): return 2 * n
-"""
-INIT = "moo.init({address!r})"
-SPAWN = """
-near = moo.on(Counter, host="laptop").spawn()
-far = moo.on(Counter, host="b").spawn()
-assert (near.host(), far.host()) == ("laptop", "b")
-assert (near.add(), far.add()) == (1, 1)
-"""
 # It runs until the test has seen the line of output.
 SPEAK = """
 {await_}far.say.remote("{text}")
@@ -100,16 +74,6 @@ def ready(command: Command, begins: str) -> str:
     return command.out[0].split()[-1]
 
 
-def story(directory: Path, told: Callable[[Kernel], Coroutine[Any, Any, None]]) -> None:
-    """What a user does with one kernel, which ends with it."""
-
-    async def tell() -> None:
-        async with kernel(directory) as opened:
-            await told(opened)
-
-    asyncio.run(tell())
-
-
 async def prints_appear(kernel: Kernel, directory: Path, text: str, how: str) -> None:
     """What the far actor prints stands below the cell that runs meanwhile."""
     cell = kernel.start(SPEAK.format(text=text, await_=how))
@@ -122,8 +86,7 @@ def test_cells_use_actors_of_another_host_and_show_what_these_print(
     address: str, tmp_path: Path
 ) -> None:
     async def told(kernel: Kernel) -> None:
-        for cell in (CLASS, INIT.format(address=address), SPAWN):
-            await kernel.run(cell)
+        await begin(kernel, address)
         await prints_appear(kernel, tmp_path, "blocking", "")
         await kernel.run("assert await far.twice(4) == await near.twice(4) == 8")
         await prints_appear(kernel, tmp_path, "awaiting", "await ")
@@ -138,8 +101,7 @@ def test_an_interrupted_cell_leaves_the_session_of_several_hosts_usable(
     address: str, tmp_path: Path
 ) -> None:
     async def told(kernel: Kernel) -> None:
-        for cell in (CLASS, INIT.format(address=address), SPAWN):
-            await kernel.run(cell)
+        await begin(kernel, address)
         for number, (waits, error) in enumerate(WAITS.items()):
             cell = kernel.start(waits)
             await cell.shows(") asleep")
@@ -155,16 +117,13 @@ def test_an_interrupted_cell_leaves_the_session_of_several_hosts_usable(
 def test_the_cell_with_init_can_be_run_again_and_after_a_shutdown(
     address: str, tmp_path: Path
 ) -> None:
-    init = INIT.format(address=address)
-
     async def told(kernel: Kernel) -> None:
-        for cell in (CLASS, init, SPAWN):
-            await kernel.run(cell)
-        again = await kernel.start(init).error()
+        await begin(kernel, address)
+        again = await kernel.start(f"moo.init({address!r})").error()
         assert again == "MooError: a session runs already; moo.shutdown() ends it"
         await kernel.run(STILL.format(n=2))
-        for cell in ("moo.shutdown()", init, CLASS, SPAWN):
-            await kernel.run(cell)
+        await kernel.run("moo.shutdown()")
+        await begin(kernel, address)
         await prints_appear(kernel, tmp_path, "second", "")
 
     story(tmp_path, told)
@@ -174,8 +133,7 @@ def test_the_cell_with_init_can_be_run_again_and_after_a_shutdown(
 def test_a_restarted_kernel_joins_again(address: str, tmp_path: Path) -> None:
     async def told(kernel: Kernel) -> None:
         for _ in range(2):
-            for cell in (CLASS, INIT.format(address=address), SPAWN):
-                await kernel.run(cell)
+            await begin(kernel, address)
             await kernel.restart()
 
     story(tmp_path, told)

@@ -25,6 +25,7 @@ from mooactor.host import ending
 from mooactor.host.ending import Awaited
 from mooactor.host.session import Session, current_session
 from tests.conftest import eventually
+from tests.gates import wait_at
 from tests.process import programs
 from tests.processes import Process
 
@@ -55,8 +56,7 @@ class Broken:
     """Its constructor fails, once there is that file."""
 
     def __init__(self, told: str) -> None:
-        while not os.path.exists(told):
-            time.sleep(0.005)
+        wait_at(told)
         raise LookupError("no such model")
 
     def add(self) -> None: ...

@@ -12,6 +12,7 @@ import pytest
 
 from mooactor.tensors import collective
 from tests.actors.networks.conftest import STAND_IN, obstacle
+from tests.conftest import eventually
 from tests.learner.hosts import Ranks
 from tests.marks import slow
 from tests.networks import Cable, ip, why_not
@@ -80,11 +81,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _fabric(cable: Cable, ranks: Any, hosts: str) -> Ranks:
     """Ranks that reach each other through the stand-in."""
-    until = time.monotonic() + 30
-    for space in cable.namespace.values():  # libfabric wants the interface running
-        while '"UP"' not in ip("-j", "-n", space, "link", "show", "up0"):
-            assert time.monotonic() < until
-            time.sleep(0.001)
+
+    def is_up(space: str) -> bool:
+        return '"UP"' in ip("-j", "-n", space, "link", "show", "up0")
+
+    # libfabric wants the interface running
+    assert eventually(lambda: all(map(is_up, cable.namespace.values())), 30)
     binds = ["10.99.1.1" if host == "a" else "10.99.1.2" for host in hosts]
     env = {"MOOACTOR_TRANSPORT": "ofi,shm"}
     group: Ranks = ranks(cable, hosts, binds=binds, env=env)
@@ -193,10 +195,8 @@ def _pull_while_busy(cable: Cable, group: Ranks, elements: int) -> list[Any]:
 
 def _wait_until_busy(cable: Cable) -> None:
     """Until bytes of operations have crossed the link for some time."""
-    before, until = cable.sent("a"), time.monotonic() + 30
-    while cable.sent("a") < before + 20_000:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    before = cable.sent("a")
+    assert eventually(lambda: cable.sent("a") >= before + 20_000, 30)
 
 
 @pytest.mark.slow

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mooactor as moo
+from tests.conftest import eventually
 from tests.learner.member import Member
 from tests.processes import Process
 
@@ -117,10 +117,11 @@ def _wait_until_busy(pids: list[int]) -> None:
     """Until each has used some more processor time than now."""
     processes = [Process.of(pid) for pid in pids]
     before = [p.used_s() for p in processes]
-    deadline = time.monotonic() + 100
-    while any(p.used_s() <= b for p, b in zip(processes, before)):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+
+    def are_busy() -> bool:
+        return all(p.used_s() > b for p, b in zip(processes, before))
+
+    assert eventually(are_busy, 100)
 
 
 def test_a_stopped_member_is_waited_for(members: Any) -> None:

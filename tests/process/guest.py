@@ -12,6 +12,7 @@ import numpy as np
 
 import mooactor as moo
 from mooactor.process.current import current_runtime
+from tests.gates import wait_at
 
 
 class Guest:
@@ -79,8 +80,7 @@ class Guest:
 
     def tell_once_told(self, other: Any, path: str) -> None:
         """When there is a file of that name, tell another actor something."""
-        while not os.path.exists(path):
-            threading.Event().wait(0.01)
+        wait_at(path)
         other.add.tell(77)
         threading.Event().wait()
 

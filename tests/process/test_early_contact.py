@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
+from tests.gates import wait_at
 from tests.process.hosts import Hosts, hosts
 
 
@@ -40,12 +39,7 @@ class Slow:
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return wait_for, (self.path,)
-
-
-def wait_for(path: Path) -> None:
-    while not os.path.exists(path):
-        time.sleep(0.005)
+        return wait_at, (self.path,)
 
 
 class Asking:

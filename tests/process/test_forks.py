@@ -20,6 +20,7 @@ import mooactor as moo
 from mooactor.host.session import current_session
 from tests.actors.counter import Counter
 from tests.conftest import eventually
+from tests.gates import wait_at
 from tests.process import programs
 from tests.processes import Process
 
@@ -133,8 +134,7 @@ class Slow:
         self.children = 0
 
     def wait(self, path: str) -> str:
-        while not os.path.exists(path):
-            time.sleep(0.002)
+        wait_at(path)
         return "waited"
 
     def pair(self, path: str) -> tuple[str, str]:

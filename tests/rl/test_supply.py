@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import mooactor as moo
 from mooactor.rl import Supply
 from mooactor.rl.supply import is_away
 from tests.conftest import eventually
+from tests.gates import wait_at
 from tests.marks import slow
 
 
@@ -35,8 +35,8 @@ class Source:
         self.gate = gate
 
     def unroll(self, version: int | None = None) -> dict[str, Any]:
-        while self.gate is not None and not os.path.exists(self.gate):
-            threading.Event().wait(0.005)
+        if self.gate is not None:
+            wait_at(self.gate)
         found = moo.submit(self.supply.weights, self.version, version).get()
         self.version, weights = found
         self.sent.append(weights is not None)

@@ -11,7 +11,6 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -183,16 +182,6 @@ def lender(new_process: Callable[..., GpuWorker]) -> GpuWorker:
 @pytest.fixture
 def reader(new_process: Callable[..., GpuWorker]) -> GpuWorker:
     return new_process()
-
-
-def eventually(condition: Callable[[], bool], timeout: float = 40.0) -> bool:
-    """Whether it comes true in time; looked at again and again."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        os.sched_yield()
-    return True
 
 
 def break_connections(most: int = 1 << 16) -> None:

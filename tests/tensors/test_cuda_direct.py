@@ -15,7 +15,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from pickle import PickleBuffer
 from typing import Any
 
@@ -27,8 +26,10 @@ from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, public, tickets
 from mooactor.tensors.cuda.direct import PATIENCE_S, SLOT, WELL
 from mooactor.tensors.tickets import Source, Ticket
+from tests.conftest import eventually
+from tests.gates import wait_at
 from tests.processes import stop
-from tests.tensors.conftest import FABRIC, eventually
+from tests.tensors.conftest import FABRIC
 from tests.tensors.cuda_worker import GpuWorker, digest, patterned
 from tests.tensors.worker import KEY
 
@@ -324,8 +325,7 @@ class Adder:
         return lent, sum(int(other.sum()) for other in others)
 
     def wait(self, path: str) -> None:
-        while not Path(path).exists():
-            time.sleep(0.001)
+        wait_at(path)
 
     def make(self, nbytes: int) -> Any:
         self.made = Lent(nbytes)

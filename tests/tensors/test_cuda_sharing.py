@@ -17,7 +17,7 @@ import pytest
 
 from mooactor import ActorDied
 from mooactor.tensors.cuda import pool as cuda_pool
-from tests.tensors.conftest import eventually
+from tests.conftest import eventually
 from tests.tensors.cuda_worker import GpuWorker
 
 MB = 1 << 20

@@ -15,7 +15,8 @@ import pytest
 
 from mooactor import ActorDied, InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
-from tests.tensors.conftest import eventually, only_shm
+from tests.conftest import eventually
+from tests.tensors.conftest import only_shm
 from tests.tensors.worker import Worker
 
 MB = 1 << 20

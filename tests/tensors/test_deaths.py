@@ -12,7 +12,8 @@ import pytest
 
 from mooactor import ActorDied
 from mooactor.tensors import plane as plane_module
-from tests.tensors.conftest import eventually, only_shm, slab_mappings
+from tests.conftest import eventually
+from tests.tensors.conftest import only_shm, slab_mappings
 
 MB = 1 << 20
 TRANSPORTS = ("shm", "tcp", "ofi")

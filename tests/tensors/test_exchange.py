@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.conftest import eventually
 from tests.marks import slow
-from tests.tensors.conftest import eventually
 from tests.tensors.worker import Worker
 
 LEAST = 20

@@ -15,7 +15,7 @@ import pytest
 
 from mooactor import OutOfMemory
 from mooactor.tensors import DataPlane
-from tests.tensors.conftest import eventually
+from tests.conftest import eventually
 from tests.tensors.worker import KEY
 
 MB = 1 << 20

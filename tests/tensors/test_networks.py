@@ -17,8 +17,9 @@ import pytest
 
 from mooactor import ActorDied, ActorUnavailable, InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
+from tests.conftest import eventually
 from tests.processes import stop
-from tests.tensors.conftest import break_connections, eventually, over
+from tests.tensors.conftest import break_connections, over
 from tests.tensors.worker import Worker
 
 MB = 1 << 20

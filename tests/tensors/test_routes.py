@@ -15,7 +15,8 @@ import pytest
 from mooactor import ActorDied, ActorUnavailable
 from mooactor.tensors import DataPlane, fabrics
 from mooactor.tensors.network import Network
-from tests.tensors.conftest import break_connections, eventually, silence
+from tests.conftest import eventually
+from tests.tensors.conftest import break_connections, silence
 from tests.tensors.endpoints import OFI, SHM, Endpoint
 from tests.tensors.worker import KEY, Worker
 

@@ -58,8 +58,10 @@ struct mooi_reach {
     uint64_t tried_ns;          /* when it was called last */
     uint64_t paused_ns;         /* until then `err` is given at once */
     uint8_t guessed;            /* … because others there are silent */
-    uint64_t lost_ns;           /* when its last link was lost, and called
-                                   anew; 0: never */
+    uint64_t lost_ns;           /* when its last link was lost, and it was
+                                   called again; 0: never */
+    uint64_t losses_ns;         /* when the count of such losses began */
+    uint32_t losses;            /* … which it is */
     uint32_t released;          /* leases that it gave back over this link */
     uint64_t out_ns;            /* when its machine stopped answering a
                                    link; 0: it answers */

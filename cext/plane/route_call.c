@@ -16,9 +16,10 @@
 /* The kernel of a machine that had a link before answers within this time,
  * even if the machine is busy, or its cable is back after one. */
 #define ANSWER_MS 2000
-/* A link that was lost so soon after another has a reason that a call does not
+/* Links that are lost so often within this time have a reason that calls do not
  * mend. */
-#define LOST_AGAIN_NS ((uint64_t)1000 * 1000000u)
+#define LOSSES_NS ((uint64_t)1000 * 1000000u)
+#define MOST_LOSSES 100
 
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
@@ -296,15 +297,27 @@ static int is_called_again(const moo_plane *plane, const struct mooi_peer *peer,
                            moo_err why, int silent)
 {
     const struct mooi_reach *reach = peer->reach;
-    uint64_t lost_ns = mooi_now_ns() - reach->lost_ns; /* ago */
+    uint64_t now = mooi_now_ns();
 
     if (plane->closed || why != MOO_EPEER)
         return 0;
     if (peer->state == MOOI_PEER_LINKED)
-        return (silent || peer->held.leases) && lost_ns > LOST_AGAIN_NS;
+        return (silent || peer->held.leases) &&
+               (reach->losses < MOST_LOSSES ||
+                now - reach->losses_ns > LOSSES_NS);
     return peer->state == MOOI_PEER_CALLING && !silent &&
-           lost_ns < LOST_AGAIN_NS &&
+           now - reach->lost_ns < LOSSES_NS &&
            !mooi_tcp_nobody_at(reach->out.link, &reach->linked_at);
+}
+
+static void count_loss(struct mooi_reach *reach)
+{
+    reach->lost_ns = mooi_now_ns();
+    if (reach->lost_ns - reach->losses_ns > LOSSES_NS) {
+        reach->losses_ns = reach->lost_ns;
+        reach->losses = 0;
+    }
+    reach->losses++;
 }
 
 /* At once, for it may be back already, or in a moment. */
@@ -313,7 +326,7 @@ static void call_again(moo_plane *plane, struct mooi_peer *peer, int silent)
     struct mooi_reach *reach = peer->reach;
 
     if (peer->state == MOOI_PEER_LINKED)
-        reach->lost_ns = mooi_now_ns();
+        count_loss(reach);
     reach->tried_ns = mooi_now_ns();
     if (silent || mooi_thread_start(plane) != MOO_OK)
         (void)mooi_route_call(plane, peer);

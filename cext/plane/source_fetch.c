@@ -19,7 +19,7 @@
 #define SILENT_MS 2000
 #define HUNG_UP_MS 1500
 /* A fetch whose link is lost so often fails. */
-#define MOST_LOSSES 4
+#define MOST_LOSSES 20
 /* If we found the owner's machine silent, the owner may not know yet. Waits of
  * successive fetches must not add up: a moment is enough for a call that gets
  * through, but a call is awaited at least for this long after the loss. */

@@ -307,10 +307,12 @@ class Nursery:
         """Whether that is the present zygote."""
         return pid == self._pid
 
-    def zygote_reaped(self, pid: int, status: int) -> None:
-        """A child that may have been the zygote is gone."""
-        if pid == self._pid:
-            self._pid, self._status = None, status
+    def zygote_reaped(self, pid: int, status: int) -> bool:
+        """A child is gone. Whether that was the zygote."""
+        if pid != self._pid:
+            return False
+        self._pid, self._status = None, status
+        return True
 
     def close(self) -> None:
         """End the zygote. Processes that are unborn then never run."""

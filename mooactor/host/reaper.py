@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The agent's children: each that dies is reaped, and the site that had it is told.
 
-Invariant: no child of the agent stays a zombie. One of nobody's (an orphan that an
-actor has left behind) is reaped without a word.
+Invariants: no child of the agent stays a zombie. One of nobody's (an orphan that an
+actor has left behind) is reaped without a word. Nobody keeps the pid of a zygote that
+was reaped: its line may end later, because children between it and an actor have it,
+too, and whoever acts on that must not wait for the pid again, or kill it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ class Parent(Protocol):
 
     def read_births(self) -> None: ...
     def dying(self, pid: int) -> bool: ...
+    def zygote_reaped(self, pid: int, status: int) -> bool: ...
     def reaped(self, pid: int, status: int, oom: bool) -> None: ...
 
 
@@ -54,7 +57,7 @@ class Reaper:
 
     def reap(self) -> None:
         """Reap all children that are dead, and tell their parents."""
-        dead = []
+        dead, killed = [], False
         while (pid := _dead_child()) is not None:
             for parent in self._parents:
                 # `born` was sent before the kernel knew of this child.
@@ -64,8 +67,11 @@ class Reaper:
                 _, status = os.waitpid(pid, 0)
             except ChildProcessError:
                 continue  # a zygote, reaped when its line ended just now
-            dead += [(owner, pid, status) for owner in owners]
-        oom = any(s == signal.SIGKILL for _, _, s in dead) and self._out_of_memory()
+            killed |= bool(owners) and status == signal.SIGKILL
+            for owner in owners:
+                if not owner.zygote_reaped(pid, status):
+                    dead.append((owner, pid, status))
+        oom = killed and self._out_of_memory()
         with self._loop.together():
             for owner, pid, status in dead:
                 owner.reaped(pid, status, oom)

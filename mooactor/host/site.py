@@ -220,12 +220,15 @@ class Site:
             self._news.dying(process)
         return process is not None or self._nursery.is_zygote(pid)
 
+    def zygote_reaped(self, pid: int, status: int) -> bool:
+        """One of its children is gone. Whether that was the zygote."""
+        return self._nursery.zygote_reaped(pid, status)
+
     def reaped(self, pid: int, status: int, oom: bool) -> None:
-        """One of its children is gone."""
+        """One of its processes is gone."""
         process = self._by_pid.pop(pid, None)
         if process is None:
-            self._nursery.zygote_reaped(pid, status)
-            return
+            return  # it was let go meanwhile
         self._loop.read_to_the_end(process.line)  # ready, failed, stopping, spawn
         self._let_go(process)
         stderr = tuple(process.readers[1].tail)

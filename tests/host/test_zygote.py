@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -247,6 +248,54 @@ def test_kills_while_actors_start_leave_nothing(tmp_path: Path, victim: str) -> 
         process.communicate()
     with session():  # which removes the directories that nobody could remove
         pass
+
+
+REAPING = """
+import os, signal
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.reaper import Reaper
+
+class Parent:
+    zygote = None
+    ends = 0
+    def read_births(self):
+        if self.zygote is not None:  # what its line's end would lead to: see Nursery
+            os.waitid(os.P_PID, self.zygote, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    def dying(self, pid):
+        return True
+    def zygote_reaped(self, pid, status):
+        if pid != self.zygote:
+            return False
+        self.zygote = None
+        return True
+    def reaped(self, pid, status, oom):
+        self.ends += 1
+
+def dead():
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+parent, loop = Parent(), EventLoop()
+reaper = Reaper(loop)
+reaper.add(parent)
+for place in range(4):
+    pids = [dead() for _ in range(4)]
+    parent.zygote, parent.ends = pids[place], 0
+    reaper.reap()
+    assert parent.zygote is None and parent.ends == 3
+print("well")
+"""
+
+
+def test_nobody_keeps_the_pid_of_a_zygote_that_was_reaped() -> None:
+    """Its line ends later if a child of its own has it, too; the agent must not wait
+    for the pid then, or kill what has it now."""
+    command = [sys.executable, "-c", REAPING]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
 
 
 def strays(path: Path) -> list[Any]:

@@ -9,11 +9,10 @@
 #include "plane/net.h"
 
 /* The lease, if it is that peer's. */
-static struct mooi_lease *lease_of(moo_plane *plane, uint64_t id,
+static struct mooi_lease *lease_of(moo_plane *plane,
+                                   const struct mooi_peer *peer,
                                    const struct mooi_lease_name *name)
 {
-    const struct mooi_peer *peer = mooi_peer_find(plane, id);
-
     return peer ? mooi_lease_of(&plane->leases, &peer->held, name->lease,
                                 name->generation)
                 : NULL;
@@ -23,7 +22,7 @@ static moo_err source(moo_plane *plane, uint64_t id,
                       const struct mooi_lease_name *name, uint64_t offset,
                       uint64_t length, const void **data)
 {
-    struct mooi_lease *lease = lease_of(plane, id, name);
+    struct mooi_lease *lease = lease_of(plane, mooi_peer_find(plane, id), name);
 
     if (!lease)
         return MOO_ESTALE;
@@ -77,14 +76,16 @@ void mooi_net_released(void *context, uint64_t id,
                        const struct mooi_lease_name *name)
 {
     moo_plane *plane = context;
+    const struct mooi_peer *peer;
 
     pthread_mutex_lock(&plane->lock);
-    if (lease_of(plane, id, name)) {
+    peer = mooi_peer_find(plane, id);
+    if (lease_of(plane, peer, name)) {
         mooi_lease_end_own(&plane->leases, name->lease, name->generation,
                            MOOI_GRANTED);
         mooi_lease_end_own(&plane->leases, name->lease, name->generation,
                            MOOI_HELD);
     }
-    confirm(mooi_peer_find(plane, id));
+    confirm(peer);
     pthread_mutex_unlock(&plane->lock);
 }

@@ -10,21 +10,14 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
+#include "core/fd.h"
 #include "core/pages.h"
 #include "plane/net.h"
 
 /* All open planes of this process, for the child of a fork. */
 static pthread_mutex_t planes_lock = PTHREAD_MUTEX_INITIALIZER;
 static moo_plane *planes;
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
 
 /* Nobody changes a plane while the process is copied. */
 static void before_fork(void)
@@ -53,12 +46,12 @@ static void disown_planes(void)
 {
     for (moo_plane *plane = planes; plane; plane = plane->next) {
         atomic_store(&plane->forked, 1);
-        close_fd(&plane->epoll);
-        close_fd(&plane->wake);
-        close_fd(&plane->finished_fd);
+        mooi_close_fd(&plane->epoll);
+        mooi_close_fd(&plane->wake);
+        mooi_close_fd(&plane->finished_fd);
         for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
             for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
-                close_fd(&p->shm.fd);
+                mooi_close_fd(&p->shm.fd);
         mooi_local_disown(&plane->local);
         mooi_net_disown(plane);
         mooi_forks_child(plane);
@@ -185,12 +178,12 @@ static void hang_up(moo_plane *plane)
 {
     for (int i = 0; i < MOOI_PEER_BUCKETS; i++)
         for (struct mooi_peer *p = plane->peer[i]; p; p = p->next)
-            close_fd(&p->shm.fd);
+            mooi_close_fd(&p->shm.fd);
     mooi_local_close(&plane->local);
-    close_fd(&plane->epoll);
-    close_fd(&plane->wake);
-    close_fd(&plane->leases.fd);
-    close_fd(&plane->finished_fd);
+    mooi_close_fd(&plane->epoll);
+    mooi_close_fd(&plane->wake);
+    mooi_close_fd(&plane->leases.fd);
+    mooi_close_fd(&plane->finished_fd);
 }
 
 void moo_plane_close(moo_plane *plane)
@@ -212,7 +205,7 @@ static void free_peers(moo_plane *plane)
         while (plane->peer[i]) {
             struct mooi_peer *peer = plane->peer[i];
             plane->peer[i] = peer->next;
-            close_fd(&peer->shm.fd);
+            mooi_close_fd(&peer->shm.fd);
             free(peer->reach);
             free(peer);
         }

@@ -26,7 +26,7 @@ struct mooi_releases {
 moo_err mooi_releases_add(struct mooi_releases *releases,
                           const struct mooi_lease_name *name);
 
-/* Drop the oldest ones. MOO_EPROTO: there are fewer than MOOI_RELEASES_…. */
+/* Drop the MOOI_RELEASES_CONFIRMED oldest. MOO_EPROTO: there are fewer. */
 moo_err mooi_releases_confirmed(struct mooi_releases *releases);
 
 /* Send all, oldest first. MOO_EPEER: the link is not up. */

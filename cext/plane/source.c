@@ -58,12 +58,18 @@ static void end_all(struct moo_fetch **list, moo_err why)
  * it finds out a little later than we, and has ANSWER_MS of route_call.c. */
 #define CALLS_AGAIN_NS ((uint64_t)10000 * 1000000u)
 
+/* Whether that may be. */
+static int may_call_again(const moo_plane *plane, uint64_t id)
+{
+    return !plane->closed && !mooi_peer_is_dead(plane, id);
+}
+
 int mooi_source_is_lost(const moo_plane *plane,
                         const struct mooi_source *source,
                         const struct mooi_pull *pull, moo_err result)
 {
-    if ((result != MOO_EPEER && result != MOO_ECLOSED) || plane->closed ||
-        mooi_peer_is_dead(plane, source->id))
+    if ((result != MOO_EPEER && result != MOO_ECLOSED) ||
+        !may_call_again(plane, source->id))
         return 0;
     return pull->epoch != source->in.epoch || !source->in.link ||
            !mooi_tcp_stands(source->in.link);
@@ -177,7 +183,7 @@ void mooi_source_down(moo_plane *plane, struct mooi_tcp_link *link, uint64_t id,
         return;
     remember(plane, id, silent);
     part(plane, source);
-    if (why == MOO_EPEER && !plane->closed && !mooi_peer_is_dead(plane, id))
+    if (why == MOO_EPEER && may_call_again(plane, id))
         mooi_source_await(source, silent);
     else
         end_all(&source->waiting, MOO_EPEER);

@@ -215,8 +215,7 @@ class Requests:
         self._home.is_ready(self._sender(line))
 
     def _failed(self, line: Line, message: Message, fds: list[int]) -> None:
-        error = bytes_of(message, "error", _MOST_OF_AN_ERROR)
-        self._sender(line).failure = error
+        self._sender(line).failure = bytes_of(message, "error", _MOST_OF_AN_ERROR)
 
     def _survey(self, line: Line, message: Message, fds: list[int]) -> None:
         for key in ("number", "mailbox", "memory"):

@@ -8,16 +8,9 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
+#include "core/fd.h"
 #include "core/pages.h"
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
 
 void mooi_local_init(struct mooi_local *local)
 {
@@ -42,16 +35,16 @@ void mooi_local_stop(struct mooi_local *local)
     if (local->listener >= 0)
         shutdown(local->listener, SHUT_RDWR);
     pthread_mutex_lock(&local->accepting);
-    close_fd(&local->listener);
-    close_fd(&local->directory);
+    mooi_close_fd(&local->listener);
+    mooi_close_fd(&local->directory);
     pthread_mutex_unlock(&local->accepting);
 }
 
 void mooi_local_disown(struct mooi_local *local)
 {
-    close_fd(&local->listener);
+    mooi_close_fd(&local->listener);
     for (struct mooi_owner *o = local->owners; o; o = o->next)
-        close_fd(&o->fd);
+        mooi_close_fd(&o->fd);
 }
 
 /* An owner in use here keeps its connection: hanging up would end our
@@ -61,7 +54,7 @@ void mooi_local_close(struct mooi_local *local)
     for (struct mooi_owner *o = local->owners; o; o = o->next)
         o->forget_at_ns = 1;
     mooi_owners_reap(local);
-    close_fd(&local->pagemap); /* each drop will clean all pages instead */
+    mooi_close_fd(&local->pagemap); /* each drop will clean all pages instead */
 }
 
 void mooi_local_fini(struct mooi_local *local)

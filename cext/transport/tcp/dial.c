@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/fd.h"
 
 #define MS ((uint64_t)1000000)
 
@@ -236,18 +237,11 @@ void mooi_dial_reason(const struct mooi_dial *dial, char *text, size_t room)
 
 /* No attempt is taken from the poll set: a forked child that ends its copy
  * would take it from its parent's. */
-static void shut(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 void mooi_dial_end(struct mooi_dial *dial)
 {
     for (size_t i = 0; i < dial->count; i++) {
-        shut(&dial->fd[i]);
-        shut(&dial->older[i]);
+        mooi_close_fd(&dial->fd[i]);
+        mooi_close_fd(&dial->older[i]);
     }
-    shut(&dial->poll);
+    mooi_close_fd(&dial->poll);
 }

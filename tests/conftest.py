@@ -148,11 +148,12 @@ def _little_garbage() -> None:
 def _preloads_what_the_module_uses(request: pytest.FixtureRequest) -> Iterator[None]:
     """torch is here because some module uses it. Each session of another would spend a
     second on having it ready for actors that do not."""
-    tests = {
-        inspect.getmodule(f) for n, f in vars(request.module).items() if "test_" in n
-    }
-    text = "\n".join(inspect.getsource(m) for m in tests | {request.module} if m)
+    found = {inspect.getmodule(value) for value in vars(request.module).values()}
+    ours = {m for m in found if m and m.__name__.startswith("tests.")}
+    text = "\n".join(inspect.getsource(m) for m in ours | {request.module})
     imports = re.compile(r"import(?: |orskip\(['\"])(\w+)").findall(text)
+    if re.search(r"^(?:from|import) mooactor\.rl", text, re.MULTILINE):
+        imports += ["numpy", "torch"]
     wanted = (name for name in session_module.PRELOADABLE if name in imports)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session_module, "PRELOADABLE", tuple(wanted))

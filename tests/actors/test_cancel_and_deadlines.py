@@ -12,15 +12,15 @@ from tests.actors.counter import Async, Counter
 from tests.conftest import eventually
 
 
-def test_a_queued_call_that_is_cancelled_never_runs(spawn: Any, tmp_path: Path) -> None:
-    counter, gate = spawn(Counter), tmp_path / "gate"
-    blocker = counter.until.remote(gate)
+def test_a_queued_call_that_is_cancelled_never_runs(spawn: Any) -> None:
+    counter = spawn(Counter)
+    blocker = counter.until_queued.remote(2)
     queued = counter.note.remote("never")
     assert queued.cancel() is True
     with pytest.raises(moo.Cancelled):
         queued.get()
-    gate.touch()
-    blocker.get()
+    # They arrive after the cancellation.
+    moo.get([blocker, counter.echo.remote(1), counter.echo.remote(2)])
     assert counter.notes() == []
     assert queued.cancelled()
 

@@ -37,15 +37,15 @@ def test_wait_for_cancels_a_sync_method_that_runs(spawn: Any, tmp_path: Path) ->
     assert counter.notes() == ["cancelled"]  # it is free again, at once
 
 
-def test_wait_for_cancels_a_call_that_is_queued(spawn: Any, tmp_path: Path) -> None:
-    counter, gate = spawn(Counter), tmp_path / "gate"
+def test_wait_for_cancels_a_call_that_is_queued(spawn: Any) -> None:
+    counter = spawn(Counter)
 
     async def main() -> None:
-        running = counter.until.remote(gate)
+        running = counter.until_queued.remote(2)
         with pytest.raises(TimeoutError):
             await soon(counter.note.remote("queued"))
-        gate.touch()
-        await running
+        # They arrive after the cancellation.
+        await asyncio.gather(running, counter.echo.remote(1), counter.echo.remote(2))
 
     asyncio.run(main())
     assert counter.notes() == []

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from tests.chaos.edited import Edited, Unsuitable
@@ -145,11 +146,13 @@ def a_call_ends_long_after_its_deadline(it: Edited) -> None:
 @breaks("tells")
 def a_tell_gets_lost(it: Edited) -> None:
     faults = [fault.t for fault in it.find("fault")]
+    sent = {event.call: event for event in it.find("sent")}
     for first, second in it.pairs("ran"):
-        one, two = it.sent(first.call), it.sent(second.call)
-        peaceful = not any(one.t - 20.0 < t < second.t for t in faults)
+        one, two = sent[first.call], sent[second.call]
         same = (one.to, one.client) == (two.to, two.client) and one.t < two.t
-        if same and one.tell and peaceful:
+        if not (same and one.tell):
+            continue
+        if not any(one.t - 20.0 < t < second.t for t in faults):
             it.drop(first)
             return
     raise Unsuitable
@@ -212,13 +215,13 @@ def a_count_goes_back(it: Edited) -> None:
 
 def _ends_of_counts(it: Edited) -> list[tuple[Event, Event]]:
     """Pairs of the same actor's, in the order of time."""
-    found = []
-    for before, end in it.pairs("ended"):
-        one, two = it.sent(before.call), it.sent(end.call)
-        both = before.facts["how"] == end.facts["how"] == "value"
-        if both and one.method == two.method == "count" and one.to == two.to:
-            found.append((before, end))
-    return found
+    counts = {one.call: one.to for one in it.find("sent", method="count")}
+    ends = [end for end in it.find("ended", how="value") if end.call in counts]
+    return [
+        (before, end)
+        for before, end in itertools.combinations(ends, 2)
+        if counts[before.call] == counts[end.call]
+    ]
 
 
 @breaks("refs")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 WITH_TORCH = {"tensors", "allreduce"}
@@ -61,7 +63,9 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize(
+    "name", [slow(name) if name in WITH_TORCH else name for name in PRINTED]
+)
 def test_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
     if name in WITH_TORCH:
         pytest.importorskip("torch")

@@ -58,7 +58,7 @@ def sums(elements: int, size: int) -> list[float]:
     return [0, float(sum(map(one, first))), float(sum(map(one, last)))]
 
 
-@pytest.mark.parametrize("hosts", ["ab", slow("abab"), "aaab"])
+@pytest.mark.parametrize("hosts", ["ab", slow("abab"), slow("aaab")])
 @pytest.mark.parametrize("elements", [9, slow(30_000), 3_000_000])
 def test_a_sum_crosses_the_link_once_each_way(
     cable: Cable, ranks: Any, hosts: str, elements: int
@@ -93,7 +93,7 @@ def _fabric(cable: Cable, ranks: Any, hosts: str) -> Ranks:
     return group
 
 
-@pytest.mark.parametrize("hosts", ["ab", "abab"])
+@pytest.mark.parametrize("hosts", ["ab", slow("abab")])
 def test_a_sum_through_a_fabric(
     stand_in: None, cable: Cable, ranks: Any, hosts: str
 ) -> None:
@@ -122,7 +122,7 @@ def test_where_nothing_leads_to_the_other_host_all_are_told(
     assert "no allowed transport" in seen[0][1] == seen[1][1]
 
 
-@pytest.mark.parametrize("hosts", ["ab", "abab"])
+@pytest.mark.parametrize("hosts", [slow("ab"), "abab"])
 def test_a_sum_over_several_connections(cable: Cable, ranks: Any, hosts: str) -> None:
     group = ranks(cable, hosts, env={"MOOACTOR_STRIPES": "3"})
     before = cable.sent("a"), cable.sent("b")
@@ -148,7 +148,7 @@ def test_where_all_share_a_host_nobody_has_a_socket(cable: Cable, ranks: Any) ->
     assert ranks(cable, "ab").do("sockets") == [2, 2]
 
 
-@pytest.mark.parametrize("families", [(4,), (6,), (4, 6)])
+@pytest.mark.parametrize("families", [slow((4,)), (6,), slow((4, 6))])
 def test_any_family_of_addresses_will_do(ranks: Any, families: tuple[int]) -> None:
     cable = Cable(families)
     try:

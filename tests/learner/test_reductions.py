@@ -10,6 +10,7 @@ import pytest
 
 import mooactor as moo
 from tests.learner.member import Member, input_of
+from tests.marks import slow
 
 # Nothing, one element, a few, more than one block, both sides of the threshold
 # between one step and the pipeline, and several segments with an odd end.
@@ -21,7 +22,7 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("size", [1, slow(2), 3, slow(4), slow(8)])
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_every_rank_gets_the_same_bits_and_they_are_right(
     members: Any, size: int, op: str
@@ -42,7 +43,9 @@ def test_every_rank_gets_the_same_bits_and_they_are_right(
 
 
 @pytest.mark.parametrize("op", ["min", "max", "product", "sum"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", slow("float64"), slow("int32"), "int64", "uint8"]
+)
 def test_other_reductions_agree_with_numpy(members: Any, op: str, dtype: str) -> None:
     group = members(3)
     reduce = {"min": np.min, "max": np.max, "product": np.prod, "sum": np.sum}[op]

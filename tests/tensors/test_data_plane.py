@@ -16,11 +16,12 @@ import pytest
 from mooactor import ActorDied, InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
+from tests.marks import slow
 from tests.tensors.conftest import only_shm
 from tests.tensors.worker import Worker
 
 MB = 1 << 20
-TRANSPORTS = ("shm", "tcp", "ofi")
+TRANSPORTS = ("shm", "tcp", slow("ofi"))
 Planes = Callable[..., DataPlane]
 
 

@@ -13,10 +13,11 @@ import pytest
 from mooactor import ActorDied
 from mooactor.tensors import plane as plane_module
 from tests.conftest import eventually
+from tests.marks import slow
 from tests.tensors.conftest import only_shm, slab_mappings
 
 MB = 1 << 20
-TRANSPORTS = ("shm", "tcp", "ofi")
+TRANSPORTS = ("shm", "tcp", slow("ofi"))
 
 
 def open_files() -> int:

@@ -18,12 +18,13 @@ import pytest
 from mooactor import ActorDied, ActorUnavailable, InternalError, OutOfMemory
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
+from tests.marks import slow
 from tests.processes import stop
 from tests.tensors.conftest import break_connections, over
 from tests.tensors.worker import Worker
 
 MB = 1 << 20
-TRANSPORTS = ("tcp", "ofi")
+TRANSPORTS = ("tcp", slow("ofi"))
 Workers = Callable[..., Worker]
 
 

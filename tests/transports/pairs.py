@@ -138,7 +138,7 @@ class Pair:
             worker.stop()
 
 
-def over(*transports: str) -> Callable[[Any], Any]:
+def over(*transports: Any) -> Callable[[Any], Any]:
     """Decorate a test that has a sense over these transports only."""
 
     def mark(test: Any) -> Any:

@@ -19,6 +19,7 @@ from mooactor import ActorDied, ActorUnavailable, InternalError
 from mooactor.control import bodies
 from mooactor.tensors import THRESHOLD
 from tests.conftest import eventually
+from tests.marks import slow
 from tests.networks import Cable
 from tests.transports import samples
 from tests.transports.pairs import NETWORKS, Pair, over
@@ -27,6 +28,9 @@ from tests.transports.worker import Worker
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 #: In seconds: every fault has ended by then, for those who survive it.
 SOON_S = 6.0  # it is five, on a machine with nothing else to do
+
+#: What faults do is the same over both networks: `make test` has them over one.
+FAULTY = ("tcp", slow("ofi"))
 
 SIZES = [0, 1, THRESHOLD - 1, THRESHOLD, THRESHOLD + 1, MB, 64 * MB]
 
@@ -185,7 +189,7 @@ FAULT_SIZES = [MB, 64 * MB]
 ONE_SIZE = [MB, pytest.param(64 * MB, marks=pytest.mark.slow)]
 
 
-@over(*NETWORKS)
+@over(*FAULTY)
 @pytest.mark.parametrize("nbytes", FAULT_SIZES)
 def test_a_sender_killed_in_mid_transfer_is_a_named_error(cable, met, start, nbytes):
     witness, victim = Witness(met.a), start("b")
@@ -197,7 +201,7 @@ def test_a_sender_killed_in_mid_transfer_is_a_named_error(cable, met, start, nby
     move(met, met.b, met.a, "random", MB, 3)
 
 
-@over(*NETWORKS)
+@over(*FAULTY)
 @pytest.mark.parametrize("nbytes", FAULT_SIZES)
 def test_a_receiver_killed_in_mid_transfer_leaves_nothing(cable, met, start, nbytes):
     witness, victim = Witness(met.a), start("b")
@@ -212,7 +216,7 @@ def test_a_receiver_killed_in_mid_transfer_leaves_nothing(cable, met, start, nby
     move(met, met.a, met.b, "random", MB, 3)
 
 
-@over("shm", *NETWORKS)
+@over("shm", *FAULTY)
 @pytest.mark.parametrize("nbytes", ONE_SIZE)
 def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(
     met, start, nbytes
@@ -228,7 +232,7 @@ def test_a_receiver_killed_with_data_in_hand_and_on_its_way_leaves_nothing(
     assert witness.sees_nothing_left()
 
 
-@over("shm", *NETWORKS)
+@over("shm", *FAULTY)
 @pytest.mark.parametrize("nbytes", ONE_SIZE)
 def test_what_a_killed_sender_gave_stays_and_the_rest_is_a_named_error(
     met, start, nbytes
@@ -260,7 +264,7 @@ CUTS = [
 ]
 
 
-@over(*NETWORKS)
+@over(*FAULTY)
 @pytest.mark.parametrize(("cut", "nbytes"), CUTS)
 def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut, nbytes):
     here, there = Witness(met.a), Witness(met.b)
@@ -275,7 +279,7 @@ def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut, nbytes):
     assert met.settled()
 
 
-@over(*NETWORKS)
+@over(*FAULTY)
 def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(cable, met):
     met.b.call("offer", met.a.id, "random", MB, 8)
     here, there = met.a, met.b
@@ -291,7 +295,7 @@ def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(cable, met):
 # -- a slow reader ---------------------------------------------------------
 
 
-@over("shm", *NETWORKS)
+@over("shm", *FAULTY)
 @pytest.mark.parametrize("nbytes", ONE_SIZE)
 def test_a_slow_reader_leaves_the_owners_memory_flat(met, start, nbytes):
     """The owner goes on until its limit; then there is room as the reader reads."""

@@ -10,6 +10,7 @@ reach another through a `Proxy`, whose connections can be broken.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pickle
 import selectors
@@ -20,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -41,6 +43,11 @@ from mooactor.tensors.network import Network
 from tests.networks import Cable, inside
 
 LOOPBACK = "127.0.0.1"
+
+
+def _unread(end: socket.socket) -> int:
+    count = fcntl.ioctl(end, termios.FIONREAD, struct.pack("i", 0))
+    return int(struct.unpack("i", count)[0])
 
 
 class Proxy:
@@ -93,6 +100,12 @@ class Proxy:
         for end in (one, other):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def within(self) -> int:
+        """Bytes that came so far, and those that came and were not read yet."""
+        with self._lock:
+            ends = [end for pair in self._pairs for end in pair]
+            return self.came + sum(map(_unread, ends))
 
     def hold(self) -> None:
         """Keep what comes, until `cut` drops it or `go_on` forwards it."""

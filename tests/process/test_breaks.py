@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tests.process.guest import Guest, Slow
 from tests.process.hosts import Hosts, Proxy, hosts
 
 MB = 1 << 20
+MARK = 30_000  # bytes: it travels beside no data, and through the buffers of a socket
 
 
 @pytest.fixture
@@ -37,6 +38,18 @@ def to_guest(two: Hosts) -> tuple[Any, Proxy]:
     return guest, two.agent.proxy(actor_id)
 
 
+def lose(guest: Any, proxy: Proxy, send: Callable[[], Any]) -> Any:
+    """Lose what `send` sends to the guest on its way, and return what `send` does."""
+    before = proxy.within()
+    proxy.hold()
+    sent = send()
+    mark = guest.length.remote("x" * MARK)  # it comes after that
+    assert eventually(lambda: proxy.within() - before > MARK)
+    assert proxy.cut() == 1
+    assert isinstance(failure_of(mark), moo.ActorUnavailable)
+    return sent
+
+
 def from_guest(two: Hosts) -> tuple[Any, Proxy]:
     """One whose replies come through a proxy; calls go straight."""
     driver = current_runtime().process_id
@@ -48,10 +61,8 @@ def from_guest(two: Hosts) -> tuple[Any, Proxy]:
 def test_calls_under_way_end_and_later_ones_go_through(two: Hosts) -> None:
     guest, proxy = to_guest(two)
     assert guest.add(0) == 0
-    proxy.hold()  # what is sent now is lost
-    lost = [guest.add.remote(number) for number in range(1, 6)]
-    assert proxy.cut() == 1
-    for ref in lost:
+    numbers = range(1, 6)
+    for ref in lose(guest, proxy, lambda: [guest.add.remote(n) for n in numbers]):
         with pytest.raises(moo.ActorUnavailable, match="on host b, broke") as caught:
             ref.get(timeout=20)
         assert caught.value.delivered is None
@@ -195,14 +206,15 @@ def failure_of(ref: Any) -> moo.ActorUnavailable | None:
 def test_tells_that_may_be_lost_are_said_so(two: Hosts, capfd: Any) -> None:
     guest, proxy = to_guest(two)
     guest.add(0)
-    proxy.hold()
-    for number in range(3):
-        guest.add.tell(number)
-    proxy.cut()
+    lose(guest, proxy, lambda: [guest.add.tell(number) for number in range(3)])
     assert guest.add.options(retries=9).remote(9).get(timeout=20) == 9
-    assert eventually(
-        lambda: "3 tells to Guest may not have run" in capfd.readouterr().err
-    )
+    said = [""]
+
+    def is_said() -> bool:
+        said[0] += capfd.readouterr().err
+        return "3 tells to Guest may not have run" in said[0]
+
+    assert eventually(is_said), said
 
 
 def test_who_cannot_be_reached_for_long_is_said_so(
@@ -291,13 +303,12 @@ def test_a_value_whose_message_was_lost_is_not_kept_for_its_receiver(
 ) -> None:
     guest, proxy = to_guest(two)
     assert guest.add(0) == 0
-    ref = moo.put(np.ones(MB, np.uint8))
-    proxy.hold()
-    lost = guest.look_in.remote([ref])
-    proxy.cut()
+    refs = [moo.put(np.ones(MB, np.uint8))]
+    call = lose(guest, proxy, lambda: guest.look_in.remote(refs))
     with pytest.raises(moo.ActorUnavailable):
-        lost.get(timeout=20)
-    del ref, lost
+        call.get(timeout=20)
+    refs.clear()
+    del call
 
     assert eventually(lambda: objects() == 0)
 

@@ -39,9 +39,9 @@ C_SOURCES := setup.py cext/build.py $(wildcard cext/*/*.[ch] cext/*/*/*.[ch])
 ARGS ?=
 # Hundreds of processes start in the tests: each would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests wait as much as they compute: two processes more than there are cores run them, up
+# Tests wait more than they compute: one process more than there are cores runs them, up
 # to a limit; the tests of a file stay together. ARGS="-n0" runs all in this one.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 2 : 8)))
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 8)))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 help:

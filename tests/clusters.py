@@ -33,6 +33,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.networks import inside, ip, need_ipv6, remove_orphans, why_not
+from tests.processes import Process
 
 _numbers = itertools.count()
 _PORT = "up0"  # a host's interface
@@ -388,6 +389,13 @@ class Cluster:
         said = list(self.broker.lines)
         news = [[s for s in said if f"host {host} has" in s] for host in self.members]
         return all(lines and "has joined" in lines[-1] for lines in news)
+
+    def zygote(self, host: str) -> int:
+        """The pid of the zygote of a host that has one session."""
+        below = Process.of(self.members[host].pid).descendants()
+        named = [process for process in below if process.name() == "moo-zygote"]
+        # One that it has just forked has that name, too, until it takes its own.
+        return min(named, key=lambda process: process.started).pid
 
     def close(self) -> None:
         """End everything that still runs there."""

@@ -57,6 +57,10 @@ class Process(NamedTuple):
         """Its command line; empty of a zombie."""
         return b" ".join(_words(self, "cmdline")).decode(errors="replace").strip()
 
+    def name(self) -> str:
+        """What it calls itself; empty once it is gone."""
+        return b"".join(_words(self, "comm")).decode().strip()
+
     def descendants(self) -> list[Process]:
         """Its children and theirs, zombies among them."""
         return _Table.read().below(self.pid)

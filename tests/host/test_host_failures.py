@@ -172,9 +172,7 @@ def test_a_host_is_lost_with_an_actor_and_one_of_its_own_that_is_not_born_yet(ne
     with moo.init(net.address, local=False):
         parent, stays = moo.on(Parent, host="b").spawn(), on("a").spawn()
         assert parent.adopt() is None
-        agent = psutil.Process(net.members["b"].pid)
-        (zygote,) = (p for p in agent.children(True) if p.name() == "moo-zygote")
-        stop(zygote.pid)  # it forks nobody
+        stop(net.zygote("b"))  # it forks nobody
         parent.adopt()
         net.members["b"].kill()
 

@@ -17,8 +17,6 @@ from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
 from tests.processes import stop
 
-psutil = pytest.importorskip("psutil")
-
 pytestmark = pytest.mark.slow
 
 BACKOFF_S = 0.05
@@ -97,9 +95,7 @@ def test_an_incarnation_that_a_lost_host_may_have_begun_is_not_begun_again(
     handle = moo.on(Stays, host="b", restart=moo.Restart(max=9)).spawn()
     with moo.monitor(handle) as events:
         pid = handle.pid()
-        agent = psutil.Process(made.members["b"].pid)
-        (zygote,) = (p for p in agent.children(True) if p.name() == "moo-zygote")
-        stop(zygote.pid)  # so nobody says whether it was born
+        stop(made.zygote("b"))  # so nobody says whether it was born
         os.kill(pid, signal.SIGKILL)
         assert eventually(lambda: the_actor().state == "starting")
         handle.sleep.remote(0.0)

@@ -657,6 +657,10 @@ void moo_outbox_hold(moo_outbox *outbox);
 moo_err moo_outbox_connect(moo_outbox *outbox, uintptr_t socket,
                            const char *prefix, size_t part_bytes);
 
+/* Of an outbox that is held: keep a record before all others that it has kept.
+ * MOO_ECLOSED: it is not held; MOO_ENOMEM. */
+moo_err moo_outbox_lead(moo_outbox *outbox, const char *record, size_t bytes);
+
 /* Drop what an outbox that is held has kept. */
 void moo_outbox_drop(moo_outbox *outbox);
 

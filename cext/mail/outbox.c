@@ -257,6 +257,28 @@ moo_err moo_outbox_connect(moo_outbox *outbox, uintptr_t socket,
     return err;
 }
 
+moo_err moo_outbox_lead(moo_outbox *outbox, const char *record, size_t bytes)
+{
+    moo_err err = MOO_ECLOSED;
+    size_t kept;
+    char *first;
+
+    if (!mooi_inbox_is_ours(outbox->inbox))
+        return MOO_ECLOSED;
+    pthread_mutex_lock(&outbox->inbox->sending);
+    if (outbox->held) {
+        kept = outbox->bytes - outbox->prefix_bytes;
+        err = append(outbox, record, bytes);
+        if (err == MOO_OK) {
+            first = outbox->pending + outbox->prefix_bytes;
+            memmove(first + bytes, first, kept);
+            memcpy(first, record, bytes);
+        }
+    }
+    pthread_mutex_unlock(&outbox->inbox->sending);
+    return err;
+}
+
 void moo_outbox_drop(moo_outbox *outbox)
 {
     if (!mooi_inbox_is_ours(outbox->inbox))

@@ -55,8 +55,10 @@ HOLDS    holder -> owner      lender       (object, count), any number of times
 WATCH    receiver -> owner    process id   nothing
 PROBED   receiver -> owner    0            what a probe of GPU memory found, for
                                            `tensors.cuda.peer_access`
-BROKE    anyone -> anyone     call id      nothing: replies to the receiver's calls up
-                                           to this one may be lost, and other records
+BROKE    anyone -> anyone     call id      the sender's next call id; replies to
+                                           calls of the receiver's up to the former may
+                                           be lost, and other records; no call with a
+                                           lower id than the latter is wanted any more
          process -> itself    process id   the call id that was sent to that process
 UNSURE   process -> any other process id   nothing: the connection to that one broke
          holder -> owner      lender       objects that it has of that lender
@@ -79,7 +81,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 5
+VERSION = 6
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 

@@ -71,6 +71,7 @@ class Link:
         "overflow",
         "foreign",
         "resending",
+        "rounds",
     )
 
     def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
@@ -86,6 +87,7 @@ class Link:
         self.overflow = "wait"
         self.foreign = False
         self.resending: Resending | None = None
+        self.rounds = 0  # how often calls were sent again over it
 
     @classmethod
     def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:
@@ -97,8 +99,13 @@ class Link:
 
     @contextmanager
     def sending_again(self) -> Iterator[None]:
-        """New calls wait meanwhile, except those of this thread."""
+        """New calls wait meanwhile, except those of this thread.
+
+        One that has read ``rounds``, and then found that it need not wait, finds a
+        higher number if this begins before it is sent, and makes a new start.
+        """
         self.resending = mine = Resending()
+        self.rounds += 1
         try:
             yield
         finally:

@@ -121,6 +121,12 @@ class Peer:
             raise MemoryError("no memory for the messages that wait for a connection")
         return bool(code != lib.MOO_ECLOSED)
 
+    def lead(self, record: bytes) -> None:
+        """Send `record` before what was kept. Of a peer that is held, or closed."""
+        code = lib.moo_outbox_lead(self._outbox, record, len(record))
+        if code == _ENOMEM:
+            raise MemoryError(f"no memory for a message of {len(record)} bytes")
+
     def drop(self) -> None:
         """Drop what was kept."""
         lib.moo_outbox_drop(self._outbox)

@@ -13,7 +13,9 @@ the next one. Each ends what was under way between them, in either direction:
 * calls whose reply has not come end with `ActorUnavailable`, ``delivered=None``, or are
   sent again with ``retries=``; so do streams, and Refs whose values were on their way.
   Where our own connection broke they are sent again at once, to wait with later calls
-  for the next one: so calls start in the order in which they were made;
+  for the next one: so calls start in the order in which they were made. Some may not
+  have left yet and wait there, too: BROKE names the next call id, and the receiver
+  passes over calls with lower ones that come after it;
 * streams that it produces for the other are closed; other calls of the other go on,
   and their replies are dropped by a caller that has given up waiting;
 * values to be taken from the other, as holder, are asked of their owners.
@@ -27,7 +29,7 @@ record that was lost are counted once more: see `objects.recount`.
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -86,22 +88,22 @@ class Breaks:
     def of_ours(self, process_id: int, why: str, delivered: bool | None) -> None:
         """Our connection to a process broke, or could not be made. In the
         housekeeper's thread."""
+        self._poller.try_drain()  # what has come has come
+        link = self._links.of_process(process_id)
         latest = 0 if self.server is None else self.server.latest_call_of(process_id)
-        tell = envelope.pack_record(envelope.BROKE, latest)
-        self._messenger.peer(process_id).send(tell)  # it waits for the next one
-        if delivered is None:
+        with contextlib.nullcontext() if link is None else link.sending_again():
             mark = self._caller.mark()
-            self._send_early(process_id)
+            tell = envelope.pack_record(
+                envelope.BROKE, latest, bodies.pack_numbers(mark)
+            )
+            self._messenger.peer(process_id).lead(tell)  # over the next one
+            if delivered is None and link is not None and link.cause is None:
+                self._caller.losses.send_early(link)
+        if delivered is None:
             self._open[process_id] = found = _Break(why, mark, latest)
             self._later(NEWS_S, partial(self._conclude, process_id, found))
         else:
-            self._act_on(process_id, why, delivered, math.inf, latest)
-
-    def _send_early(self, process_id: int) -> None:
-        self._poller.try_drain()  # what has come has come
-        link = self._links.of_process(process_id)
-        if link is not None and link.cause is None:
-            self._caller.losses.send_early(link)
+            self._act_on(process_id, why, delivered, mark, latest)
 
     def over(self, process_id: int) -> None:
         """The next connection to a process stands, so it lives."""
@@ -138,12 +140,14 @@ class Breaks:
                 self.server.on_connection_broke(record.call_id, latest)
             return
         process_id = record.sender
+        (mark,) = bodies.numbers(record.payload, 1)
         why = f"its connection to here{self._where(process_id)} broke"
         end = partial(self._end, process_id, why, None, record.call_id)
         self._later(0.0, end)
         if self.server is not None:
             known = self.server.latest_call_of(process_id)
             self.server.on_connection_broke(process_id, known)
+            self.server.pass_over(process_id, mark)
 
     def _where(self, process_id: int) -> str:
         ways = self._messenger.ways
@@ -155,7 +159,7 @@ class Breaks:
         process_id: int,
         why: str,
         delivered: bool | None,
-        latest: float = math.inf,
+        latest: float,
     ) -> None:
         self._poller.try_drain()  # what has come has come
         link = self._links.of_process(process_id)

@@ -126,7 +126,7 @@ class Caller:
         except errors.MooError as error:
             self._refuse(link, future, error)
             return
-        resending = link.resending
+        rounds, resending = link.rounds, link.resending  # in this order
         if resending is not None and future.request is None:
             resending.wait()
         timeout, target, gone = options.timeout, link.process_id, False
@@ -173,7 +173,7 @@ class Caller:
             if gone:
                 self._await_notice(link, future, call_id, target)
             elif not self._send(
-                link, target, future, call_id, record + body, waits == BLOCKING
+                link, target, rounds, future, call_id, record + body, waits == BLOCKING
             ):
                 self._start_over(link, future, call_id, form, args, kwargs, prepared)
         except BaseException:
@@ -194,19 +194,21 @@ class Caller:
         self,
         link: Link,
         target: int,
+        rounds: int,
         future: Future,
         call_id: int,
         record: bytes,
         blocking: bool,
     ) -> bool:
-        """False: nothing was sent, the link leads to another process than `target`."""
+        """False: nothing was sent, because the link leads to another process than
+        `target`, or calls were sent again since `rounds`."""
         peer = link.peer
         if peer is None:
             if link.cause is not None:
                 self.losses.end_late(link, future, call_id, delivered=False)
                 return True
             peer = self._links.peer_of(link)
-        if link.process_id != target:
+        if link.process_id != target or link.rounds != rounds:
             return False
         if blocking or len(link.calls) == 1:
             peer.send(record)
@@ -227,8 +229,9 @@ class Caller:
         kwargs: dict[str, Any],
         prepared: Stored | None,
     ) -> None:
-        """It was made for a process that has been replaced meanwhile. If the notice of
-        that saw it, it has ended it or made it again."""
+        """It was made for a process that has been replaced meanwhile, or before other
+        calls were made again. If whoever did that saw it, it has ended it or made it
+        again."""
         resending = link.resending
         if resending is not None:
             resending.wait()

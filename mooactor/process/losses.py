@@ -106,17 +106,15 @@ class Losses:
     def send_early(self, link: Link) -> None:
         """A connection broke, and records wait for the next one. Send the calls with
         retries left again now: so they start before those that are made from here on.
-        `connection_broke`, or a death, counts that.
+        `connection_broke`, or a death, counts that. Within `Link.sending_again`.
         """
-        pending = self._calls_of(link)
-        with link.sending_again():
-            for future in pending:
-                call_id = future.call_id
-                if _may_repeat(future) and not self._replies.is_last_here(call_id):
-                    self._replies.drop(call_id)
-                    self._forget(call_id, link)
-                    future.request = future.request._replace(early=True)
-                    self.send_again(link, future)
+        for future in self._calls_of(link):
+            call_id = future.call_id
+            if _may_repeat(future) and not self._replies.is_last_here(call_id):
+                self._replies.drop(call_id)
+                self._forget(call_id, link)
+                future.request = future.request._replace(early=True)
+                self.send_again(link, future)
 
     def connection_broke(
         self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
@@ -130,9 +128,8 @@ class Losses:
           latest: calls with higher ids are not concerned.
         """
         lost = Lost(link, f"{link.label}: {why}")
-        pending = self._calls_of(link)
         with link.sending_again():
-            for future in pending:
+            for future in self._calls_of(link):
                 call_id = future.call_id
                 if delivered is None and _was_early(future):
                     future.request = future.request.counted()

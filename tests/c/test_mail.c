@@ -623,9 +623,11 @@ static void what_is_held_goes_out_in_order_once_there_is_a_connection(void)
     CHECK(!moo_outbox_send(outbox, "a", 1));
     CHECK(!moo_outbox_queue(outbox, "b", 1, &waits) && !waits);
     moo_inbox_flush(inbox);
-    CHECK(moo_outbox_held(outbox) == 2);
+    CHECK(!moo_outbox_lead(outbox, "first", 5));
+    CHECK(moo_outbox_held(outbox) == 3);
     CHECK(!moo_outbox_connect(outbox, (uintptr_t)one, "epo1", 0));
     CHECK(moo_outbox_held(outbox) == 0);
+    CHECK(moo_outbox_lead(outbox, "late", 4) == MOO_ECLOSED);
     CHECK(!moo_outbox_send(outbox, "c", 1));
     CHECK(moo_outbox_connect(outbox, (uintptr_t)other, "epo2", 0) ==
           MOO_ECLOSED);
@@ -640,7 +642,7 @@ static void what_is_held_goes_out_in_order_once_there_is_a_connection(void)
     moo_outbox_close(outbox);
     CHECK(moo_outbox_connect(outbox, (uintptr_t)one, "epo3", 0) ==
           MOO_ECLOSED);
-    take_one(one, "epo1ab");
+    take_one(one, "epo1firstab");
     take_one(one, "epo1c");
     take_one(other, "epo2de");
     CHECK(!take(one) && !take(other));

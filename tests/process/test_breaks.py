@@ -15,7 +15,10 @@ import pytest
 import mooactor as moo
 from mooactor.control.envelope import is_later, next_epoch
 from mooactor.control.epochs import Epochs
+from mooactor.control.links import Resending
+from mooactor.process.arguments import Arguments
 from mooactor.process.current import current_runtime
+from mooactor.process.losses import Losses
 from tests.conftest import eventually
 from tests.process.guest import Guest, Slow
 from tests.process.hosts import Hosts, Proxy, hosts
@@ -114,6 +117,75 @@ def test_calls_with_retries_are_made_again(two: Hosts, way: Any) -> None:
     proxy.cut()
     assert moo.get(refs, timeout=20) == [1, 2, 3, 4, 5]
     assert set(guest.all_seen()) == set(range(6))
+
+
+def test_calls_that_have_not_left_when_a_connection_breaks_start_in_their_order(
+    two: Hosts,
+) -> None:
+    guest, proxy = to_guest(two)
+    assert guest.add(0) == 0
+    again, before = guest.add.options(retries=9), proxy.within()
+    proxy.hold()
+    refs, over = [again.remote(1)], threading.Event()
+    assert eventually(lambda: proxy.within() > before)
+    runtime = current_runtime()
+    ways = runtime.messenger.ways
+    assert ways is not None
+    way = ways.known(guest._where()[1].process_id)
+
+    def breaks() -> None:
+        refs.append(again.remote(2))  # it waits for others, to leave with them
+        ways._break(way)
+        over.set()
+
+    runtime.housekeeper.at(0.0, breaks)
+    assert over.wait(20)
+    proxy.cut()
+    assert moo.get(refs, timeout=20) == [1, 2]
+    assert guest.all_seen() == [0, 1, 2]
+
+
+def test_a_call_that_is_made_while_others_are_made_again_starts_after_them(
+    two: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was on its way to be sent when that began."""
+    guest, proxy = to_guest(two)
+    assert guest.add(0) == 0
+    begun, go, past = threading.Event(), threading.Event(), threading.Event()
+    encode, send_again, wait = Arguments.encode, Losses.send_again, Resending.wait
+
+    def held_up(self: Any, link: Any, args: Any, *rest: Any) -> Any:
+        if args == (2,):
+            begun.set()
+            assert go.wait(20)
+        return encode(self, link, args, *rest)
+
+    def slowly(self: Any, *what: Any) -> None:
+        go.set()
+        assert past.wait(20)
+        send_again(self, *what)
+
+    def noticed(self: Any) -> None:
+        past.set()
+        wait(self)
+
+    monkeypatch.setattr(Arguments, "encode", held_up)
+    monkeypatch.setattr(Losses, "send_again", slowly)
+    monkeypatch.setattr(Resending, "wait", noticed)
+    again = guest.add.options(retries=9)
+
+    def call_late() -> None:
+        refs.append(again.remote(2))
+        past.set()
+
+    proxy.hold()
+    refs, thread = [again.remote(1)], threading.Thread(target=call_late)
+    thread.start()
+    assert begun.wait(20)
+    proxy.cut()
+    thread.join(40)
+    assert moo.get(refs, timeout=20) == [1, 2]
+    assert guest.all_seen() == [0, 1, 2]
 
 
 def test_calls_made_after_a_break_start_after_those_that_are_made_again(

@@ -40,6 +40,8 @@ class Worker(Answers):
         self._stop_asked = False
         # The highest id of a call, by its caller, whose death the agent reports to us.
         self._callers: dict[int, int] = {}
+        # By caller whose connection broke: see `pass_over`.
+        self._marks: dict[int, int] = {}
 
     # -- calls in (the poller's thread) --------------------------------------
 
@@ -55,6 +57,9 @@ class Worker(Answers):
         if job is None:
             made = self._job_of(sender, record)
             job = record.memo.setdefault("job", made)
+        if self._marks and record.call_id < self._marks.get(sender, 0):
+            self._let_go(job)
+            return
         if self.stopping or self._may_refuse:
             refusal = self._refusal()
             if refusal is not None:
@@ -239,11 +244,17 @@ class Worker(Answers):
     def on_process_lost(self, process_id: int) -> None:
         """A caller is gone: nobody takes the results of its calls."""
         self._callers.pop(process_id, None)
+        self._marks.pop(process_id, None)
         self._give_up(process_id, 0, math.inf)
 
     def latest_call_of(self, process_id: int) -> int:
         """The highest id of a call that has come from a process."""
         return self._callers.get(process_id, 0)
+
+    def pass_over(self, process_id: int, mark: int) -> None:
+        """A caller's connection broke. Calls with lower ids that come from here on are
+        not wanted: it has ended them, or made them again."""
+        self._marks[process_id] = mark
 
     def on_connection_broke(self, process_id: int, latest: float) -> None:
         """Items or credits may be lost, so that process's streams up to call `latest`

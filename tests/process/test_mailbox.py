@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+from mooactor.control.envelope import CALL, EMPTY, Record
 from mooactor.process.actor.mailbox import Job, Mailbox
+from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.objects.future import Future
 
 
@@ -67,3 +69,39 @@ def test_the_jobs_of_one_sender_are_found_wherever_they_wait() -> None:
         mailbox.put(each)
     assert sorted(j.call_id for j in mailbox.of_sender(1)) == [0, 1, 3]
     assert len(mailbox) == 4
+
+
+class Taken(SerialWorker):
+    """Takes calls without arguments in, and has nothing else of an actor."""
+
+    def __init__(self) -> None:
+        self.mailbox = Mailbox()
+        self.stopping = self._may_refuse = False
+        self._callers, self._marks = {1: 0}, {}
+        self.let_go: list[Job] = []
+
+    def _let_go(self, job: Job) -> None:
+        self.let_go.append(job)
+
+
+def call(call_id: int) -> Record:
+    return Record(1, 0, CALL, EMPTY, 0, call_id, 0.0, b"m", (), b"", {})
+
+
+def test_calls_that_their_caller_has_made_again_are_passed_over() -> None:
+    worker = Taken()
+    worker.pass_over(1, mark=5)
+    for call_id in (4, 6, 7):
+        worker.on_call(call(call_id))
+    assert drained(worker.mailbox) == [6, 7]
+    assert [one.call_id for one in worker.let_go] == [4]
+
+
+def test_a_call_that_is_queued_stays_though_its_record_is_handled_again() -> None:
+    """A signal handler had cut that short, and later records were handled meanwhile."""
+    worker, record = Taken(), call(4)
+    worker.on_call(record)
+    worker.pass_over(1, mark=5)
+    worker.on_call(record)
+    assert drained(worker.mailbox) == [4]
+    assert not worker.let_go

@@ -29,6 +29,7 @@ class Job:
     parked = False  # a stream without credit
     transfer: Transfer | None = None  # of its arguments, from another host
     answered = False  # its reply has gone out
+    unwanted = False  # its caller has given it up, or made it again, before it came
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class Worker(Answers):
         if job is None:
             made = self._job_of(sender, record)
             job = record.memo.setdefault("job", made)
-        if self._marks and record.call_id < self._marks.get(sender, 0):
+        if job.unwanted:
             self._let_go(job)
             return
         if self.stopping or self._may_refuse:
@@ -90,6 +90,9 @@ class Worker(Answers):
             arguments,
             deadline,
         )
+        # Decided once, as `on_call` may be cut short, and go on after a later record.
+        if self._marks and record.call_id < self._marks.get(sender, 0):
+            job.unwanted = True
         if arguments is not None and flags & envelope.ATTACHED:
             job.transfer = self.parts.payloads.receive(
                 arguments, self.on_value, argument=True

@@ -125,7 +125,7 @@ class Breaks:
         process_id: int,
         why: str,
         delivered: bool | None,
-        mark: float,
+        mark: int,
         latest: int,
     ) -> None:
         self._end(process_id, why, delivered, mark)
@@ -159,7 +159,7 @@ class Breaks:
         process_id: int,
         why: str,
         delivered: bool | None,
-        latest: float,
+        latest: int,
     ) -> None:
         self._poller.try_drain()  # what has come has come
         link = self._links.of_process(process_id)

@@ -7,7 +7,6 @@ retries left. The rules are those of `caller`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from mooactor import errors
@@ -117,7 +116,7 @@ class Losses:
                 self.send_again(link, future)
 
     def connection_broke(
-        self, link: Link, why: str, delivered: bool | None, latest: float = math.inf
+        self, link: Link, why: str, delivered: bool | None, latest: int
     ) -> None:
         """A connection with the process of a link broke, and the process lives: calls
         and values under way may be lost. Send calls with retries left again, and end

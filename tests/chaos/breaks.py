@@ -150,9 +150,7 @@ def a_tell_gets_lost(it: Edited) -> None:
     for first, second in it.pairs("ran"):
         one, two = sent[first.call], sent[second.call]
         same = (one.to, one.client) == (two.to, two.client) and one.t < two.t
-        if not (same and one.tell):
-            continue
-        if not any(one.t - 20.0 < t < second.t for t in faults):
+        if same and one.tell and not any(one.t - 20.0 < t < second.t for t in faults):
             it.drop(first)
             return
     raise Unsuitable

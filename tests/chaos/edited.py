@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -66,10 +67,7 @@ class Edited:
 
     def pairs(self, what: str) -> Iterator[tuple[Event, Event]]:
         """Events of a kind, each with each later one."""
-        found = self.find(what)
-        for index, first in enumerate(found):
-            for second in found[index + 1 :]:
-                yield first, second
+        return itertools.combinations(self.find(what), 2)
 
     def peaceful_end(self) -> Event:
         """The end of a call with a value, long after and before any fault.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/fd.h"
 #include "transport/shm/shm.h"
 
 #define BACKLOG 1024
@@ -137,10 +138,8 @@ moo_err mooi_link_receive(int socket, struct mooi_message *out, int *fd,
         errno = EMFILE;
         err = MOO_ESYS;
     }
-    if (err != MOO_OK && *fd >= 0) {
-        close(*fd);
-        *fd = -1;
-    }
+    if (err != MOO_OK)
+        mooi_close_fd(fd);
     return err;
 }
 

@@ -21,6 +21,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/fd.h"
 #include "core/threads.h"
 #include "transport/tcp/contact.h"
 #include "transport/tcp/link.h"
@@ -408,28 +409,21 @@ void mooi_tcp_after_fork(struct mooi_tcp *engine)
     mooi_tcp_unlock(engine);
 }
 
-static void close_only(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 /* The epoll instances are the parent's too: nothing may be taken out. */
 static void disown_link(struct mooi_tcp_link *link)
 {
     for (uint16_t i = 0; i < link->count; i++)
-        close_only(&link->stripes[i].watched.fd);
-    close_only(&link->dialing.fd);
+        mooi_close_fd(&link->stripes[i].watched.fd);
+    mooi_close_fd(&link->dialing.fd);
     for (size_t i = 0; i < link->dial.count; i++)
-        close_only(&link->dial.fd[i]);
+        mooi_close_fd(&link->dial.fd[i]);
     link->dial.poll = -1;
 }
 
 static void disown_loop(struct mooi_tcp_loop *loop)
 {
-    close_only(&loop->wake.fd);
-    close_only(&loop->epoll);
+    mooi_close_fd(&loop->wake.fd);
+    mooi_close_fd(&loop->epoll);
 }
 
 void mooi_tcp_disown(struct mooi_tcp *engine)
@@ -437,8 +431,8 @@ void mooi_tcp_disown(struct mooi_tcp *engine)
     for (struct mooi_tcp_link *link = engine->links; link; link = link->next)
         disown_link(link);
     for (int i = 0; i < MOOI_TCP_UNPROVED; i++)
-        close_only(&engine->strangers[i].watched.fd);
-    close_only(&engine->listener.fd);
+        mooi_close_fd(&engine->strangers[i].watched.fd);
+    mooi_close_fd(&engine->listener.fd);
     disown_loop(&engine->own);
     for (uint32_t i = 0; i < engine->others; i++)
         disown_loop(&engine->other[i]);

@@ -37,6 +37,19 @@ class Process(NamedTuple):
             raise ProcessLookupError(pid)
         return cls(pid, int(stat[19]))
 
+    @classmethod
+    def agent_of(cls, driver: int) -> Process:
+        """The agent of a driver's own session.
+
+        Raises ProcessLookupError: it has none."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            for child in _Table.read().children.get(driver, ()):
+                if "mooactor.host.agent" in child.command():
+                    return child
+            time.sleep(0.001)  # within its execve it has no command line
+        raise ProcessLookupError(f"process {driver} has no agent")
+
     def is_running(self) -> bool:
         """Whether it lives: a zombie does not."""
         stat = _stat(self.pid)

@@ -16,6 +16,7 @@ import mooactor as moo
 from mooactor.process import parcel
 from tests.conftest import eventually, leaked, resources
 from tests.marks import slow
+from tests.processes import Process
 
 psutil = pytest.importorskip("psutil")
 
@@ -65,12 +66,7 @@ def running() -> Iterator[Any]:
     """The agent of a session that is left as it was found."""
     before = resources()
     with moo.init(logs=False):
-        (agent,) = [
-            child
-            for child in psutil.Process().children()
-            if "mooactor.host.agent" in " ".join(child.cmdline())
-        ]
-        yield agent
+        yield psutil.Process(Process.agent_of(os.getpid()).pid)
     assert not leaked(before)
 
 

@@ -38,13 +38,8 @@ def session(**options: Any) -> Iterator[None]:
     assert not leaked(before)
 
 
-def agent_of(pid: int) -> Any:
-    # There may be others: the guardian of the test run.
-    return next(
-        child
-        for child in psutil.Process(pid).children()
-        if "mooactor.host.agent" in " ".join(child.cmdline())
-    )
+def agent_of(driver: int) -> Any:
+    return psutil.Process(Process.agent_of(driver).pid)
 
 
 def zygotes(pid: int | None = None) -> list[Any]:

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import mooactor as moo
 from mooactor.control.envelope import CALL, EMPTY, Record
 from mooactor.process.actor.mailbox import Job, Mailbox
 from mooactor.process.actor.serial import SerialWorker
@@ -74,14 +80,25 @@ def test_the_jobs_of_one_sender_are_found_wherever_they_wait() -> None:
 class Taken(SerialWorker):
     """Takes calls without arguments in, and has nothing else of an actor."""
 
-    def __init__(self) -> None:
-        self.mailbox = Mailbox()
-        self.stopping = self._may_refuse = False
+    cut = False  # a signal handler raises before the next answer
+
+    def __init__(self, max_pending: int = 0) -> None:
+        self.mailbox, self.label = Mailbox(), "Taken"
+        self.stopping, self._may_refuse = False, max_pending > 0
+        options = SimpleNamespace(max_pending=max_pending)
+        self.interface: Any = SimpleNamespace(options=options)
         self._callers, self._marks = {1: 0}, {}
         self.let_go: list[Job] = []
+        self.refused: list[BaseException] = []
 
     def _let_go(self, job: Job) -> None:
         self.let_go.append(job)
+
+    def reply_error(self, job: Job, error: BaseException) -> None:
+        if self.cut:
+            self.cut = False
+            raise KeyboardInterrupt
+        self.refused.append(error)
 
 
 def call(call_id: int) -> Record:
@@ -105,3 +122,28 @@ def test_a_call_that_is_queued_stays_though_its_record_is_handled_again() -> Non
     worker.on_call(record)
     assert drained(worker.mailbox) == [4]
     assert not worker.let_go
+
+
+def test_a_call_that_is_queued_is_not_refused_when_its_record_is_handled_again() -> (
+    None
+):
+    worker, record = Taken(), call(4)
+    worker.on_call(record)
+    worker.stopping = True
+    worker.on_call(record)
+    assert drained(worker.mailbox) == [4]
+    worker.on_call(record)  # nor once it has been taken to be run
+    assert drained(worker.mailbox) == []
+    assert not worker.let_go
+
+
+def test_a_call_that_is_refused_stays_so_though_there_is_room_by_then() -> None:
+    worker, record = Taken(max_pending=1), call(5)
+    worker.on_call(call(4))
+    worker.cut = True
+    with pytest.raises(KeyboardInterrupt):
+        worker.on_call(record)
+    assert drained(worker.mailbox) == [4]
+    worker.on_call(record)
+    assert drained(worker.mailbox) == []
+    assert [type(error) for error in worker.refused] == [moo.Overloaded]

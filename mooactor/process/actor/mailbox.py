@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import starmap
+from operator import length_hint
 from typing import Any
 
+from mooactor.errors import MooError
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.inbound import Transfer
 
@@ -30,6 +32,7 @@ class Job:
     transfer: Transfer | None = None  # of its arguments, from another host
     answered = False  # its reply has gone out
     unwanted = False  # its caller has given it up, or made it again, before it came
+    refusal: MooError | None = None  # why it is not queued
 
     def __init__(
         self,
@@ -50,9 +53,13 @@ class Job:
         self.chain = chain
         self.arguments = arguments
         self.deadline = deadline
-        # It enters a queue by emptying this, in one step that nothing can cut short or
-        # repeat, and leaves it by filling this anew.
+        # It enters its first queue by emptying this, in one step that nothing can cut
+        # short or repeat.
         self.entry = iter((self,))
+
+    def was_queued(self) -> bool:
+        """Whether it has ever been in a mailbox."""
+        return not length_hint(self.entry)
 
     def ready(self) -> bool:
         """Whether all its data is here, or has failed to arrive."""

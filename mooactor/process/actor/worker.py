@@ -60,12 +60,13 @@ class Worker(Answers):
         if job.unwanted:
             self._let_go(job)
             return
-        if self.stopping or self._may_refuse:
-            refusal = self._refusal()
-            if refusal is not None:
-                self._let_go(job)
-                self.reply_error(job, refusal)
-                return
+        refusable = self.stopping or self._may_refuse
+        if refusable and job.refusal is None and not job.was_queued():
+            job.refusal = self._refusal()
+        if job.refusal is not None:
+            self._let_go(job)
+            self.reply_error(job, job.refusal)
+            return
         self.mailbox.put(job)
         self.on_queued()
 

@@ -40,9 +40,10 @@ ARGS ?=
 # Hundreds of processes start in the tests: each would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests wait more than they compute: one process more than there are cores runs them, up
-# to a limit; the tests of a file stay together. ARGS="-n0" runs all in this one.
+# to a limit; the tests of a file stay together, in the order of tests/conftest.py.
+# ARGS="-n0" runs all in this one.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 8)))
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile

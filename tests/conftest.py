@@ -59,6 +59,21 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(trylast=True)  # when those that do not run are out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that may take long come first, then those with many tests: at the end of a
+    run in several processes none is left with a long file alone."""
+    weights: Counter[str] = Counter(map(_file, items))
+    for item in items:
+        if (limit := item.get_closest_marker("timeout")) is not None:
+            weights[_file(item)] += int(1000 * limit.args[0])
+    items.sort(key=lambda item: weights[_file(item)], reverse=True)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
 def pytest_keyboard_interrupt() -> None:
     _State.interrupted = True  # after Ctrl-C there is no leak check
 

@@ -16,6 +16,12 @@ def slow(value: object) -> Any:
     return pytest.param(value, marks=pytest.mark.slow)
 
 
+def soak(*values: object) -> Any:
+    """A parameter that repeats others at length: only the run before a release has
+    it."""
+    return pytest.param(*values, marks=pytest.mark.soak)
+
+
 class _Lacking(pytest.Module):
     """A module of tests that cannot be imported here."""
 

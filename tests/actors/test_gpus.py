@@ -113,6 +113,7 @@ def test_numbers_that_mean_nothing_are_refused(count: float) -> None:
         moo.on(Sees, num_gpus=count)
 
 
+@pytest.mark.slow
 def test_the_process_that_forks_actors_never_loads_the_driver(two_gpus: None) -> None:
     # CUDA that was initialised before a fork does not work behind it.
     pytest.importorskip("torch")
@@ -122,6 +123,7 @@ def test_the_process_that_forks_actors_never_loads_the_driver(two_gpus: None) ->
     assert "libcuda.so" not in maps
 
 
+@pytest.mark.slow
 def test_what_went_which_way_is_counted_where_cuda_is_used(spawn: Any) -> None:
     assert spawn(Sees).cuda_counts(used=False) == {}
     pytest.importorskip("torch")

@@ -16,6 +16,7 @@ from tests.actors.counter import Counter
 pytest.importorskip("torch")  # and so the zygote has it
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own, about itself
 def test_every_kind_comes_back_with_its_values(spawn: Any) -> None:
     echo = spawn(Counter).echo

@@ -92,6 +92,7 @@ def test_what_an_actor_spawned_ends_with_it(running: None, way: str) -> None:
     assert eventually(lambda: moo.actors() == [])
 
 
+@pytest.mark.slow
 def test_kill_and_stop_return_when_all_are_gone(running: None) -> None:
     for end in (moo.kill, moo.stop):
         owner = moo.spawn(Owner)

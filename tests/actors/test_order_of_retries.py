@@ -34,6 +34,7 @@ class Recorder:
         os._exit(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [slow(DATA), 0], ids=["arrays", "small"])
 def test_calls_made_meanwhile_start_after_those_that_are_made_again(
     spawn: Any, data: Any

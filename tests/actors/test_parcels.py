@@ -93,6 +93,7 @@ def test_arguments_of_every_size_arrive_and_are_writable(
     assert keeper.total() == 3 * size
 
 
+@pytest.mark.slow
 def test_the_agent_keeps_one_parcel_for_a_group_and_none_of_its_bytes(
     running: Any,
 ) -> None:
@@ -193,6 +194,7 @@ def test_more_than_a_gibibyte_is_an_argument_and_a_snapshot(
     assert eventually(lambda: memory_files(running) == 0)
 
 
+@pytest.mark.slow
 def test_torch_tensors_are_writable_views(running: Any) -> None:
     torch = pytest.importorskip("torch")
 

@@ -253,6 +253,7 @@ def starved(thread: str) -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, tid, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [Serial, slow(Threaded), slow(Async)], ids=lambda kind: kind.__name__
 )

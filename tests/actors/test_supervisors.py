@@ -527,6 +527,7 @@ def test_its_class_is_an_ordinary_class_without_a_session(log: Path) -> None:
 # -- exactly once ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_kills_are_told_once_each_and_leave_all_running(team: Any) -> None:
     for strategy in ("one_for_one", "one_for_all", "rest_for_one"):
         dice = random.Random(strategy)

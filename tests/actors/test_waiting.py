@@ -249,6 +249,7 @@ def test_a_callback_is_told_of_a_deadline(spawn: Any) -> None:
     assert told.wait(REPLY_S)
 
 
+@pytest.mark.slow
 def test_a_group_call_ends_with_the_deadlines_of_its_members(group: Any) -> None:
     @moo.actor
     class Sleeper:

@@ -8,6 +8,7 @@ import pytest
 from tests.chaos.checker import report
 from tests.chaos.run import stage
 from tests.chaos.schedule import ACT_S, BETWEEN_HOSTS, HERE, acts
+from tests.marks import soak
 from tests.networks import why_not
 
 
@@ -42,8 +43,17 @@ def test_a_schedule_is_printed_line_by_line() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hosts", ["", "abc"])
-@pytest.mark.parametrize("end", ["finish", "kill-driver", "kill-agent"])
+@pytest.mark.parametrize(
+    ("hosts", "end"),
+    [
+        ("", "finish"),
+        ("", "kill-agent"),
+        ("abc", "kill-driver"),
+        soak("", "kill-driver"),
+        soak("abc", "finish"),
+        soak("abc", "kill-agent"),
+    ],
+)
 def test_an_act_breaks_no_promise(hosts: str, end: str) -> None:
     if hosts and (why := why_not()):
         pytest.skip(why)

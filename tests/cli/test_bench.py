@@ -139,6 +139,7 @@ def test_rays_figures_join_the_rows_of_the_same_work(
     assert second == SLOW
 
 
+@pytest.mark.slow
 def test_calls_are_really_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--only", "call.idle", "--quick", "--json"]) == 0
     row, processor = json.loads(capsys.readouterr().out)["rows"]

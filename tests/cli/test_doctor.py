@@ -16,6 +16,7 @@ from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
 from mooactor.tensors import limits
 
 
+@pytest.mark.slow
 def test_a_machine_that_runs_these_tests_is_healthy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_broker_that_was_killed_and_started_again_knows_all_and_nobody_vanishe
     assert cluster.until(lambda: late.names() == ["a", "b", "c", "d"])
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_again_and_again_under_load_loses_no_change(
     cluster: Cluster,
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_broker_that_is_killed_again_and_again_under_load_loses_no_change(
     assert all(member.gone == [] for member in members)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_stopped_for_two_seconds_is_not_given_up(
     cluster: Cluster,
 ) -> None:
@@ -201,6 +203,7 @@ def test_a_broker_that_is_stopped_for_two_seconds_is_not_given_up(
     assert a.lost == b.lost == a.gone == b.gone == []
 
 
+@pytest.mark.slow
 def test_a_host_that_is_stopped_for_two_seconds_is_not_gone(
     cluster: Cluster, host_program: Path
 ) -> None:
@@ -246,6 +249,7 @@ def test_a_stand_by_answers_when_the_first_broker_is_gone(cluster: Cluster) -> N
     assert cluster.until(lambda: set(d.membership.brokers()) == both)
 
 
+@pytest.mark.slow
 def test_a_list_whose_first_broker_is_not_there_is_no_obstacle(
     cluster: Cluster,
 ) -> None:
@@ -405,6 +409,7 @@ def test_without_a_key_it_stays_on_the_loopback_interface_and_says_so(
     assert Path(where).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [("--ports", "20000-29999"), ("--listen", "*:0"), ("--listen", "0.0.0.0:0")],

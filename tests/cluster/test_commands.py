@@ -84,6 +84,7 @@ def test_status_of_an_empty_cluster_says_what_to_start(
     ]
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_answer_is_shown_as_such(
     cluster: Cluster, address: str, home: Agent
 ) -> None:
@@ -101,6 +102,7 @@ def test_the_address_may_come_from_the_environment(
     assert json.loads("".join(command.out)) == {"hosts": [], "sessions": []}
 
 
+@pytest.mark.slow
 def test_no_broker_and_a_wrong_key_are_one_sentence(
     cluster: Cluster, address: str, tmp_path: Any
 ) -> None:
@@ -129,6 +131,7 @@ def test_top_shows_the_same_again_and_again_until_ctrl_c(
     assert top.err == []
 
 
+@pytest.mark.slow
 def test_top_outlives_a_broker_that_is_started_again(
     cluster: Cluster, address: str
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_process_that_is_stopped_for_two_seconds_is_not_dead(
     talk.finish()
 
 
+@pytest.mark.slow
 def test_a_process_whose_python_is_busy_is_not_dead(
     here: Node, remote: Remote, joined: tuple[Channel, Recorder]
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_process_whose_python_is_busy_is_not_dead(
     talk.finish()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_for_longer_is_told_that_it_was_given_up(
     here: Node, remote: Remote, joined: tuple[Channel, Recorder]
 ) -> None:

@@ -126,6 +126,7 @@ def test_malformed_frames_of_an_insider_cost_no_other_channel(
     still_works(served)
 
 
+@pytest.mark.slow
 def test_an_insider_that_floods_a_busy_node_and_leaves_does_not_end_it() -> None:
     """With a limit on what it keeps, libzmq has a failed assertion then: it stops to
     read, notices the end, and sends one more heartbeat."""
@@ -321,6 +322,7 @@ class Recording:
             sock.close()
 
 
+@pytest.mark.slow
 def test_half_open_connections_keep_nobody_out_and_go(
     served: tuple[Node, Node, Recorder],
 ) -> None:

@@ -247,6 +247,7 @@ def test_names_are_looked_up_without_holding_up_the_loop(
     assert together(pair, lambda: mine.numbers == [1])
 
 
+@pytest.mark.slow
 def test_an_unknown_name_is_named() -> None:
     mine = Recorder()
     with node() as one:

@@ -82,6 +82,7 @@ async def prints_appear(kernel: Kernel, directory: Path, text: str, how: str) ->
     await cell.end()
 
 
+@pytest.mark.slow
 def test_cells_use_actors_of_another_host_and_show_what_these_print(
     address: str, tmp_path: Path
 ) -> None:

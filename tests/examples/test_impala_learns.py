@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import soak
+
 Rows = list[dict[str, str]]
 
 
@@ -15,8 +17,7 @@ Rows = list[dict[str, str]]
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("actors", "learners", "seed"),
-    [(2, 2, 1), (2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)],
-    ids=lambda value: str(value),
+    [(2, 2, 1), soak(2, 2, 2), soak(2, 2, 3), soak(16, 4, 1), (64, 4, 1)],
 )
 def test_it_learns_cart_pole_the_same_with_few_processes_and_many(
     run: Callable[..., str],

@@ -150,6 +150,7 @@ def assert_recomputes(network: Any, unroll: Unroll) -> None:
     torch.testing.assert_close(log_probs, unroll.log_probs)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("runtime")
 def test_games_differ_between_actors_their_halves_and_their_incarnations(
     impala: ModuleType,
@@ -184,6 +185,7 @@ def test_an_actor_goes_on_from_its_state(impala: ModuleType) -> None:
         assert one.episodes == two.episodes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("runtime")
 @pytest.mark.parametrize("env", ["CartPole-v1", slow("ALE/Breakout-v5")])
 def test_two_learners_equal_one_with_the_doubled_batch(

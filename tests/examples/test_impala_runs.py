@@ -238,6 +238,7 @@ def test_an_lstm_policy_trains(run: Callable[..., str], tmp_path: Path) -> None:
     assert "trained policy: return" in printed
 
 
+@pytest.mark.slow
 def test_help_explains_every_flag(run: Callable[..., str], impala: ModuleType) -> None:
     printed = run("--help")
     names = flatten(impala.read_config([]))
@@ -246,6 +247,7 @@ def test_help_explains_every_flag(run: Callable[..., str], impala: ModuleType) -
         assert flag(name) in printed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("pygame") is not None, reason="pygame can draw it")
 def test_what_cannot_be_drawn_is_not_trained_on(
     start: Callable[..., Any], tmp_path: Path

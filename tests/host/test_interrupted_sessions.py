@@ -23,6 +23,7 @@ HEAD = """
 """
 
 
+@pytest.mark.slow
 def test_a_signal_handler_may_end_the_session_that_the_program_waits_in(
     tmp_path: Path,
 ) -> None:
@@ -80,6 +81,7 @@ def test_threads_that_wait_are_released_by_the_end(tmp_path: Path) -> None:
     assert done.stdout.strip() == "3 [False, False, False]", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_session")
 def test_a_ref_of_an_ended_session_touches_no_descriptor(tmp_path: Path) -> None:
     with moo.init():

@@ -38,6 +38,7 @@ ENDS = """
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_while_its_session_is_lost_leaves_nothing(
     tmp_path: Path,
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_killed_actor_of_another_host_is_known_with_its_cause(joined):
     assert caught.value.cause.signal == signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_connections_to_dead_actors_end_without_a_word(joined, capfd):
     for _ in range(5):
         handle = on("a").spawn()
@@ -216,6 +217,7 @@ def test_a_group_is_placed_as_a_whole_or_not_at_all(joined):
     assert len(moo.on(Where, num_cpus=1).group(int(cpus)).call(Where.pid).get()) == cpus
 
 
+@pytest.mark.slow
 def test_two_sessions_reserve_from_the_same_hosts(joined):
     whole = next(row["cpus"] for row in moo.hosts() if row["name"] == "a")
     on("a", num_cpus=whole).spawn().pid()
@@ -533,6 +535,7 @@ def low(here):
         host.close()
 
 
+@pytest.mark.slow
 def test_the_least_limit_on_open_files_of_all_hosts_counts(here, low):
     most = openfiles.capacity(200, each=openfiles.per_actor_away(None))
     with moo.init(here.address, local=False):

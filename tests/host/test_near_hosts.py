@@ -80,6 +80,7 @@ def test_calls_and_arrays_go_by_socket_files_and_shared_memory(beside_a):
         assert len(current_runtime().messenger.ways) == near.ways() == own.ways() == 0
 
 
+@pytest.mark.slow
 def test_another_machine_is_reached_by_tcp_from_all_of_them(beside_a):
     array = np.ones(1 << 20)
     with moo.init():
@@ -141,6 +142,7 @@ def test_only_the_same_directory_of_the_same_user_and_machine_is_shared(tmp_path
     assert machine.invitation(str(tmp_path / "none")) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory away needs root")
 def test_a_directory_of_another_user_is_not_shared(tmp_path):
     os.chown(tmp_path, 12345, 12345)

@@ -153,6 +153,7 @@ RULES = (
 )
 
 
+@pytest.mark.slow
 def test_random_requests_of_supervisors_harm_nobody(bystander: Any) -> None:
     ends = []
     for seed in range(SEED, SEED + 5):

@@ -146,6 +146,7 @@ def test_a_session_can_start_in_a_thread() -> None:
     assert results == [2]
 
 
+@pytest.mark.slow
 def test_sessions_can_follow_each_other() -> None:
     for start in range(3):
         with moo.init():

@@ -178,6 +178,7 @@ def test_a_lookup_finds_the_actor_of_another_session_at_once(other, joined):
             moo.lookup("nobody")
 
 
+@pytest.mark.slow
 def test_a_lookup_waits_for_the_actor_of_another_session(other, joined):
     with joined():
         program = other()
@@ -185,6 +186,7 @@ def test_a_lookup_waits_for_the_actor_of_another_session(other, joined):
         assert moo.lookup("late", timeout=30).add() == 1
 
 
+@pytest.mark.slow
 def test_sessions_of_other_namespaces_share_nothing(other, joined):
     other("counter")
     with joined("apart"):
@@ -207,6 +209,7 @@ def test_a_name_is_taken_for_all_sessions_until_its_actor_ends(other, joined):
             handle.add()
 
 
+@pytest.mark.slow
 def test_of_sessions_that_want_a_name_at_the_same_time_one_gets_it(other, joined):
     programs = [other() for _ in range(2)]
     with joined():
@@ -278,6 +281,7 @@ def test_the_end_of_a_session_ends_calls_of_others_to_its_actors(other, joined, 
             ref.get(timeout=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True])
 def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(
     other, joined, known
@@ -339,6 +343,7 @@ def test_an_actor_that_takes_its_caller_for_dead_is_dead_to_it(here, other, join
         assert moo.on(Counter, host="a").spawn().find("far", 4) == 4
 
 
+@pytest.mark.slow
 def test_an_actor_of_another_session_is_the_same_after_its_restart(other, joined):
     program = other()
     options = "name='phoenix', restart=moo.Restart(max=3)"
@@ -385,6 +390,7 @@ def test_what_no_session_may_ask_ends_its_channel_and_nothing_else(
 # -- sessions of which the broker tells late, or that cannot be answered -----------
 
 
+@pytest.mark.slow
 def test_a_session_that_asks_is_a_neighbor_before_the_broker_tells_of_it(
     joined, other_home
 ):
@@ -457,6 +463,7 @@ def test_a_call_from_a_session_that_cannot_be_answered_says_so(
         assert caught.value.cause.kind == "host"
 
 
+@pytest.mark.slow
 def test_a_request_without_sense_for_an_actor_of_another_session_is_refused(
     other, joined
 ):

@@ -125,6 +125,7 @@ def count_of_lost(text: str) -> int:
     )
 
 
+@pytest.mark.slow
 def test_an_unread_pipe_costs_the_agent_nothing_and_lines_are_counted(
     tmp_path: Path, pipe: tuple[int, int]
 ) -> None:

@@ -93,6 +93,7 @@ def _fabric(cable: Cable, ranks: Any, hosts: str) -> Ranks:
     return group
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", ["ab", slow("abab")])
 def test_a_sum_through_a_fabric(
     stand_in: None, cable: Cable, ranks: Any, hosts: str
@@ -102,6 +103,7 @@ def test_a_sum_through_a_fabric(
         assert group.do("sum", elements) == [sums(elements, len(hosts))] * len(hosts)
 
 
+@pytest.mark.slow
 def test_a_pulled_cable_ends_what_goes_through_a_fabric(
     stand_in: None, cable: Cable, ranks: Any
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_pulled_cable_ends_what_goes_through_a_fabric(
     assert group.do("sum", 300_000) == [sums(300_000, 2)] * 2
 
 
+@pytest.mark.slow
 def test_where_nothing_leads_to_the_other_host_all_are_told(
     cable: Cable, ranks: Any
 ) -> None:
@@ -122,6 +125,7 @@ def test_where_nothing_leads_to_the_other_host_all_are_told(
     assert "no allowed transport" in seen[0][1] == seen[1][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [slow("ab"), "abab"])
 def test_a_sum_over_several_connections(cable: Cable, ranks: Any, hosts: str) -> None:
     group = ranks(cable, hosts, env={"MOOACTOR_STRIPES": "3"})
@@ -143,11 +147,13 @@ def test_a_pulled_cable_ends_all_its_connections(cable: Cable, ranks: Any) -> No
     assert group.do("sockets") == [6, 6]
 
 
+@pytest.mark.slow
 def test_where_all_share_a_host_nobody_has_a_socket(cable: Cable, ranks: Any) -> None:
     assert ranks(cable, "aaa").do("sockets") == [0, 0, 0]
     assert ranks(cable, "ab").do("sockets") == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("families", [slow((4,)), (6,), slow((4, 6))])
 def test_any_family_of_addresses_will_do(ranks: Any, families: tuple[int]) -> None:
     cable = Cable(families)
@@ -157,6 +163,7 @@ def test_any_family_of_addresses_will_do(ranks: Any, families: tuple[int]) -> No
         cable.close()
 
 
+@pytest.mark.slow
 def test_of_two_links_one_that_is_dead_is_passed_over(cable: Cable, ranks: Any) -> None:
     cable.add_link("up1", 2)
     space = cable.namespace["b"]
@@ -166,6 +173,7 @@ def test_of_two_links_one_that_is_dead_is_passed_over(cable: Cable, ranks: Any) 
     assert ranks(cable, "ab").do("sum", 50_000) == [sums(50_000, 2)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [slow("ab"), "abab"])
 @pytest.mark.parametrize("elements", [slow(10), 2_000_000])
 def test_a_pulled_cable_is_one_error_for_all_and_not_the_end(

@@ -13,6 +13,7 @@ import mooactor as moo
 from tests.conftest import eventually
 from tests.learner.conftest import MEDIA
 from tests.learner.looping import Looper, documented_loop
+from tests.marks import soak
 
 ROOT = Path(__file__).parents[2]
 ALIVE = 3  # at a time, and one more or less
@@ -35,7 +36,7 @@ def test_the_documented_loop_survives_kills_leaves_and_joins(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("medium", MEDIA)
+@pytest.mark.parametrize("medium", ["shm", soak("ring")])
 def test_the_documented_loop_survives_200_of_them(session: Any, medium: str) -> None:
     survive(medium, events=200, seed=2)
 

@@ -78,6 +78,7 @@ def sources() -> Iterator[str]:
         yield from (str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
 
 
+@pytest.mark.slow
 def test_the_sdist_has_every_source_and_nothing_built(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

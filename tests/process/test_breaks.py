@@ -221,6 +221,7 @@ def test_calls_made_after_a_break_start_after_those_that_are_made_again(
     assert sorted(last, key=last.__getitem__) == list(range(len(refs)))
 
 
+@pytest.mark.slow
 def test_both_connections_at_once_cost_two_retries_at_most(two: Hosts) -> None:
     """One, if the other side knows of its break before the call comes again."""
     guest = two.start("b", Guest)
@@ -370,6 +371,7 @@ def objects() -> int:
     return int(runtime.statistics()["objects"])
 
 
+@pytest.mark.slow
 def test_a_value_whose_message_was_lost_is_not_kept_for_its_receiver(
     two: Hosts,
 ) -> None:
@@ -385,6 +387,7 @@ def test_a_value_whose_message_was_lost_is_not_kept_for_its_receiver(
     assert eventually(lambda: objects() == 0)
 
 
+@pytest.mark.slow
 def test_a_value_that_was_given_back_in_vain_is_not_kept(two: Hosts) -> None:
     guest, proxy = from_guest(two)
     ref = moo.put(np.ones(MB, np.uint8))

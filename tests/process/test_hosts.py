@@ -137,6 +137,7 @@ def test_one_that_turns_out_to_be_on_this_host_shares_memory(three: Hosts) -> No
     assert row_of(later)["transport"] == "shm"
 
 
+@pytest.mark.slow
 def test_received_memory_is_passed_on_to_another_host(
     three: Hosts, on_b: Any, on_c: Any
 ) -> None:
@@ -147,6 +148,7 @@ def test_received_memory_is_passed_on_to_another_host(
     assert on_c.pass_on(on_b, made) == 2 * MB
 
 
+@pytest.mark.slow
 def test_a_value_for_many_that_are_not_there_yet_crosses_once(three: Hosts) -> None:
     ids = [new_process_id() for _ in range(4)]
     later = [three.handle(Guest, actor_id) for actor_id in ids]

@@ -46,6 +46,7 @@ def test_a_session_may_end_in_another_thread_than_its_loops(no_session: None) ->
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_stuck_when_its_session_ends_serves_the_next(
     no_session: None,
 ) -> None:

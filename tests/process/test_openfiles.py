@@ -119,6 +119,7 @@ def test_at_the_limit_actors_are_refused_and_nobody_dies(said: Any) -> None:
     assert all("limit of 100 open files" in error for error in said["errors"])
 
 
+@pytest.mark.slow
 def test_files_of_the_program_itself_leave_room_for_fewer_actors(
     tmp_path: Path,
 ) -> None:

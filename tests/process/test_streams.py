@@ -88,6 +88,7 @@ def _without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "PRELOADABLE", ("numpy",))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_without_torch")
 def test_no_two_actors_share_a_stream_and_a_seed_repeats_all_of_them() -> None:
     before = states()

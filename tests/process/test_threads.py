@@ -28,6 +28,7 @@ def session() -> Iterator[Any]:
             yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Asks, AsksInThreads])
 @pytest.mark.parametrize(
     ("options", "number"),

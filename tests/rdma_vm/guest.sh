@@ -35,6 +35,6 @@ chosen="large_data or sent_on or frozen_sender or cancelled_fetch"
 chosen="$chosen or killed_receivers or closing or threads_fetch"
 cd "$ROOT"
 "$PYTHON" -m pytest -p no:cacheprovider -p tests.rdma_vm.opened -v -rs --timeout 180 \
-    -k "ofi and ($chosen)" tests/tensors/test_networks.py
+    -m "not soak" -k "ofi and ($chosen)" tests/tensors/test_networks.py
 
 step "done"

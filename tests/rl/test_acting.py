@@ -66,6 +66,7 @@ def test_it_fills_its_own_columns_only() -> None:
     half.environments.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Breakout-v5"])
 def test_what_is_loaded_goes_on_as_what_was_saved(env: str) -> None:
     """In the middle of games, and with a policy that remembers."""

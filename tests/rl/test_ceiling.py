@@ -64,6 +64,7 @@ class Sleeping:
         return self.network.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("session")
 def test_each_part_is_measured_for_a_step_and_a_core() -> None:
     ceiling = measure_ceiling(Playing, Sleeping, batch=2, cores=2, period_s=0.1)

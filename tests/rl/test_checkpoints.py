@@ -138,6 +138,7 @@ for count in itertools.count():
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_leaves_a_newest_that_loads(tmp_path: Path) -> None:
     saver = subprocess.Popen(
         [sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True

@@ -150,6 +150,7 @@ class Host:
         environments.recv()
 
 
+@pytest.mark.slow
 def test_the_caller_of_an_actor_reads_of_its_environment(
     spawn: Callable[..., Any],
 ) -> None:

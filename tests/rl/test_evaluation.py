@@ -26,6 +26,7 @@ CART_POLE = EnvironmentSettings("CartPole-v1")
 BREAKOUT = EnvironmentSettings("ALE/Breakout-v5")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("session")
 def test_each_process_plays_its_share_with_the_weights_it_was_sent() -> None:
     """As games played here, by the same network and with the same seeds."""
@@ -51,6 +52,7 @@ def test_a_random_policy_is_judged_beside_it(
     assert random.endswith(" over 4 full games")
 
 
+@pytest.mark.slow
 def test_a_recorded_game_is_a_film(tmp_path: Path) -> None:
     check_recording(BREAKOUT)
     network = make_network("shallow", (4, 84, 84), 4)

@@ -47,6 +47,7 @@ class Counting:
         self.count = games[0]["count"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("session")
 def test_what_was_saved_goes_on_as_what_went_on(
     spawn: Callable[..., Any], tmp_path: Path

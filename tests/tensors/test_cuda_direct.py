@@ -145,6 +145,7 @@ def test_what_the_owners_fabric_does_not_take_is_staged(new_process, reader):
         assert f"{FABRIC} was not opened for memory of GPUs" in why
 
 
+@pytest.mark.slow
 def test_so_is_what_the_receivers_does_not_take(new_process, lender):
     reader = new_process(TEST_GPU_MEMORY="1")
     try_it(lender, reader)
@@ -153,6 +154,7 @@ def test_so_is_what_the_receivers_does_not_take(new_process, lender):
     assert "was not opened for memory of GPUs" in why
 
 
+@pytest.mark.slow
 def test_a_probe_that_fails_costs_nothing_else(lender, reader):
     what, probe, descriptor = lend(lender, reader)
     assert what == "probe"
@@ -173,6 +175,7 @@ def test_other_bytes_than_were_promised_are_no_proof(lender, reader):
     assert lend(lender, reader)[:2] == ("staged", "read other memory")
 
 
+@pytest.mark.slow
 def test_after_a_read_that_failed_the_owner_stages(lender, reader):
     try_it(lender, reader)
     source, descriptor = loan(lender, reader)
@@ -209,6 +212,7 @@ def test_a_killed_reader_gives_the_buffer_back(lender, reader):
     assert eventually(lambda: held(lender) == 0)
 
 
+@pytest.mark.slow
 def test_a_killed_lender_is_an_error_at_once(lender, reader):
     try_it(lender, reader)
     lent = loan(lender, reader)

@@ -191,6 +191,7 @@ def test_so_does_one_that_does_not_see_the_device(lender, reader):
     assert answer_of(lender, reader) == (False, ["does not see this GPU"])
 
 
+@pytest.mark.slow
 def test_a_handle_that_means_other_memory_is_no_proof(lender, reader, new_process):
     handle, _ = new_process().call("probe")
     _, pattern = lender.call("probe")

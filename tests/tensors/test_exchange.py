@@ -43,6 +43,7 @@ def run(workers: list[Worker], seconds: float, seed: int) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", [mix if mix == "mixed" else slow(mix) for mix in MIXES])
 def test_what_is_passed_round_stays_what_it_was(
     new_worker: Callable[..., Worker], mix: str, request: pytest.FixtureRequest

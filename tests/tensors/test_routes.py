@@ -162,6 +162,7 @@ def test_nothing_in_common_is_one_clear_error(elsewhere):
     assert here.statistics()["used"] == 0
 
 
+@pytest.mark.slow
 def test_neither_is_a_process_without_a_network_waited_for_forever(new_plane):
     here, there = new_plane(transports=["tcp"]), new_plane(transports=None)
     descriptor = here.export(bytes(MB), there.process_id)
@@ -241,6 +242,7 @@ def test_who_was_met_and_does_not_answer_any_more_is_not_called_dead(elsewhere):
             here.export(bytes(MB), there.process_id)
 
 
+@pytest.mark.slow
 def test_who_does_not_wait_for_contact_has_a_descriptor_at_once(elsewhere):
     here, there = elsewhere(), elsewhere()
     with silence() as address:
@@ -255,6 +257,7 @@ def test_who_does_not_wait_for_contact_has_a_descriptor_at_once(elsewhere):
             here.export(bytes(MB), there.process_id, wait=False)
 
 
+@pytest.mark.slow
 def test_after_a_failure_all_are_told_at_once_while_the_next_attempt_goes_on(
     elsewhere,
 ):

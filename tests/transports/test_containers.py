@@ -95,6 +95,7 @@ def test_containers_that_share_a_directory_and_no_network_use_its_memory(hosts):
     assert a.call("route", b.id)[0] == "shm"
 
 
+@pytest.mark.slow
 def test_with_neither_the_error_says_what_was_tried(hosts, directories):
     a, b = (
         hosts.start(host, "shm", "tcp", directory=directories[host]) for host in HOSTS
@@ -121,6 +122,7 @@ def test_so_does_a_kernel_without_ipv6(hosts):
     assert arrives(a, b) and arrives(b, a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("families", [()], ids=["none"])
 def test_without_a_common_family_there_is_one_clear_error(hosts):
     need_ipv6()

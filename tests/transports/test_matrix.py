@@ -264,6 +264,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.slow
 @over(*FAULTY)
 @pytest.mark.parametrize(("cut", "nbytes"), CUTS)
 def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut, nbytes):
@@ -279,6 +280,7 @@ def test_a_cut_link_is_a_named_error_and_is_mended(cable, met, cut, nbytes):
     assert met.settled()
 
 
+@pytest.mark.slow
 @over(*FAULTY)
 def test_a_link_cut_while_nothing_moves_takes_the_leases_with_it(cable, met):
     met.b.call("offer", met.a.id, "random", MB, 8)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import eventually
+from tests.marks import soak
 from tests.networks import why_not
 from tests.transports import soaker
 from tests.transports.pairs import Hosts, why_no_fabric
@@ -97,7 +98,7 @@ def test_nothing_is_lost_or_wrong_and_memory_is_flat(hosts: Hosts, network: str)
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 400)
-@pytest.mark.parametrize("permille", [10, 50])
+@pytest.mark.parametrize("permille", [soak(10), 50])
 def test_nor_where_packets_get_lost(hosts: Hosts, permille: int):
     if hosts.cable is None:
         pytest.skip(why_not())

@@ -31,13 +31,14 @@ from tests.actors.networks.peers import (
     stopped,
 )
 from tests.conftest import eventually
+from tests.marks import soak
 from tests.networks import Cable
 
 #: What the link is slowed down to: a megabyte takes 50 ms then.
 MBIT = 160
 SIZE = 24 * SOME
 #: In seconds: after the last one the connections are lost, and made anew.
-BLINKS_S = (0.4, 1.0, 2.5)
+BLINKS_S = (0.4, soak(1.0), 2.5)
 
 
 class Peers(NamedTuple):
@@ -245,6 +246,7 @@ def test_a_cut_while_nothing_moves_shows_with_the_next_call(
     assert eventually(nothing_left)
 
 
+@pytest.mark.slow
 def test_a_result_that_was_lost_says_that_the_call_has_run(
     peers: Peers, cable: Cable
 ) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import soak
+
 ROOT = Path(__file__).parents[2]
 NOT_SOURCE = shutil.ignore_patterns(
     ".git", ".venv", ".*_cache", "__pycache__", "build", "dist", "runs", "*.egg-info",
@@ -102,7 +104,7 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sdist", "wheel"])
+@pytest.mark.parametrize("kind", ["sdist", soak("wheel")])  # pip makes one of it
 def test_it_installs_into_a_fresh_venv_and_works(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

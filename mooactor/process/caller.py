@@ -258,6 +258,7 @@ class Caller:
             self.losses.end_late(link, future, call_id, delivered)
         elif call_id in self._pending and future.request is not None:
             forget(self._pending, call_id, link)
+            future.request = future.request.lost(delivered)
             self.losses.send_again(link, future)
         elif call_id in self._pending:
             error = errors.ActorUnavailable(

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from mooactor.errors import MooError
 from mooactor.process import checks
 from mooactor.process.interface import MethodSpec
 
@@ -86,6 +87,8 @@ class Repeatable(NamedTuple):
 
     ``early``: that was done already for a break, before it is known whether the process
     lives; it is not counted yet.
+
+    ``before``: whether an earlier attempt reached its method, as `delivered` of errors.
     """
 
     form: Form
@@ -93,10 +96,26 @@ class Repeatable(NamedTuple):
     kwargs: dict[str, Any]
     attempts_left: int
     early: bool = False
+    before: bool | None = False
+
+    def lost(self, delivered: bool | None) -> Repeatable:
+        """After an attempt was lost."""
+        return self._replace(before=_either(self.before, delivered))
+
+    def speaks_for_all(self, error: BaseException) -> None:
+        """The error of the last attempt says what is known of all of them."""
+        if isinstance(error, MooError):
+            error.delivered = _either(self.before, error.delivered)
 
     def counted(self) -> Repeatable:
         """After it was sent again."""
         return self._replace(attempts_left=self.attempts_left - 1, early=False)
+
+
+def _either(one: bool | None, other: bool | None) -> bool | None:
+    if one or other:
+        return True
+    return None if one is None or other is None else False
 
 
 #: In a chain, set in the id of an actor whose only thread for sync methods is taken.

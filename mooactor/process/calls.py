@@ -100,22 +100,28 @@ class Repeatable(NamedTuple):
 
     def lost(self, delivered: bool | None) -> Repeatable:
         """After an attempt was lost."""
-        return self._replace(before=_either(self.before, delivered))
+        return self._replace(before=either(self.before, delivered))
 
     def speaks_for_all(self, error: BaseException) -> None:
-        """The error of the last attempt says what is known of all of them."""
-        if isinstance(error, MooError):
-            error.delivered = _either(self.before, error.delivered)
+        """See `speak_for_all`."""
+        speak_for_all(error, self.before)
 
     def counted(self) -> Repeatable:
         """After it was sent again."""
         return self._replace(attempts_left=self.attempts_left - 1, early=False)
 
 
-def _either(one: bool | None, other: bool | None) -> bool | None:
+def either(one: bool | None, other: bool | None) -> bool | None:
+    """Whether one of two attempts reached its method, as `delivered` of errors."""
     if one or other:
         return True
     return None if one is None or other is None else False
+
+
+def speak_for_all(error: BaseException, before: bool | None) -> None:
+    """Have the error of the last attempt say what is known of those `before`, too."""
+    if isinstance(error, MooError):
+        error.delivered = either(before, error.delivered)
 
 
 #: In a chain, set in the id of an actor whose only thread for sync methods is taken.

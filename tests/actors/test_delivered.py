@@ -212,6 +212,17 @@ def test_an_error_of_the_last_attempt_speaks_for_all(
     assert caught.value.delivered is not False
 
 
+def test_an_error_of_a_mapped_item_speaks_for_all_its_attempts(
+    session: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "ran"
+    group: Any = moo.on(Once, restart=moo.Restart(max=1)).group(1, str(path))
+    with pytest.raises(moo.MooError) as caught:
+        list(group.map(Once.die, [7], retries=3))
+    assert path.read_text() == "7\n"
+    assert caught.value.delivered is not False
+
+
 @pytest.mark.parametrize(
     ("earlier", "last", "said"),
     [

@@ -11,13 +11,14 @@ import pytest
 from tests.marks import soak
 
 Rows = list[dict[str, str]]
+LONGER = [(2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("actors", "learners", "seed"),
-    [(2, 2, 1), soak(2, 2, 2), soak(2, 2, 3), soak(16, 4, 1), (64, 4, 1)],
+    [(2, 2, 1), *(soak(*plan) for plan in LONGER)],
 )
 def test_it_learns_cart_pole_the_same_with_few_processes_and_many(
     run: Callable[..., str],

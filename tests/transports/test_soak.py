@@ -93,7 +93,7 @@ def pass_round(workers: list[Worker], seconds: float) -> list[list[State]]:
 def test_nothing_is_lost_or_wrong_and_memory_is_flat(hosts: Hosts, network: str):
     if network == "ofi" and (why := why_no_fabric()):
         pytest.skip(why)
-    soak(hosts, network)
+    run_for_long(hosts, network)
 
 
 @pytest.mark.slow
@@ -105,11 +105,11 @@ def test_nor_where_packets_get_lost(hosts: Hosts, permille: int):
     if why := hosts.cable.why_none_lost():
         pytest.skip(why)
     with hosts.cable.losing(permille):
-        soak(hosts, "tcp")
+        run_for_long(hosts, "tcp")
         assert min(hosts.cable.lost(host) for host in "ab") > 10
 
 
-def soak(hosts: Hosts, network: str) -> None:
+def run_for_long(hosts: Hosts, network: str) -> None:
     """Pass data round, and look at what arrived and what is left."""
     workers = []
     for host in "aabb":

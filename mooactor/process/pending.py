@@ -133,8 +133,13 @@ class PendingReplies:
                 f"the call has run, but its result did not arrive: {error}",
                 delivered=True,
             )
-        if reply is not None and error is None:
-            error = taken_over(reply)
+        struck: BaseException | None = None
+        while reply is not None and error is None:
+            try:
+                error = taken_over(reply)
+                break
+            except BaseException as interruption:
+                struck = interruption  # is for the program, and costs no reply
         if pending.flags & envelope.STREAM:
             if isinstance(error, errors.Cancelled):
                 return
@@ -142,3 +147,5 @@ class PendingReplies:
                 reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
                 error = None
         self._deliver(call_id, pending.flags, reply, error)
+        if struck is not None:
+            raise struck

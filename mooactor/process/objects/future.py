@@ -252,10 +252,16 @@ class Reply:
 
 
 def taken_over(reply: Reply) -> Exception | None:
-    """Map the memory attached to a reply; the error if that failed."""
+    """Map the memory attached to a reply; the error if that failed.
+
+    Raises:
+      BaseException: a signal handler raised it; the next call of this goes on.
+    """
     try:
         reply.take_over()
     except Exception as error:
+        if was_interrupted(error):
+            raise
         return error
     return None
 

@@ -116,7 +116,7 @@ def files() -> Counter[str]:
 def resources() -> dict[str, Counter[Any]]:
     """Everything that a test could leave behind."""
     return {
-        "process": Counter(_State.run.processes()),
+        "process": Counter(_State.run.lasting()),
         "thread": Counter(thread.name for thread in threading.enumerate()),
         "descriptor": descriptors(),
         "file": files(),

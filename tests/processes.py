@@ -74,6 +74,11 @@ class Process(NamedTuple):
         """What it calls itself; empty once it is gone."""
         return b"".join(_words(self, "comm")).decode().strip()
 
+    def parent(self) -> int | None:
+        """The pid of its parent; None once it is gone."""
+        stat = _stat(self.pid)
+        return None if stat is None else int(stat[1])
+
     def descendants(self) -> list[Process]:
         """Its children and theirs, zombies among them."""
         return _Table.read().below(self.pid)
@@ -188,6 +193,17 @@ class Run:
         """These say that they are of the run, which their environment does not."""
         self.forked |= forked
         self._others -= forked  # if they were seen before they said so
+
+    def lasting(self) -> set[Process]:
+        """`processes` without the spare ones of living sessions: the zygote forks one
+        soon after an actor."""
+        found = self.processes()
+        pids = {process.pid for process in found}
+        return {
+            process
+            for process in found
+            if process.name() != "moo-spare" or process.parent() not in pids
+        }
 
     def processes(self) -> set[Process]:
         """All that live, and zombies that nobody but the runner can reap."""

@@ -127,7 +127,7 @@ class Runtime:
         self._put_together(lifeline)
         set_current(self.plane)
         if self.messenger.address is not None:
-            self._open_to_other_hosts(self.messenger.address)
+            self._open_to_other_hosts()
 
     def _put_together(self, lifeline: Lifeline) -> None:
         """The parts, each with those that it needs."""
@@ -135,6 +135,8 @@ class Runtime:
         self._handlers: dict[int, Handler] = {}
         self.poller = poller = Poller(self.messenger, self, self.inbound)
         self.agent = AgentClient(lifeline, self.wait, poller.wake)
+        if self.messenger.address is not None:
+            self._tell_where_we_are(self.messenger.address)
         self.links = links = Links(
             self.process_id, self._driver, self.messenger, self._watch
         )
@@ -236,8 +238,14 @@ class Runtime:
 
     # -- other hosts -------------------------------------------------------
 
-    def _open_to_other_hosts(self, address: str) -> None:
-        """Tell the agent where this process is, and let others be found."""
+    def _tell_where_we_are(self, address: str) -> None:
+        """From here on others may connect: before all is put together, so that this
+        and the way of the news cost no time one after the other."""
+        endpoint = b"" if self.inbound is None else self.plane.endpoint()
+        self.agent.tell(op="reachable", address=address, endpoint=endpoint)
+
+    def _open_to_other_hosts(self) -> None:
+        """Let others be found."""
         self.agent.on_located = self.locator.on_located
         self.broadcaster.when_located = self.locator.when_located
         self.messenger.open_ways(
@@ -246,8 +254,6 @@ class Runtime:
             self.breaks.of_ours,
             self.breaks.over,
         )
-        endpoint = b"" if self.inbound is None else self.plane.endpoint()
-        self.agent.tell(op="reachable", address=address, endpoint=endpoint)
 
     def _introduce(self, process_id: int, endpoint: bytes) -> None:
         if self.inbound is not None:

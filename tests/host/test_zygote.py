@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,31 @@ def agent_of(driver: int) -> Any:
 
 def zygotes(pid: int | None = None) -> list[Any]:
     """The zygote of a driver's session, if there is one just now."""
+    return children_called("moo-zygote", pid)
+
+
+def spares() -> list[Any]:
+    """The process of this session that waits to become an actor, if there is one."""
+    return children_called("moo-spare")
+
+
+def family() -> set[str]:
+    """The names of this session's processes, zombies too, but for the agent's."""
+    found = set()
+    for process in agent_of(os.getpid()).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found.add(process.name())
+    return found
+
+
+def children_called(wanted: str, pid: int | None = None) -> list[Any]:
     found = []
     for child in agent_of(pid or os.getpid()).children():
         try:
             name, state = child.name(), child.status()
         except psutil.NoSuchProcess:
             continue
-        if name == "moo-zygote" and state != psutil.STATUS_ZOMBIE:
+        if name == wanted and state != psutil.STATUS_ZOMBIE:
             found.append(child)
     return found
 
@@ -154,6 +172,73 @@ def test_the_death_of_the_zygote_harms_no_actor_and_another_one_starts() -> None
         assert counter.add(1) == 6
 
 
+def test_a_spare_process_becomes_the_next_actor_and_is_replaced() -> None:
+    with session():
+        assert spares() == []  # who has no actor needs no second one
+        pids = [moo.spawn(Counter).pid()]
+        for _ in range(3):
+            assert eventually(spares)
+            (spare,) = spares()
+            assert spare.pid not in pids
+            pids += moo.on(Counter).group(2).call(Counter.pid).get()
+            assert spare.pid in pids
+        assert len(set(pids)) == 7
+
+
+def test_what_is_imported_later_is_in_the_next_actor_too(modules: Path) -> None:
+    programs.write(modules / "comes_late.py", "HERE = True")
+
+    @moo.actor
+    class Sees:
+        def modules(self) -> set[str]:
+            return set(sys.modules)
+
+    with session():
+        assert "comes_late" not in moo.spawn(Sees).modules()
+        assert eventually(spares)
+        from mooactor.host.session import current_session
+
+        running = current_session()
+        assert running is not None
+        running.preload.append("comes_late")
+        assert "comes_late" in moo.spawn(Sees).modules()
+
+
+def test_a_spare_process_that_was_killed_costs_no_actor() -> None:
+    with session():
+        assert moo.spawn(Counter).add(1) == 1
+        for _ in range(3):
+            assert eventually(spares)
+            (spare,) = spares()
+            spare.kill()
+            assert eventually(lambda s=spare: s not in spares())  # type: ignore[misc]
+            assert moo.spawn(Counter).add(2) == 2
+
+
+def test_killing_one_that_becomes_an_actor_kills_that_or_nobody() -> None:
+    rng = random.Random(SEED)
+    with session():
+        assert moo.spawn(Counter).add(1) == 1
+        for _ in range(20):
+            assert eventually(spares)
+            (spare,) = spares()
+            counter = moo.spawn(Counter)
+            time.sleep(rng.random() * 0.004)
+            spare.kill()
+            error = counter.add.options(timeout=40).remote(2).exception(timeout=60)
+            died = isinstance(error, moo.ActorDied) and error.cause
+            assert error is None or (died and died.signal == signal.SIGKILL), f"{error}"
+
+
+def test_a_spare_process_ends_with_its_zygote() -> None:
+    with session():
+        assert moo.spawn(Counter).add(1) == 1
+        assert eventually(spares)
+        (spare,), (zygote,) = spares(), zygotes()
+        zygote.kill()
+        assert eventually(lambda: not spare.is_running())
+
+
 def test_a_zygote_that_dies_just_before_it_is_asked_loses_no_actor() -> None:
     with session():
         moo.spawn(Counter).add(1)
@@ -191,8 +276,7 @@ def test_actors_killed_at_random_moments_of_their_start_are_gone() -> None:
                 counter.add()
         assert moo.actors() == []
         # One that was killed before it had a pid is killed when it has one.
-        agent = agent_of(os.getpid())
-        assert eventually(lambda: len(agent.children(recursive=True)) == 1)
+        assert eventually(lambda: family() <= {"moo-zygote", "moo-spare"})
 
 
 @pytest.mark.parametrize(

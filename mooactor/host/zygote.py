@@ -228,6 +228,7 @@ def _wait_for_birth(line: Lifeline, agent: int, middle: int, zygote: Lifeline) -
     """The spare process."""
     try:
         name_process("moo-spare")
+        _await_adoption(agent, middle, zygote)
         poller = select.poll()
         poller.register(zygote, select.POLLIN)
         while True:
@@ -307,8 +308,9 @@ def _become(birth: Birth, agent: int, middle: int) -> None:
             os._exit(code)
 
 
-def _await_adoption(agent: int, middle: int, lifeline: socket.socket) -> None:
-    """Wait until this process is the agent's child; from then on it dies with it."""
+def _await_adoption(agent: int, middle: int, line: socket.socket | Lifeline) -> None:
+    """Wait until this process is the agent's child; from then on it dies with it. If
+    its line has ended, it does so at once."""
     # A request to be killed with the parent would be acted on when the process in
     # between exits, so it must wait until that is gone.
     while (parent := os.getppid()) != agent:
@@ -317,9 +319,9 @@ def _await_adoption(agent: int, middle: int, lifeline: socket.socket) -> None:
         time.sleep(0.0002)
     die_with(agent)
     poller = select.poll()
-    poller.register(lifeline, 0)  # no event but its end
+    poller.register(line, 0)  # no event but its end
     if poller.poll(0):
-        os._exit(1)  # the agent has given this process up
+        os._exit(1)  # this process was given up
 
 
 def _exit_code(error: SystemExit) -> int:

@@ -239,6 +239,16 @@ def test_a_spare_process_ends_with_its_zygote() -> None:
         assert eventually(lambda: not spare.is_running())
 
 
+def test_a_stopped_spare_process_ends_with_its_agent() -> None:
+    with session():
+        assert moo.spawn(Counter).add(1) == 1
+        assert eventually(spares)
+        (spare,) = spares()
+        stop(spare.pid)
+        agent_of(os.getpid()).kill()
+        assert eventually(lambda: not spare.is_running())
+
+
 def test_a_zygote_that_dies_just_before_it_is_asked_loses_no_actor() -> None:
     with session():
         moo.spawn(Counter).add(1)

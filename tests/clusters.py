@@ -392,10 +392,7 @@ class Cluster:
 
     def zygote(self, host: str) -> int:
         """The pid of the zygote of a host that has one session."""
-        below = Process.of(self.members[host].pid).descendants()
-        named = [process for process in below if process.name() == "moo-zygote"]
-        # One that it has just forked has that name, too, until it takes its own.
-        return min(named, key=lambda process: process.started).pid
+        return Process.of(self.members[host].pid).zygote().pid
 
     def close(self) -> None:
         """End everything that still runs there."""

@@ -50,6 +50,17 @@ class Process(NamedTuple):
             time.sleep(0.001)  # within its execve it has no command line
         raise ProcessLookupError(f"process {driver} has no agent")
 
+    def zygote(self) -> Process:
+        """That of the only session below it.
+
+        Raises ProcessLookupError: it has none just now."""
+        named = [p for p in self.descendants() if p.name() == "moo-zygote"]
+        running = [process for process in named if process.is_running()]
+        # What it has just forked has its name, too, until it takes one of its own.
+        if eldest := min(running, key=lambda p: (p.started, p.pid), default=None):
+            return eldest
+        raise ProcessLookupError(f"no zygote below process {self.pid}")
+
     def is_running(self) -> bool:
         """Whether it lives: a zombie does not."""
         stat = _stat(self.pid)

@@ -13,8 +13,7 @@ import pytest
 
 import mooactor as moo
 from tests.conftest import check_for_leaks, eventually, resources
-
-psutil = pytest.importorskip("psutil")
+from tests.processes import Process
 
 
 @moo.actor
@@ -28,9 +27,7 @@ class Sees:
         return os.getpid()
 
     def zygotes_maps(self) -> str:
-        siblings = psutil.Process(os.getppid()).children()
-        (zygote,) = [p for p in siblings if p.name() == "moo-zygote"]
-        with open(f"/proc/{zygote.pid}/maps") as maps:
+        with open(f"/proc/{Process.of(os.getppid()).zygote().pid}/maps") as maps:
             return maps.read()
 
     def cuda_counts(self, *, used: bool) -> dict[str, int]:

@@ -44,12 +44,19 @@ def agent_of(driver: int) -> Any:
 
 def zygotes(pid: int | None = None) -> list[Any]:
     """The zygote of a driver's session, if there is one just now."""
-    return children_called("moo-zygote", pid)
+    with suppress(ProcessLookupError, psutil.NoSuchProcess):
+        return [psutil.Process(Process.agent_of(pid or os.getpid()).zygote().pid)]
+    return []
 
 
 def spares() -> list[Any]:
     """The process of this session that waits to become an actor, if there is one."""
-    return children_called("moo-spare")
+    found = []
+    for child in agent_of(os.getpid()).children():
+        with suppress(psutil.NoSuchProcess):
+            if child.name() == "moo-spare" and child.status() != psutil.STATUS_ZOMBIE:
+                found.append(child)
+    return found
 
 
 def family() -> set[str]:
@@ -58,18 +65,6 @@ def family() -> set[str]:
     for process in agent_of(os.getpid()).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             found.add(process.name())
-    return found
-
-
-def children_called(wanted: str, pid: int | None = None) -> list[Any]:
-    found = []
-    for child in agent_of(pid or os.getpid()).children():
-        try:
-            name, state = child.name(), child.status()
-        except psutil.NoSuchProcess:
-            continue
-        if name == wanted and state != psutil.STATUS_ZOMBIE:
-            found.append(child)
     return found
 
 

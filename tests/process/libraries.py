@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import mooactor as moo
 from mooactor.process.actor import threads
+from tests.processes import Process
 
 Numbers = dict[str, int]
 
@@ -50,11 +50,8 @@ class Asks:
         return len(os.listdir("/proc/self/task")) - before
 
     def threads_of_the_zygote(self) -> int:
-        for children in Path(f"/proc/{os.getppid()}/task").rglob("children"):
-            for pid in children.read_text().split():
-                if Path(f"/proc/{pid}/comm").read_text() == "moo-zygote\n":
-                    return len(os.listdir(f"/proc/{pid}/task"))
-        raise LookupError("no zygote")
+        zygote = Process.of(os.getppid()).zygote()
+        return len(os.listdir(f"/proc/{zygote.pid}/task"))
 
 
 @moo.actor(max_concurrency=2)

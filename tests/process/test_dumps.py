@@ -19,6 +19,7 @@ import mooactor as moo
 from mooactor.process import dump
 from tests.conftest import eventually
 from tests.process import programs
+from tests.processes import Process
 
 PROGRAM = """
 import asyncio
@@ -100,12 +101,6 @@ class Running:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    def pids(self, name: str) -> list[int]:
-        """Its descendants of that name."""
-        family = programs.family(self.pid)
-        names = {p.pid: Path(f"/proc/{p.pid}/comm").read_text().strip() for p in family}
-        return [pid for pid, found in names.items() if found == name]
 
     def line(self) -> list[str]:
         """The words of the next line of stdout."""
@@ -251,11 +246,12 @@ def test_the_agent_and_the_zygote(program: Callable[[str], Running]) -> None:
         """
     )
     (actor,) = running.line()
-    (agent,) = running.pids("moo-agent")
-    said = running.ask(agent, f"one: running, process {actor}, 0 restarts")
+    agent = Process.agent_of(running.pid)
+    said = running.ask(agent.pid, f"one: running, process {actor}, 0 restarts")
     assert "in Agent.run" in said
-    (zygote,) = running.pids("moo-zygote")
-    said = running.ask(zygote, r"the zygote \(process \d+\) on SIGUSR1", "in main\n")
+    said = running.ask(
+        agent.zygote().pid, r"the zygote \(process \d+\) on SIGUSR1", "in main\n"
+    )
     assert "in _serve" in said
     assert running.end() == "0.1\n"
 

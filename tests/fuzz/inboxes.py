@@ -67,31 +67,43 @@ class Insider(Inbox):
     def __init__(self, two: Hosts, socket: zmq.Socket[bytes]) -> None:
         super().__init__(two)
         self._socket = socket
+        # Marks have a sender of their own: no mutated message can call them off.
+        _, self._marks_prefix = self._sender()
+        self._marks = 0
         curve.make_client(socket, two.key)
         socket.connect(self.address)
         self._seeds = seeds()
 
     def step(self, rng: random.Random) -> int:
-        sender = new_process_id()
-        good = envelope.prefix(self.two.key, sender, 1)
-        dropped = self.guest.statistics()["dropped"]
+        sender, good = self._sender()
         for _ in range(_AT_A_TIME):
             frames = self._frames(rng, good)
             right = frames[0].startswith(good)
             if not right or not asks_to_stop(frames[0], self.two.key):
                 self._socket.send_multipart(frames)
-        assert self.settled(dropped)
+        self._send_mark()
+        # It has read them all, or they would wait there in ever larger numbers; and
+        # while their sender lives, or they would be dropped unread.
+        read = self.guest.marks.options(timeout=_PATIENCE_S)
+        assert eventually(lambda: read() == self._marks, _PATIENCE_S)
         self.two.agent.tell_of_death(sender)  # nothing is kept for it any more
+        del self.two.agent.members[sender]
         return _AT_A_TIME
 
-    def settled(self, dropped: int) -> bool:
-        """It has read most of them, as many have no key; and has run the calls among
-        them, which nobody bounds here."""
-        read = dropped + _AT_A_TIME // 4
-        found = eventually(
-            lambda: self.guest.statistics()["dropped"] >= read, _PATIENCE_S
+    def _sender(self) -> tuple[int, bytes]:
+        """A process that the actor takes to be alive: its id, and how its messages
+        begin."""
+        process_id = new_process_id()
+        self.two.agent.expect(process_id)
+        return process_id, envelope.prefix(self.two.key, process_id, 1)
+
+    def _send_mark(self) -> None:
+        self._marks += 1
+        flags, name = envelope.EMPTY | envelope.ONE_WAY, b"\x04mark"
+        head = envelope.pack_head(
+            envelope.CALL, flags, 0, 0, len(name), self._marks, 0.0
         )
-        return found and bool(self.guest.pid.options(timeout=_PATIENCE_S)())
+        self._socket.send(self._marks_prefix + head + name)
 
     def _frames(self, rng: random.Random, good: bytes) -> list[bytes]:
         source = rng.choice(self._seeds)

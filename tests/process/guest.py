@@ -20,6 +20,7 @@ class Guest:
         self.seen: list[int] = []
         self.gate = threading.Event()
         self.other: Any = None
+        self.marked = 0
 
     def pid(self) -> int:
         return os.getpid()
@@ -30,6 +31,12 @@ class Guest:
 
     def all_seen(self) -> list[int]:
         return self.seen
+
+    def mark(self) -> None:
+        self.marked += 1
+
+    def marks(self) -> int:
+        return self.marked
 
     def fail(self) -> None:
         raise LookupError("not here")

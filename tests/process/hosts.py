@@ -270,6 +270,11 @@ class Agent:
             caller=True,
         )
 
+    def expect(self, process_id: int) -> None:
+        """That process lives, and has not said where it can be reached."""
+        with self._lock:
+            self._of(process_id)
+
     def proxy(self, process_id: int) -> Proxy:
         """From here on that process is reached through a proxy."""
         with self._lock:

@@ -3,12 +3,16 @@
 
 A process is first *unborn*: the agent has its ends of the lifeline and of the output
 pipes, and no pid. Messages may be posted already; they wait in the socket. With the
-zygote's ``born`` it has a pid and is the agent's child, or will be in a moment.
+zygote's ``born`` it has a pid and is the agent's child, or will be in a moment. If
+there is a spare process, the request goes to that, and ``born`` comes from it.
 
 Invariants:
 
 * Every process that was asked for ends up born, lost, failed or disowned. It is lost
-  if the zygote dies first; then the next one is asked, at most `_MOST_TRIES` times.
+  if the zygote dies first, or the spare process that should become it; then it is
+  asked for again, at most `_MOST_TRIES` times.
+* A spare process is used at most once. It is dropped when the zygote ends or is told to
+  import more.
 * A disowned process is killed as soon as its pid is known.
 """
 
@@ -81,7 +85,10 @@ class Nursery:
         self._modules: list[str] = []
         self._deadly: set[str] = set()  # modules that ended a zygote
         self._importing: str | None = None
+        self._prepares = 0  # how often a zygote was told to import something
         self._line: Lifeline | None = None
+        self._spare: Lifeline | None = None  # to a process that waits to be an actor
+        self._becoming: dict[Line, int] = {}  # to one that becomes that child
         self._pid: int | None = None
         self._status: int | None = None  # of the zygote, once it is reaped
         self._deaths = 0  # of zygotes, since one made a process
@@ -129,8 +136,7 @@ class Nursery:
             theirs.close()
         self._watch(pid, ours)
         if self._config is not None:
-            modules = {"op": "prepare", "modules": self._modules}
-            self._tell({**modules, **self._config})
+            self._prepare(self._modules, self._config)
 
     def _watch(self, pid: int, ours: socket.socket) -> None:
         self._pid, self._status, self._line = pid, None, Lifeline(ours)
@@ -140,7 +146,7 @@ class Nursery:
         """Send the zygote the modules to import, and the path to them."""
         self._config = {"path": path, "argv": argv, "cwd": self._cwd}
         self._modules = list(modules)
-        self._tell({"op": "prepare", "modules": self._modules, **self._config})
+        self._prepare(self._modules, self._config)
 
     def preload(self, modules: list[str]) -> None:
         """Have it import these, too, before it forks for later requests."""
@@ -148,11 +154,31 @@ class Nursery:
         more = [module for module in modules if module not in known]
         if more:
             self._modules += more
-            self._tell({"op": "prepare", "modules": more})
+            self._prepare(more, {})
+
+    def _prepare(self, modules: list[str], config: Message) -> None:
+        self._drop_spare()
+        self._prepares += 1
+        message = {"op": "prepare", "number": self._prepares, "modules": modules}
+        self._tell({**message, **config})
 
     def _tell(self, message: Message, fds: list[int] | None = None) -> None:
         if self._line is not None:
             self._loop.post(self._line, message, fds or [])
+
+    def _take_spare(self, message: Message, fd: int) -> None:
+        self._drop_spare()
+        if message["prepared"] != self._prepares:
+            return  # it lacks what the zygote was told to import meanwhile
+        try:
+            self._spare = Lifeline(socket.socket(fileno=os.dup(fd)))
+        except OSError:
+            return  # no descriptor is left for it
+        self._loop.watch_line(self._spare, self)
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._loop.close_line(self._spare)
 
     # -- births ------------------------------------------------------------
 
@@ -199,9 +225,16 @@ class Nursery:
             self._exec_again()
         if self._line is None:
             raise OSError("the zygote died, and no other one can be started")
-        message = {"op": "birth", "number": child.number, "life": child.life}
-        self._tell(message, [*child.theirs, *child.parcels])
         self._unborn[child.number] = child
+        message = {"op": "birth", "number": child.number, "life": child.life}
+        fds = [*child.theirs, *child.parcels]
+        line, self._spare = self._spare, None
+        if line is None:
+            self._tell(message, fds)
+        else:
+            self._becoming[line] = child.number
+            self._loop.post(line, message, fds)
+            self._tell({"op": "spare used"})
 
     def disown(self, child: Child) -> None:
         """It is not wanted any more, and has no pid yet."""
@@ -210,6 +243,9 @@ class Nursery:
     # -- messages of the zygote --------------------------------------------
 
     def handle(self, line: Line, message: Message, fds: list[int]) -> None:
+        if message.get("ev") == "spare":
+            self._take_spare(message, fds[0])
+            return
         actions: dict[str, Callable[[Message], None]] = {
             "born": self._born,
             "unborn": self._failed,
@@ -236,10 +272,15 @@ class Nursery:
             self._news.failed(child, message["note"])
 
     def _done(self, message: Message) -> None:
-        for number in message["numbers"]:
+        why = "the process that should have forked it was killed"
+        self._end_of(message["numbers"], why)
+
+    def _end_of(self, numbers: list[int], why: str) -> None:
+        """Those of them that are unborn now will not be born."""
+        for number in numbers:
             child = self._unborn.pop(number, None)
             if child is not None:
-                self._lost(child, "the process that should have forked it was killed")
+                self._lost(child, why)
 
     def _lost(self, child: Child, why: str) -> None:
         if child.tries < _MOST_TRIES:
@@ -254,11 +295,17 @@ class Nursery:
         self._importing, self._deaths = None, 0
 
     def line_closed(self, line: Line) -> None:
-        """The zygote is dead, and so is every process in between of its making."""
+        """The zygote is dead, and so is every process in between of its making; or one
+        that was to become an actor has, or is dead."""
         line.close()
+        if line is self._spare:
+            self._spare = None
+        if (number := self._becoming.pop(line, None)) is not None:
+            self._end_of([number], "the process that should have become it was killed")
         if line is not self._line:
             return
         self._line = None
+        self._drop_spare()
         if self.closed:
             return
         why = self._report()
@@ -299,9 +346,10 @@ class Nursery:
     # -- reaping -----------------------------------------------------------
 
     def read(self) -> None:
-        """Act on what the zygote has sent by now."""
-        if self._line is not None:
-            self._loop.read_line(self._line)
+        """Act on the births that were told by now."""
+        for line in (self._line, *self._becoming):
+            if line is not None:
+                self._loop.read_line(line)
 
     def is_zygote(self, pid: int) -> bool:
         """Whether that is the present zygote."""
@@ -318,6 +366,9 @@ class Nursery:
         """End the zygote. Processes that are unborn then never run."""
         self.closed = True
         self._unborn.clear()
+        self._drop_spare()
+        for line in list(self._becoming):
+            self._loop.close_line(line)
         if self._pid is not None:
             kill_group(self._pid)
             os.waitpid(self._pid, 0)

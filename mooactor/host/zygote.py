@@ -15,18 +15,20 @@ Invariants:
   line ends.
 * ``born`` is sent before the process in between exits, or by the new process itself,
   so the agent knows the pid before the kernel can tell it of that child's death.
+* One process at a time writes to the zygote's line.
 * No user code runs before the actor is the agent's child and has asked the kernel to be
   killed with it. An actor that finds the agent gone exits instead.
 * Nothing here starts a thread; `threads` keeps libraries from starting any.
 * The zygote dies with the agent. Its own death harms no actor.
-* A process that was forked beforehand ends with the zygote, or becomes an actor. It has
-  everything that the zygote has imported.
+* A spare process becomes an actor, or ends with its line. It has everything that the
+  zygote has imported.
 
 A request is a message with the descriptors of the new process: its lifeline, its two
 output pipes and those of its parcels. Requests that have come together are forked by
-one process in between, which saves half of the forks of a group. In quiet moments a
-spare process is forked, so that the next actor waits for no fork: two take 6 ms, and
-16 ms where torch is loaded.
+one process in between, which saves half of the forks of a group. When none waits a
+spare process is forked, and the agent gets the other end of its line. It sends the next
+request there: that actor waits neither for a fork (two take 6 ms, and 16 ms where torch
+is loaded) nor for the zygote.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from mooactor.process.actor import threads
 from mooactor.process.actor.life import live
 from mooactor.process.system import die_with, libc, name_process
 
-_QUIET_MS = 20  # without a request; then a spare process is forked
+_QUIET_MS = 1  # without a request; then a spare process is forked
 _OURS = (0, 1, 2)
 _LINE = 3  # the number of the lifeline's descriptor in an actor; its parcels follow
 
@@ -92,13 +94,15 @@ def _serve(line: Lifeline, agent: int) -> None:
         for message, fds in line.receive_nowait():
             if "malformed" in message:
                 os._exit(1)  # no descriptors left here: the next zygote is asked
-            if message.get("op") == "birth":
+            if message["op"] == "birth":
                 births.append(Birth(message["number"], message["life"], fds))
-                continue
-            forks.make(births)
-            births = []
-            forks.drop_the_spare()  # it would lack what is imported now
-            _prepare(line, message)
+            elif message["op"] == "spare used":
+                forks.spare_used()
+            else:
+                forks.make(births)
+                births = []
+                _prepare(line, message)
+                forks.prepared(message["number"])
         forks.make(births)
 
 
@@ -136,82 +140,55 @@ def _import(name: str) -> None:
 
 
 class _Forks:
-    """The processes that are forked, and the spare one. There is none before the first
-    actor was asked for: then others may be."""
+    """The processes that are forked, and the spare one for the agent. There is none
+    before the first actor was asked for: then others may be."""
 
     def __init__(self, line: Lifeline, agent: int) -> None:
         self._line = line
         self._agent = agent
-        self._spare: _Spare | None = None
+        self._prepared = 0
+        self._has_made_one = False
         self.lacks_a_spare = False
+
+    def prepared(self, number: int) -> None:
+        """More is imported: the agent drops the spare process, which lacks that."""
+        self._prepared = number
+        self.lacks_a_spare = self._has_made_one
 
     def make(self, births: list[Birth]) -> None:
         """Have a process for each, and say what became of them."""
         if not births:
             return
-        first = 1 if self._spare is not None and self._spare.take(births[0]) else 0
-        self.drop_the_spare()
-        if births[first:]:
-            _fork_all(self._line, self._agent, births[first:])
+        _fork_all(self._line, self._agent, births)
         numbers = [birth.number for birth in births]
         self._line.send({"ev": "done", "numbers": numbers})
         for birth in births:
             for fd in birth.fds:
                 os.close(fd)
-        self.lacks_a_spare = True
+        self.spare_used()
+
+    def spare_used(self) -> None:
+        """There are actors, and nothing waits to become the next one."""
+        self._has_made_one = self.lacks_a_spare = True
 
     def add_a_spare(self) -> None:
         """For the next one; not again before that if the system refuses it."""
         self.lacks_a_spare = False
-        self._spare = _Spare.forked(self._line, self._agent)
-
-    def drop_the_spare(self) -> None:
-        """It has become an actor, or must not."""
-        if self._spare is not None:
-            self._spare.close()
-            self._spare, self.lacks_a_spare = None, True
-
-
-class _Spare:
-    """A process that was forked beforehand, as the agent's child, and waits on a line
-    to become an actor. It ends if the line does."""
-
-    def __init__(self, line: Lifeline) -> None:
-        self._line = line
-
-    @classmethod
-    def forked(cls, line: Lifeline, agent: int) -> _Spare | None:
-        """None: the system refuses it."""
         try:
             ours, theirs = socket.socketpair()
         except OSError:
-            return None
-        with theirs:
+            return
+        with ours, theirs:
             try:
                 middle = os.fork()
             except OSError:
-                ours.close()
-                return None
+                return
             if middle == 0:
                 ours.close()
-                _fork_spare(line, agent, theirs)  # does not return
+                _fork_spare(self._line, self._agent, theirs)  # does not return
             os.waitpid(middle, 0)
-        return cls(Lifeline(ours))
-
-    def take(self, birth: Birth) -> bool:
-        """Have it become that actor; it tells the agent, or is killed. False: it was
-        killed before, or cannot."""
-        try:
-            self._line.send({"number": birth.number, "life": birth.life}, birth.fds)
-        except (LifelineClosed, OSError):  # OSError: no descriptor is left
-            return False
-        poller = select.poll()
-        poller.register(self._line, select.POLLIN)
-        poller.poll()  # until the end: one process at a time writes to the agent
-        return True
-
-    def close(self) -> None:
-        self._line.close()
+            said = {"ev": "spare", "prepared": self._prepared}
+            self._line.send(said, [ours.fileno()])
 
 
 def _fork_spare(line: Lifeline, agent: int, theirs: socket.socket) -> None:
@@ -219,25 +196,27 @@ def _fork_spare(line: Lifeline, agent: int, theirs: socket.socket) -> None:
     middle = os.getpid()
     try:
         if os.fork() == 0:
-            _wait_for_birth(line, agent, middle, Lifeline(theirs))  # does not return
+            line.close()  # its end is the zygote's end
+            _wait_for_birth(agent, middle, Lifeline(theirs))  # does not return
     finally:
         os._exit(0)
 
 
-def _wait_for_birth(line: Lifeline, agent: int, middle: int, zygote: Lifeline) -> None:
-    """The spare process."""
+def _wait_for_birth(agent: int, middle: int, line: Lifeline) -> None:
+    """The spare process: wait on a line of its own to become an actor. It ends if the
+    line does."""
     try:
         name_process("moo-spare")
-        _await_adoption(agent, middle, zygote)
+        _await_adoption(agent, middle, line)
         poller = select.poll()
-        poller.register(zygote, select.POLLIN)
+        poller.register(line, select.POLLIN)
         while True:
             poller.poll()
-            for message, fds in zygote.receive_nowait():
+            for message, fds in line.receive_nowait():
                 birth = Birth(message["number"], message["life"], fds)
                 os.setpgid(0, 0)  # what ends the zygote's group is not for an actor
                 line.send({"ev": "born", "number": birth.number, "pid": os.getpid()})
-                zygote.close()
+                line.close()
                 _become(birth, agent, middle)  # does not return
     except LifelineClosed:
         pass  # it is not wanted

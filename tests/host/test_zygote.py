@@ -63,6 +63,19 @@ def spares() -> list[Any]:
     return found
 
 
+def spare_process() -> Any:
+    """The spare process of this session, as soon as there is one. There may be an older
+    one for a moment, which ends."""
+    found: list[Any] = []
+
+    def is_alone() -> bool:
+        found[:] = spares()
+        return len(found) == 1
+
+    assert eventually(is_alone)
+    return found[0]
+
+
 def family() -> set[str]:
     """The names of this session's processes, zombies too, but for the agent's."""
     found = set()
@@ -176,8 +189,7 @@ def test_a_spare_process_becomes_the_next_actor_and_is_replaced() -> None:
         assert spares() == []  # who has no actor needs no second one
         pids = [moo.spawn(Counter).pid()]
         for _ in range(3):
-            assert eventually(spares)
-            (spare,) = spares()
+            spare = spare_process()
             assert spare.pid not in pids
             pids += moo.on(Counter).group(2).call(Counter.pid).get()
             assert spare.pid in pids
@@ -207,8 +219,7 @@ def test_a_spare_process_that_was_killed_costs_no_actor() -> None:
     with session():
         assert moo.spawn(Counter).add(1) == 1
         for _ in range(3):
-            assert eventually(spares)
-            (spare,) = spares()
+            spare = spare_process()
             spare.kill()
             assert eventually(lambda s=spare: s not in spares())  # type: ignore[misc]
             assert moo.spawn(Counter).add(2) == 2
@@ -217,8 +228,7 @@ def test_a_spare_process_that_was_killed_costs_no_actor() -> None:
 def test_a_spare_process_that_dies_just_before_it_is_asked_costs_no_actor() -> None:
     with session():
         assert moo.spawn(Counter).add(1) == 1
-        assert eventually(spares)
-        agent, (spare,) = agent_of(os.getpid()), spares()
+        agent, spare = agent_of(os.getpid()), spare_process()
         stop(agent.pid)
         counter = moo.spawn(Counter)
         spare.kill()
@@ -243,8 +253,7 @@ def test_killing_one_that_becomes_an_actor_kills_that_or_nobody() -> None:
     with session():
         assert moo.spawn(Counter).add(1) == 1
         for _ in range(20):
-            assert eventually(spares)
-            (spare,) = spares()
+            spare = spare_process()
             counter = moo.spawn(Counter)
             time.sleep(rng.random() * 0.004)
             spare.kill()
@@ -256,8 +265,7 @@ def test_killing_one_that_becomes_an_actor_kills_that_or_nobody() -> None:
 def test_a_spare_process_ends_with_its_zygote() -> None:
     with session():
         assert moo.spawn(Counter).add(1) == 1
-        assert eventually(spares)
-        (spare,), (zygote,) = spares(), zygotes()
+        spare, (zygote,) = spare_process(), zygotes()
         zygote.kill()
         assert eventually(lambda: not spare.is_running())
 
@@ -265,8 +273,7 @@ def test_a_spare_process_ends_with_its_zygote() -> None:
 def test_a_stopped_spare_process_ends_with_its_agent() -> None:
     with session():
         assert moo.spawn(Counter).add(1) == 1
-        assert eventually(spares)
-        (spare,) = spares()
+        spare = spare_process()
         stop(spare.pid)
         agent_of(os.getpid()).kill()
         assert eventually(lambda: not spare.is_running())

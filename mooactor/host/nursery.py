@@ -9,8 +9,9 @@ there is a spare process, the request goes to that, and ``born`` comes from it.
 Invariants:
 
 * Every process that was asked for ends up born, lost, failed or disowned. It is lost
-  if the zygote dies first, or the spare process that should become it; then it is
-  asked for again, at most `_MOST_TRIES` times.
+  if the process that was asked, the zygote or a spare one, dies first; then it is
+  asked for again, at most `_MOST_TRIES` times. The zygote's end says nothing of what a
+  spare process becomes: two would live as the same actor.
 * A spare process is used at most once. It is dropped when the zygote ends or is told to
   import more.
 * A disowned process is killed as soon as its pid is known.
@@ -22,7 +23,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -225,16 +226,15 @@ class Nursery:
             self._exec_again()
         if self._line is None:
             raise OSError("the zygote died, and no other one can be started")
-        self._unborn[child.number] = child
         message = {"op": "birth", "number": child.number, "life": child.life}
         fds = [*child.theirs, *child.parcels]
-        line, self._spare = self._spare, None
-        if line is None:
+        if self._spare is None:
             self._tell(message, fds)
         else:
-            self._becoming[line] = child.number
-            self._loop.post(line, message, fds)
+            self._loop.post(self._spare, message, fds)
+            self._becoming[self._spare], self._spare = child.number, None
             self._tell({"op": "spare used"})
+        self._unborn[child.number] = child
 
     def disown(self, child: Child) -> None:
         """It is not wanted any more, and has no pid yet."""
@@ -275,7 +275,7 @@ class Nursery:
         why = "the process that should have forked it was killed"
         self._end_of(message["numbers"], why)
 
-    def _end_of(self, numbers: list[int], why: str) -> None:
+    def _end_of(self, numbers: Iterable[int], why: str) -> None:
         """Those of them that are unborn now will not be born."""
         for number in numbers:
             child = self._unborn.pop(number, None)
@@ -312,9 +312,8 @@ class Nursery:
         self._deaths += 1
         if self._deaths <= _MOST_TRIES:
             self._exec_again()
-        waiting, self._unborn = list(self._unborn.values()), {}
-        for child in waiting:
-            self._lost(child, why)
+        # What a spare process becomes is told by its own line, or by the end of that.
+        self._end_of(set(self._unborn) - set(self._becoming.values()), why)
 
     def _exec_again(self) -> None:
         try:

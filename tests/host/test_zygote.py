@@ -6,21 +6,17 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mooactor as moo
-from mooactor.control.lifeline import Lifeline
-from mooactor.host.eventloop import EventLoop
-from mooactor.host.nursery import Nursery
 from tests.actors.counter import Counter
 from tests.conftest import at_best, eventually, leaked, resources
 from tests.process import programs
@@ -235,17 +231,6 @@ def test_a_spare_process_that_dies_just_before_it_is_asked_costs_no_actor() -> N
         assert eventually(lambda: spare.status() == psutil.STATUS_ZOMBIE)
         agent.send_signal(signal.SIGCONT)
         assert counter.add.options(timeout=15).remote(2).get() == 2
-
-
-def test_a_spare_process_that_lacks_the_latest_imports_is_not_used() -> None:
-    nursery = Nursery(EventLoop())
-    nursery.preload(["json"])  # while a spare process is on its way
-    ours, theirs = socket.socketpair()
-    with ours, theirs, closing(Lifeline(socket.socket())) as zygote:
-        said = {"ev": "spare", "prepared": 0}
-        nursery.handle(zygote, said, [theirs.fileno()])
-        theirs.close()
-        assert ours.recv(1) == b""  # it ends
 
 
 def test_killing_one_that_becomes_an_actor_kills_that_or_nobody() -> None:

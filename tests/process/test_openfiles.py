@@ -170,7 +170,7 @@ def test_what_an_actor_costs_is_what_was_measured(no_session: None) -> None:
             peer.swap(np.ones(1 << 17))
         after = [opened(os.getpid()), opened(agent)]
     here, there = ((b - a) / count for a, b in zip(before, after, strict=True))
-    assert here <= 6 and there == 3
+    assert here <= 6 and round(there) == 3  # a line to a spare process comes and goes
 
 
 def _name(pid: int) -> str:

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""The agent's requests for processes: each has one end, whoever dies in between."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import socket
+import time
+from contextlib import closing, suppress
+
+from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.nursery import Child, Nursery
+from tests.conftest import leaked, resources
+
+SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
+NOBODY = 1 << 30  # from there on, no process has such a pid
+
+
+class Asked:
+    """A zygote or a spare process, as the nursery sees it: the other end of a line."""
+
+    def __init__(self, world: World, theirs: socket.socket) -> None:
+        self.world = world
+        self.line = Lifeline(theirs)
+
+    def become(self) -> None:
+        """Let the processes that were asked for be born."""
+        with suppress(LifelineClosed):  # it was dropped
+            for message, fds in self.line.receive_nowait():
+                for fd in fds:
+                    os.close(fd)
+                if message["op"] == "birth":
+                    self.world.living.append(message["life"]["request"])
+                    number = message["number"]
+                    pid = NOBODY + number
+                    self.line.send({"ev": "born", "number": number, "pid": pid})
+                elif message["op"] == "prepare":
+                    self.world.prepared = message["number"]
+
+
+class World(Nursery):
+    """A nursery, the agent that uses it, and in the place of processes this one."""
+
+    def __init__(self, loop: EventLoop) -> None:
+        super().__init__(loop)
+        self.family = self
+        self.requests = 0
+        self.living: list[int] = []  # the requests for which a process was born
+        self.known: list[int] = []  # those of which the agent was told that
+        self.refused: list[int] = []
+        self.children: list[Child] = []
+        self.spares: list[Asked] = []
+        self.exec_zygote()
+
+    def exec_zygote(self) -> None:
+        self.prepared = 0
+        ours, theirs = socket.socketpair()
+        self.zygote = Asked(self, theirs)
+        self._watch(NOBODY, ours)
+        self.zygote_reaped(NOBODY, 9)
+
+    def ask(self, life: Message, parcels: list[int], tries: int = 0) -> Child:
+        child = super().ask(life, parcels, tries)
+        self.children.append(child)
+        return child
+
+    def born(self, child: Child) -> None:
+        self.known.append(child.life["request"])
+
+    def lost(self, child: Child) -> None:
+        self.ask(child.life, [], child.tries)
+
+    def failed(self, child: Child, note: str) -> None:
+        self.refused.append(child.life["request"])
+
+    def offer(self) -> None:
+        """The zygote has forked a spare process."""
+        ours, theirs = socket.socketpair()
+        self.spares.append(Asked(self, theirs))
+        with ours, suppress(LifelineClosed):
+            said = {"ev": "spare", "prepared": self.prepared}
+            self.zygote.line.send(said, [ours.fileno()])
+
+    def step(self, rng: random.Random) -> None:
+        """Anything that may happen next."""
+        acts = ["ask", "offer", "fork", "spare", "die", "import"]
+        match rng.choices(acts, [3, 3, 2, 3, 1, 1])[0]:
+            case "ask":
+                self.requests += 1
+                self.ask({"request": self.requests}, [])
+            case "offer" if self.zygote.line.fileno() >= 0:  # it lives
+                self.offer()
+            case "fork":
+                self.zygote.become()
+            case "spare" if self.spares:
+                spare = self.spares.pop(rng.randrange(len(self.spares)))
+                if rng.random() < 0.7:
+                    spare.become()
+                spare.line.close()
+            case "die":
+                self.zygote.line.close()
+            case "import":
+                self.preload([f"module{self.requests}"])
+
+    def settle(self, loop: EventLoop) -> None:
+        """All that is still alive does what it was asked for."""
+        while len(self.known) + len(self.refused) < self.requests:
+            self.zygote.become()
+            for spare in self.spares:
+                spare.become()
+            loop.serve(time.monotonic())
+
+    def end(self) -> None:
+        self.close()
+        for asked in (self.zygote, *self.spares):
+            asked.line.close()
+        for child in self.children:
+            child.close()
+
+
+def test_each_request_ends_as_one_process_whoever_dies() -> None:
+    before = resources()
+    for seed in range(SEED, SEED + 100):
+        rng, loop = random.Random(seed), EventLoop()
+        world = World(loop)
+        for _ in range(60):
+            world.step(rng)
+            while rng.random() < 0.5:
+                loop.serve(time.monotonic())
+        world.settle(loop)
+        assert sorted(world.known) == sorted(world.living), f"seed {seed}"
+        ends = sorted(world.known + world.refused)
+        assert ends == list(range(1, world.requests + 1)), f"seed {seed}"
+        world.end()
+    del world, loop
+    gc.collect()
+    assert not leaked(before)
+
+
+def test_a_spare_process_that_lacks_the_latest_imports_is_not_used() -> None:
+    nursery = Nursery(EventLoop())
+    nursery.preload(["json"])  # while a spare process is on its way
+    ours, theirs = socket.socketpair()
+    with ours, theirs, closing(Lifeline(socket.socket())) as zygote:
+        said = {"ev": "spare", "prepared": 0}
+        nursery.handle(zygote, said, [theirs.fileno()])
+        theirs.close()
+        assert ours.recv(1) == b""  # it ends

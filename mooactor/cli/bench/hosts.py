@@ -18,7 +18,14 @@ import mooactor as moo
 from mooactor.cli.bench import pyzmq
 from mooactor.cli.bench.calls import Echo
 from mooactor.cli.bench.clusters import FAR, NEAR, Cluster, cluster
-from mooactor.cli.bench.measure import Effort, median_seconds, rate, turn_about
+from mooactor.cli.bench.measure import (
+    Effort,
+    calls,
+    median_seconds,
+    placements,
+    rate,
+    turn_about,
+)
 from mooactor.cli.bench.namespaces import obstacle
 from mooactor.cli.bench.network import Side
 from mooactor.cli.bench.row import Goal, Row, Skipped
@@ -48,16 +55,16 @@ def _rows(effort: Effort, made: Cluster, stack: ExitStack) -> Iterator[Row]:
     joined = stack.enter_context(made.driver(__name__, made.address, peer))
     alone = stack.enter_context(made.driver(__name__))
     # many short turns: what else the machine does falls on both alike
-    rounds, calls = 3 * effort.rounds, effort.repeats(200)
-    pings = _by_turns(rounds, f"ping {calls}", f"ping_peer {calls}", joined, joined)
+    rounds, few = 3 * effort.rounds, effort.repeats(200)
+    pings = _by_turns(rounds, f"ping {few}", f"ping_peer {few}", joined, joined)
     yield _times("hosts.call", "empty call to another host, p50", pings, PEER, 0.9)
     many = effort.repeats(5000)
     found = _by_turns(rounds, f"rate {many}", f"rate_peer {many}", joined, joined)
     yield _rate(found)
     spawns = effort.repeats(10)
-    spawned, far = _by_turns(rounds, f"spawn {spawns}", f"ping {calls}", joined, joined)
+    spawned, far = _by_turns(rounds, f"spawn {spawns}", f"ping {few}", joined, joined)
     yield _spawn(spawned - far)
-    local = _by_turns(rounds, f"local {calls}", f"local {calls}", joined, alone)
+    local = _by_turns(rounds, f"local {few}", f"local {few}", joined, alone)
     work = "empty call on the same host, in a session with a broker, p50"
     yield _times("hosts.local", work, local, ALONE, 1.05)
 
@@ -95,16 +102,16 @@ def serve(address: str = "", peer: str = "") -> None:
     # A warm host has imported what its actors need.
     preload = [Echo.__module__]
     with moo.init(address or None, preload=preload), ExitStack() as stack:
-        works = {"local": _pings(moo.spawn(Echo))}
+        near = moo.on(Echo, host=NEAR).spawn() if address else moo.spawn(Echo)
+        works = {"local": _placed_pings(near)}
         if address:
-            works = {"local": _pings(moo.on(Echo, host=NEAR).spawn())}
             far = moo.on(Echo, host=FAR).spawn()
             floor = stack.enter_context(pyzmq.connected(peer, curved=True))
             works |= {
                 "ping": _pings(far),
-                "rate": lambda calls: rate(lambda count: _pipelined(far, count), calls),
-                "ping_peer": lambda calls: median_seconds(floor.ping, calls),
-                "rate_peer": lambda calls: rate(floor.ping_many, calls),
+                "rate": lambda count: rate(lambda some: _pipelined(far, some), count),
+                "ping_peer": lambda count: median_seconds(floor.ping, count),
+                "rate_peer": lambda count: rate(floor.ping_many, count),
                 "spawn": lambda repeats: statistics.median(
                     _spawned() for _ in range(repeats)
                 ),
@@ -120,7 +127,15 @@ def answer(works: dict[str, Callable[[int], float]]) -> None:
 
 
 def _pings(echo: Echo) -> Callable[[int], float]:
-    return lambda calls: median_seconds(echo.ping, calls)
+    return lambda count: median_seconds(echo.ping, count)
+
+
+def _placed_pings(echo: Echo) -> Callable[[int], float]:
+    """Where the kernel would put both ends by chance, differently for each session."""
+    pid = echo.pid()
+    return lambda count: statistics.fmean(
+        calls(echo.ping, count, pid, place).p50 for place in placements()
+    )
 
 
 def _pipelined(echo: Echo, calls: int) -> None:

@@ -207,7 +207,7 @@ int mooi_tcp_nobody_at(const struct mooi_tcp_link *link,
 int mooi_tcp_is_unanswered(const struct mooi_tcp_link *link)
 {
     return link->abandoned || (!link->incoming && !link->accepted_ns &&
-                               !mooi_dial_refused(&link->dial, NULL));
+                               !mooi_dial_answered(&link->dial));
 }
 
 void mooi_tcp_hasten(struct mooi_tcp_link *link, int ms)

@@ -174,8 +174,19 @@ int mooi_dial_refused(const struct mooi_dial *dial,
                       const struct mooi_address *address)
 {
     for (size_t i = 0; i < dial->count; i++)
-        if ((!address || same(&dial->address[i], address)) &&
+        if (same(&dial->address[i], address) &&
             dial->result[i] == MOO_EPEER && dial->reason[i] == ECONNREFUSED)
+            return 1;
+    return 0;
+}
+
+/* A listener that is closed resets those who wait to be accepted. */
+int mooi_dial_answered(const struct mooi_dial *dial)
+{
+    for (size_t i = 0; i < dial->count; i++)
+        if (dial->result[i] == MOO_EPEER &&
+            (dial->reason[i] == ECONNREFUSED ||
+             dial->reason[i] == ECONNRESET || dial->reason[i] == EPIPE))
             return 1;
     return 0;
 }

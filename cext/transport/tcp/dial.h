@@ -55,10 +55,12 @@ int mooi_dial_has_more(const struct mooi_dial *dial);
  * ever. */
 int mooi_dial_wait_ms(const struct mooi_dial *dial);
 
-/* Whether nobody listened at that address, or at any (NULL), when it was
- * tried. */
+/* Whether nobody listened at that address when it was tried. */
 int mooi_dial_refused(const struct mooi_dial *dial,
                       const struct mooi_address *address);
+
+/* Whether the machine at an address refused or hung up: it is not silent. */
+int mooi_dial_answered(const struct mooi_dial *dial);
 
 /* Note the error of an address that was handed out, for the reason. */
 void mooi_dial_blame(struct mooi_dial *dial, size_t which, moo_err why);

@@ -326,7 +326,7 @@ static enum haste watch_stripe(struct mooi_tcp_stripe *stripe)
 static int has_time(const struct mooi_tcp_link *link, uint64_t now)
 {
     int hopes = link->state != MOOI_TCP_DIALING || link->accepted_ns ||
-                mooi_dial_refused(&link->dial, NULL);
+                mooi_dial_answered(&link->dial);
 
     return now < link->deadline_ns && (hopes || now < link->answer_ns);
 }

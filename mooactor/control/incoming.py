@@ -30,8 +30,10 @@ class Route:
         self.fd = fd
         self._router = router
         self._again = again
+        self._swallowed = False  # sending may swallow the sign that something has come
 
     def send(self, frame: bytes) -> bool:
+        self._swallowed = True
         try:
             self._router.send_multipart((self.identity, frame), zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -39,9 +41,10 @@ class Route:
         return True
 
     def sent(self) -> None:
-        # Sending may have swallowed the sign that something has come.
-        if has_news(self._router):
-            self._again()
+        if self._swallowed:
+            self._swallowed = False
+            if has_news(self._router):
+                self._again()
 
 
 class IncomingChannel(Channel):

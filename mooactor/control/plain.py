@@ -136,44 +136,58 @@ class _Reader:
         return len(self._data) - self._at
 
     def value(self, depth: int) -> Any:
-        tag = self._take(1)[0]
-        if tag in _CONSTANTS:
-            return _CONSTANTS[tag]
-        if tag == 0x69:  # i
-            return self._int()
-        if tag == 0x66:  # f
-            return _FLOAT.unpack(self._take(8))[0]
+        tag = self._byte()
         if tag == 0x73:  # s
             return self._str()
+        if tag == 0x69:  # i
+            return self._int()
+        if tag in _CONSTANTS:
+            return _CONSTANTS[tag]
         if tag == 0x62:  # b
-            return self._take(self._length())
+            return self._bytes(self._length())
+        if tag == 0x66:  # f
+            return _FLOAT.unpack(self._bytes(8))[0]
         if tag not in (0x6C, 0x64):  # l, d
             raise Malformed(f"no value begins with the byte {tag}")
         if depth == 0:
             raise Malformed(f"more than {MAX_DEPTH} values inside each other")
         return self._list(depth - 1) if tag == 0x6C else self._dict(depth - 1)
 
-    def _take(self, size: int) -> bytes:
-        if size > self.left():
+    def _byte(self) -> int:
+        at = self._at
+        if at >= len(self._data):
+            raise Malformed("a value was announced, 0 bytes left")
+        self._at = at + 1
+        return self._data[at]
+
+    def _bytes(self, size: int) -> bytes:
+        at = self._at
+        end = at + size
+        if end > len(self._data):
             raise Malformed(f"{size} bytes announced, {self.left()} left")
-        self._at += size
-        return self._data[self._at - size : self._at]
+        self._at = end
+        return self._data[at:end]
 
     def _length(self) -> int:
-        length: int = _LENGTH.unpack(self._take(4))[0]
-        if length > self.left():  # each byte, item and entry takes a byte at least
-            raise Malformed(f"a length of {length}, {self.left()} bytes left")
+        start = self._at + _LENGTH.size
+        left = len(self._data) - start
+        if left < 0:
+            raise Malformed(f"a length was announced, {self.left()} bytes left")
+        length: int = _LENGTH.unpack_from(self._data, self._at)[0]
+        if length > left:  # each byte, item and entry takes a byte at least
+            raise Malformed(f"a length of {length}, {left} bytes left")
+        self._at = start
         return length
 
     def _int(self) -> int:
-        size = self._take(1)[0]
+        size = self._byte()
         if not 1 <= size <= _MAX_INT_BYTES:
             raise Malformed(f"an integer of {size} bytes")
-        return int.from_bytes(self._take(size), "little", signed=True)
+        return int.from_bytes(self._bytes(size), "little", signed=True)
 
     def _str(self) -> str:
         try:
-            return self._take(self._length()).decode("utf-8", "surrogatepass")
+            return self._bytes(self._length()).decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise Malformed(f"a text that is not UTF-8: {error.reason}") from None
 

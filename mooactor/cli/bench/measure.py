@@ -71,12 +71,12 @@ def calls(
     """Call `function` repeatedly; `callee` is the pid of the process that answers."""
     spent = []
     with _placed(place, callee):
-        before = time.process_time() + _processor_time(callee)
+        before = time.process_time() + processor_time(callee)
         for _ in range(repeats):
             began = time.perf_counter()
             function()
             spent.append(time.perf_counter() - began)
-        processor = time.process_time() + _processor_time(callee) - before
+        processor = time.process_time() + processor_time(callee) - before
     spent.sort()
     return Calls(
         statistics.median(spent),
@@ -115,20 +115,22 @@ def _placed(place: Placement, callee: int) -> Iterator[None]:
     before = [os.sched_getaffinity(pid) for pid in ends]
     try:
         for pid, processors, all_ in zip(ends, place, before, strict=True):
-            _allow(pid, processors or all_)
+            keep_on(pid, processors or all_)
         yield
     finally:
         for pid, processors in zip(ends, before, strict=True):
-            _allow(pid, processors)
+            keep_on(pid, processors)
 
 
-def _allow(pid: int, processors: set[int]) -> None:
+def keep_on(pid: int, processors: set[int]) -> None:
+    """Keep the threads of a process, and those that they start, on these processors."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         with suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), processors)
 
 
-def _processor_time(pid: int) -> float:
+def processor_time(pid: int) -> float:
+    """The seconds that all threads of a process have spent."""
     # Linux's clock of another process, as clock_getcpuclockid(3) makes it.
     return time.clock_gettime((~pid << 3) | 2)
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections import ChainMap
 from collections.abc import Callable
-from typing import Any
+from types import CodeType
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -37,7 +39,23 @@ MAX_BYTES = (1 << 32) - (1 << 25)
 MAX_BUFFERS = (1 << 16) - 1
 
 
+_reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+_FILENAME = 10  # among the arguments of CodeType
+
+
+def _reduce_code_with_its_file(code: CodeType) -> tuple[Any, ...]:
+    """As cloudpickle, which leaves the name of the file out since 3.1.3: tracebacks
+    and debuggers show the lines of that file."""
+    make, args = _reduce_code(code)
+    filename = "".join(code.co_filename)  # not shared, so equal code has equal pickles
+    return make, (*args[:_FILENAME], filename, *args[_FILENAME + 1 :])
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    dispatch_table: ClassVar = ChainMap(
+        {CodeType: _reduce_code_with_its_file}, cloudpickle.Pickler.dispatch_table
+    )
+
     def reducer_override(self, obj: Any) -> Any:
         reduced = layout.reduce(obj)
         if reduced is not NotImplemented:

@@ -37,6 +37,7 @@ class Route:
         try:
             self._router.send_multipart((self.identity, frame), zmq.NOBLOCK)
         except zmq.ZMQError:
+            self.sent()
             return False
         return True
 

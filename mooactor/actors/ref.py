@@ -127,8 +127,8 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     def expire(self) -> None:
         """Its own deadline has passed: it ends now, and the callee is told."""
-        if self.set_error(deadline_passed(self._label, self._timeout)):
-            self._runtime.caller.abandon(self)
+        error = deadline_passed(self._label, self._timeout)
+        if self._runtime.caller.abandon(self, error):
             self._runtime.poller.wake()
 
     def _look(self) -> None:

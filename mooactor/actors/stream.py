@@ -43,8 +43,8 @@ class Channel(Future):
 
     def expire(self) -> None:
         """Its own deadline has passed: it ends now, and the producer is told."""
-        if self.set_error(deadline_passed(self._label, self._timeout)):
-            self._runtime.caller.abandon(self)
+        error = deadline_passed(self._label, self._timeout)
+        if self._runtime.caller.abandon(self, error):
             self._runtime.poller.wake()
 
 

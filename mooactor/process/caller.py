@@ -20,12 +20,15 @@ any two lines here. The following holds all the same:
    when the process that had it is known to be dead, or a connection with it broke.
 6. **A deadline is the call's own**: the housekeeper ends the call then, also if nobody
    waits for it.
+7. **The callee is told first** of a cancellation or a deadline. Who learns of that end
+   here, and then lets the actor go on, finds that a queued call does not run.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -295,21 +298,23 @@ class Caller:
 
     def cancel(self, future: Future) -> bool:
         """Give a call up: its future is `Cancelled` now, the callee is told."""
-        error = errors.Cancelled("the call was cancelled by its caller")
-        if not future.set_error(error):
-            return False
-        self.abandon(future)
-        return True
+        return self.abandon(
+            future, errors.Cancelled("the call was cancelled by its caller")
+        )
 
-    # -- replies -----------------------------------------------------------
+    def abandon(self, future: Future, error: BaseException) -> bool:
+        """End a call with an error, and tell the callee that nobody wants its result
+        any more. Its reply still comes, and settles the count of outstanding calls.
+        False: it had ended before."""
+        return future.set_error(error, partial(self._tell_callee, future))
 
-    def abandon(self, future: Future) -> None:
-        """Tell the callee that nobody wants a call's result any more. Its reply still
-        comes, and settles the count of outstanding calls."""
+    def _tell_callee(self, future: Future) -> None:
         link = future.link
         if link is not None and future.call_id in self._pending:
             self._replies.cancel(future.call_id)
             self._sender.post(link.process_id, envelope.CANCEL, future.call_id)
+
+    # -- replies -----------------------------------------------------------
 
     def on_reply(self, record: envelope.Record) -> None:
         """A result, a stream item or an error. In the poller's thread."""
@@ -375,8 +380,8 @@ class Caller:
         """The session ends: consumers are told so, and producers stop."""
         for future in list(self._pending.values()):
             is_stream = hasattr(future, "on_item")
-            if is_stream and future.set_error(errors.session_ended()):
-                self.abandon(future)
+            if is_stream:
+                self.abandon(future, errors.session_ended())
 
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""

@@ -106,9 +106,9 @@ class DeadlockDetector:
         process_id: int,
         poller: Poller,
         sender: Sender,
-        abandon: Callable[[Future], None],
+        abandon: Callable[[Future, BaseException], object],
     ) -> None:
-        """`abandon`: tell the callee that its result is no longer wanted."""
+        """`abandon`: end a call, and tell its callee."""
         self._me = process_id
         self._poller = poller
         self._sender = sender
@@ -199,5 +199,4 @@ class DeadlockDetector:
                     ".remote() or .tell() at one point of it",
                     cycle=labels,
                 )
-                if call.set_error(error):
-                    self._abandon(call)
+                self._abandon(call, error)

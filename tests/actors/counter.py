@@ -61,8 +61,10 @@ class Counter:
         time.sleep(seconds)
         return seconds
 
-    def until(self, gate: Path) -> str:
+    def until(self, gate: Path, begun: Path | None = None) -> str:
         """Hold this actor until there is that file."""
+        if begun is not None:
+            begun.touch()
         wait_at(gate)
         return gate.name
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.control import envelope
+from mooactor.control.sender import Sender
 from tests.actors.counter import Async, Counter
 from tests.conftest import eventually
 
@@ -61,13 +64,43 @@ def test_a_call_whose_deadline_passed_in_the_queue_does_not_run(
     spawn: Any, tmp_path: Path
 ) -> None:
     counter, gate = spawn(Counter), tmp_path / "gate"
-    blocker = counter.until.remote(gate)
+    blocker = counter.until.remote(gate, tmp_path / "begun")
+    assert eventually((tmp_path / "begun").exists)
     late = counter.note.options(timeout=0.1).remote("late")
     with pytest.raises(moo.CallTimeout):
         late.get()
     gate.touch()
     blocker.get()
     assert counter.notes() == []
+
+
+@pytest.mark.parametrize("way", ["deadline", "cancel"])
+def test_whoever_learns_of_the_end_acts_after_the_callee_was_told(
+    spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    post = Sender.post
+
+    def late(self: Sender, process_id: int, kind: int, *more: Any) -> None:
+        if kind == envelope.CANCEL:
+            time.sleep(0.3)  # in which another thread could go on
+        post(self, process_id, kind, *more)
+
+    monkeypatch.setattr(Sender, "post", late)
+    counter, gate = spawn(Counter), tmp_path / "gate"
+    blocker = counter.until.remote(gate, tmp_path / "begun")
+    assert eventually((tmp_path / "begun").exists)
+    timeout = 0.1 if way == "deadline" else None
+    queued = counter.note.options(timeout=timeout).remote("queued")
+    canceller = threading.Thread(target=queued.cancel)
+    if way == "cancel":
+        canceller.start()
+    with pytest.raises((moo.CallTimeout, moo.Cancelled)):
+        queued.get()
+    gate.touch()
+    blocker.get()
+    assert counter.notes() == []
+    if way == "cancel":
+        canceller.join()
 
 
 def test_deadlines_pass_on_to_nested_calls(spawn: Any) -> None:

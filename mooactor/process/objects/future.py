@@ -69,25 +69,39 @@ class Future:
         """End it with a value. False: it had ended before."""
         return self._set(VALUE, value)
 
-    def set_error(self, error: BaseException) -> bool:
+    def set_error(
+        self, error: BaseException, before: Callable[[], object] | None = None
+    ) -> bool:
         """End it with an error, whose traceback is dropped: see `unwrap`. False: it
-        had ended before."""
+        had ended before. `before` is called when this error is certain to be its end,
+        and before anybody sees that."""
         drop_traceback(error)
         if self.request is not None:
             self.request.speaks_for_all(error)
-        return self._set(ERROR, error)
+        if before is None:
+            return self._set(ERROR, error)
+        mine = (ERROR, error)
+        self._results.append(mine)
+        try:
+            if self._results[0] is mine:
+                before()
+        finally:
+            self._publish()
+        return self._results[0] is mine
 
     def _set(self, state: int, result: Any) -> bool:
         # Several threads may race (a reply against a death notice): the first wins.
         mine = (state, result)
         self._results.append(mine)
-        first = self._results[0]
+        self._publish()
+        return self._results[0] is mine
+
+    def _publish(self) -> None:
         if not self.state:
-            self._result = first[1]
-            self.state = first[0]
+            state, self._result = self._results[0]
+            self.state = state
         if self._listeners:
             self._call_listeners()
-        return first is mine
 
     def _call_listeners(self) -> None:
         listeners = self._listeners

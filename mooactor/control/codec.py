@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections import ChainMap
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, ClassVar
+from typing import Any
 
 import cloudpickle
 
@@ -52,10 +51,6 @@ def _reduce_code_with_its_file(code: CodeType) -> tuple[Any, ...]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    dispatch_table: ClassVar = ChainMap(
-        {CodeType: _reduce_code_with_its_file}, cloudpickle.Pickler.dispatch_table
-    )
-
     def reducer_override(self, obj: Any) -> Any:
         reduced = layout.reduce(obj)
         if reduced is not NotImplemented:
@@ -63,6 +58,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         cls = type_(obj)
         if issubclass(cls, BaseException) and not inspection.pickles_itself(cls):
             return exceptions.reduce(obj)
+        if cls is CodeType:
+            return _reduce_code_with_its_file(obj)
         return super().reducer_override(obj)
 
 

@@ -78,30 +78,25 @@ class Future:
         drop_traceback(error)
         if self.request is not None:
             self.request.speaks_for_all(error)
-        if before is None:
-            return self._set(ERROR, error)
-        mine = (ERROR, error)
-        self._results.append(mine)
-        try:
-            if self._results[0] is mine:
-                before()
-        finally:
-            self._publish()
-        return self._results[0] is mine
+        return self._set(ERROR, error, before)
 
-    def _set(self, state: int, result: Any) -> bool:
+    def _set(
+        self, state: int, result: Any, before: Callable[[], object] | None = None
+    ) -> bool:
         # Several threads may race (a reply against a death notice): the first wins.
         mine = (state, result)
         self._results.append(mine)
-        self._publish()
-        return self._results[0] is mine
-
-    def _publish(self) -> None:
-        if not self.state:
-            state, self._result = self._results[0]
-            self.state = state
-        if self._listeners:
-            self._call_listeners()
+        first = self._results[0]
+        try:
+            if before is not None and first is mine:
+                before()
+        finally:
+            if not self.state:
+                self._result = first[1]
+                self.state = first[0]
+            if self._listeners:
+                self._call_listeners()
+        return first is mine
 
     def _call_listeners(self) -> None:
         listeners = self._listeners

@@ -20,6 +20,7 @@ from numbers import Integral, Real
 from typing import Any
 
 MOST_OF_A_NAME = 1000  # characters
+_MOST_S = 1e9  # 30 years; clocks and waits of the system have limits, too
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 60
@@ -33,7 +34,7 @@ def shown(name: str, value: object) -> str:
 def seconds(
     name: str, value: Any, *, positive: bool = False, optional: bool = True
 ) -> float | None:
-    """A duration: None, and infinity, mean no limit where that is allowed.
+    """A duration: None, and 30 years or more, mean no limit where that is allowed.
 
     A negative duration to wait is past, and allowed as 0 is, unless `positive`.
     """
@@ -49,10 +50,12 @@ def seconds(
         raise ValueError(
             f"{shown(name, value)} must be a number of seconds above 0{none}"
         )
-    if number == math.inf:
+    if number > _MOST_S:
         if optional:
             return None
-        raise ValueError(f"{shown(name, value)} must be a finite number of seconds")
+        raise ValueError(
+            f"{shown(name, value)} must be a number of seconds of at most {_MOST_S:.0e}"
+        )
     return number
 
 

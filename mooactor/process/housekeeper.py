@@ -23,6 +23,7 @@ from time import perf_counter
 from typing import Protocol
 
 _TICK_MS = 4
+_LONGEST_MS = 3_600_000  # poll(2) takes no more than 2**31
 _IDLE_TICKS = 25
 
 
@@ -138,7 +139,8 @@ class Housekeeper:
         if not self._due:
             return None
         self._wakes_at = self._due[0][0]
-        return max(0.0, (self._wakes_at - perf_counter()) * 1000 + 0.5)
+        left_ms = (self._wakes_at - perf_counter()) * 1000 + 0.5
+        return min(max(0.0, left_ms), _LONGEST_MS)
 
     def _act_on(self, events: list[tuple[int, int]]) -> None:
         for fd, _ in events:

@@ -162,3 +162,14 @@ def test_infinity_and_the_past_are_timeouts(names: dict[str, Any]) -> None:
     with pytest.raises(moo.CallTimeout):
         moo.get([names["slow"]], timeout=-1)
     assert names["group"][0].add.options(timeout=math.inf)(0) == 0
+
+
+@pytest.mark.parametrize("timeout", [4e6, 1e9, 1e300])
+def test_a_timeout_may_be_longer_than_clocks_of_the_system_count(
+    names: dict[str, Any], timeout: float
+) -> None:
+    add = names["group"][0].add.options(timeout=timeout)
+    assert add(0) == 0
+    assert moo.get([add.remote(0), names["ref"]], timeout=timeout) == [0, 1]
+    lasting = names["group"][0].sleep.options(timeout=timeout).remote(0.1)
+    assert moo.wait([lasting], timeout=timeout)[0] == [lasting]

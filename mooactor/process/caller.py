@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -306,7 +305,7 @@ class Caller:
         """End a call with an error, and tell the callee that nobody wants its result
         any more. Its reply still comes, and settles the count of outstanding calls.
         False: it had ended before."""
-        return future.set_error(error, partial(self._tell_callee, future))
+        return future.set_error(error, self._tell_callee)
 
     def _tell_callee(self, future: Future) -> None:
         link = future.link

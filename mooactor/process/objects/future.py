@@ -29,6 +29,8 @@ class Future:
 
     * The first result that is appended to ``_results`` is the result. Appending is one
       step, and all later steps can be repeated, by any thread.
+    * What must happen before its end is seen has happened once ``state`` says so:
+      whoever sets ``state`` has done it, also for the thread whose result it is.
     * A listener is taken off the list after it was called. So each is called at least
       once, perhaps twice; it must not mind.
     * No lock is held while code of the user's runs, but that of this one future while
@@ -53,7 +55,7 @@ class Future:
     def __init__(self) -> None:
         self.state = PENDING
         self._result: Any = None
-        self._results: list[tuple[int, Any]] = []
+        self._results: list[tuple[int, Any, Callable[[Future], object] | None]] = []
         self._listeners: list[Callable[[], object]] | None = None
         self.call_id = 0
         self.link: Any = None  # the `Link` to the callee, while it is pending
@@ -70,26 +72,29 @@ class Future:
         return self._set(VALUE, value)
 
     def set_error(
-        self, error: BaseException, before: Callable[[], object] | None = None
+        self, error: BaseException, before: Callable[[Future], object] | None = None
     ) -> bool:
         """End it with an error, whose traceback is dropped: see `unwrap`. False: it
-        had ended before. `before` is called when this error is certain to be its end,
-        and before anybody sees that."""
+        had ended before. `before` is called with this future when this error is
+        certain to be its end, and before anybody sees that; perhaps more than once."""
         drop_traceback(error)
         if self.request is not None:
             self.request.speaks_for_all(error)
         return self._set(ERROR, error, before)
 
     def _set(
-        self, state: int, result: Any, before: Callable[[], object] | None = None
+        self,
+        state: int,
+        result: Any,
+        before: Callable[[Future], object] | None = None,
     ) -> bool:
         # Several threads may race (a reply against a death notice): the first wins.
-        mine = (state, result)
+        mine = (state, result, before)
         self._results.append(mine)
         first = self._results[0]
         try:
-            if before is not None and first is mine:
-                before()
+            if first[2] is not None and not self.state:
+                first[2](self)
         finally:
             if not self.state:
                 self._result = first[1]
@@ -163,14 +168,14 @@ class Future:
             if self.state != RAW:
                 return
             try:
-                decoded = VALUE, self._result.value()
+                decoded = VALUE, self._result.value(), None
             except BaseException as error:
                 if was_interrupted(error):
                     raise  # it was not the result's; the next reader decodes it
                 # Frames of here say nothing of an error of there.
                 if not isinstance(self._result, Reply) or self._result.failed:
                     drop_traceback(error)
-                decoded = ERROR, error
+                decoded = ERROR, error, None
             self._results[:] = [decoded]
             self._result = decoded[1]
             self.state = decoded[0]

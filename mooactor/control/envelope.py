@@ -31,6 +31,7 @@ receiver, from 1 and after 255 again from 1: see `ways` and `epochs`.
 kind     from -> to           number       body
 ======== ==================== ============ ============================================
 CALL     caller -> actor      call id      name length (1), method name, chain (8 each),
+                                           deadline (8, float64) unless ``value`` is 0,
                                            payload; ``value``: seconds left, 0: no limit
 REPLY    actor -> caller      call id      payload: a result, an item or an error
 CANCEL   caller -> actor      call id      nothing
@@ -69,6 +70,11 @@ COUNTED  holder -> owner      round        lender, (object, count), any number o
 ======== ==================== ============ ============================================
 
 `bodies` packs these bodies and takes them apart, payloads included.
+
+**Deadlines.** The processes of a host share the clock `time.perf_counter`. A call
+between them has one deadline for both: once the caller sees that it has passed, the
+callee does not begin the call. An actor on another host counts the seconds left, from
+when it reads the record.
 """
 
 from __future__ import annotations
@@ -76,12 +82,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from hmac import compare_digest
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 6
+VERSION = 7
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -132,12 +139,14 @@ KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes
 BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs
 
 _EPOCHS = 255
+_LEAST_S, _MOST_S = 1e-3, 1e9  # of the seconds left
 _COPIED_BYTES = 256  # of a payload, for which that is quicker than a view
 _new_tuple = tuple.__new__
 _PREFIX = struct.Struct("<2sBB16sQ")
 _unpack_prefix = _PREFIX.unpack_from
 _HEAD = struct.Struct("<BBbBIQf")
 HEAD_BYTES = _HEAD.size
+_DEADLINE = struct.Struct("<d")
 pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 
@@ -149,6 +158,7 @@ class LateMessage(MooError):
 class Record(NamedTuple):
     """One parsed record. ``payload`` is a view into the message, or a copy if small.
 
+    ``value`` of a CALL is its deadline on the clock of this host, 0 if it has none.
     ``memo`` has the results so far, in case handling has to begin again. ``place`` is
     the offset of its body: two records of a message are never equal.
     """
@@ -205,6 +215,13 @@ def pack_chain(chain: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(chain)}Q", *chain)
 
 
+def pack_deadline(timeout: float) -> tuple[float, bytes, float]:
+    """Of a call that ends in `timeout` seconds: when that is, and for its record the
+    deadline and ``value``."""
+    deadline = perf_counter() + timeout
+    return deadline, _DEADLINE.pack(deadline), min(max(timeout, _LEAST_S), _MOST_S)
+
+
 def open_envelope(message: bytes, key: bytes) -> tuple[int, int]:
     """Check magic, version and key; return the sender's process id, and the epoch.
 
@@ -259,6 +276,14 @@ def read_records(
         chain: tuple[int, ...] = ()
         if kind == CALL:
             name, chain, start = _call_body(message, place, stop, hops)
+            if value:
+                if stop - start < _DEADLINE.size:
+                    raise MalformedMessage("a call's deadline is cut short")
+                if epoch:
+                    value += perf_counter()
+                else:
+                    (value,) = _DEADLINE.unpack_from(message, start)
+                start += _DEADLINE.size
         payload: memoryview | bytes
         if stop - start <= _COPIED_BYTES:
             payload = message[start:stop]

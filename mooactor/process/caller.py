@@ -20,8 +20,10 @@ any two lines here. The following holds all the same:
    when the process that had it is known to be dead, or a connection with it broke.
 6. **A deadline is the call's own**: the housekeeper ends the call then, also if nobody
    waits for it.
-7. **The callee is told first** of a cancellation or a deadline. Who learns of that end
-   here, and then lets the actor go on, finds that a queued call does not run.
+7. **The callee is told first** of a cancellation or a deadline. Calls of whoever learns
+   of that end here come after it, and find that a queued call did not run. Between
+   processes of one host a queued call whose deadline has passed does not run, told or
+   not.
 """
 
 from __future__ import annotations
@@ -154,19 +156,22 @@ class Caller:
         call_id = next(self._ids)
         if options.retries and future.request is None:
             future.request = Repeatable(form, args, kwargs, options.retries)
-        name = spec.wire
+        name, hops, left = spec.wire, len(chain) >> 3, 0.0
+        if timeout is not None:
+            deadline, packed, left = envelope.pack_deadline(timeout)
+            chain += packed
         body = name + chain + payload if chain else name + payload
         record = envelope.pack_head(
             envelope.CALL,
             flags,
             options.priority,
-            len(chain) >> 3,
+            hops,
             len(body),
             call_id,
-            timeout or 0.0,
+            left,
         )
         if timeout is not None:
-            self._deadlines.limit(future, timeout)
+            self._deadlines.limit(future, deadline)
         try:
             future.call_id = call_id
             future.link = link

@@ -22,12 +22,12 @@ class Deadlines:
         self._housekeeper = housekeeper
         self._next = math.inf
 
-    def limit(self, future: Future, timeout: float) -> None:
-        """End a call that is made now after `timeout` seconds."""
-        future.deadline = perf_counter() + timeout
-        if future.deadline < self._next:
-            self._next = future.deadline
-            self._housekeeper.at(future.deadline, self._expire)
+    def limit(self, future: Future, deadline: float) -> None:
+        """End a call at `deadline`, in seconds of `perf_counter`."""
+        future.deadline = deadline
+        if deadline < self._next:
+            self._next = deadline
+            self._housekeeper.at(deadline, self._expire)
 
     def _expire(self) -> None:
         """End calls past their deadline; come again for the next one."""

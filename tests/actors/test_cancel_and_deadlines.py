@@ -74,33 +74,55 @@ def test_a_call_whose_deadline_passed_in_the_queue_does_not_run(
     assert counter.notes() == []
 
 
-@pytest.mark.parametrize("way", ["deadline", "cancel"])
-def test_whoever_learns_of_the_end_acts_after_the_callee_was_told(
-    spawn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+@pytest.fixture
+def slow_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that ends a call is held up before the callee is told, so that others
+    could go on."""
     post = Sender.post
 
     def late(self: Sender, process_id: int, kind: int, *more: Any) -> None:
         if kind == envelope.CANCEL:
-            time.sleep(0.3)  # in which another thread could go on
+            time.sleep(0.3)
         post(self, process_id, kind, *more)
 
     monkeypatch.setattr(Sender, "post", late)
+
+
+@pytest.mark.usefixtures("slow_cancellations")
+def test_once_a_deadline_has_passed_here_the_callee_does_not_begin(
+    spawn: Any, tmp_path: Path
+) -> None:
     counter, gate = spawn(Counter), tmp_path / "gate"
     blocker = counter.until.remote(gate, tmp_path / "begun")
     assert eventually((tmp_path / "begun").exists)
-    timeout = 0.1 if way == "deadline" else None
-    queued = counter.note.options(timeout=timeout).remote("queued")
-    canceller = threading.Thread(target=queued.cancel)
-    if way == "cancel":
-        canceller.start()
-    with pytest.raises((moo.CallTimeout, moo.Cancelled)):
-        queued.get()
-    gate.touch()
+    queued = counter.note.options(timeout=0.1).remote("queued")
+    while time.perf_counter() < queued.deadline:
+        time.sleep(0.001)
+    gate.touch()  # no word has gone to the actor
     blocker.get()
     assert counter.notes() == []
-    if way == "cancel":
-        canceller.join()
+    with pytest.raises(moo.CallTimeout):
+        queued.get()
+
+
+@pytest.mark.usefixtures("slow_cancellations")
+@pytest.mark.parametrize("learns", ["by waiting", "by cancelling, too"])
+def test_whoever_learns_of_a_cancellation_calls_after_the_callee_was_told(
+    spawn: Any, learns: str
+) -> None:
+    counter = spawn(Counter)
+    blocker = counter.until_queued.remote(2)
+    queued = counter.note.remote("queued")
+    canceller = threading.Thread(target=queued.cancel)
+    canceller.start()
+    if learns == "by waiting":
+        with pytest.raises(moo.Cancelled):
+            queued.get()
+    else:
+        queued.cancel()
+    moo.get([blocker, counter.echo.remote(1), counter.echo.remote(2)])
+    assert counter.notes() == []
+    canceller.join()
 
 
 def test_deadlines_pass_on_to_nested_calls(spawn: Any) -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
@@ -15,8 +16,15 @@ def call(
     name: bytes = b"\x04ping", payload: bytes = b"xyz", chain: bytes = b""
 ) -> bytes:
     body = name + chain + payload
-    head = envelope.pack_head(envelope.CALL, 0, -3, len(chain) // 8, len(body), 9, 1.5)
+    head = envelope.pack_head(envelope.CALL, 0, -3, len(chain) // 8, len(body), 9, 0.0)
     return head + body
+
+
+def call_with_deadline(timeout: float) -> tuple[float, bytes]:
+    deadline, packed, left = envelope.pack_deadline(timeout)
+    body = b"\x04ping" + envelope.pack_chain([5]) + packed + b"xyz"
+    head = envelope.pack_head(envelope.CALL, 0, 0, 1, len(body), 9, left)
+    return deadline, head + body
 
 
 def records_of(message: bytes) -> list[envelope.Record]:
@@ -34,8 +42,31 @@ def test_a_message_comes_apart_as_it_was_put_together() -> None:
     assert first.sender == second.sender == 42
     assert first.kind == envelope.CALL
     assert (first.name, first.chain, first.priority) == (b"ping", (5, 1 << 63), -3)
-    assert (first.call_id, first.value, bytes(first.payload)) == (9, 1.5, b"xyz")
+    assert (first.call_id, first.value, bytes(first.payload)) == (9, 0.0, b"xyz")
     assert (second.kind, second.call_id, bytes(second.payload)) == (2, 7, b"value")
+
+
+@pytest.mark.parametrize("timeout", [1e-300, 1.5, 1e300])
+def test_caller_and_callee_of_a_host_have_one_deadline(timeout: float) -> None:
+    deadline, record = call_with_deadline(timeout)
+    (read,) = records_of(envelope.prefix(KEY, 42) + record)
+    assert read.value == deadline
+    assert (read.chain, bytes(read.payload)) == ((5,), b"xyz")
+
+
+def test_another_host_counts_the_seconds_left_from_receipt() -> None:
+    _, record = call_with_deadline(1.5)
+    before = time.perf_counter()
+    (read,) = records_of(envelope.prefix(KEY, 42, epoch=1) + record)
+    assert before + 1.5 <= read.value <= time.perf_counter() + 1.5
+    assert (read.chain, bytes(read.payload)) == ((5,), b"xyz")
+
+
+def test_a_deadline_cut_short_is_malformed() -> None:
+    body = b"\x04ping" + bytes(7)
+    head = envelope.pack_head(envelope.CALL, 0, 0, 0, len(body), 9, 1.5)
+    with pytest.raises(envelope.MalformedMessage, match="deadline"):
+        records_of(envelope.prefix(KEY, 42) + head + body)
 
 
 def test_another_key_is_refused_before_anything_else() -> None:

@@ -80,7 +80,6 @@ class Worker(Answers):
         if not flags & envelope.EMPTY:
             # The message is let go once its last view is: keep bytes, not views.
             arguments = self.parts.payloads.reply_of(record)
-        deadline = perf_counter() + record.value if record.value else None
         job = Job(
             sender,
             record.call_id,
@@ -89,7 +88,7 @@ class Worker(Answers):
             record.name,
             record.chain,
             arguments,
-            deadline,
+            record.value or None,
         )
         # Decided once, as `on_call` may be cut short, and go on after a later record.
         if self._marks and record.call_id < self._marks.get(sender, 0):
@@ -364,7 +363,7 @@ class Worker(Answers):
         return spec, method, args, kwargs
 
     def _check_deadline(self, deadline: float, spec: MethodSpec) -> None:
-        if perf_counter() > deadline:
+        if perf_counter() >= deadline:
             raise errors.CallTimeout(
                 f"{self.label}.{spec.name} was still queued when its deadline passed; "
                 "it did not run",

@@ -323,7 +323,8 @@ class GatheredRef(Ref[list[R]]):
 
     def cancel(self) -> bool:
         """Give all of them up; True unless all were done already."""
-        return any(ref.cancel() for ref in self.parts)
+        given_up = [ref.cancel() for ref in self.parts]
+        return any(given_up)
 
 
 def gather(refs: Sequence[Ref[Any]]) -> GatheredRef[Any]:

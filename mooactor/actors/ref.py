@@ -128,8 +128,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
     def expire(self) -> None:
         """Its own deadline has passed: it ends now, and the callee is told."""
         error = deadline_passed(self._label, self._timeout)
-        if self._runtime.caller.abandon(self, error):
-            self._runtime.poller.wake()
+        self._runtime.caller.abandon(self, error)
 
     def _look(self) -> None:
         """Take note of a result, or an end, that has arrived."""

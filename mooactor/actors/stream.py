@@ -44,8 +44,7 @@ class Channel(Future):
     def expire(self) -> None:
         """Its own deadline has passed: it ends now, and the producer is told."""
         error = deadline_passed(self._label, self._timeout)
-        if self._runtime.caller.abandon(self, error):
-            self._runtime.poller.wake()
+        self._runtime.caller.abandon(self, error)
 
 
 class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):

@@ -21,9 +21,10 @@ any two lines here. The following holds all the same:
 6. **A deadline is the call's own**: the housekeeper ends the call then, also if nobody
    waits for it.
 7. **The callee is told first** of a cancellation or a deadline. Calls of whoever learns
-   of that end here come after it, and find that a queued call did not run. Between
-   processes of one host a queued call whose deadline has passed does not run, told or
-   not.
+   of that end here come after it, and find that a queued call did not run; so does the
+   call itself, if it leaves later. Between processes of one host a queued call whose
+   deadline has passed does not run, told or not.
+8. **A deadline covers all attempts**, and the wait for room in the mailbox.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from mooactor.process.arguments import Arguments, CalleeGone
 from mooactor.process.calls import (
     BLOCKING,
     CallContext,
-    CallOptions,
     Form,
     Repeatable,
     context,
@@ -117,6 +117,11 @@ class Caller:
         """
         spec, options, flags, waits = form
         caller = context.get()
+        timeout = options.timeout
+        if caller is not None:
+            timeout = _remaining(timeout, caller.deadline)
+        if future.deadline is not None:  # it is made again
+            timeout = _remaining(timeout, future.deadline)
         try:
             chain = b""
             if caller is not None and waits:
@@ -126,17 +131,14 @@ class Caller:
             if link.peer is None:
                 self._links.refuse_lost_directory(link)
             if len(link.calls) >= link.limit and future.request is None:
-                self._wait_for_room(link, options)
+                timeout = self._wait_for_room(link, timeout)
         except errors.MooError as error:
             self._refuse(link, future, error)
             return
         rounds, resending = link.rounds, link.resending  # in this order
         if resending is not None and future.request is None:
             resending.wait()
-        timeout, target, gone = options.timeout, link.process_id, False
-        if caller is not None:
-            timeout = _remaining(timeout, caller.deadline)
-        payload = b""
+        target, gone, payload = link.process_id, False, b""
         try:
             if not args and not kwargs:
                 flags |= envelope.EMPTY
@@ -170,13 +172,15 @@ class Caller:
             call_id,
             left,
         )
-        if timeout is not None:
-            self._deadlines.limit(future, deadline)
         try:
             future.call_id = call_id
             future.link = link
             self._pending[call_id] = future
             link.calls.add(call_id)
+            if timeout is not None:
+                self._deadlines.limit(future, deadline)
+            if future.request is not None and future.is_decided():
+                self._tell_callee(future)  # who gave it up did not find it here
             if gone:
                 self._await_notice(link, future, call_id, target)
             elif not self._send(
@@ -275,7 +279,8 @@ class Caller:
             self._refuse(link, future, error)
             forget(self._pending, call_id, link)
 
-    def _wait_for_room(self, link: Link, options: CallOptions) -> None:
+    def _wait_for_room(self, link: Link, timeout: float | None) -> float | None:
+        """Wait for `timeout` seconds at most; what is left of them."""
         if link.overflow == "raise" or blocks_a_loop():
             raise errors.Overloaded(
                 f"{link.label} has {len(link.calls)} calls outstanding from here, its "
@@ -283,7 +288,7 @@ class Caller:
                 delivered=False,
             )
         self._flush()
-        deadline = None if options.timeout is None else perf_counter() + options.timeout
+        deadline = None if timeout is None else perf_counter() + timeout
         roomy = self._poller.wait(
             lambda: len(link.calls) < link.limit or link.cause is not None, deadline
         )
@@ -293,10 +298,11 @@ class Caller:
             raise errors.session_ended(delivered=False)
         if not roomy:
             raise errors.CallTimeout(
-                f"the mailbox of {link.label} stayed full for {options.timeout} s: "
+                f"the mailbox of {link.label} stayed full for {timeout or 0:.3g} s: "
                 "send fewer calls at a time, or raise max_pending",
                 delivered=False,
             )
+        return _remaining(timeout, deadline)
 
     # -- cancellation ------------------------------------------------------
 
@@ -310,7 +316,9 @@ class Caller:
         """End a call with an error, and tell the callee that nobody wants its result
         any more. Its reply still comes, and settles the count of outstanding calls.
         False: it had ended before."""
-        return future.set_error(error, self._tell_callee)
+        first = future.set_error(error, self._tell_callee)
+        self._poller.wake()
+        return first
 
     def _tell_callee(self, future: Future) -> None:
         link = future.link

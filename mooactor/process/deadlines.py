@@ -12,9 +12,16 @@ from mooactor.process.objects.future import Future
 if TYPE_CHECKING:
     from mooactor.process.housekeeper import Housekeeper
 
+_AGAIN_S = 0.1
+
 
 class Deadlines:
-    """Those of one process's calls."""
+    """Those of one process's calls.
+
+    Invariant: while `_next` is in the future, `_expire` is due then, or before. A
+    signal handler may come between any two lines, and raise, or wait for a call with a
+    deadline of its own.
+    """
 
     def __init__(self, pending: dict[int, Future], housekeeper: Housekeeper) -> None:
         """`pending`: the calls that have not ended, by id."""
@@ -23,15 +30,25 @@ class Deadlines:
         self._next = math.inf
 
     def limit(self, future: Future, deadline: float) -> None:
-        """End a call at `deadline`, in seconds of `perf_counter`."""
+        """End a pending call at `deadline`, in seconds of `perf_counter`."""
         future.deadline = deadline
-        if deadline < self._next:
-            self._next = deadline
+        if deadline < self._next or self._next < perf_counter():
             self._housekeeper.at(deadline, self._expire)
+            self._next = deadline
 
     def _expire(self) -> None:
         """End calls past their deadline; come again for the next one."""
-        self._next = math.inf
+        self._next = math.inf  # before the calls are looked at: later ones see it
+        following = perf_counter() + _AGAIN_S  # if one of them cannot be told
+        try:
+            following = self._end_overdue()
+        finally:
+            if following < self._next:
+                self._housekeeper.at(following, self._expire)
+                self._next = following
+
+    def _end_overdue(self) -> float:
+        """End calls past their deadline; the earliest deadline of the others."""
         now, following = perf_counter(), math.inf
         for future in list(self._pending.values()):
             if future.deadline is None or future.state:
@@ -40,6 +57,4 @@ class Deadlines:
                 future.expire()
             else:
                 following = min(following, future.deadline)
-        if following < self._next:
-            self._next = following
-            self._housekeeper.at(following, self._expire)
+        return following

@@ -142,8 +142,6 @@ class ConcurrentWorker(Worker):
             job.context.started = False
             job.context.in_thread = self.interface.is_async
         context.set(job.context)
-        if job.cancelled:
-            return None, errors.Cancelled("cancelled before it ran")
         if spec.kind == "async":
             return await method(*args, **kwargs), None
         if not spec.streams:
@@ -164,10 +162,14 @@ class ConcurrentWorker(Worker):
     def _run_in(self, call: Any, here: contextvars.Context, work: list[Any]) -> Result:
         """In a thread of the actor's own. It takes the work out of the list: what the
         method did not keep is let go of before the reply, not after."""
+        function, args, kwargs = work.pop()
+        if not call.started:
+            _, error = _caught(self.check_turn, call)
+            if error is not None:
+                return None, error
         call.started = True
         if call.in_thread:
             self.current = call
-        function, args, kwargs = work.pop()
         try:
             return here.run(_caught, function, *args, **kwargs)
         finally:

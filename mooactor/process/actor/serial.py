@@ -88,6 +88,8 @@ class SerialWorker(Worker):
             parts.sender.dirty.add(peer)
 
     def _run_job(self, job: Job) -> None:
+        if job.iterator is None:
+            self.running[(job.sender, job.call_id)] = job
         expected = self._seconds.get(job.name)
         if self.parts.sender.dirty and (expected is None or expected > _SLOW_S):
             self.parts.flush()
@@ -96,7 +98,6 @@ class SerialWorker(Worker):
             self.parts.housekeeper.arm()
         start = perf_counter()
         if job.iterator is None:
-            self.running[(job.sender, job.call_id)] = job
             self._call(job)
         else:
             self._go_on(job)

@@ -27,6 +27,8 @@ from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import CallContext
 from mooactor.process.interface import Interface, MethodSpec
 
+_VAIN = 1000
+
 
 class Worker(Answers):
     """Takes calls in. Subclasses run them."""
@@ -42,6 +44,9 @@ class Worker(Answers):
         self._callers: dict[int, int] = {}
         # By caller whose connection broke: see `pass_over`.
         self._marks: dict[int, int] = {}
+        # Cancellations that found no call, the latest. Most calls had ended; others are
+        # on their way, or between the mailbox and `running`.
+        self._vain: dict[tuple[int, int], None] = {}
 
     # -- calls in (the poller's thread) --------------------------------------
 
@@ -93,6 +98,8 @@ class Worker(Answers):
         # Decided once, as `on_call` may be cut short, and go on after a later record.
         if self._marks and record.call_id < self._marks.get(sender, 0):
             job.unwanted = True
+        if self._vain and (sender, record.call_id) in self._vain:
+            job.refusal = _cancelled()
         if arguments is not None and flags & envelope.ATTACHED:
             job.transfer = self.parts.payloads.receive(
                 arguments, self.on_value, argument=True
@@ -142,20 +149,32 @@ class Worker(Answers):
         self.wake()
 
     def on_cancel(self, sender: int, call_id: int) -> None:
-        """Drop a waiting call, or flag a running one as cancelled."""
+        """Drop a waiting call, or flag a running one as cancelled; one that is not here
+        will find its cancellation."""
+        key = (sender, call_id)
+        self._vain[key] = None  # before the looks: see `_check_wanted`
         job = self.mailbox.remove(sender, call_id)
         if job is not None and job.iterator is None:
+            self._vain.pop(key, None)
             self._let_go(job)
-            self.reply_error(job, errors.Cancelled("cancelled before it ran"))
+            self.reply_error(job, _cancelled())
             return
         if job is not None:
             self.mailbox.put_first(job)  # a stream that may go on: let it end
-        job = job or self.running.get((sender, call_id))
-        if job is not None:
+        job = job or self.running.get(key)
+        if job is None:
+            self._forget_vain()
+        else:
+            self._vain.pop(key, None)
             job.cancelled = True
             if job.context is not None:
                 job.context.cancelled = True
             self.cancel_running(job)
+
+    def _forget_vain(self) -> None:
+        if len(self._vain) > 2 * _VAIN:
+            for key in list(self._vain)[:-_VAIN]:
+                self._vain.pop(key, None)
 
     def on_credit(self, sender: int, call_id: int, items: int) -> None:
         """Let a stream send `items` more items."""
@@ -340,13 +359,14 @@ class Worker(Answers):
                 raise AttributeError(f"{self.label} has no method {name!r}")
             if job.transfer is not None:
                 self._check_transfer(job, spec)
-            if job.deadline is not None:
-                self._check_deadline(job.deadline, spec)
+            self._check_deadline(job.deadline, spec.name)
             args: tuple[Any, ...] = ()
             kwargs: dict[str, Any] = {}
             if not job.flags & envelope.EMPTY:
                 args, kwargs = self._arguments_of(job)
+                self._check_deadline(job.deadline, spec.name)  # it took a while
             method = getattr(self.instance, spec.name)
+            self._check_wanted(job)
         except BaseException:
             self._let_go(job)
             raise
@@ -362,10 +382,27 @@ class Worker(Answers):
         )
         return spec, method, args, kwargs
 
-    def _check_deadline(self, deadline: float, spec: MethodSpec) -> None:
-        if perf_counter() >= deadline:
+    def _check_wanted(self, job: Job) -> None:
+        """It is in `running`, so from here on a cancellation finds it."""
+        if self._vain and (job.sender, job.call_id) in self._vain:
+            job.cancelled = True
+        if job.cancelled:
+            raise _cancelled()
+
+    def check_turn(self, call: CallContext) -> None:
+        """A call that was prepared has waited for its thread: whether it still runs.
+
+        Raises:
+          Cancelled, CallTimeout: it was given up meanwhile.
+        """
+        if call.cancelled:
+            raise _cancelled()
+        self._check_deadline(call.deadline, call.method)
+
+    def _check_deadline(self, deadline: float | None, method: str) -> None:
+        if deadline is not None and perf_counter() >= deadline:
             raise errors.CallTimeout(
-                f"{self.label}.{spec.name} was still queued when its deadline passed; "
+                f"{self.label}.{method} was still queued when its deadline passed; "
                 "it did not run",
                 delivered=False,
             )
@@ -425,3 +462,7 @@ class Worker(Answers):
             return values[x.token].unwrap() if stands_in else x
 
         return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}
+
+
+def _cancelled() -> errors.Cancelled:
+    return errors.Cancelled("cancelled before it ran")

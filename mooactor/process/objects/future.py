@@ -30,7 +30,8 @@ class Future:
     * The first result that is appended to ``_results`` is the result. Appending is one
       step, and all later steps can be repeated, by any thread.
     * What must happen before its end is seen has happened once ``state`` says so:
-      whoever sets ``state`` has done it, also for the thread whose result it is.
+      whoever sets ``state`` has done it, also for the thread whose result it is. If a
+      signal handler cut that short, the next end decides nothing, but does it.
     * A listener is taken off the list after it was called. So each is called at least
       once, perhaps twice; it must not mind.
     * No lock is held while code of the user's runs, but that of this one future while
@@ -92,16 +93,26 @@ class Future:
         mine = (state, result, before)
         self._results.append(mine)
         first = self._results[0]
-        try:
-            if first[2] is not None and not self.state:
+        failed: BaseException | None = None
+        if first[2] is not None and not self.state:
+            try:
                 first[2](self)
-        finally:
-            if not self.state:
-                self._result = first[1]
-                self.state = first[0]
-            if self._listeners:
-                self._call_listeners()
+            except BaseException as error:
+                if was_interrupted(error):
+                    raise
+                failed = error
+        if not self.state:
+            self._result = first[1]
+            self.state = first[0]
+        if self._listeners:
+            self._call_listeners()
+        if failed is not None:
+            raise failed
         return first is mine
+
+    def is_decided(self) -> bool:
+        """Whether its end is certain, also if nobody can see it yet."""
+        return bool(self._results)
 
     def _call_listeners(self) -> None:
         listeners = self._listeners

@@ -181,6 +181,9 @@ OF_HOSTS = {
     "hosts.descriptors.callee": (1, 100),
     "hosts.memory.caller": (1, 1e5),
     "hosts.memory.callee": (1, 1e5),
+    "hosts.killed.here": (0.1, 1e4),
+    "hosts.killed.far": (0.1, 1e4),
+    "hosts.cut": (0.1, 60),
 }
 
 

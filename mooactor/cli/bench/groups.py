@@ -9,6 +9,7 @@ from mooactor.cli.bench import (
     broker,
     calls,
     connections,
+    deaths,
     environments,
     fabric,
     hosts,
@@ -33,6 +34,7 @@ GROUPS = {
         broker,
         hosts,
         connections,
+        deaths,
     )
 }
 

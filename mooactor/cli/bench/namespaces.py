@@ -18,6 +18,7 @@ class Host(NamedTuple):
 
     name: str
     address: str
+    end: str  # of the cable, as a network interface
 
     def command(self, *words: str) -> list[str]:
         return ["ip", "netns", "exec", self.name, *words]
@@ -41,21 +42,27 @@ def two_namespaces() -> Iterator[tuple[Host, Host]]:
     """
     names = [f"moo-bench-{os.getpid()}-{side}" for side in "ab"]
     ends = [f"moo{os.getpid()}{side}" for side in "ab"]
-    hosts = tuple(Host(n, a) for n, a in zip(names, _ADDRESSES, strict=True))
+    hosts = tuple(map(Host, names, _ADDRESSES, ends))
     try:
         for name in names:
             _ip("netns", "add", name)
         first, second = names
         pair = ["link", "add", ends[0], "netns", first, "type", "veth"]
         _ip(*pair, "peer", "name", ends[1], "netns", second)
-        for host, end in zip(hosts, ends, strict=True):
-            _ip("-n", host.name, "address", "add", f"{host.address}/24", "dev", end)
-            _ip("-n", host.name, "link", "set", end, "up")
+        for host in hosts:
+            address = f"{host.address}/24"
+            _ip("-n", host.name, "address", "add", address, "dev", host.end)
+            _ip("-n", host.name, "link", "set", host.end, "up")
             _ip("-n", host.name, "link", "set", "lo", "up")
         yield hosts[0], hosts[1]
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def cut(host: Host) -> None:
+    """Take the cable out of a host."""
+    _ip("-n", host.name, "link", "set", host.end, "down")
 
 
 def _ip(*words: str) -> None:

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""`mooactor host` as its users run it: its options, its end, and the end of all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from tests.clusters import Cluster, Network, network
+from tests.conftest import at_best, eventually
+from tests.host.test_many_hosts import Where
+from tests.marks import slow
+from tests.processes import Process
+
+PORTS = range(20000, 20012)
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Network]:
+    with network("abd") as made:
+        yield made
+
+
+@pytest.fixture
+def made(net: Network) -> Iterator[Cluster]:
+    """A broker where the driver is, and no hosts yet."""
+    made = Cluster(net, broker="d")
+    made.start_broker()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def here(made: Cluster, as_driver: Callable[..., Cluster]) -> Cluster:
+    return as_driver(made)
+
+
+# -- options -------------------------------------------------------------------
+
+
+def test_labels_and_memory_of_a_host_decide_who_may_run_there(here: Cluster) -> None:
+    here.start_host("a", "--label", "rack=b1", "--memory", "2GB", "--num-cpus", "4")
+    here.start_host("b", "--label", "rack=b2", "--memory", "8GB", "--num-cpus", "4")
+    with moo.init(here.address, local=False):
+        rows = {row["name"]: row for row in moo.hosts()}
+        assert rows["a"]["labels"] == {"rack": "b1"}
+        assert rows["b"]["memory"] == 8 * 10**9
+        for rack, host in (("b1", "a"), ("b2", "b")):
+            assert moo.on(Where, labels={"rack": rack}).spawn().host() == host
+        assert moo.on(Where, memory=4e9).spawn().host() == "b"
+        with pytest.raises(moo.PlacementError, match="rack"):
+            moo.on(Where, labels={"rack": "b3"}).spawn()
+
+
+@pytest.mark.slow
+def test_a_group_is_packed_or_spread_as_it_says(here: Cluster) -> None:
+    for host in "ab":
+        here.start_host(host, "--num-cpus", "4")
+    with moo.init(here.address, local=False):
+        packed = moo.on(Where, num_cpus=1, pack=True).group(4)
+        assert len(set(packed.call(Where.host).get())) == 1
+        for member in packed:
+            moo.kill(member)
+        spread = moo.on(Where, num_cpus=1, spread=True).group(2)
+        assert sorted(spread.call(Where.host).get()) == ["a", "b"]
+        with pytest.raises(ValueError, match="pack"):
+            moo.on(Where, pack=True, spread=True).spawn()
+
+
+def ports_of(net: Network, host: str) -> set[int]:
+    """The TCP ports that somebody listens at there, and not only for itself."""
+    words = [*net.on(host), "cat", "/proc/net/tcp", "/proc/net/tcp6"]
+    lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
+    fields = [line.split() for line in lines if " 0A " in line]
+    own = ("0100007F:", "00000000000000000000000001000000:")
+    return {int(f[1].split(":")[1], 16) for f in fields if not f[1].startswith(own)}
+
+
+@pytest.mark.slow
+def test_every_listener_stays_in_the_range_of_ports(
+    here: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = f"{PORTS.start}-{PORTS.stop - 1}"
+    for host in "ab":
+        here.start_host(host, "--ports", ports)
+    monkeypatch.setenv("MOOACTOR_PORTS", ports)
+    with moo.init(here.address, local=False):
+        a, b = (moo.on(Where, host=host).spawn() for host in "ab")
+        assert a.ask(b) == "b" and b.ask(a) == "a"
+        assert len(a.echo(b.echo(bytes(1 << 20)))) == 1 << 20
+        for host in "ab":
+            assert ports_of(here.network, host) <= set(PORTS)
+            assert len(ports_of(here.network, host)) > 1
+        assert ports_of(here.network, "d") <= {*PORTS, here.port}
+
+
+@pytest.mark.slow
+def test_a_session_has_the_working_directory_of_its_driver_everywhere(
+    here: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Placed:
+        def directory(self) -> str:
+            return os.getcwd()
+
+    here.start_host("a")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with moo.init(here.address, local=False):
+            assert moo.on(Placed, host="a").spawn().directory() == os.getcwd()
+
+
+# -- the end -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
+def test_a_host_ends_soon_on_a_signal_and_takes_its_actors_along(
+    here: Cluster, number: signal.Signals
+) -> None:
+    here.start_host("b")
+    with moo.init(here.address, local=False):
+
+        def seconds() -> float:
+            host = here.start_host("a")
+            assert eventually(lambda: "a" in [row["name"] for row in moo.hosts()])
+            lost = moo.on(Where, host="a").spawn()
+            actor = Process.of(lost.pid())
+            sleeps = lost.sleep.remote(60)
+            began = time.monotonic()
+            host.process.send_signal(number)
+            assert host.process.wait(60) == 0
+            took = time.monotonic() - began
+            error = sleeps.exception(timeout=60)
+            assert isinstance(error, moo.ActorDied) and error.cause is not None
+            assert error.cause.kind == "host"
+            assert eventually(lambda: not actor.is_running())
+            assert eventually(lambda: not directories(here, "a"))
+            return took
+
+        assert at_best(seconds, 3.0)
+        assert moo.on(Where, host="b").spawn().host() == "b"
+
+
+def directories(made: Cluster, host: str) -> list[Path]:
+    """Those of sessions that are left on a host."""
+    return list((made.directory / host).glob("mooactor-*"))
+
+
+def test_nothing_is_left_when_all_are_killed_at_once(made: Cluster) -> None:
+    for host in "ab":
+        made.start_host(host)
+    program = (
+        "import mooactor as moo\n"
+        "from tests.host.test_many_hosts import Where\n"
+        f"moo.init({made.address!r})\n"
+        "handles = [moo.on(Where, host=h).spawn() for h in ('a', 'b', 'd')]\n"
+        "refs = [h.keep() for h in handles]\n"
+        "print(*[h.pid() for h in handles], flush=True)\n"
+        "handles[0].sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [*made.network.on("d"), sys.executable, "-c", program],
+        env={**made.environment("d"), "MOOACTOR_HOST_NAME": "d"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        assert driver.stdout is not None
+        assert len(driver.stdout.readline().split()) == 3
+        roots = [driver, *(m.process for m in (*made.members.values(), made.broker))]  # type: ignore[union-attr]
+        everyone = {p for r in roots for p in Process.of(r.pid).descendants()}
+        assert len(everyone) > 6
+        for root in roots:
+            root.kill()
+
+        def left() -> list[Any]:
+            return [p for p in everyone if p.is_running()]
+
+        assert eventually(lambda: not left()), left()
+    for host in "abd":
+        assert eventually(lambda host=host: not directories(made, host)), host
+        assert ports_of(made.network, host) == set()

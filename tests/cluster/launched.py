@@ -75,10 +75,10 @@ class Launched:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def end(self) -> int:
+    def end(self, seconds: float = TIMEOUT_S) -> int:
         """Wait for it; its exit code."""
         try:
-            return self.process.wait(TIMEOUT_S)
+            return self.process.wait(seconds)
         finally:
             if self.process.returncode is None:
                 os.killpg(self.process.pid, signal.SIGKILL)

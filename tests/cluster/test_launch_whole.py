@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.launched import Launched
+from tests.cluster.launched import ROOT, Launched
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
 from tests.marks import slow
@@ -64,6 +65,20 @@ def test_a_program_has_actors_on_every_host_and_they_call_each_other(
     told = zip(all_names, all_names[1:] + all_names[:1])
     expected = [f"{other} heard hello from {name} 7" for name, other in told]
     assert run.out.splitlines() == expected
+
+
+@pytest.mark.timeout(300)
+def test_the_flagship_plays_breakout_on_all_hosts(
+    hosts: Servers, tmp_path: Path
+) -> None:
+    for package in ("torch", "gymnasium", "ale_py", "tyro"):
+        pytest.importorskip(package)
+    flags = "--env ALE/Breakout-v5 --total-steps 4000 --actors 3 --envs-per-actor 4"
+    words = ["--hosts", "localhost,b,c", str(ROOT / "examples" / "impala_atari.py")]
+    words += [*flags.split(), "--run-dir", str(tmp_path / "run")]
+    run = Launched(words, tmp_path, hosts.environment(), whole=True)
+    assert run.end(240) == 0, run.err
+    assert re.search(r"on \d+ cores on 3 hosts: 3 actors of 4 envi", run.out), run.out
 
 
 VARIABLES = """

@@ -87,7 +87,8 @@ class Taken(SerialWorker):
         self.stopping, self._may_refuse = False, max_pending > 0
         options = SimpleNamespace(max_pending=max_pending)
         self.interface: Any = SimpleNamespace(options=options)
-        self._callers, self._marks = {1: 0}, {}
+        self._callers, self._marks, self._vain = {1: 0}, {}, {}
+        self.running = {}
         self.let_go: list[Job] = []
         self.refused: list[BaseException] = []
 
@@ -147,3 +148,25 @@ def test_a_call_that_is_refused_stays_so_though_there_is_room_by_then() -> None:
     worker.on_call(record)
     assert drained(worker.mailbox) == []
     assert [type(error) for error in worker.refused] == [moo.Overloaded]
+
+
+def test_a_cancellation_that_comes_before_its_call_is_not_lost() -> None:
+    worker = Taken()
+    for call_id in (4, 5):
+        worker.on_cancel(1, call_id)
+    for call_id in (3, 5, 4, 6):
+        worker.on_call(call(call_id))
+    assert drained(worker.mailbox) == [3, 6]
+    assert [one.call_id for one in worker.let_go] == [5, 4]
+    assert [type(error) for error in worker.refused] == [moo.Cancelled] * 2
+
+
+def test_cancellations_of_calls_that_have_ended_are_forgotten_the_oldest_first() -> (
+    None
+):
+    worker = Taken()
+    for call_id in range(10_000):
+        worker.on_cancel(1, call_id)
+    assert 1000 <= len(worker._vain) <= 2000
+    worker.on_call(call(9999))
+    assert drained(worker.mailbox) == []

@@ -104,11 +104,15 @@ def _check(plan: Plan) -> None:
     """What can be known to be missing before anything starts."""
     if plan.min_hosts and len(plan.targets) > 1 and plan.min_hosts > len(plan.targets):
         raise LaunchError(
-            f"--min-hosts {plan.min_hosts} is more than the {len(plan.targets)} hosts"
+            f"--min-hosts {plan.min_hosts} is more than the {len(plan.targets)} hosts: "
+            "name more hosts, or ask for fewer"
         )
     if not plan.targets[0].is_here:
         return  # its starter looks
     if not os.path.isdir(plan.cwd):
         raise LaunchError(f"there is no directory {plan.cwd} here: check --cwd")
     if plan.script and not os.path.isfile(os.path.join(plan.cwd, plan.script)):
-        raise LaunchError(f"there is no script {plan.script} in {plan.cwd}")
+        raise LaunchError(
+            f"there is no script {plan.script} in {plan.cwd}: check its path, or name "
+            "its directory with --cwd"
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mooactor
 from mooactor.cli.failure import Failure
-from mooactor.cluster.launch import ranks, rendezvous, targets, variables
+from mooactor.cluster.launch import ranks, rendezvous, starter, targets, variables
 from mooactor.cluster.launch.environment import Rank, rank_of
 from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import Plan, path_of_driver
@@ -63,6 +63,7 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         targets=_targets(options, rank),
         key=key.hex(),
         version=mooactor.__version__,
+        wire=starter.wire_of(os.path.dirname(mooactor.__file__)),
         cwd=options.cwd or os.getcwd(),
         python=options.python,
         path=path_of_driver(source, options.python),

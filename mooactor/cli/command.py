@@ -43,7 +43,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_DESCRIPTION = "Actors for distributed machine learning: measure, diagnose, debug."
+_DESCRIPTION = (
+    "Actors for distributed machine learning: measure and diagnose this machine, debug "
+    "actors, and run programs on many hosts."
+)
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mooactor
 from mooactor.cli.failure import Failure
-from mooactor.cluster.launch import ranks, rendezvous, targets, variables
+from mooactor.cluster.launch import ranks, rendezvous, starter, targets, variables
 from mooactor.cluster.launch.environment import Rank, rank_of
 from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import Plan, path_of_driver
@@ -63,6 +63,7 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         targets=_targets(options, rank),
         key=key.hex(),
         version=mooactor.__version__,
+        wire=starter.wire_of(os.path.dirname(mooactor.__file__)),
         cwd=options.cwd or os.getcwd(),
         python=options.python,
         path=path_of_driver(source, options.python),
@@ -104,11 +105,15 @@ def _check(plan: Plan) -> None:
     """What can be known to be missing before anything starts."""
     if plan.min_hosts and len(plan.targets) > 1 and plan.min_hosts > len(plan.targets):
         raise LaunchError(
-            f"--min-hosts {plan.min_hosts} is more than the {len(plan.targets)} hosts"
+            f"--min-hosts {plan.min_hosts} is more than the {len(plan.targets)} hosts: "
+            "name more hosts, or ask for fewer"
         )
     if not plan.targets[0].is_here:
         return  # its starter looks
     if not os.path.isdir(plan.cwd):
         raise LaunchError(f"there is no directory {plan.cwd} here: check --cwd")
     if plan.script and not os.path.isfile(os.path.join(plan.cwd, plan.script)):
-        raise LaunchError(f"there is no script {plan.script} in {plan.cwd}")
+        raise LaunchError(
+            f"there is no script {plan.script} in {plan.cwd}: check its path, or name "
+            "its directory with --cwd"
+        )

@@ -90,7 +90,8 @@ def bind_tcp(socket: zmq.Socket[bytes], reach: Reach) -> int:
     raise MooError(
         f"all {len(ports)} ports {first}-{last_port} of {reach.bind} are taken, and a "
         f"process of host {reach.host} needs {PORTS_EACH}: give a larger range with "
-        f"--ports, {PORTS_EACH} ports for each actor and the driver"
+        f"--ports or MOOACTOR_PORTS, {PORTS_EACH} ports for each actor, "
+        f"{PORTS_EACH + 1} for each program and one for each broker and host agent"
     )
 
 

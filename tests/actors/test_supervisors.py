@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Supervisors over real processes. For the strategies see tests/host/test_roster."""
+"""Supervisors over real processes. For the strategies see tests/host/test_children."""
 
 from __future__ import annotations
 

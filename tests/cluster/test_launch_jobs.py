@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,6 +164,30 @@ def test_a_machine_without_sbatch_says_where_to_go(
     assert main(["slurm", "--nodes", "2", "a.py"]) == 2
     said = capsys.readouterr().err
     assert "there is no sbatch here" in said and "--dry-run" in said
+
+
+def test_a_job_that_sbatch_refuses_says_why_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: no such partition' >&2; exit 1")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert main(["slurm", "--nodes", "2", "a.py"]) == 2
+    said = capsys.readouterr().err
+    assert "refuses the job (sbatch: error: no such partition): change" in said
+    assert "--dry-run" in said
+
+
+def test_more_hosts_than_there_are_cannot_be_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--hosts", "a,b", "--min-hosts", "3", "x.py"]
+    assert main(["run", *words]) == 2
+    said = capsys.readouterr().err
+    assert "--min-hosts 3 is more than the 2 hosts: name more hosts" in said
 
 
 @pytest.mark.parametrize(

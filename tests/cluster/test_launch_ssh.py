@@ -207,7 +207,9 @@ def test_a_script_that_this_machine_lacks_is_named(
     hosts: Servers, tmp_path: Path
 ) -> None:
     run = Launched(["--local-only", "no.py"], tmp_path, hosts.environment())
-    assert "there is no script no.py" in failure(run)
+    said = failure(run)
+    assert said.startswith(f"there is no script no.py in {tmp_path}: ")
+    assert "--cwd" in said
 
 
 def python_without_mooactor(folder: Path, version: str | None) -> str:
@@ -260,7 +262,10 @@ def test_a_host_that_fails_fails_the_run_with_its_last_words(
         text = (hosts.folder / "config").read_text()
         file.write(text[: text.index("Host c")].replace("Host b", "Host broken"))
     said = failure(launch("--hosts", "b,broken", script="print(1)"))
-    assert said == ("host broken did not start: exit code 1: this host is broken")
+    assert said == (
+        "host broken did not start: exit code 1: this host is broken; mend that, and "
+        "try again"
+    )
     run = launch("--hosts", "broken,b", "--min-hosts", "1", script=REPORT)
     assert run.end() == 0, run.err
     assert json.loads(run.out)["host"] == "b"
@@ -410,6 +415,15 @@ def test_sync_copies_the_working_directory(
     assert run.end() == 0, run.err
     assert run.out == f"7 {there}\n"
     assert not {".git", ".venv", "runs"} & set(os.listdir(there))
+
+
+@pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+def test_a_copy_that_fails_is_told_with_the_next_step(
+    launch: Callable[..., Launched],
+) -> None:
+    said = failure(launch("--hosts", "b", "--sync", "--cwd", "/proc/no/place"))
+    assert said.startswith("host b: rsync ended with exit code ")
+    assert "/proc/no" in said and said.endswith("and leave --sync away")
 
 
 def test_sync_without_rsync_says_what_to_install(

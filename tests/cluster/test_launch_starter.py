@@ -15,18 +15,26 @@ import pytest
 
 from mooactor import __version__
 from mooactor.cluster.launch import starter
+from mooactor.control import envelope, frames
 from tests.cluster.launched import ROOT
 from tests.conftest import eventually
 from tests.processes import Process
 
 TEXT = Path(starter.__file__).read_bytes()
 KEY = "3c" * 32
+WIRE = f"{envelope.VERSION}.{frames.WIRE}"
 
 
 class Sent:
     """A starter that was sent with an order."""
 
-    def __init__(self, program: str, text: bytes = TEXT, **more: Any) -> None:
+    def __init__(
+        self,
+        program: str,
+        text: bytes = TEXT,
+        stderr: int | None = None,
+        **more: Any,
+    ) -> None:
         order = {
             "words": ["{PYTHON}", "-c", program],
             "environment": {"WHERE": "tcp://{ADDRESS}:1"},
@@ -35,12 +43,14 @@ class Sent:
             "cwd": "/",
             "path": [str(ROOT)],
             "version": __version__,
+            "wire": WIRE,
             **more,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-c", starter.ORDER_ON_STDIN],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             env={k: v for k, v in os.environ.items() if k != "SSH_CONNECTION"},
         )
         self.tell(b"%d\n%s" % (len(text), text) + json.dumps(order).encode() + b"\n")
@@ -129,8 +139,9 @@ def test_a_silent_launcher_counts_as_gone() -> None:
     [
         ({"cwd": "/no/place"}, "the directory /no/place cannot be entered"),
         (
-            {"version": "7"},
-            f"has mooactor {__version__}, and the launching machine has",
+            {"version": "7", "wire": "1.1"},
+            f"has mooactor {__version__}, and the launching machine has 7, which speak "
+            f"versions {WIRE} and 1.1 of the wire: install the same mooactor on both",
         ),
         ({"script": "a.py"}, "there is no script a.py in /: copy it there"),
         ({"address": None}, "name that with --address"),
@@ -143,6 +154,20 @@ def test_what_is_missing_is_said_before_anything_starts(
     line = sent.line()
     assert line.startswith(starter.FAILED) and said in line
     assert sent.end() == 2
+
+
+def test_another_version_of_the_same_wire_is_named_and_serves() -> None:
+    sent = Sent("print('runs')", version="7", stderr=subprocess.PIPE)
+    assert sent.line() == "runs\n"
+    assert sent.process.wait(20) == 0
+    _, said = sent.process.communicate()
+    named = f"has mooactor {__version__}, and the launching machine has 7; both speak"
+    assert said.decode().startswith("mooactor: ") and named in said.decode()
+
+
+def test_the_wire_is_found_without_an_import(tmp_path: Path) -> None:
+    assert starter.wire_of(str(ROOT / "mooactor")) == WIRE
+    assert starter.wire_of(str(tmp_path)) == "unknown"
 
 
 def test_an_interpreter_that_is_too_old_is_named() -> None:

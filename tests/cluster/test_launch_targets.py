@@ -12,6 +12,7 @@ from mooactor.cluster.launch import (
     environment,
     nodelist,
     rendezvous,
+    ssh,
     targets,
     variables,
 )
@@ -83,8 +84,35 @@ def test_a_wrong_line_of_a_hostfile_is_named(tmp_path: Path, line: str) -> None:
 
 
 def test_a_hostfile_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="No such file"):
+    with pytest.raises(LaunchError, match="No such file.*: check --hostfile"):
         targets.of_file(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("code", "last", "said"),
+    [
+        (255, "", "check that ssh -o BatchMode=yes -p 22 ann@b true works"),
+        (255, "Permission denied (publickey)", "give it your public key"),
+        (127, "", "it has no python3: install Python there"),
+        (126, "", "name another interpreter with --python"),
+        (137, "its words", "killed by signal 9 (SIGKILL); find out who sent it"),
+        (163, "", "exit code 163; run python3"),  # signal 35, which has no name
+        (2, "no port is free", "exit code 2: no port is free; mend that"),
+        (3, "", "exit code 3; run python3 -m mooactor doctor there by hand"),
+        (999, "", "exit code 999; run python3"),
+    ],
+)
+def test_a_host_that_did_not_start_is_told_with_the_next_step(
+    code: int, last: str, said: str
+) -> None:
+    target = Target("b", "b", "ann", 22)
+    assert said in ssh.failure_to_start(target, "python3", code, last)
+
+
+def test_the_end_of_a_host_that_ran_is_told_without_advice() -> None:
+    target = Target("b", "b")
+    assert ssh.failure(target, "python3", 137, "") == "killed by signal 9 (SIGKILL)"
+    assert ssh.failure(target, "python3", 1, "why") == "exit code 1: why"
 
 
 @pytest.mark.parametrize(

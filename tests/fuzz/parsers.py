@@ -196,6 +196,7 @@ ORDER: dict[str, Any] = {
     "cwd": "/",
     "path": [],
     "version": "1",
+    "wire": "7.1",
     "script": None,
     "address": "10.0.0.5",
     "words": ["{PYTHON}", "-m", "mooactor"],

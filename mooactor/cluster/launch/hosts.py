@@ -109,7 +109,7 @@ class Hosts:
                 "whether a firewall keeps it from this machine (--ports, --address), "
                 "or allow more time with --patience"
             )
-        return f"host {name} did not start: {program.failure}"
+        return f"host {name} did not start: {program.failure_to_start}"
 
     def mind(self) -> None:
         """Start those again that have failed; the program learns from its session what

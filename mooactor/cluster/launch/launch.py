@@ -32,6 +32,10 @@ from mooactor.process import openfiles
 BROKER_READY = r"mooactor broker at tcp://(?P<host>\S+):(?P<port>\d+)"
 _FAILED = 2  # the exit code of a launch that never ran the program
 _BROKER_PATIENCE_S = 30.0
+_BROKER_LATE = (
+    f"it was not ready in {_BROKER_PATIENCE_S:.0f} s; look whether this machine is "
+    "overloaded, and try again"
+)
 # After a signal: what the program has, then all the rest. Three seconds are promised.
 _SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
 _END_S = 2.7
@@ -139,7 +143,7 @@ class Launch:
         latest = time.monotonic() + _BROKER_PATIENCE_S
         done = self.wait(lambda: bool(broker.ready) or broker.code is not None, latest)
         if broker.ready is None:
-            why = broker.failure if done else f"not ready in {_BROKER_PATIENCE_S:.0f} s"
+            why = broker.failure_to_start if done else _BROKER_LATE
             raise LaunchError(f"the broker did not start: {why}")
         return int(broker.ready["port"])
 

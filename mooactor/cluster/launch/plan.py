@@ -23,7 +23,8 @@ class Plan:
       targets: the hosts; the program runs on the first.
       key: the cluster's key, 64 hexadecimal digits; another one in a job whose first
         process has made it.
-      version: of mooactor, which the hosts must have.
+      version: of mooactor; the hosts say so if they have another one.
+      wire: the version of the wire, which the hosts must have; see `starter.wire_of`.
       python: the interpreter on the hosts; None: this one.
       path: what goes before the interpreter's own import path.
       own_path: the same on this machine, whose broker has this interpreter.
@@ -38,6 +39,7 @@ class Plan:
     targets: list[Target]
     key: str
     version: str
+    wire: str
     cwd: str
     python: str | None = None
     path: list[str] = field(default_factory=list)
@@ -78,6 +80,7 @@ class Plan:
             "cwd": self.cwd,
             "path": self.path,
             "version": self.version,
+            "wire": self.wire,
         }
 
 

@@ -83,10 +83,17 @@ class Program:
     @property
     def failure(self) -> str:
         """Why it ended, without the host's name."""
-        if self._missing:
-            return self._missing
+        return self._missing or ssh.failure(*self._end)
+
+    @property
+    def failure_to_start(self) -> str:
+        """The same of one that was never ready; the next step is in it, always."""
+        return self._missing or ssh.failure_to_start(*self._end)
+
+    @property
+    def _end(self) -> tuple[Target, str, int, str]:
         last = next((line for line in reversed(self._words) if line.strip()), "")
-        return ssh.failure(self.target, self._python, self.code or 0, last.strip())
+        return self.target, self._python, self.code or 0, last.strip()
 
     # -- what it prints -----------------------------------------------------
 

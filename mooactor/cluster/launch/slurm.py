@@ -96,5 +96,9 @@ def submit(script: str) -> str:
         )
     done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True)
     if done.returncode:
-        raise LaunchError(f"sbatch refuses the job: {done.stderr.strip()}")
+        why = done.stderr.strip() or f"exit code {done.returncode}, without a word"
+        raise LaunchError(
+            f"sbatch refuses the job ({why}): change the options, or look at the "
+            "script with --dry-run"
+        )
     return done.stdout.strip()

@@ -54,7 +54,36 @@ def words(target: Target, python: str) -> list[str]:
 
 
 def failure(target: Target, python: str, code: int, last: str) -> str:
-    """Why a starter on the target ended with this exit code, and the next step."""
+    """Why a starter on the target ended with this exit code, and the next step if the
+    starter itself could not run."""
+    return _no_starter(target, python, code, last) or _ended(code, last)
+
+
+def failure_to_start(target: Target, python: str, code: int, last: str) -> str:
+    """The same of a program that was never ready; the next step is in it, always."""
+    if found := _no_starter(target, python, code, last):
+        return found
+    if _signal_in(code):
+        step = "find out who sent it, such as a limit on memory, and try again"
+    elif last:
+        step = "mend that, and try again"
+    else:
+        step = f"run {python} -m mooactor doctor there by hand"
+    return f"{_ended(code, last)}; {step}"
+
+
+def _ended(code: int, last: str) -> str:
+    if found := _signal_in(code):
+        return f"killed by signal {found} ({found.name})"
+    return f"exit code {code}" + (f": {last}" if last else "")
+
+
+def _signal_in(code: int) -> signal.Signals | None:
+    """The signal that an exit code stands for, as a shell has it."""
+    return next((one for one in signal.Signals if one == code - _SIGNALLED), None)
+
+
+def _no_starter(target: Target, python: str, code: int, last: str) -> str | None:
     if code == _FAILED and not target.is_here:
         steps = (step for sign, step in _ADVICE if sign in last)
         step = next(steps, "check that ssh -o BatchMode=yes {name} true works")
@@ -68,10 +97,7 @@ def failure(target: Target, python: str, code: int, last: str) -> str:
         )
     if code == _NOT_EXECUTABLE:
         return f"{python} cannot be run there: name another interpreter with --python"
-    if code > _SIGNALLED and code - _SIGNALLED in signal.valid_signals():
-        name = signal.Signals(code - _SIGNALLED).name
-        return f"killed by signal {code - _SIGNALLED} ({name})"
-    return f"exit code {code}" + (f": {last}" if last else "")
+    return None
 
 
 def _written(target: Target) -> str:

@@ -70,6 +70,7 @@ _ORDER: dict[str, tuple[type, ...]] = {
     "cwd": (str,),
     "path": (list,),
     "version": (str,),
+    "wire": (str,),
     "address": (str, type(None)),
     "words": (list,),
     "environment": (dict,),
@@ -90,7 +91,7 @@ def read_order(line: bytes) -> dict[str, Any]:
             raise Missing(f"the launcher's order is malformed: no {key}")
     texts = [*order["path"], *order["words"], *order["environment"].values()]
     texts += [*order["environment"], order["key"], order["address"] or ""]
-    texts += [order["cwd"], order["version"], order.get("script") or ""]
+    texts += [order["cwd"], order["version"], order["wire"], order.get("script") or ""]
     if not order["words"] or not all(map(_is_text, texts)):
         raise Missing("the launcher's order is malformed: there is something else")
     return order
@@ -143,7 +144,9 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
             f"the directory {order['cwd']} cannot be entered ({error.strerror}): make "
             "it there, copy it with --sync, or name another with --cwd"
         ) from None
-    _check_mooactor(order["path"], order["version"])
+    difference = check_mooactor(order["path"], order["version"], order["wire"])
+    if difference and "host" not in order:  # the host's agent has said it already
+        print(f"mooactor: {difference}", file=sys.stderr, flush=True)
     script = order.get("script")
     if script and not os.path.isfile(script):
         raise Missing(
@@ -180,7 +183,13 @@ def _launcher() -> str:
     return f"[{words[0]}]" if ":" in words[0] else words[0]
 
 
-def _check_mooactor(path: list[str], version: str) -> None:
+def check_mooactor(path: list[str], version: str, wire: str) -> str:
+    """A sentence on the versions if mooactor is another one here, but speaks the same
+    wire; else nothing. Nothing of it is imported.
+
+    Raises:
+      Missing: there is none, or it speaks another version of the wire.
+    """
     sys.path[:] = path + [entry for entry in sys.path if entry]
     found = importlib.util.find_spec("mooactor")
     if found is None or found.origin is None:
@@ -188,15 +197,36 @@ def _check_mooactor(path: list[str], version: str) -> None:
             f"{sys.executable} has no mooactor: install it there, or name another "
             "interpreter with --python"
         )
-    with open(found.origin, encoding="utf-8") as file:
-        there = re.search(r'^__version__ = "(.*)"$', file.read(), re.M)
-    found_version = there[1] if there else "of an unknown version"
-    if found_version != version:
+    folder = os.path.dirname(found.origin)
+    here = _constant(found.origin, "__version__") or "of an unknown version"
+    wire_here = wire_of(folder)
+    both = (
+        f"{sys.executable} has mooactor {here}, and the launching machine has {version}"
+    )
+    if wire_here != wire:
         raise Missing(
-            f"{sys.executable} has mooactor {found_version}, and the launching machine "
-            f"has {version}: install the same version on both, or name another "
-            "interpreter with --python"
+            f"{both}, which speak versions {wire_here} and {wire} of the wire: install "
+            "the same mooactor on both, or name another interpreter with --python"
         )
+    return "" if here == version else f"{both}; both speak version {wire} of the wire"
+
+
+def wire_of(folder: str) -> str:
+    """The version of what the mooactor in this folder says to other processes, and to
+    other hosts: ``7.1``."""
+    calls = _constant(os.path.join(folder, "control", "envelope.py"), "VERSION")
+    hosts = _constant(os.path.join(folder, "control", "frames.py"), "WIRE")
+    return f"{calls}.{hosts}" if calls and hosts else "unknown"
+
+
+def _constant(path: str, name: str) -> str | None:
+    """The value of a constant of a module that is not imported."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = re.search(rf'^{name} = "?([\w.+-]+)"?', file.read(), re.M)
+    except OSError:
+        return None
+    return found[1] if found else None
 
 
 def key_file(key: str) -> str:

@@ -103,4 +103,7 @@ def _failure(failed: _Copy) -> str:
         return f"host {name} has no rsync: install it there, or leave --sync away"
     # rsync's last line only says where in its source it gave up.
     first = next((line for line in said if line.strip()), "it said nothing")
-    return f"host {name}: rsync ended with exit code {code}: {first}"
+    return (
+        f"host {name}: rsync ended with exit code {code} ({first}): mend that, or copy "
+        "the program there yourself and leave --sync away"
+    )

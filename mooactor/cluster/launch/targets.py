@@ -66,7 +66,10 @@ def of_file(path: str) -> list[Target]:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise LaunchError(f"the hostfile {path} cannot be read: {reason}") from None
+        raise LaunchError(
+            f"the hostfile {path} cannot be read ({reason}): check --hostfile, or name "
+            "the hosts with --hosts"
+        ) from None
     targets = []
     for number, line in enumerate(lines, 1):
         if words := line.partition("#")[0].split():

@@ -81,7 +81,7 @@ def _title(session: dict[str, Any]) -> str:
         return f"a session of {session['host']} does not answer: it is busy or ending"
     actors = session["actors"]
     count = f"{len(actors)} actor{'' if len(actors) == 1 else 's'}"
-    return _shown(f"session {session['session']}, {session['driver']}: {count}")
+    return shown(f"session {session['session']}, {session['driver']}: {count}")
 
 
 def _actor(row: Row) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Labels and names are others' texts: nothing of them moves a terminal's cursor."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
@@ -114,7 +114,7 @@ def size(count: float) -> str:
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
     """Aligned columns, the first row being the heading."""
-    rows = [tuple(map(_shown, row)) for row in rows]
+    rows = [tuple(map(shown, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -83,8 +83,11 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     )
     if neighbors is not None:
         neighbors.membership = membership
-    node.accept = Desk(home, config["mark"], _program(config)).accept
-    cluster = Cluster(node, membership, loop, config["mark"], home, neighbors)
+    desk = Desk(home, config["mark"], _program(config))
+    node.accept = desk.accept
+    cluster = Cluster(
+        node, membership, loop, config["mark"], home, neighbors, desk.history.close
+    )
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)
     return cluster

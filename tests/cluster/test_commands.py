@@ -175,6 +175,31 @@ def test_logs_follows_until_ctrl_c(cluster: Cluster, address: str, home: Agent) 
     assert command.signal(signal.SIGINT) == 0
 
 
+def test_logs_that_follow_say_how_the_actor_ended(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    end = {"ev": "end", "found": True, "label": "Player:p", "why": "killed\x1b[2J"}
+    home.answers["logs"] = [end]
+    command = cluster.ask("logs", "p", "-f", "--connect", address)
+    assert (command.process.returncode, command.out) == (0, [])
+    assert command.err == ["mooactor logs: Player:p has ended: killed�[2J\n"]
+
+
+def test_logs_that_follow_a_session_that_is_lost_fail(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.answers["logs"] = [{"ev": "log", "line": "one", "stream": 1}]
+    words = ("logs", "p", "-f", "--connect", address)
+    command = cluster.command(*words, "--key-file", cluster.key.source)
+    assert cluster.until(lambda: command.out == ["one\n"])
+    cluster.leave(home.member)
+    assert cluster.until(lambda: command.ended)
+    assert command.wait() == 1
+    (line,) = command.err
+    assert "the session of laptop, which has 'p', cannot be heard any more" in line
+    assert "`mooactor status`" in line
+
+
 def test_logs_of_nobody_says_so(cluster: Cluster, address: str, home: Agent) -> None:
     home.answers["logs"] = [{"ev": "end", "found": False}]
     (line,) = ask(cluster, address, "logs", "nobody", code=1)

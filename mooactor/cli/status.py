@@ -44,7 +44,16 @@ def _session(row: Row, answer: dict[str, Any] | None) -> dict[str, Any]:
 
 # -- text ------------------------------------------------------------------
 
-_HOSTS = ("host", "cpus free", "gpus free", "memory free", "actors", "labels", "runs")
+_HOSTS = (
+    "host",
+    "cpus free",
+    "gpus free",
+    "memory free",
+    "load (1 min)",
+    "actors",
+    "labels",
+    "runs",
+)
 _ACTORS = ("actor", "host", "pid", "state", "restarts", "mailbox", "memory")
 
 
@@ -70,6 +79,7 @@ def _host(row: Row) -> tuple[str, ...]:
         f"{free['cpus']:g} of {row['cpus']}",
         f"{free['gpus']:g} of {row['gpus']}",
         f"{size(free['memory'])} of {size(row['memory'])}",
+        "-" if row["load"] is None else f"{row['load']:.2f}",
         str(row["actors"]),
         " ".join(f"{key}={value}" for key, value in sorted(row["labels"].items())),
         ", ".join(text for text in runs if not text.endswith("None")),

@@ -23,7 +23,8 @@ field          meaning
 ``actors``     their number
 =============  =====================================================================
 
-Other fields are kept as they are.
+Other fields are kept as they are. Beside its row a member tells, with each message, the
+``load`` of its machine; see `mooactor.host.load`.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from typing import Any, NamedTuple
 
 from mooactor.control import plain
 from mooactor.control.envelope import VERSION as WIRE
-from mooactor.host import fields, rows
+from mooactor.host import fields, load, rows
 from mooactor.host.fields import Refused
 
 MAX_NAME = 255
 MAX_BYTES = 1 << 16  # of a row, encoded
 MAX_LABELS = 64
+_BESIDE = ("op", "load")  # what of the message is not of the row
 _COMPARED = ("mooactor", "python", "torch")
 
 
@@ -52,6 +54,7 @@ class Announcement(NamedTuple):
     address: str
     versions: tuple[str, ...]  # as `_COMPARED`
     row: bytes  # encoded
+    load: float | None = None
 
 
 def read(message: dict[str, Any]) -> Announcement:
@@ -61,7 +64,7 @@ def read(message: dict[str, Any]) -> Announcement:
       Refused: a field is missing or wrong, the row is too large, or the member speaks
         another version of the wire.
     """
-    row = {key: value for key, value in message.items() if key != "op"}
+    row = {key: value for key, value in message.items() if key not in _BESIDE}
     _check_wire(row)
     for key in ("name", "id", "address"):
         fields.no_more_than(MAX_NAME, key, fields.required(row, key, str))
@@ -76,7 +79,8 @@ def read(message: dict[str, Any]) -> Announcement:
     packed = fields.no_more_than(MAX_BYTES, "the announcement", plain.pack(row))
     versions = tuple(sys.intern(f"{row['versions'].get(k)}"[:40]) for k in _COMPARED)
     kind = sys.intern(row["kind"])
-    return Announcement(row["name"], row["id"], kind, row["address"], versions, packed)
+    texts = row["name"], row["id"], kind, row["address"]
+    return Announcement(*texts, versions, packed, load.told(message))
 
 
 def _check_wire(row: dict[str, Any]) -> None:

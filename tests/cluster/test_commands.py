@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_status_shows_hosts_and_the_actors_of_sessions(
             "answered": True,
         }
     ]
+
+
+def test_status_shows_the_load_of_each_machine(cluster: Cluster, address: str) -> None:
+    b = cluster.member("b", address)
+    assert cluster.until(lambda: b.joined)
+    (host,) = json.loads("".join(ask(cluster, address, "status", "--json")))["hosts"]
+    # The average moves by a tenth at most in the seconds that this test takes.
+    assert host["load"] == pytest.approx(os.getloadavg()[0], rel=0.5, abs=1.0)
+    heading, line = "".join(ask(cluster, address, "status")).splitlines()
+    start = heading.index("load (1 min)")
+    assert float(line[start:].split()[0]) == pytest.approx(host["load"], abs=1.0)
 
 
 def test_status_of_an_empty_cluster_says_what_to_start(

@@ -64,6 +64,7 @@ def test_status_has_hosts_sessions_and_actors_wherever_they_are(made):
         assert all(row["memory"] > 1 << 20 for row in rows.values())
         hosts = {row["name"]: row for row in found["hosts"]}
         assert hosts["a"]["free"]["cpus"] == hosts["a"]["cpus"] - 1
+        assert all(hosts[name]["load"] >= 0 for name in "abd")
         assert "Where:left" in command(made, "status")[1]
 
 

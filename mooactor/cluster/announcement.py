@@ -11,7 +11,9 @@ field          meaning
 ``name``       of the host
 ``id``         of the node, in hex: another one after each start
 ``address``    at which other nodes reach it, ``tcp://ADDR:PORT``
-``kind``       ``"host"``: `mooactor host`; ``"home"``: the agent of a driver
+``kind``       ``"host"``: `mooactor host`; ``"home"``: the agent of a driver, which
+               offers what it has to its own session only: nobody else places actors
+               there
 ``cpus``       whole cores that it offers
 ``gpus``       GPUs
 ``memory``     bytes
@@ -20,7 +22,7 @@ field          meaning
 ``versions``   of mooactor, python and torch (None: not there), and of the wire
 ``reserved``   what sessions have reserved of it, each by its mark; may be missing
 ``sessions``   that run there
-``actors``     their number
+``actors``     the number of actors that run there
 =============  =====================================================================
 
 Other fields are kept as they are. Beside its row a member tells, with each message, the

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -66,6 +67,7 @@ def test_status_has_hosts_sessions_and_actors_wherever_they_are(made):
         assert hosts["a"]["free"]["cpus"] == hosts["a"]["cpus"] - 1
         assert all(hosts[name]["load"] >= 0 for name in "abd")
         assert "Where:left" in command(made, "status")[1]
+        assert set(hosts_shown(made)) == {"a", "b"}  # the driver's offers nothing
 
 
 def test_logs_shows_what_an_actor_has_printed_also_after_its_death(made):
@@ -81,6 +83,54 @@ def test_logs_shows_what_an_actor_has_printed_also_after_its_death(made):
         code, _, error = command(made, "logs", "nobody")
         assert code == 1
         assert "no session has an actor called 'nobody'" in error
+
+
+def hosts_shown(made):
+    """The table of hosts, by name: the cells of each line but its first one."""
+    table = command(made, "status")[1].split("\n\n")[0].splitlines()[1:]
+    rows = [re.split(r"  +", line) for line in table]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_status_shows_the_drivers_machine_as_a_host_for_its_own_session_only(made):
+    with moo.init(logs=False):
+        assert eventually(lambda: "d (driver)" in hosts_shown(made))
+        group = [on("d", num_cpus=1).spawn(), on("a").spawn()]
+        for handle in group:
+            handle.pid()
+        cores = moo.hosts()[0]["cpus"]
+
+        def is_shown():
+            cpus, *_, actors, _ = hosts_shown(made)["d (driver)"]
+            return (cpus, actors) == (f"{cores - 1} of {cores}", "1")
+
+        assert eventually(is_shown)
+        assert hosts_of_another_session(made) == ["a", "b"]
+
+        made.start_host("d")  # whose cores they are now
+
+        assert eventually(lambda: set(hosts_shown(made)) == {"a", "b", "d"})
+
+
+def hosts_of_another_session(made):
+    program = (
+        "import mooactor as moo\n"
+        "moo.init(local=False)\n"
+        "print(*[row['name'] for row in moo.hosts()])\n"
+    )
+    done = subprocess.run(
+        [*made.network.on("d"), sys.executable, "-c", program],
+        env={
+            **made.environment("d"),
+            "MOOACTOR_ADDRESS": made.address,
+            "MOOACTOR_HOST_NAME": "e",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.split()
 
 
 @contextlib.contextmanager

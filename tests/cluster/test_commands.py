@@ -238,6 +238,38 @@ def test_stop_ends_sessions_then_hosts_then_the_broker(
     assert cluster.commands[0].wait() == 0
 
 
+def test_stop_as_json_counts_what_has_ended(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.on_stop = lambda: cluster.loop.later(0.01, lambda: cluster.leave(home.member))
+    (line,) = ask(cluster, address, "stop", "--json")
+    assert json.loads(line) == {"sessions": 1, "hosts": 0, "brokers": 1}
+
+
+@pytest.mark.parametrize("words", [("status",), ("top",), ("logs", "p"), ("stop",)])
+def test_with_json_a_failure_is_an_object_too(
+    cluster: Cluster, words: tuple[str, ...]
+) -> None:
+    command = cluster.ask(*words, "--json", "--connect", "127.0.0.1:1")
+    assert command.process.returncode == 2
+    (line,), (said,) = command.out, command.err
+    (key,), (why,) = zip(*json.loads(line).items(), strict=True)
+    assert key == "error" and "start one with `mooactor broker`" in why
+    assert said == f"mooactor {words[0]}: {why}\n"
+
+
+def test_a_session_that_is_gone_is_no_answer_and_the_next_step_is_said(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    # It closes what is opened to it, as an agent does that ends just now.
+    home.handle = lambda channel, message: channel.close("it ends")  # type: ignore[method-assign]
+    command = cluster.ask("logs", "p", "--json", "--connect", address)
+    assert command.process.returncode == 1
+    (line,) = command.out
+    why = json.loads(line)["error"]
+    assert why.startswith("1 of 1 sessions did not answer") and "try again" in why
+
+
 def test_stop_ends_the_stand_by_too(cluster: Cluster, address: str) -> None:
     a = cluster.member("a", address)
     standby, other = cluster.broker("--standby-of", address)
@@ -287,7 +319,8 @@ def test_keygen_without_a_file_takes_the_default_place(
     found = secret.find()
     assert found is not None and found.source == path
     assert main(["keygen", "/proc/nowhere/key"]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot be written" in said and "`mooactor keygen FILE`" in said
 
 
 def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -227,6 +227,13 @@ def hosts() -> list[dict[str, Any]]:
     Of each: ``name``; ``address`` of its agent, empty for the driver's own; ``cpus``,
     ``gpus``, ``memory`` in bytes and ``labels``; what of these is ``free``; ``alive``;
     and ``actors``, those of this session that run there.
+
+    Of each actor: ``id``, ``label`` (its class and name), ``name``, ``pid``, ``state``,
+    ``owner`` and ``detached`` as in `ActorInfo`; ``incarnation``, the number of its
+    restarts; the ``cores`` that it is bound to, none if it may run on all; the number
+    of ``threads`` that ``num_cpus=`` gives it; and ``cuda_visible_devices``, that
+    variable in its environment. It names the GPUs that the actor sees: with
+    ``num_gpus=`` its own. None: it is not set, and the actor sees all.
     """
     rows = ensure_runtime().agent.ask(op="hosts")["value"]
     for row in rows:

@@ -10,6 +10,11 @@ import sys
 
 from mooactor.process.actor.breakpoints import stopped
 
+_NEXT_STEP = (
+    "the process may have ended: `mooactor attach` alone finds the one that is "
+    "stopped, or lists them"
+)
+
 
 def run(where: str | None) -> int:
     """Attach to a process by its id, or to the only one that is stopped."""
@@ -20,7 +25,10 @@ def run(where: str | None) -> int:
         try:
             connection.connect(path)
         except OSError as error:
-            print(f"mooactor: cannot attach at {path}: {error}", file=sys.stderr)
+            print(
+                f"mooactor: cannot attach at {path}: {error}; {_NEXT_STEP}",
+                file=sys.stderr,
+            )
             return 1
         _converse(connection)
     return 0

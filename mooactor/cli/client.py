@@ -17,7 +17,7 @@ from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.host import addresses
-from mooactor.host.rows import Row, unpack_all
+from mooactor.host.rows import Row, unpack_answer
 
 VARIABLE = "MOOACTOR_ADDRESS"
 PATIENCE_S = 5.0  # for the broker's answer
@@ -179,7 +179,7 @@ class Client:
                 f"({broker.closed or 'it is busy'}): try again, or name another one "
                 "with --connect"
             )
-        listed = [row for m in broker.received for row in unpack_all(m.get("rows"))]
+        listed = [row for m in broker.received for row in unpack_answer(m)]
         broker.received.clear()
         return listed
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -21,13 +22,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except Failure as failure:
-        print(f"mooactor {options.command}: {failure}", file=sys.stderr)
-        return failure.code
+        return _failed(options, failure, failure.code)
     except MooError as error:
-        print(f"mooactor {options.command}: {error}", file=sys.stderr)
-        return 2
+        return _failed(options, error, 2)
     except KeyboardInterrupt:
         return 130
+
+
+def _failed(options: argparse.Namespace, error: Exception, code: int) -> int:
+    """Say why on stderr; with ``--json`` also on stdout, for the program that reads
+    it."""
+    print(f"mooactor {options.command}: {error}", file=sys.stderr)
+    if getattr(options, "json", False):
+        print(json.dumps({"error": str(error)}), flush=True)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,7 +21,10 @@ def run(options: argparse.Namespace) -> int:
             "another file, or replace it with --force"
         ) from None
     except OSError as error:
-        raise Failure(f"{target} cannot be written: {error.strerror}") from None
+        raise Failure(
+            f"{target} cannot be written: {error.strerror}; name a file that can be, "
+            "as in `mooactor keygen FILE`"
+        ) from None
     print(f"mooactor key {key.fingerprint} in {target}")
     where = "" if options.file is None else ", and name it there with --key-file"
     print(

@@ -7,11 +7,11 @@ import argparse
 import json
 import os
 import sys
-from functools import partial
 from typing import Any
 
 from mooactor.cli.client import Client, Talk, homes
 from mooactor.cli.failure import Failure
+from mooactor.cli.status import shown
 
 PATIENCE_S = 10.0  # without --follow
 
@@ -31,22 +31,30 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _follow(client: Client, options: argparse.Namespace) -> int:
-    found: set[int] = set()
-    ended: set[int] = set()
-    heard = partial(_heard, found, ended, options.json)
-    talks = [client.open(row, heard) for row in homes(client.rows())]
+    reader = _Reader(options.json)
+    talks = [client.open(row, reader.heard) for row in homes(client.rows())]
     for talk in talks:
         talk.post({"op": "logs", "name": options.name, "follow": options.follow})
 
     def over() -> bool:
-        return all(id(talk) in ended or talk.closed is not None for talk in talks)
+        return all(
+            id(talk) in reader.ended or talk.closed is not None for talk in talks
+        )
 
-    in_time = client.wait(over, None if options.follow else PATIENCE_S)
-    if found:
+    client.wait(over, None if options.follow else PATIENCE_S)
+    silent = [talk for talk in talks if id(talk) not in reader.ended]
+    lost = [talk for talk in silent if id(talk) in reader.found]
+    if options.follow and lost:
+        raise Failure(_lost(options.name, lost[0]), 1)
+    if reader.found:
         return 0
-    silent = sum(id(talk) not in ended for talk in talks)
-    if silent or not in_time:
-        raise Failure(f"{silent} of {len(talks)} sessions did not answer", 1)
+    if silent:
+        raise Failure(
+            f"{len(silent)} of {len(talks)} sessions did not answer, and no other has "
+            f"an actor called {options.name!r}: try again; `mooactor status` says "
+            "which sessions are busy or ending",
+            1,
+        )
     raise Failure(
         f"no session has an actor called {options.name!r}: `mooactor status` lists "
         "those that there are",
@@ -54,22 +62,48 @@ def _follow(client: Client, options: argparse.Namespace) -> int:
     )
 
 
-def _heard(
-    found: set[int], ended: set[int], as_json: bool, talk: Talk, message: dict[str, Any]
-) -> None:
-    if message.get("ev") == "log":
-        found.add(id(talk))
-        _print(talk, message, as_json)
-    elif message.get("ev") == "end":
-        ended.add(id(talk))
-        if message.get("found", True):
-            found.add(id(talk))
+def _lost(name: str, talk: Talk) -> str:
+    return (
+        f"the session of {talk.row['name']}, which has {name!r}, cannot be heard any "
+        f"more ({talk.closed}): `mooactor status` says whether it is still there"
+    )
 
 
-def _print(talk: Talk, message: dict[str, Any], as_json: bool) -> None:
-    line, stream = str(message.get("line")), message.get("stream")
-    if as_json:
-        fields = {"line": line, "stream": stream, "host": talk.row["name"]}
-        print(json.dumps(fields), flush=True)
-    else:
-        print(line, file=sys.stderr if stream == 2 else sys.stdout, flush=True)
+class _Reader:
+    """Prints what the sessions say. `found` and `ended`: the talks with those that
+    have the actor, and with those that have said all."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self.found: set[int] = set()
+        self.ended: set[int] = set()
+
+    def heard(self, talk: Talk, message: dict[str, Any]) -> None:
+        if message.get("ev") == "log":
+            self.found.add(id(talk))
+            self._print(talk, message)
+        elif message.get("ev") == "end":
+            self.ended.add(id(talk))
+            if message.get("found", True):
+                self.found.add(id(talk))
+            if "why" in message:
+                self._print_end(talk, message)
+
+    def _print(self, talk: Talk, message: dict[str, Any]) -> None:
+        line, stream = str(message.get("line")), message.get("stream")
+        if self._as_json:
+            _print_json(talk, line=line, stream=stream)
+        else:
+            print(line, file=sys.stderr if stream == 2 else sys.stdout, flush=True)
+
+    def _print_end(self, talk: Talk, message: dict[str, Any]) -> None:
+        label, why = str(message.get("label")), str(message["why"])
+        if self._as_json:
+            _print_json(talk, ended=label, why=why)
+        else:
+            text = shown(f"mooactor logs: {label} has ended: {why}")
+            print(text, file=sys.stderr, flush=True)
+
+
+def _print_json(talk: Talk, **fields: Any) -> None:
+    print(json.dumps({**fields, "host": talk.row["name"]}), flush=True)

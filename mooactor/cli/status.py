@@ -44,7 +44,16 @@ def _session(row: Row, answer: dict[str, Any] | None) -> dict[str, Any]:
 
 # -- text ------------------------------------------------------------------
 
-_HOSTS = ("host", "cpus free", "gpus free", "memory free", "actors", "labels", "runs")
+_HOSTS = (
+    "host",
+    "cpus free",
+    "gpus free",
+    "memory free",
+    "load (1 min)",
+    "actors",
+    "labels",
+    "runs",
+)
 _ACTORS = ("actor", "host", "pid", "state", "restarts", "mailbox", "memory")
 
 
@@ -70,6 +79,7 @@ def _host(row: Row) -> tuple[str, ...]:
         f"{free['cpus']:g} of {row['cpus']}",
         f"{free['gpus']:g} of {row['gpus']}",
         f"{size(free['memory'])} of {size(row['memory'])}",
+        "-" if row["load"] is None else f"{row['load']:.2f}",
         str(row["actors"]),
         " ".join(f"{key}={value}" for key, value in sorted(row["labels"].items())),
         ", ".join(text for text in runs if not text.endswith("None")),
@@ -81,7 +91,7 @@ def _title(session: dict[str, Any]) -> str:
         return f"a session of {session['host']} does not answer: it is busy or ending"
     actors = session["actors"]
     count = f"{len(actors)} actor{'' if len(actors) == 1 else 's'}"
-    return _shown(f"session {session['session']}, {session['driver']}: {count}")
+    return shown(f"session {session['session']}, {session['driver']}: {count}")
 
 
 def _actor(row: Row) -> tuple[str, ...]:
@@ -98,7 +108,7 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Labels and names are others' texts: nothing of them moves a terminal's cursor."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
@@ -114,7 +124,7 @@ def size(count: float) -> str:
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:
     """Aligned columns, the first row being the heading."""
-    rows = [tuple(map(_shown, row)) for row in rows]
+    rows = [tuple(map(shown, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

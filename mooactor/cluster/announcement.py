@@ -11,7 +11,9 @@ field          meaning
 ``name``       of the host
 ``id``         of the node, in hex: another one after each start
 ``address``    at which other nodes reach it, ``tcp://ADDR:PORT``
-``kind``       ``"host"``: `mooactor host`; ``"home"``: the agent of a driver
+``kind``       ``"host"``: `mooactor host`; ``"home"``: the agent of a driver, which
+               offers what it has to its own session only: nobody else places actors
+               there
 ``cpus``       whole cores that it offers
 ``gpus``       GPUs
 ``memory``     bytes
@@ -20,10 +22,11 @@ field          meaning
 ``versions``   of mooactor, python and torch (None: not there), and of the wire
 ``reserved``   what sessions have reserved of it, each by its mark; may be missing
 ``sessions``   that run there
-``actors``     their number
+``actors``     the number of actors that run there
 =============  =====================================================================
 
-Other fields are kept as they are.
+Other fields are kept as they are. Beside its row a member tells, with each message, the
+``load`` of its machine; see `mooactor.host.load`.
 """
 
 from __future__ import annotations
@@ -34,12 +37,13 @@ from typing import Any, NamedTuple
 
 from mooactor.control import plain
 from mooactor.control.envelope import VERSION as WIRE
-from mooactor.host import fields, rows
+from mooactor.host import fields, load, rows
 from mooactor.host.fields import Refused
 
 MAX_NAME = 255
 MAX_BYTES = 1 << 16  # of a row, encoded
 MAX_LABELS = 64
+_BESIDE = ("op", "load")  # what of the message is not of the row
 _COMPARED = ("mooactor", "python", "torch")
 
 
@@ -52,6 +56,7 @@ class Announcement(NamedTuple):
     address: str
     versions: tuple[str, ...]  # as `_COMPARED`
     row: bytes  # encoded
+    load: float | None = None
 
 
 def read(message: dict[str, Any]) -> Announcement:
@@ -61,7 +66,7 @@ def read(message: dict[str, Any]) -> Announcement:
       Refused: a field is missing or wrong, the row is too large, or the member speaks
         another version of the wire.
     """
-    row = {key: value for key, value in message.items() if key != "op"}
+    row = {key: value for key, value in message.items() if key not in _BESIDE}
     _check_wire(row)
     for key in ("name", "id", "address"):
         fields.no_more_than(MAX_NAME, key, fields.required(row, key, str))
@@ -76,7 +81,8 @@ def read(message: dict[str, Any]) -> Announcement:
     packed = fields.no_more_than(MAX_BYTES, "the announcement", plain.pack(row))
     versions = tuple(sys.intern(f"{row['versions'].get(k)}"[:40]) for k in _COMPARED)
     kind = sys.intern(row["kind"])
-    return Announcement(row["name"], row["id"], kind, row["address"], versions, packed)
+    texts = row["name"], row["id"], kind, row["address"]
+    return Announcement(*texts, versions, packed, load.told(message))
 
 
 def _check_wire(row: dict[str, Any]) -> None:

@@ -11,16 +11,17 @@ Its messages are plain dicts over channels, which nobody without the key can ope
 =================  =================================================================
 ``op``             meaning, and the answer
 =================  =================================================================
-``announce``       the sender's row (see `announcement`). The first time:
-                   ``{"ev": "joined", "brokers", "members", "notes"}``, and
+``announce``,      the sender's row (see `announcement`). The first time:
+load               ``{"ev": "joined", "brokers", "members", "notes"}``, and
                    ``{"ev": "size", "members"}`` when they are many more; or each time
                    ``{"ev": "refused", "why", "taken"}``; taken: another live node
                    has its name
-``still``          the sender lives, its row is the same. If it has none here:
+``still``, load    the sender lives, its row is the same. If it has none here:
                    ``{"ev": "announce"}``
-``hosts``, rid     all rows: ``{"ev": "hosts", "rid", "rows", "more"}``, several of
-                   them if there are many rows, which are encoded (`host.rows`)
-``watch``          all rows in the same way, without rid, and then each change:
+``hosts``, rid     all rows: ``{"ev": "hosts", "rid", "rows", "loads", "more"}``,
+                   several of them if there are many rows, which are encoded
+                   (`host.rows`); ``loads`` has the last load of each
+``watch``          all rows likewise, without rid and loads, and then each change:
                    ``{"ev": "host", "row"}``, ``{"ev": "gone", "name", "id", "why"}``
 ``standby``,       the sender is a second broker at that address. Members are told
 address            of it, ``{"ev": "brokers", "addresses"}``, and announce
@@ -50,6 +51,7 @@ from mooactor.control.node import Node
 from mooactor.host import brokerlink, rows
 from mooactor.host.addresses import is_reachable
 from mooactor.host.fields import MAX_ID, Refused, number, required
+from mooactor.host.load import told
 
 MAX_STANDBYS = 8
 _PAUSE_S = 1.0
@@ -153,12 +155,13 @@ class Broker:
             self._log(f"{new.kind} {new.name}: {note}")
 
     def _still(self, channel: Channel, message: Message) -> None:
-        if not self.registry.still(channel, time.monotonic()):
+        if not self.registry.still(channel, time.monotonic(), told(message)):
             channel.post({"ev": "announce"})
 
     def _hosts(self, channel: Channel, message: Message) -> None:
         rid = number(message, "rid", most=MAX_ID)
-        for answer in rows.messages(self.registry.rows(), rid):
+        found, loads = self.registry.rows_and_loads()
+        for answer in rows.messages(found, rid, loads):
             channel.post(answer)
 
     def _standby(self, channel: Channel, message: Message) -> None:

@@ -38,6 +38,7 @@ class _Entry:
     member: Hashable
     announced: Announcement
     heard: float
+    load: float | None
 
 
 class Registry:
@@ -62,11 +63,19 @@ class Registry:
 
     def rows(self) -> list[bytes]:
         """Every member's row, encoded, by name, hosts first."""
-        found = sorted(
-            (entry.announced for entry in self._entries.values()),
-            key=lambda each: (each.kind != "host", each.name, each.id),
-        )
-        return [each.row for each in found]
+        return [entry.announced.row for entry in self._sorted()]
+
+    def rows_and_loads(self) -> tuple[list[bytes], list[float | None]]:
+        """The same, and the load of each, in the same order."""
+        found = self._sorted()
+        return [each.announced.row for each in found], [each.load for each in found]
+
+    def _sorted(self) -> list[_Entry]:
+        def place(entry: _Entry) -> tuple[bool, str, str]:
+            announced = entry.announced
+            return announced.kind != "host", announced.name, announced.id
+
+        return sorted(self._entries.values(), key=place)
 
     def recent(self) -> Iterator[Announcement]:
         """Those of the members heard last, the latest first."""
@@ -96,7 +105,7 @@ class Registry:
             held = None
         self._drop_others(member, key, announced)
         before = None if held is None else held.announced.row
-        self._entries[key] = _Entry(member, announced, now)
+        self._entries[key] = _Entry(member, announced, now, announced.load)
         self._entries.move_to_end(key)
         self._by_member[member] = key
         if announced.row != before:
@@ -115,12 +124,14 @@ class Registry:
     def is_member(self, member: Hashable) -> bool:
         return member in self._by_member
 
-    def still(self, member: Hashable, now: float) -> bool:
-        """It lives, and its row has not changed; False if it has none here."""
+    def still(self, member: Hashable, now: float, load: float | None = None) -> bool:
+        """It lives, and its row has not changed; False if it has none here. Its load is
+        no news for watchers."""
         key = self._by_member.get(member)
         if key is None:
             return False
-        self._entries[key].heard = now
+        entry = self._entries[key]
+        entry.heard, entry.load = now, load
         self._entries.move_to_end(key)
         return True
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mooactor.control.channel import Channel
 from mooactor.host import rows
+from mooactor.host.load import load_average
 from mooactor.host.rows import Row
 
 if TYPE_CHECKING:
@@ -85,13 +86,13 @@ class BrokerLink:
         if row == self._announced or self._channel is None:
             return False
         self._announced = row
-        self._post({"op": "announce", **row})
+        self._post({"op": "announce", **row, "load": load_average()})
         return True
 
     def beat(self, row: Row) -> None:
         """Once a second: the member lives."""
         if not self.announce(row):
-            self._post({"op": "still"})
+            self._post({"op": "still", "load": load_average()})
 
     def _announce_anew(self) -> None:
         self._announced = None

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mooactor.control.lifeline import Message
@@ -29,15 +29,17 @@ class Cluster:
         mark: str,
         news: News,
         neighbors: Neighbors | None = None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """`mark`: the session's, by which hosts account for it. `neighbors`: the other
-        sessions of its namespace."""
+        sessions of its namespace. `on_close` may post last words over the node."""
         self.node = node
         self.membership = membership
         self._loop = loop
         self._mark = mark
         self._news = news
         self._neighbors = neighbors
+        self._on_close = on_close
 
     def rows(self) -> list[dict[str, Any]]:
         """The announcement of each host that takes actors of any session."""
@@ -91,6 +93,7 @@ class Cluster:
 
     def close(self) -> None:
         """Leave it."""
+        self._on_close()
         if self._neighbors is not None:
             self._neighbors.close()
         self.membership.close()

@@ -8,8 +8,9 @@ op          fields        answer
 ==========  ============  ==========================================================
 ``status``                ``{"ev": "status", "session", "driver", "actors"}``
 ``logs``    name, follow  ``{"ev": "log", "line", "stream"}`` for each line, then
-                          ``{"ev": "end", "found"}``; with `follow` it comes when
-                          the session ends
+                          ``{"ev": "end", "found"}``. With `follow` that comes once
+                          no actor of this name will run again, with the ``label``
+                          of the last one and ``why`` it ended
 ``stop``                  none: the session ends, and the channel with it
 ==========  ============  ==========================================================
 
@@ -19,21 +20,25 @@ Homes of other sessions of the namespace come here, too: see `visitors`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
 from mooactor.host.fields import MALFORMED
 from mooactor.host.visitors import Visitor
+from mooactor.process.exits import ExitRecord, in_words
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
+    from mooactor.host.supervised import Supervised
 
 _MOST_LINES = 1000  # kept of one actor
 _MOST_ACTORS = 1000  # of which lines are kept: those that printed last
 _MOST_QUEUED = 1 << 22  # bytes for a reader that is slow; later lines are left out
 _PATIENCE_S = 1.0  # for processes that are busy
 _GRACE_S = 3.0
+_WITH_SESSION = "its session has ended"
 
 
 class History:
@@ -67,15 +72,34 @@ class History:
         """Send those to come, too."""
         self._followers.append((name, channel))
 
+    @property
+    def followed(self) -> bool:
+        """Whether somebody follows an actor."""
+        return bool(self._followers)
+
     def forget(self, channel: Channel) -> None:
         """Nobody reads there any more."""
         self._followers = [one for one in self._followers if one[1] is not channel]
 
+    def end(self, label: str, why: str, rest: Collection[str]) -> None:
+        """An actor will not run again. Those who follow it hear of that, unless their
+        name means one of the `rest`, the labels of those that are not over."""
+        for follower in list(self._followers):
+            name, channel = follower
+            if _is(label, name) and not any(_is(other, name) for other in rest):
+                self._followers.remove(follower)
+                post_end(channel, label, why)
+
     def close(self) -> None:
         """The session is over."""
-        for _, channel in self._followers:
-            channel.post({"ev": "end", "found": True})
+        for name, channel in self._followers:
+            post_end(channel, name, _WITH_SESSION)
         self._followers.clear()
+
+
+def post_end(channel: Channel, label: str, why: str) -> None:
+    """The last message to one who follows an actor."""
+    channel.post({"ev": "end", "found": True, "label": label, "why": why})
 
 
 def _label(prefix: bytes) -> str:
@@ -104,6 +128,7 @@ class Desk:
         self._driver = driver
         self.history = History()
         home.logs.history = self.history.add
+        home.on_over = self._over
 
     def accept(self, channel: Channel) -> Visit:
         """Somebody with the key has opened a channel."""
@@ -132,11 +157,34 @@ class Desk:
         if type(name) is not str:
             channel.close("the name is no string")
             return
-        found = self.history.send(name, channel) or self._home.has(name)
-        if follow is True and found:
-            self.history.follow(name, channel)
+        printed = self.history.send(name, channel)
+        actor = self._last(name)
+        if follow is not True or actor is None:
+            channel.post({"ev": "end", "found": printed or actor is not None})
+        elif actor.over:
+            record = ExitRecord.of_plain(actor.last_notice()["record"])
+            post_end(channel, actor.label, self._why(record))
         else:
-            channel.post({"ev": "end", "found": found})
+            self.history.follow(name, channel)
+
+    def _last(self, name: str) -> Supervised | None:
+        """The actor that is meant: one that is not over, else the latest."""
+        for actors in (self._home.living, self._home.actors):
+            for actor in reversed(actors.values()):
+                if _is(actor.label, name):
+                    return actor
+        return None
+
+    def _over(self, actor: Supervised, record: ExitRecord) -> None:
+        if self.history.followed:
+            rest = [other.label for other in self._home.living.values()]
+            self.history.end(actor.label, self._why(record), rest)
+
+    def _why(self, record: ExitRecord) -> str:
+        """How an actor ended, in words."""
+        if record.kind == "stopped" and self._home.ending:
+            return _WITH_SESSION
+        return in_words(record)
 
 
 class Visit:

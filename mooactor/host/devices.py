@@ -73,6 +73,12 @@ def visible(environment: Mapping[str, str] = os.environ) -> list[str]:
     return names
 
 
+def set_for(variables: Mapping[str, str]) -> str | None:
+    """`VARIABLE` in the environment of an actor of this host that is started with these
+    variables; None: it is not set, and the actor sees all."""
+    return variables.get(VARIABLE, os.environ.get(VARIABLE))
+
+
 def _installed() -> int:
     try:
         entries = os.listdir("/dev")

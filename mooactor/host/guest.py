@@ -35,7 +35,7 @@ from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import bytes_of, file_of
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedOutput
-from mooactor.host.remote_fields import TO_GUEST, check
+from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, Process, Site
 from mooactor.process import directories, openfiles
@@ -247,7 +247,16 @@ class Guest:
 
     def born(self, process: Process) -> None:
         number = self._numbers[process]
-        self._post("born", number=number, pid=process.pid, cores=process.cores)
+        devices = process.cuda_visible_devices
+        if devices is not None:  # anything, if the user has set it
+            devices = devices[:MOST_OF_DEVICES]
+        self._post(
+            "born",
+            number=number,
+            pid=process.pid,
+            cores=process.cores,
+            devices=devices,
+        )
 
     def lost(self, process: Process) -> None:
         self._post("lost", number=self._forget(process))

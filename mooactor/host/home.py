@@ -78,6 +78,8 @@ class Home:
         self.surveys = Surveys(self)
         self.ending = False
         self.on_configured: Callable[[Message], None] | None = None
+        # Hears of each actor that will not run again, after all that it has printed.
+        self.on_over: Callable[[Supervised, ExitRecord], None] | None = None
         self.lifetimes = Lifetimes(self)
         self.supervisors = Supervisors(self)
         self.teams, self.bonds = Teams(self), Bonds(self)
@@ -94,10 +96,6 @@ class Home:
         self.sites.configure(config)
         if self.on_configured is not None:
             self.on_configured(config)
-
-    def has(self, name: str) -> bool:
-        """Whether an actor is called so."""
-        return self.names.holder(name) is not None
 
     def actor_in(self, message: Message, key: str = "id") -> Supervised | None:
         """The actor of this session that a request is about."""
@@ -373,6 +371,8 @@ class Home:
             actor.state = SupervisedState.WAITING
         else:
             self._bury(actor)
+            if self.on_over is not None:
+                self.on_over(actor, record)
         self.bonds.spread(actor, record, bonded)
         self.supervisors.carry_out(actor, record, sequel)
         self.lifetimes.settle(actor)

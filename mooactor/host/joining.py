@@ -37,19 +37,20 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     home.neighbors = neighbors
 
     def announcement() -> dict[str, Any]:
+        total, free = home.sites.offer()
         return {
             "name": home.sites.here.host,
             "id": node.id.hex(),
             "address": node.address,
             "kind": "home",
-            "cpus": 0,
-            "gpus": 0,
-            "memory": 0,
+            "cpus": int(total.cpus),
+            "gpus": int(total.gpus),
+            "memory": int(total.memory),
             "labels": {},
-            "free": {"cpus": 0, "gpus": 0, "memory": 0},
+            "free": free.plain(),
             "versions": versions(),
             "sessions": [config["mark"]],
-            "actors": len(home.living),
+            "actors": len(home.sites.here),
             "namespace": namespace,
         }
 
@@ -83,8 +84,11 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     )
     if neighbors is not None:
         neighbors.membership = membership
-    node.accept = Desk(home, config["mark"], _program(config)).accept
-    cluster = Cluster(node, membership, loop, config["mark"], home, neighbors)
+    desk = Desk(home, config["mark"], _program(config))
+    node.accept = desk.accept
+    cluster = Cluster(
+        node, membership, loop, config["mark"], home, neighbors, desk.history.close
+    )
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)
     return cluster

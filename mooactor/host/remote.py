@@ -13,7 +13,8 @@ open       home    session (its mark), place, python, argv, preload, near (the s
 opened     guest   near: whether it uses that directory, files: the limit of its
                    processes on open ones; or ``why`` it cannot be
 start      home    number, life, parcels, holder, needs
-born       guest   number, pid, cores that it is bound to
+born       guest   number, pid, cores that it is bound to, devices: its
+                   CUDA_VISIBLE_DEVICES, if that is set
 lost       guest   number
 failed     guest   number, note
 denied     guest   number, note: there is not enough left of what it needs
@@ -79,6 +80,7 @@ class RemoteProcess:
     tries: int
     pid: int | None = None
     cores: list[int] = field(default_factory=list)
+    cuda_visible_devices: str | None = None
 
 
 class News(Family, Protocol):
@@ -212,6 +214,7 @@ class RemoteSite:
             self._loop.arrived(process.line, message["message"], fds)
         elif what == "born":
             process.pid, process.cores = message["pid"], message["cores"]
+            process.cuda_visible_devices = message.get("devices")
             self._news.born(process)
         elif what == "closed":
             self._loop.close_line(process.line)

@@ -27,6 +27,7 @@ from mooactor.host.rows import AMOUNTS
 from mooactor.process.place import Place
 
 MOST_OF_A_SEGMENT = 1 << 46
+MOST_OF_DEVICES = 1 << 12
 _MOST_OF_A_NAME = 255
 _MOST_OF_A_TEXT = 1 << 16
 _MOST_OF_AN_AMOUNT = 1e18
@@ -104,6 +105,7 @@ def _born(message: Message) -> None:
     number(message, "pid", least=1, most=_LAST_PID)
     required(message, "cores", list)
     numbers(message, "cores")
+    no_more_than(MOST_OF_DEVICES, "devices", optional(message, "devices", str))
 
 
 def _noted(message: Message) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from mooactor.control import plain
 from mooactor.host import fields
 from mooactor.host.addresses import is_reachable
 from mooactor.host.fields import Refused
+from mooactor.host.load import told_by_broker
 
 Row = dict[str, Any]
 AT_A_TIME = 256
@@ -22,13 +24,21 @@ AMOUNTS = ("cpus", "gpus", "memory")
 _TEXTS = ("id", "name", "kind", "address")
 
 
-def messages(rows: Sequence[bytes], rid: int | None = None) -> Iterator[dict[str, Any]]:
-    """The messages ``hosts`` with these rows; the last has no ``more``."""
+def messages(
+    rows: Sequence[bytes],
+    rid: int | None = None,
+    loads: Sequence[float | None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The messages ``hosts`` with these rows; the last has no ``more``. `loads`: of
+    each row's machine."""
     extra = {} if rid is None else {"rid": rid}
     for start in range(0, max(1, len(rows)), AT_A_TIME):
         some = list(rows[start : start + AT_A_TIME])
         more = start + AT_A_TIME < len(rows)
-        yield {"ev": "hosts", "rows": some, "more": more, **extra}
+        message = {"ev": "hosts", "rows": some, "more": more, **extra}
+        if loads is not None:
+            message["loads"] = list(loads[start : start + AT_A_TIME])
+        yield message
 
 
 def check(row: Row) -> None:
@@ -74,3 +84,16 @@ def unpack_all(values: Any) -> list[Row]:
     """Those of a message."""
     found = map(unpack, values) if type(values) is list else ()
     return [row for row in found if row is not None]
+
+
+def unpack_answer(message: dict[str, Any]) -> list[Row]:
+    """The rows of an answer to ``hosts``, each with the ``load`` of its machine."""
+    values, loads = message.get("rows"), message.get("loads")
+    if type(values) is not list:
+        return []
+    loads = loads if type(loads) is list else []
+    return [
+        {**row, "load": told_by_broker(load)}
+        for value, load in zip_longest(values, loads[: len(values)])
+        if (row := unpack(value)) is not None
+    ]

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from mooactor.control.lifeline import Message
+from mooactor.host import devices
 from mooactor.host.eventloop import EventLoop, Line, Listener
 from mooactor.host.logs import Output
 from mooactor.host.nursery import Child, Nursery
@@ -39,6 +40,10 @@ class Process(Protocol):
     @property
     def cores(self) -> list[int]:
         """Those that it is bound to; empty: none."""
+
+    @property
+    def cuda_visible_devices(self) -> str | None:
+        """That variable in its environment; None: it is not set."""
 
     @property
     def line(self) -> Line: ...
@@ -105,6 +110,10 @@ class LocalProcess:
     @property
     def cores(self) -> list[int]:
         return list(self.child.life.get("cores", ()))
+
+    @property
+    def cuda_visible_devices(self) -> str | None:
+        return devices.set_for(self.child.life["env"])
 
     @property
     def line(self) -> Line:

@@ -74,6 +74,15 @@ class Sites:
             for one in sorted(self.candidates(), key=_own_first)
         ]
 
+    def offer(self) -> tuple[Amount, Amount]:
+        """What this host has for this session alone, and what of it is free, as shown
+        in the cluster. Nothing until the other hosts may be known: one of them could be
+        a `mooactor host` of this name."""
+        if self.cluster is None or not self._is_here(self.here.host):
+            return Amount(), Amount()
+        total = self._resources.total
+        return total, total - self._resources.reserved()
+
     def files(self) -> list[tuple[int, str]]:
         """How many files the processes of each other host may open, and its name."""
         return [(site.files, name) for name, site in self._sites.items() if site.files]

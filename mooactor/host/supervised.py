@@ -137,12 +137,16 @@ class Supervised:
 
     def summary(self) -> dict[str, Any]:
         """One row of `moo.actors` and `moo.hosts`."""
+        process = self.process
         return {
             "id": f"{self.id:016x}",
             "label": self.label,
             "name": self.name,
             "pid": self.pid,
-            "cores": [] if self.process is None else self.process.cores,
+            "cores": [] if process is None else process.cores,
+            "cuda_visible_devices": (
+                None if process is None else process.cuda_visible_devices
+            ),
             "threads": self.life.get("threads"),
             "incarnation": self.incarnation,
             "state": self.state.value,

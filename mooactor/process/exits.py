@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 from mooactor.errors import Cause, Kind, PlacementError
@@ -105,6 +105,15 @@ def _of(kind: type, value: Any) -> Any:
 _FOLLOWS = ("sibling", "child", "link")
 
 
+def in_words(record: ExitRecord) -> str:
+    """The cause as one phrase. The exception is not decoded, so it has no text here;
+    a chain of deaths has that of each."""
+    if record.kind == "exception":
+        return record.note or "its constructor raised an exception"
+    text = str(_bare(record))
+    return text if record.origin is None else f"{text}: {in_words(record.origin)}"
+
+
 def cause_of(plain: dict[str, Any]) -> Cause:
     """The public form of a record. It decodes the exception, so never in the agent."""
     return _cause(ExitRecord.of_plain(plain))
@@ -120,14 +129,18 @@ def _cause(record: ExitRecord) -> Cause:
         exception = OSError(record.note)
         if record.placement:
             exception = PlacementError(record.note, delivered=False, turned_away=True)
+    origin = None if record.origin is None else _cause(record.origin)
+    return replace(_bare(record), exception=exception, origin=origin)
+
+
+def _bare(record: ExitRecord) -> Cause:
+    """Without its exception and its origin."""
     return Cause(
         record.kind,
         record.exitcode,
         record.signal,
-        exception,
-        record.stderr,
-        record.note if record.kind == "owner" else None,
-        record.note if record.kind == "host" else None,
-        record.note if record.kind in _FOLLOWS else None,
-        None if record.origin is None else _cause(record.origin),
+        stderr=record.stderr,
+        owner=record.note if record.kind == "owner" else None,
+        host=record.note if record.kind == "host" else None,
+        actor=record.note if record.kind in _FOLLOWS else None,
     )

@@ -58,6 +58,8 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_each_actor_sees_its_own(two_gpus: None) -> None:
     group = moo.on(Sees, num_gpus=1).group(2)
     assert group.call(Sees.gpus).get() == ["4", "7"]
+    (here,) = moo.hosts()
+    assert [row["cuda_visible_devices"] for row in here["actors"]] == ["4", "7"]
     with pytest.raises(
         moo.PlacementError, match=r"1 GPU: all is reserved now.*: 0 GPUs; ask"
     ):

@@ -35,3 +35,11 @@ def test_the_module_is_the_command() -> None:
     assert done.returncode == 0
     assert "doctor" in done.stdout
     assert "bench" in done.stdout
+
+
+def test_attach_to_nobody_says_how_to_find_who_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["attach", str(tmp_path / "debug-1")]) == 1
+    error = capsys.readouterr().err
+    assert "cannot attach at" in error and "`mooactor attach` alone" in error

@@ -294,6 +294,7 @@ def test_nonsense_from_a_holder_of_the_key_is_answered_and_harms_nobody(
     hearing = Hearing()
     channel = node.connect(address, hearing)
     nonsense = [{}, {"op": "dance"}, {"op": ["x"]}, {"op": "announce"}, {"op": "hosts"}]
+    nonsense += [{"op": "still", "load": "heavy"}]
     for message in nonsense:
         channel.post(message)
     assert cluster.until(lambda: len(hearing.heard) == len(nonsense))

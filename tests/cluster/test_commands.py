@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_status_shows_hosts_and_the_actors_of_sessions(
             "answered": True,
         }
     ]
+
+
+def test_status_shows_the_load_of_each_machine(cluster: Cluster, address: str) -> None:
+    b = cluster.member("b", address)
+    assert cluster.until(lambda: b.joined)
+    (host,) = json.loads("".join(ask(cluster, address, "status", "--json")))["hosts"]
+    # The average moves by a tenth at most in the seconds that this test takes.
+    assert host["load"] == pytest.approx(os.getloadavg()[0], rel=0.5, abs=1.0)
+    heading, line = "".join(ask(cluster, address, "status")).splitlines()
+    start = heading.index("load (1 min)")
+    assert float(line[start:].split()[0]) == pytest.approx(host["load"], abs=1.0)
 
 
 def test_status_of_an_empty_cluster_says_what_to_start(
@@ -175,6 +187,31 @@ def test_logs_follows_until_ctrl_c(cluster: Cluster, address: str, home: Agent) 
     assert command.signal(signal.SIGINT) == 0
 
 
+def test_logs_that_follow_say_how_the_actor_ended(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    end = {"ev": "end", "found": True, "label": "Player:p", "why": "killed\x1b[2J"}
+    home.answers["logs"] = [end]
+    command = cluster.ask("logs", "p", "-f", "--connect", address)
+    assert (command.process.returncode, command.out) == (0, [])
+    assert command.err == ["mooactor logs: Player:p has ended: killed�[2J\n"]
+
+
+def test_logs_that_follow_a_session_that_is_lost_fail(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.answers["logs"] = [{"ev": "log", "line": "one", "stream": 1}]
+    words = ("logs", "p", "-f", "--connect", address)
+    command = cluster.command(*words, "--key-file", cluster.key.source)
+    assert cluster.until(lambda: command.out == ["one\n"])
+    cluster.leave(home.member)
+    assert cluster.until(lambda: command.ended)
+    assert command.wait() == 1
+    (line,) = command.err
+    assert "the session of laptop, which has 'p', cannot be heard any more" in line
+    assert "`mooactor status`" in line
+
+
 def test_logs_of_nobody_says_so(cluster: Cluster, address: str, home: Agent) -> None:
     home.answers["logs"] = [{"ev": "end", "found": False}]
     (line,) = ask(cluster, address, "logs", "nobody", code=1)
@@ -199,6 +236,38 @@ def test_stop_ends_sessions_then_hosts_then_the_broker(
     assert order == ["laptop", "b"]
     assert cluster.until(lambda: cluster.commands[0].ended)
     assert cluster.commands[0].wait() == 0
+
+
+def test_stop_as_json_counts_what_has_ended(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.on_stop = lambda: cluster.loop.later(0.01, lambda: cluster.leave(home.member))
+    (line,) = ask(cluster, address, "stop", "--json")
+    assert json.loads(line) == {"sessions": 1, "hosts": 0, "brokers": 1}
+
+
+@pytest.mark.parametrize("words", [("status",), ("top",), ("logs", "p"), ("stop",)])
+def test_with_json_a_failure_is_an_object_too(
+    cluster: Cluster, words: tuple[str, ...]
+) -> None:
+    command = cluster.ask(*words, "--json", "--connect", "127.0.0.1:1")
+    assert command.process.returncode == 2
+    (line,), (said,) = command.out, command.err
+    (key,), (why,) = zip(*json.loads(line).items(), strict=True)
+    assert key == "error" and "start one with `mooactor broker`" in why
+    assert said == f"mooactor {words[0]}: {why}\n"
+
+
+def test_a_session_that_is_gone_is_no_answer_and_the_next_step_is_said(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    # It closes what is opened to it, as an agent does that ends just now.
+    home.handle = lambda channel, message: channel.close("it ends")  # type: ignore[method-assign]
+    command = cluster.ask("logs", "p", "--json", "--connect", address)
+    assert command.process.returncode == 1
+    (line,) = command.out
+    why = json.loads(line)["error"]
+    assert why.startswith("1 of 1 sessions did not answer") and "try again" in why
 
 
 def test_stop_ends_the_stand_by_too(cluster: Cluster, address: str) -> None:
@@ -250,7 +319,8 @@ def test_keygen_without_a_file_takes_the_default_place(
     found = secret.find()
     assert found is not None and found.source == path
     assert main(["keygen", "/proc/nowhere/key"]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot be written" in said and "`mooactor keygen FILE`" in said
 
 
 def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from mooactor.cluster.announcement import MAX_BYTES, Announcement, differences, 
 from mooactor.cluster.registry import Registry
 from mooactor.control import plain
 from mooactor.host.fields import Refused
-from mooactor.host.rows import AT_A_TIME, unpack, unpack_all
+from mooactor.host.rows import AT_A_TIME, unpack, unpack_all, unpack_answer
 from tests.cluster.rows import announced, row
 
 
@@ -83,6 +83,40 @@ def test_a_change_is_told_once_and_a_repetition_never(
         "host",
     ]
     assert watchers.told["w"][-1]["row"]["actors"] == 1
+
+
+def test_a_load_is_kept_for_those_who_ask_and_no_news_for_watchers(
+    registry: Registry, watchers: Watchers
+) -> None:
+    registry.watch("w")
+    registry.announce(2, announced("b"), 0.0)
+    registry.announce(1, announced("a", load=0.25), 0.0)
+    assert registry.rows_and_loads()[1] == [0.25, None]
+    registry.still(2, 1.0, 3.0)
+    registry.announce(1, announced("a", load=7), 1.0)
+    assert registry.rows_and_loads() == (registry.rows(), [7.0, 3.0])
+    assert [message["ev"] for message in watchers.told["w"][1:]] == ["host", "host"]
+    registry.still(1, 2.0)
+    assert registry.rows_and_loads()[1] == [None, 3.0]
+
+
+@pytest.mark.parametrize("load", [-1, float("nan"), float("inf"), 1e7, "1", True, [1]])
+def test_a_load_that_is_none_is_refused(load: Any) -> None:
+    with pytest.raises(Refused, match="load="):
+        announced("a", load=load)
+
+
+def test_an_answer_has_the_load_of_each_row_whatever_a_broker_sends() -> None:
+    good = [plain.pack(row(name)) for name in "ab"]
+
+    def loads(rows: Any, loads: Any) -> list[tuple[str, Any]]:
+        found = unpack_answer({"rows": rows, "loads": loads})
+        return [(each["name"], each["load"]) for each in found]
+
+    assert loads(good, [1, 2.5]) == [("a", 1.0), ("b", 2.5)]
+    assert loads([b"no row", good[1]], [1.0, 2.5, 3.0]) == [("b", 2.5)]
+    assert loads(good, ["x"]) == loads(good, None) == [("a", None), ("b", None)]
+    assert loads(None, [1.0]) == []
 
 
 def test_a_name_belongs_to_the_first_for_as_long_as_it_lives(

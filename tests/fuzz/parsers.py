@@ -24,7 +24,7 @@ from mooactor.cluster.launch import rendezvous, starter
 from mooactor.control import addresses as own_addresses
 from mooactor.control import bodies, envelope, frames, plain
 from mooactor.control.reliable import Violation
-from mooactor.host import addresses, rows
+from mooactor.host import addresses, load, rows
 from mooactor.host.fields import Refused
 from mooactor.process import parcel
 from tests.control import test_channel_fuzz as channels
@@ -88,9 +88,11 @@ def plain_values(rng: random.Random) -> None:
 
 def announcements(rng: random.Random) -> None:
     """Also as others get them, from the broker."""
-    told = announcement.read({"op": "announce", **changed(rng, ROW)})
+    message = {"op": "announce", "load": 1.5, **ROW}
+    told = announcement.read(changed(rng, message))
     row = rows.unpack(told.row)
-    assert row is not None and row["name"] == told.name
+    assert row is not None and row["name"] == told.name and "load" not in row
+    assert _is_load(told.load)
 
 
 def broker_rows(rng: random.Random) -> None:
@@ -103,6 +105,21 @@ def broker_rows(rng: random.Random) -> None:
     assert all(type(text) is str for text in row["labels"].values())
     assert all(type(held) is dict for held in row.get("reserved", {}).values())
     assert all(math.isfinite(row[kind]) for kind in ("cpus", "gpus", "memory"))
+
+
+def answers(rng: random.Random) -> None:
+    """What a command gets for a broker's answer: good rows, each with a load."""
+    packed = [plain.pack(changed(rng, ROW)) for _ in range(2)]
+    found = rows.unpack_answer(changed(rng, {"rows": packed, "loads": [1.5, None]}))
+    if not found:
+        raise Refused("no row")
+    for row in found:
+        rows.check(row)
+        assert _is_load(row["load"])
+
+
+def _is_load(value: Any) -> bool:
+    return value is None or (type(value) is float and 0 <= value <= load.MOST)
 
 
 def broker_addresses(rng: random.Random) -> None:
@@ -231,6 +248,7 @@ _target("frames", channel_frames, frames.Malformed, Violation, plain.Malformed)
 _target("plain", plain_values, plain.Malformed)
 _target("announcements", announcements, Refused)
 _target("rows", broker_rows, Refused)
+_target("answers", answers, Refused)
 _target("addresses", broker_addresses, ValueError)
 _target("orders", orders, starter.Missing)
 _target("launch lines", launch_lines, starter.Missing)

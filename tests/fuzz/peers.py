@@ -314,7 +314,7 @@ TO_GUEST: list[dict[str, Any]] = [
 ]
 TO_HOME: list[dict[str, Any]] = [
     {"what": "opened", "why": ""},
-    {"what": "born", "number": 1, "pid": 4, "cores": [0]},
+    {"what": "born", "number": 1, "pid": 4, "cores": [0], "devices": "0"},
     {"what": "failed", "number": 1, "note": "no"},
     {"what": "denied", "number": 1, "note": "no"},
     {"what": "line", "number": 1, "message": {"op": "ready"}},

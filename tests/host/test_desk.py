@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+import select
+import signal
 import subprocess
 import sys
 
 import pytest
 
 import mooactor as moo
+from mooactor.cli.client import Client, homes
 from tests.clusters import cluster
 from tests.conftest import eventually
 from tests.host.test_many_hosts import on
@@ -59,7 +65,9 @@ def test_status_has_hosts_sessions_and_actors_wherever_they_are(made):
         assert all(row["memory"] > 1 << 20 for row in rows.values())
         hosts = {row["name"]: row for row in found["hosts"]}
         assert hosts["a"]["free"]["cpus"] == hosts["a"]["cpus"] - 1
+        assert all(hosts[name]["load"] >= 0 for name in "abd")
         assert "Where:left" in command(made, "status")[1]
+        assert set(hosts_shown(made)) == {"a", "b"}  # the driver's offers nothing
 
 
 def test_logs_shows_what_an_actor_has_printed_also_after_its_death(made):
@@ -75,6 +83,157 @@ def test_logs_shows_what_an_actor_has_printed_also_after_its_death(made):
         code, _, error = command(made, "logs", "nobody")
         assert code == 1
         assert "no session has an actor called 'nobody'" in error
+
+
+def hosts_shown(made):
+    """The table of hosts, by name: the cells of each line but its first one."""
+    table = command(made, "status")[1].split("\n\n")[0].splitlines()[1:]
+    rows = [re.split(r"  +", line) for line in table]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_status_shows_the_drivers_machine_as_a_host_for_its_own_session_only(made):
+    with moo.init(logs=False):
+        assert eventually(lambda: "d (driver)" in hosts_shown(made))
+        group = [on("d", num_cpus=1).spawn(), on("a").spawn()]
+        for handle in group:
+            handle.pid()
+        cores = moo.hosts()[0]["cpus"]
+
+        def is_shown():
+            cpus, *_, actors, _ = hosts_shown(made)["d (driver)"]
+            return (cpus, actors) == (f"{cores - 1} of {cores}", "1")
+
+        assert eventually(is_shown)
+        assert hosts_of_another_session(made) == ["a", "b"]
+
+        made.start_host("d")  # whose cores they are now
+
+        assert eventually(lambda: set(hosts_shown(made)) == {"a", "b", "d"})
+
+
+def hosts_of_another_session(made):
+    program = (
+        "import mooactor as moo\n"
+        "moo.init(local=False)\n"
+        "print(*[row['name'] for row in moo.hosts()])\n"
+    )
+    done = subprocess.run(
+        [*made.network.on("d"), sys.executable, "-c", program],
+        env={
+            **made.environment("d"),
+            "MOOACTOR_ADDRESS": made.address,
+            "MOOACTOR_HOST_NAME": "e",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+@contextlib.contextmanager
+def following(made, *words):
+    """``mooactor logs -f``, in a process of its own, and the lines that it prints."""
+    process = subprocess.Popen(
+        [*made.network.on("d"), sys.executable, "-m", "mooactor", "logs", "-f", *words],
+        env={**made.environment("d"), "MOOACTOR_ADDRESS": made.address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def hears(process, handle):
+    """Have the actor print until the command has printed a line of it."""
+
+    def printed():
+        handle.say("hello")
+        return bool(select.select([process.stdout], [], [], 0.1)[0])
+
+    return eventually(printed)
+
+
+def ended(process):
+    """Its exit code, and the lines of its stderr; it ends by itself."""
+    _, error = process.communicate(timeout=30)
+    return process.returncode, error.splitlines()
+
+
+def stop(handle):
+    moo.stop(handle)
+
+
+def kill(handle):
+    os.kill(handle.pid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [(stop, "stopped by moo.stop"), (kill, "killed by signal 9 (SIGKILL)")],
+)
+@pytest.mark.parametrize("host", ["b", "d"])
+def test_logs_that_follow_end_with_the_actor_and_say_how_it_ended(made, host, end, why):
+    with moo.init(logs=False):
+        handle = on(host, name="parrot").spawn()
+        with following(made, "parrot") as process:
+            assert hears(process, handle)
+            end(handle)
+            line = f"mooactor logs: Where:parrot has ended: {why}"
+            assert ended(process) == (0, [line])
+        # Also when it is over, by its name, which it does not hold any more.
+        with following(made, "parrot") as process:
+            assert ended(process) == (0, [line])
+
+
+def test_logs_that_follow_go_on_over_a_restart_and_end_with_the_session(made):
+    with moo.init(local=False, logs=False):
+        handle = on("b", name="parrot", restart=moo.Restart(max=2)).spawn()
+        with following(made, "parrot", "--json") as process:
+            assert hears(process, handle)
+            before = handle.pid()
+            kill(handle)
+            assert eventually(lambda: moo.actors()[0].pid not in (before, None))
+            handle.say.options(retries=3).remote("I am back").get()
+            while json.loads(process.stdout.readline())["line"] != "I am back":
+                pass
+            assert process.poll() is None
+
+            moo.shutdown()
+
+            out, error = process.communicate(timeout=30)
+            assert (process.returncode, error) == (0, "")
+            why = "its session has ended"
+            assert json.loads(out.splitlines()[-1]) == {
+                "ended": "Where:parrot",
+                "why": why,
+                "host": "d",
+            }
+
+
+def test_logs_that_follow_an_actor_without_a_process_end_with_the_session(made):
+    """It waits for its host, so it never ends by itself, and has printed nothing."""
+    with moo.init(local=False, logs=False):
+        handle = on("b", name="quiet", restart=moo.Restart(max=2)).spawn()
+        handle.pid()
+        made.members["b"].kill()
+        assert eventually(lambda: moo.actors()[0].pid is None)
+        with Client(made.address, str(made.key_file)) as client:
+            (row,) = homes(client.rows())
+            talk = client.open(row)
+            talk.post({"op": "logs", "name": "quiet", "follow": True})
+            talk.post({"op": "status"})
+            assert client.wait(lambda: talk.answer("status"), 30)
+            assert talk.answer("end") is None
+            moo.shutdown()
+            assert client.wait(lambda: talk.answer("end"), 30)
+            assert talk.answer("end")["why"] == "its session has ended"
 
 
 def test_stop_ends_sessions_hosts_and_the_broker(made):

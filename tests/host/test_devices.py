@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Who gets which GPU of a host. Names of GPUs are all it takes."""
+"""Which actor gets which GPU of a host. Names of GPUs are all it takes."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 
-from mooactor.host.devices import VARIABLE, Devices, visible
+import mooactor as moo
+from mooactor.host.devices import VARIABLE, Devices, set_for, visible
+from tests.clusters import Cluster, cluster
 
 
 def test_whole_ones_are_had_alone() -> None:
@@ -51,3 +57,55 @@ def test_what_a_program_sees_is_what_the_variable_says(
     setting: str, seen: list[str]
 ) -> None:
     assert visible({VARIABLE: setting}) == seen
+
+
+def test_an_actor_without_any_of_its_own_has_the_hosts_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "4,7")
+    assert set_for({}) == "4,7"
+    assert set_for({VARIABLE: ""}) == ""
+    monkeypatch.delenv(VARIABLE)
+    assert set_for({}) is None
+    assert set_for({VARIABLE: "7"}) == "7"
+
+
+class Sees:
+    """Says what it could use."""
+
+    def devices(self) -> str | None:
+        return os.environ.get(VARIABLE)
+
+
+@pytest.fixture
+def cluster_with_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Each host of it, and that of the driver, has two, as far as anybody can see."""
+    monkeypatch.setenv(VARIABLE, "GPU-4,GPU-7")
+    with cluster("b") as made:
+        yield made
+
+
+@pytest.mark.slow
+def test_hosts_shows_the_devices_of_each_actor_on_every_host(
+    cluster_with_gpus: Cluster, as_driver: Callable[..., Cluster]
+) -> None:
+    as_driver(cluster_with_gpus)
+    with moo.init():
+        started: list[Any] = []
+        for host in ("b", "d"):
+            started += [moo.on(Sees, host=host, num_gpus=1).spawn() for _ in range(2)]
+            started += [moo.on(Sees, host=host).spawn()]
+            odd = "x" * 5000  # more than another host's agent tells
+            for value in ("", odd):
+                started += [moo.on(Sees, host=host, env={VARIABLE: value}).spawn()]
+        seen = [handle.devices() for handle in started]
+
+        shown = [
+            actor["cuda_visible_devices"]
+            for host in sorted(moo.hosts(), key=lambda row: str(row["name"]))
+            for actor in host["actors"]
+        ]
+
+        of_each_host = ["GPU-4", "GPU-7", "GPU-4,GPU-7", ""]
+        assert seen == [*of_each_host, odd, *of_each_host, odd]
+        assert shown == [*of_each_host, odd[:4096], *of_each_host, odd]

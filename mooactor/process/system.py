@@ -72,18 +72,6 @@ def _children_of_task(path: str) -> list[int]:
         return []  # it is gone, or the kernel does not tell (CONFIG_PROC_CHILDREN)
 
 
-def oom_kills() -> int:
-    """The number of processes of our control group that the kernel has killed for
-    memory."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            path = next(line for line in file if line.startswith("0::"))[3:].strip()
-        with open(f"/sys/fs/cgroup{path}/memory.events") as file:
-            return sum(int(x.split()[1]) for x in file if x.startswith("oom_kill "))
-    except (OSError, StopIteration, ValueError):
-        return 0
-
-
 def resident_bytes() -> int:
     """This process's memory, shared pages included."""
     with open("/proc/self/statm") as file:

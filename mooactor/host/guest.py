@@ -9,7 +9,8 @@ say over their lifelines goes there.
 Invariants:
 
 * When the channel to the home closes, for whatever reason, every process of the session
-  here is killed, and its directory and its memory are gone.
+  here is killed, also what actors have started by other means (see `leftovers`), and
+  its directory and its memory are gone.
 * Nothing of the home's is unpickled here; bytes are handed on.
 """
 
@@ -30,6 +31,7 @@ from mooactor.control.plain import NotPlain
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.fields import Refused
+from mooactor.host.leftovers import Leftovers
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import bytes_of, file_of
@@ -70,6 +72,7 @@ class Guest:
         self._no_room = no_room
         self._on_end = on_end
         self._site: Site | None = None
+        self._leftovers = Leftovers(loop)
         self._directory = ""
         self._lock = -1
         self._segments = Segments()
@@ -139,7 +142,12 @@ class Guest:
         self.mark = message["session"]
         near = machine.accepted(message.get("near"))
         self._directory, self._lock = (near, -1) if near else directories.make()
-        nursery = Nursery(self._loop, python=python, cwd=place.cwd)
+        nursery = Nursery(
+            self._loop,
+            python=python,
+            cwd=place.cwd,
+            environment=self._leftovers.environment,
+        )
         output = RelayedOutput(self._loop, self._channel)
         where = f" host={self.host}"
         self._site = Site(
@@ -186,6 +194,8 @@ class Guest:
         if process is None:
             return  # it has ended meanwhile
         said = message["message"]
+        if said.get("ev") == "stop":
+            self._note_leftovers(process)
         fds = [file_of(data) for data in message.get("parcels") or ()]
         if said.get("ev") == "reply" and "segment" in said:
             name, size = said.pop("segment")
@@ -198,6 +208,7 @@ class Guest:
     def _close_line(self, message: Message) -> None:
         process = self._processes.get(message["number"])
         if process is not None:
+            self._note_leftovers(process)
             process.line.close()
 
     def _kill(self, message: Message) -> None:
@@ -206,10 +217,15 @@ class Guest:
         if process is None:
             return
         if process.pid is not None:
+            self._note_leftovers(process)
             self._site.kill(process)
         else:
             self._forget(process)
             self._site.disown(process)
+
+    def _note_leftovers(self, process: Process) -> None:
+        if process.pid is not None:
+            self._leftovers.note(process.pid)
 
     def _leave(self, message: Message) -> None:
         self._resources.give_back((self.mark, message["holder"]))
@@ -296,7 +312,10 @@ class Guest:
         self.closed = True
         self._channel.close()
         if self._site is not None:
+            for process in self._processes.values():
+                self._note_leftovers(process)
             self._site.close()
+            self._leftovers.end()
         self._resources.forget(self.mark)
         self._segments.close()
         if self._lock >= 0:

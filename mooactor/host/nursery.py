@@ -23,7 +23,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -72,13 +72,20 @@ class Nursery:
     """Asks a zygote for processes, and starts another zygote when that dies."""
 
     def __init__(
-        self, loop: EventLoop, *, python: str = sys.executable, cwd: str | None = None
+        self,
+        loop: EventLoop,
+        *,
+        python: str = sys.executable,
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`python`: the interpreter of a zygote that is no fork of this process, and
-        `cwd` its directory; None: that of this process."""
+        """`python`: the interpreter of a zygote that is no fork of this process, `cwd`
+        its directory, None: that of this process, and `environment` the variables that
+        it has beside those of this process."""
         self._loop = loop
         self._python = python
         self._cwd = cwd
+        self._environment = environment or {}
         self.family: Family | None = None  # set before the first request
         self._unborn: dict[int, Child] = {}
         self._numbers = 0
@@ -129,7 +136,8 @@ class Nursery:
             path = self._config["path"] if self._config else sys.path
             program = [self._python, "-c", _PROGRAM, *numbers, ":".join(path)]
             defaults = [signal.SIGINT, signal.SIGCHLD, signal.SIGTTOU]
-            pid = os.posix_spawn(self._python, program, os.environ, setsigdef=defaults)
+            variables = {**os.environ, **self._environment}
+            pid = os.posix_spawn(self._python, program, variables, setsigdef=defaults)
         except OSError:
             ours.close()
             raise

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from mooactor.host.eventloop import EventLoop
-from mooactor.process.system import oom_kills
+from mooactor.host.oomkills import OomKills, path_of_own_group
 
 
 class Parent(Protocol):
@@ -33,7 +33,7 @@ class Reaper:
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._parents: list[Parent] = []
-        self._oom_kills = oom_kills()
+        self._oom_kills = OomKills(loop, path_of_own_group())
         # The signal's number is written to the pipe, which wakes the loop up.
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -71,15 +71,10 @@ class Reaper:
             for owner in owners:
                 if not owner.zygote_reaped(pid, status):
                     dead.append((owner, pid, status))
-        oom = killed and self._out_of_memory()
+        oom = killed and self._oom_kills.happened()
         with self._loop.together():
             for owner, pid, status in dead:
                 owner.reaped(pid, status, oom)
-
-    def _out_of_memory(self) -> bool:
-        """Whether the kernel has killed for memory since the last look."""
-        before, self._oom_kills = self._oom_kills, oom_kills()
-        return self._oom_kills > before
 
 
 def _dead_child() -> int | None:

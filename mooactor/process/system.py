@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import Any
@@ -53,26 +54,22 @@ def kill_group(pid: int) -> None:
             pass
 
 
-def children() -> list[int]:
-    """The pids of this process's children, dead ones that are not reaped included."""
-    pid = os.getpid()
-    try:
-        with open(f"/proc/self/task/{pid}/children") as file:
-            return [int(word) for word in file.read().split()]
-    except FileNotFoundError:
-        return []  # a kernel that does not tell (CONFIG_PROC_CHILDREN)
+def children(pid: int | None = None) -> list[int]:
+    """The pids of the children of a process, by default this one; dead ones that are
+    not reaped included."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it is gone
+        for task in os.listdir(f"/proc/{pid or 'self'}/task"):
+            found += _children_of_task(f"/proc/{pid or 'self'}/task/{task}")
+    return found
 
 
-def oom_kills() -> int:
-    """The number of processes of our control group that the kernel has killed for
-    memory."""
+def _children_of_task(path: str) -> list[int]:
     try:
-        with open("/proc/self/cgroup") as file:
-            path = next(line for line in file if line.startswith("0::"))[3:].strip()
-        with open(f"/sys/fs/cgroup{path}/memory.events") as file:
-            return sum(int(x.split()[1]) for x in file if x.startswith("oom_kill "))
-    except (OSError, StopIteration, ValueError):
-        return 0
+        with open(f"{path}/children", "rb", buffering=0) as file:
+            return [int(word) for word in file.readall().split()]
+    except OSError:
+        return []  # it is gone, or the kernel does not tell (CONFIG_PROC_CHILDREN)
 
 
 def resident_bytes() -> int:

@@ -205,6 +205,7 @@ def test_settings_that_hold_for_all_hosts_go_along() -> None:
         "HOME": "/x",
         **{f"MOOACTOR_{name}": "x" for name in ("KEY", "KEY_FILE", "ADDRESS", "PORTS")},
         **{f"MOOACTOR_{name}": "x" for name in ("BIND", "HOST_ID", "HOST_NAME")},
+        "MOOACTOR_SESSION_MARK": "x",
     }
     expected = {"MOOACTOR_STRIPES": "4", "MOOACTOR_TRANSPORT": "tcp"}
     assert variables.settings(environ) == expected

@@ -20,7 +20,9 @@ _OF_THE_LAUNCH = frozenset(
     for name in ("KEY", "KEY_FILE", "ADDRESS", "HOST_NAME", "PORTS", "HOSTS", "FIRST")
 )
 #: These hold for one host.
-_OF_A_HOST = frozenset(f"{_PREFIX}{name}" for name in ("BIND", "HOST_ID", "NETNS"))
+_OF_A_HOST = frozenset(
+    f"{_PREFIX}{name}" for name in ("BIND", "HOST_ID", "NETNS", "SESSION_MARK")
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

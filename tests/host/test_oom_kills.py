@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""A kill for memory counts for a process that died about then, not for others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mooactor.host import oomkills
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.oomkills import OomKills
+from tests.conftest import eventually
+
+FRESH_S = 0.8
+
+
+class Group:
+    """A control group that is populated, and then frozen: the kernel counts these here,
+    and gives notice as it does of kills."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.path = directory / "cgroup.events"
+        self._changes = [("cgroup.freeze", "1"), ("cgroup.procs", "")]
+        self._member = subprocess.Popen(["sleep", "600"])
+
+    def kill(self) -> None:
+        """Something that counts as one."""
+        name, value = self._changes.pop()
+        before = self.path.read_text()
+        (self._directory / name).write_text(value or str(self._member.pid))
+        assert eventually(lambda: self.path.read_text() != before)
+
+    def close(self) -> None:
+        self._member.kill()
+        self._member.wait()
+        assert eventually(lambda: "populated 0" in self.path.read_text())
+        self._directory.rmdir()
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
+    directory = Path(mount_of_version_2(), f"moo-test-{os.getpid()}")
+    try:
+        directory.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made: {error}")
+    monkeypatch.setattr(oomkills, "_KEY", b"")  # every line counts
+    made = Group(directory)
+    yield made
+    made.close()
+
+
+def mount_of_version_2() -> str:
+    mounts = [
+        line.split() for line in Path("/proc/self/mounts").read_text().split("\n")
+    ]
+    for words in mounts:
+        if words[2:3] == ["cgroup2"]:
+            return words[1]
+    pytest.skip("no control groups of version 2")
+
+
+@pytest.fixture
+def open_kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OomKills]]:
+    monkeypatch.setattr(oomkills, "_FRESH_S", FRESH_S)
+    opened = []
+
+    def make(path: Path | None, loop: EventLoop | None = None) -> OomKills:
+        opened.append(OomKills(loop or EventLoop(), path and str(path)))
+        return opened[-1]
+
+    yield make
+    for kills in opened:
+        kills.close()
+        kills._loop._selector.close()
+
+
+def serve(loop: EventLoop, seconds: float) -> int:
+    """Have the loop run for so long. How often it woke up."""
+    until, rounds = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        loop.serve(until)
+        rounds += 1
+    return rounds - 1
+
+
+def test_a_kill_of_now_counts_once(group: Group, open_kills: Callable[..., OomKills]):
+    kills = open_kills(group.path)
+    assert not kills.happened()
+    group.kill()
+    assert kills.happened()
+    assert not kills.happened()
+
+
+def test_an_old_kill_does_not_count(group: Group, open_kills: Callable[..., OomKills]):
+    loop = EventLoop()
+    kills = open_kills(group.path, loop)
+    group.kill()
+    serve(loop, 2 * FRESH_S)
+    assert not kills.happened()
+
+
+def test_a_kill_just_after_an_old_one_counts(
+    group: Group, open_kills: Callable[..., OomKills]
+):
+    loop = EventLoop()
+    kills = open_kills(group.path, loop)
+    group.kill()
+    serve(loop, FRESH_S / 5)
+    group.kill()
+    serve(loop, FRESH_S)  # the first is old by now
+    assert kills.happened()
+
+
+def test_a_kill_long_after_an_old_one_counts(
+    group: Group, open_kills: Callable[..., OomKills]
+):
+    loop = EventLoop()
+    kills = open_kills(group.path, loop)
+    group.kill()
+    serve(loop, 2 * FRESH_S)
+    group.kill()
+    serve(loop, FRESH_S / 2)
+    assert kills.happened()
+    serve(loop, 2 * FRESH_S)
+    assert not kills.happened()
+
+
+def test_an_idle_agent_is_not_woken_up(
+    group: Group, open_kills: Callable[..., OomKills]
+):
+    loop = EventLoop()
+    open_kills(group.path, loop)
+    assert serve(loop, FRESH_S / 2) == 0
+    group.kill()
+    assert serve(loop, 2 * FRESH_S) <= 2  # for the notice, and for its end
+    assert serve(loop, FRESH_S / 2) == 0
+
+
+def test_without_notices_the_kills_since_the_last_question_count(
+    tmp_path: Path, open_kills: Callable[..., OomKills]
+):
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\noom 3\noom_kill 3\noom_group_kill 0\n")
+    kills = open_kills(events)
+    assert not kills.happened()
+    events.write_text("low 0\noom 4\noom_kill 4\noom_group_kill 0\n")
+    assert kills.happened()
+    assert not kills.happened()
+
+
+def test_where_nothing_counts_there_are_no_kills(
+    tmp_path: Path, open_kills: Callable[..., OomKills]
+):
+    for path in (None, tmp_path / "none", tmp_path):
+        assert not open_kills(path).happened()

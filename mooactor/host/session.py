@@ -19,7 +19,7 @@ from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
 from mooactor.host.driver_joins import Joining, await_joined
-from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
+from mooactor.host.ending import GRACE_S, KILLED_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
@@ -163,11 +163,27 @@ class Session:
     def _close(self, grace: float, awaited: Awaited, deliver: bool) -> None:
         runtime, hurry = self.runtime, Hurry()
         with hurry.watch(deliver and awaited is not Awaited.NOTHING):
-            Ending(runtime, self._agent, grace, awaited, hurry).run()
-            runtime.close()
-            set_current_runtime(None)
-            shutil.rmtree(self.directory, ignore_errors=True)
-        atexit.unregister(self.close_at_exit)
+            try:
+                Ending(runtime, self._agent, grace, awaited, hurry).run()
+            finally:
+                self._tear_down()
+
+    def _tear_down(self) -> None:
+        """Free everything, also if the orderly end has failed: then the end of the
+        lifeline ends the agent."""
+        with contextlib.ExitStack() as steps:  # the last one comes first
+            steps.callback(atexit.unregister, self.close_at_exit)
+            steps.callback(directories.remove, self.directory)
+            steps.callback(self._await_agent)
+            steps.callback(set_current_runtime, None)
+            steps.callback(self.runtime.close)
+
+    def _await_agent(self) -> None:
+        try:
+            self._agent.wait(KILLED_S)
+        except subprocess.TimeoutExpired:
+            self._agent.kill()
+            self._agent.wait()
 
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""
@@ -283,6 +299,8 @@ def start_session(**options: Any) -> Session:
     with _session_lock:
         if _session is not None and not _session.runtime.closed:
             raise errors.MooError("a session runs already; moo.shutdown() ends it")
+        if _session is not None:
+            _session.close()  # it is closed; a thread may be freeing the rest of it
         _session = Session(**options)
         atexit.register(_session.close_at_exit)
         return _session

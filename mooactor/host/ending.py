@@ -44,7 +44,7 @@ GRACE_S = 3.0
 _LEAST_S = 1.0
 #: The same after Ctrl-C.
 _HURRIED_S = 0.2
-_KILLED_S = 5.0  # in which killed processes are gone
+KILLED_S = 5.0  # in which killed processes are gone
 _LOOK_MS = 50  # the delay until a Ctrl-C is seen
 
 
@@ -208,14 +208,16 @@ class Ending:
         once the others have ended. `hurried`: `grace_s` knows of a Ctrl-C."""
         given_up = {future.link.actor_id for future in rest if future.link}
         self._tell(grace=grace_s, given_up=list(given_up))
-        until = perf_counter() + grace_s + _KILLED_S
+        until = perf_counter() + grace_s + KILLED_S
+        if self._agent.poll() is not None:
+            return  # its pid may be another process's by now
         with self._poller() as poller:
             while self._agent.poll() is None:
                 poller.poll(_LOOK_MS)
                 if self._hurry.hurried and not hurried:
                     hurried = True
                     self._tell(grace=0.0, given_up=[])
-                    until = perf_counter() + _KILLED_S
+                    until = perf_counter() + KILLED_S
                 if perf_counter() > until:
                     self._agent.kill()
 
@@ -225,10 +227,16 @@ class Ending:
 
     @contextlib.contextmanager
     def _poller(self) -> Iterator[select.poll]:
-        """Its event is the agent's end."""
-        poller, pidfd = select.poll(), os.pidfd_open(self._agent.pid)
-        poller.register(pidfd, select.POLLIN)
+        """Its event is the agent's end. It has none if that is gone, and reaped by
+        somebody else: `Popen.poll` knows then."""
+        poller = select.poll()
         try:
+            pidfd = os.pidfd_open(self._agent.pid)
+        except OSError:  # or no descriptor is left: then the agent is looked for
+            yield poller
+            return
+        try:
+            poller.register(pidfd, select.POLLIN)
             yield poller
         finally:
             os.close(pidfd)

@@ -318,16 +318,26 @@ class Guest:
             self._leftovers.end()
         self._resources.forget(self.mark)
         self._segments.close()
-        if self._lock >= 0:
-            self._remove_directory()
+        self._remove_directory()
         self._on_end(self)
 
     def _remove_directory(self, tries: int = _TRIES) -> None:
         """Its processes are being killed, and may still put something into it."""
-        if directories.remove(self._directory) or not tries:
-            os.close(self._lock)
+        if self.tidy_up() or not tries:
+            self._unlock()
         else:
             self._loop.later(_AGAIN_S, partial(self._remove_directory, tries - 1))
+
+    def tidy_up(self) -> bool:
+        """Remove the directory, if it is there still. Whether it is gone."""
+        if self._lock >= 0 and directories.remove(self._directory):
+            self._unlock()
+        return self._lock < 0
+
+    def _unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
 
 
 class FromHome:

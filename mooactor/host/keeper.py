@@ -81,6 +81,7 @@ class Keeper:
         )
         self._reaper = Reaper(loop)
         self._guests: set[Guest] = set()
+        self._untidy: list[Guest] = []  # ended, with a directory that is there still
         self._announced = 0  # of the changes of what is reserved
         self.node = Node(offer.secret, **listening(offer.reach))
         self.node.accept = self._accept
@@ -155,6 +156,7 @@ class Keeper:
 
     def _ended(self, guest: Guest) -> None:
         self._guests.discard(guest)
+        self._untidy = [one for one in (*self._untidy, guest) if not one.tidy_up()]
         self._membership.changed()
 
     # -- the loop ------------------------------------------------------------
@@ -177,8 +179,10 @@ class Keeper:
         for guest in list(self._guests):
             guest.close()
         self.node.close()
+        kill_children()  # the janitor, too; nobody puts anything anywhere after that
+        for guest in self._untidy:
+            guest.tidy_up()
         os.close(self._janitor)
-        kill_children()
 
 
 def start_janitor() -> int:

@@ -370,9 +370,13 @@ class Nursery:
         return True
 
     def close(self) -> None:
-        """End the zygote. Processes that are unborn then never run."""
+        """End the zygote. Processes that are unborn then never run, if the agent's ends
+        of their lifelines are closed."""
         self.closed = True
         self._unborn.clear()
+        # One that was adopted before that runs already, and its birth was told before:
+        # it is disowned, and killed.
+        self.read()
         self._drop_spare()
         for line in list(self._becoming):
             self._loop.close_line(line)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
 from mooactor.host.driver_joins import Joining, await_joined
-from mooactor.host.ending import GRACE_S, Awaited, Ending, Hurry, ended_by
+from mooactor.host.ending import GRACE_S, KILLED_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
@@ -36,21 +35,41 @@ _AGENT = (
 
 
 class Session:
-    """An embedded runtime: one agent, and this process as its driver."""
+    """An embedded runtime: one agent, and this process as its driver.
 
-    def __init__(
+    Invariant of its start: each part is noted in the line that makes it, so `undo` ends
+    it from wherever an exception has come, that of a signal handler included. Ctrl-C,
+    which may come within a line, waits meanwhile.
+    """
+
+    _agent: subprocess.Popen[bytes]
+    runtime: Runtime  # from the end of `begin` on
+
+    def __init__(self, preload: list[str]) -> None:
+        self._pid = os.getpid()
+        self._closing = threading.RLock()
+        self.preload = preload
+        self.lost = False  # ended by the death of its agent, which nobody had wanted
+        self.directory = ""
+        self._fds: list[int] = []  # of the agent, until it has them; so is lines[1]
+        self._lines: tuple[socket.socket, ...] = ()
+
+    # -- the start ---------------------------------------------------------
+
+    def begin(
         self,
         *,
         logs: bool = True,
         memory: int | None = None,
-        preload: list[str],
         network: Network,
         debug: bool | None = None,
         seed: int | None = None,
         sigusr1: bool | None = None,
         membership: Joining | None = None,
     ) -> None:
-        """`membership`: how to join a cluster; None: all is on this host.
+        """Start it; `undo` is due if this raises.
+
+        `membership`: how to join a cluster; None: all is on this host.
 
         Raises:
           ActorUnavailable: no broker has taken this session.
@@ -60,37 +79,25 @@ class Session:
         openfiles.raise_limit()
         directories.remove_abandoned()
         place = Place.here()
-        self._pid = os.getpid()
-        self._closing = threading.RLock()
-        self.preload = preload
-        self.lost = False  # ended by the death of its agent, which nobody had wanted
-        self.directory, lock = directories.make()
-        with contextlib.ExitStack() as undo, contextlib.ExitStack() as after:
-            undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
-            after.callback(os.close, lock)
-            ours, theirs = socket.socketpair()
-            undo.callback(ours.close)
-            after.callback(theirs.close)
-            self._agent = _start_agent(theirs, lock, debug, place)
-            undo.pop_all()
         process_id, own_key = new_process_id(), new_session_key()
         key = own_key if membership is None else membership.session_key()
-        lifeline = Lifeline(ours)
-        config = _config(self.directory, key, logs, memory, self.modules(), network)
         reach = None if membership is None else membership.reach()
-        lifeline.send(
-            {
-                **config,
-                **_joining(membership),
-                "process_id": process_id,
-                "seed": seed,
-                "path": place.path,
-                "place": place.plain(),
-                "reach": reach,
-                "mark": session_mark(own_key).hex(),
-            }
-        )
-        try:
+        with Hurry().watch(deliver=True):
+            self._start_agent(debug, place)
+            lifeline = Lifeline(self._lines[0])
+            config = _config(self.directory, key, logs, memory, self.modules(), network)
+            lifeline.send(
+                {
+                    **config,
+                    **_joining(membership),
+                    "process_id": process_id,
+                    "seed": seed,
+                    "path": place.path,
+                    "place": place.plain(),
+                    "reach": reach,
+                    "mark": session_mark(own_key).hex(),
+                }
+            )
             self.runtime = Runtime(
                 self.directory,
                 key,
@@ -102,26 +109,47 @@ class Session:
                 origin=place,
                 reach=Reach.of_plain(reach),
             )
-        except BaseException:
-            lifeline.close()  # which ends the agent
-            self._agent.wait()
-            shutil.rmtree(self.directory, ignore_errors=True)
-            raise
+            self._take_part(sigusr1)
+        if membership is not None:
+            await_joined(self.runtime.agent, membership)
+
+    def _start_agent(self, debug: bool | None, place: Place) -> None:
+        """Start the agent, which keeps the session's directory locked while it runs."""
+        self.directory, *self._fds = directories.make()
+        self._fds.append(_pidfd())
+        self._lines = socket.socketpair()
+        environment = dict(os.environ)
+        if debug is not None:
+            environment[breakpoints.VARIABLE] = str(int(debug))
+        line, driver = self._lines[1].fileno(), self._fds[-1]
+        path = ":".join(place.path)
+        self._agent = subprocess.Popen(
+            [sys.executable, "-c", _AGENT, str(line), path, str(driver)],
+            pass_fds=(line, *self._fds),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+        )
+        self._leave_to_agent()
+
+    def _leave_to_agent(self) -> None:
+        """Close what is the agent's."""
+        while self._fds:
+            os.close(self._fds.pop())
+        for line in self._lines[1:]:
+            line.close()
+
+    def _take_part(self, sigusr1: bool | None) -> None:
         self.runtime.agent.on_log = _print_log
         self.runtime.agent.on_agent_lost = self._agent_lost
         self.runtime.housekeeper.start()
         set_current_runtime(self.runtime)
         dump.install_in_driver(sigusr1)
-        if membership is not None:
-            self._join(membership)
 
-    def _join(self, membership: Joining) -> None:
-        """Wait until a broker has taken the session, or end it."""
-        try:
-            await_joined(self.runtime.agent, membership)
-        except BaseException:
-            self.close(0.0, Awaited.NOTHING)
-            raise
+    def undo(self) -> None:
+        """End a start that has failed, or was interrupted."""
+        with self._closing, Hurry().watch(deliver=True):
+            self._tear_down()
 
     def modules(self) -> list[str]:
         """The modules that forked actors should find imported already."""
@@ -131,6 +159,8 @@ class Session:
     def disown(self) -> None:
         """In the child of a fork: the agent is not this process's child."""
         self._agent.returncode = 0
+
+    # -- the end -----------------------------------------------------------
 
     def _agent_lost(self) -> None:
         if self.runtime.closed:
@@ -163,11 +193,32 @@ class Session:
     def _close(self, grace: float, awaited: Awaited, deliver: bool) -> None:
         runtime, hurry = self.runtime, Hurry()
         with hurry.watch(deliver and awaited is not Awaited.NOTHING):
-            Ending(runtime, self._agent, grace, awaited, hurry).run()
-            runtime.close()
-            set_current_runtime(None)
-            shutil.rmtree(self.directory, ignore_errors=True)
-        atexit.unregister(self.close_at_exit)
+            try:
+                Ending(runtime, self._agent, grace, awaited, hurry).run()
+            finally:
+                self._tear_down()
+
+    def _tear_down(self) -> None:
+        """Free all that there is, also without an orderly end: then the end of the
+        lifeline ends the agent."""
+        with contextlib.ExitStack() as steps:  # the last one comes first
+            steps.callback(atexit.unregister, self.close_at_exit)
+            steps.callback(directories.remove, self.directory)
+            if hasattr(self, "_agent"):
+                steps.callback(self._await_agent)
+            for line in self._lines:
+                steps.callback(line.close)
+            steps.callback(self._leave_to_agent)
+            steps.callback(set_current_runtime, None)
+            if hasattr(self, "runtime"):
+                steps.callback(self.runtime.close)
+
+    def _await_agent(self) -> None:
+        try:
+            self._agent.wait(KILLED_S)
+        except subprocess.TimeoutExpired:
+            self._agent.kill()
+            self._agent.wait()
 
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""
@@ -189,27 +240,6 @@ def _require_gil() -> None:
             "mooactor needs Python's global interpreter lock (GIL), which is off in "
             "this free-threaded Python: set PYTHON_GIL=1 in the environment"
         )
-
-
-def _start_agent(
-    line: socket.socket, lock: int, debug: bool | None, place: Place
-) -> subprocess.Popen[bytes]:
-    """Start the agent, which keeps the session's directory locked while it runs."""
-    environment = dict(os.environ)
-    if debug is not None:
-        environment[breakpoints.VARIABLE] = str(int(debug))
-    path = ":".join(place.path)
-    driver = _pidfd()
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-c", _AGENT, str(line.fileno()), path, str(driver)],
-            pass_fds=(line.fileno(), lock, driver),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            process_group=0,
-        )
-    finally:
-        os.close(driver)
 
 
 def _pidfd() -> int:
@@ -274,18 +304,32 @@ _session_lock = threading.Lock()
 
 
 def start_session(**options: Any) -> Session:
-    """Start this process's session.
+    """Start this process's session; see `Session.begin`.
 
     Raises:
       MooError: it has one already.
     """
-    global _session
     with _session_lock:
         if _session is not None and not _session.runtime.closed:
             raise errors.MooError("a session runs already; moo.shutdown() ends it")
-        _session = Session(**options)
-        atexit.register(_session.close_at_exit)
-        return _session
+        if _session is not None:
+            _session.close()  # it is closed; a thread may be freeing the rest of it
+        return _start(**options)
+
+
+def _start(*, preload: list[str], **options: Any) -> Session:
+    """Start it, or leave nothing of it."""
+    global _session
+    last, session = _session, Session(preload)
+    try:
+        session.begin(**options)
+        _session = session
+        atexit.register(session.close_at_exit)
+        return session
+    except BaseException:
+        _session = last
+        session.undo()
+        raise
 
 
 def _after_fork() -> None:

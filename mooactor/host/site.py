@@ -244,7 +244,11 @@ class Site:
         self._news.exited(process, End(status, stderr, oom))
 
     def close(self) -> None:
-        """Kill what runs; nothing is started any more, and the zygote ends."""
+        """Kill what runs; nothing is started any more, and the zygote ends.
+
+        The lines of the unborn are closed before the nursery reads the last births: no
+        process falls in between.
+        """
         self._reaper.remove(self)
         for process in list(self._by_child.values()):
             if process.pid is not None:

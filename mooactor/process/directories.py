@@ -17,7 +17,8 @@ The protocol, for those who start sessions and clean up after others at the same
   the same microseconds.
 * A cleaner removes only a directory that it has the lock of. Once the lock itself is
   removed, the directory may be its maker's again, and is removed only if it is empty: a
-  maker puts nothing into it before its own lock.
+  maker puts nothing into it before its own lock. If it is not empty, a process of the
+  old session has put something into it, and the cleaner takes the lock again.
 
 So no directory in use is removed, and no start fails because others clean up.
 """
@@ -25,6 +26,7 @@ So no directory in use is removed, and no start fails because others clean up.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -35,6 +37,7 @@ from mooactor import errors
 
 PREFIX = "mooactor-"
 LOCK = "mooactor.lock"
+_TRIES = 10  # to remove a directory that others put something into meanwhile
 _NAME = re.compile(re.escape(PREFIX) + "[a-z0-9_]{8}")  # as tempfile makes them
 # sun_path has 108 bytes; the longest name below is <id>-<proof>.data
 _MAX_SOCKET_PATH = 107 - len("/") - 2 * 16 - len("-.data") - len("/" + PREFIX) - 8
@@ -60,20 +63,48 @@ def make() -> tuple[str, int]:
 
 
 def remove(path: str) -> bool:
-    """Remove a directory that is ours, the lock last. False: a process that is being
-    killed put something into it meanwhile, or we may not; try again."""
-    with contextlib.suppress(OSError):
+    """Remove a directory that is ours, the lock last. False: processes that are being
+    killed put things into it all the time, or we may not; try again."""
+    locks: list[int] = []
+    try:
+        for _ in range(_TRIES):
+            # Without a lock it would not count as abandoned when we give up.
+            if _remove_once(path) or (lock := _lock(path, os.O_CREAT)) is None:
+                break  # None: it is its maker's again
+            locks.append(lock)
+    except OSError:
+        pass
+    finally:
+        for lock in locks:
+            os.close(lock)
+    return not os.path.lexists(path)
+
+
+def _remove_once(path: str) -> bool:
+    """Whether it is gone, or else something was put into it meanwhile, and it has no
+    lock now."""
+    try:
         with os.scandir(path) as found:
             entries = list(found)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)
             elif entry.name != LOCK:
-                os.unlink(entry.path)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{path}/{LOCK}")
+                _unlink(entry.path)
+        _unlink(f"{path}/{LOCK}")
         os.rmdir(path)
-    return not os.path.lexists(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def remove_abandoned() -> None:

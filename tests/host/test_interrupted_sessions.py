@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A session that ends while threads wait in it, or after which somebody still asks."""
+"""A session that is interrupted at its start, that ends while threads wait in it, or
+after which somebody still asks."""
 
 from __future__ import annotations
 
@@ -21,6 +22,95 @@ HEAD = """
             time.sleep(seconds)
             return seconds
 """
+
+
+# It gets the signal at the first line of the session's module that its start runs, then
+# at the second one, and so on, until a start is through.
+EVERY_LINE = """
+    import os, signal, sys, tempfile, threading
+    import mooactor as moo
+    from mooactor.host import driver_joins, session
+    from mooactor.process.system import children
+
+    class Worker:
+        def ping(self):
+            return "pong"
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    class Lines:
+        def __init__(self, last):
+            self.last, self.seen = last, []
+
+        def __call__(self, frame, event, about):
+            if frame.f_code.co_filename != session.__file__:
+                return None
+            if event == "exception" and about[0] is moo.ActorUnavailable:
+                self.last = 0  # no broker has answered: the start is undone
+            if event == "line" and frame.f_lineno not in self.seen:
+                self.seen.append(frame.f_lineno)
+                if len(self.seen) == self.last:
+                    signal.raise_signal(number)
+            return self
+
+    def left():
+        return (
+            [open(f"/proc/{pid}/cmdline").read() for pid in children()],
+            [x for x in os.listdir(tempfile.gettempdir()) if x.startswith("mooactor-")],
+            len(os.listdir("/proc/self/fd")),
+            threading.active_count(),
+            signal.getsignal(signal.SIGINT),
+            session.current_session(),
+        )
+
+    def start(last):
+        lines = Lines(last)
+        sys.settrace(lines)
+        try:
+            moo.init(*sys.argv[2:])
+        except Interrupted:
+            return lines
+        except moo.ActorUnavailable:
+            return None
+        finally:
+            sys.settrace(None)
+        return None
+
+    number = getattr(signal, sys.argv[1])
+    signal.signal(number, interrupt)
+    driver_joins.PATIENCE_S = 0.01
+    with moo.init():
+        moo.spawn(Worker).ping()
+    before, count = left(), 0
+    while (lines := start(count + 1)) is not None:
+        assert left() == before, (lines.seen[-1], left(), before)
+        count += 1
+    moo.shutdown()
+    assert left() == before
+    print(count, moo.spawn(Worker).ping())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "words",
+    [["SIGALRM"], ["SIGINT", "tcp://127.0.0.1:1"]],
+    ids=["handler of the program's", "Ctrl-C, and no broker"],
+)
+def test_a_start_that_is_interrupted_at_any_line_leaves_nothing(
+    tmp_path: Path, words: list[str]
+) -> None:
+    program = programs.write(tmp_path / "program.py", EVERY_LINE)
+    done = programs.run(program, *words, timeout=280)
+    assert done.returncode == 0, done.stderr
+    count, said = done.stdout.split()
+    assert int(count) > 80
+    assert said == "pong"
 
 
 @pytest.mark.slow

@@ -50,6 +50,66 @@ def test_a_program_that_ends_while_its_session_is_lost_leaves_nothing(
         assert programs.sessions() == before
 
 
+REAPED = """
+    import os, signal, sys, time
+    import mooactor as moo
+    from mooactor.host.session import current_session
+
+    class Worker:
+        def sleep(self, seconds):
+            time.sleep(seconds)
+
+    def wait_until(condition):
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
+    def reap(*_):
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+
+    moo.init()
+    ref = moo.spawn(Worker).sleep.remote(60)
+    session = current_session()
+    agent = session._agent.pid
+    if sys.argv[1] == "ignored":
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    elif sys.argv[1] == "handler":
+        signal.signal(signal.SIGCHLD, reap)
+    os.kill(agent, signal.SIGKILL)
+    if sys.argv[1] == "wait":
+        os.waitpid(agent, 0)
+    try:
+        ref.get()
+    except moo.ActorUnavailable as error:
+        print("ended")
+    wait_until(lambda: session.runtime.closed)
+    moo.shutdown()
+    with moo.init():
+        assert not os.path.exists(session.directory)
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        print("alone")
+"""
+
+
+@pytest.mark.parametrize("reaper", ["ignored", "handler", "wait"])
+def test_a_session_ends_though_the_program_reaps_the_agent_itself(
+    tmp_path: Path, reaper: str
+) -> None:
+    path = programs.write(tmp_path / "reaped.py", REAPED)
+    done = programs.run(path, reaper)
+    assert done.stdout.split() == ["ended", "alone"], done.stderr
+    assert "Traceback" not in done.stderr
+    assert programs.sessions() == []
+
+
 @pytest.mark.parametrize("ask", ["spawn", "lookup", "actors"])
 def test_a_request_that_the_agent_does_not_live_to_answer_ends_at_once(
     no_session: None, ask: str

@@ -6,13 +6,17 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import socket
+import subprocess
 import time
 from contextlib import closing, suppress
+from typing import Any, cast
 
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.nursery import Child, Nursery
+from mooactor.host.site import Site
 from tests.conftest import leaked, resources
 
 SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "8"))
@@ -149,3 +153,42 @@ def test_a_spare_process_that_lacks_the_latest_imports_is_not_used() -> None:
         nursery.handle(zygote, said, [theirs.fileno()])
         theirs.close()
         assert ours.recv(1) == b""  # it ends
+
+
+class Silent:
+    """A reaper, an output and a family in one, for a site without news."""
+
+    def add(self, site: Site) -> None: ...
+    def remove(self, site: Site) -> None: ...
+    def line_closed(self, line: Lifeline) -> None: ...
+
+
+def test_the_end_of_a_site_kills_what_was_born_and_nobody_knows_it_yet() -> None:
+    """The agent is told of a birth, and before it has read that the session ends. The
+    actor may already hold the GIL in C: it sees no end of its lifeline."""
+    before = resources()
+    loop = EventLoop()
+    nursery, none = Nursery(loop), cast(Any, Silent())
+    site = Site("here", loop, nursery, none, none)
+    site.family = none
+    ours, theirs = socket.socketpair()
+    with closing(Lifeline(theirs)) as zygote:
+        nursery._watch(NOBODY, ours)
+        nursery.zygote_reaped(NOBODY, 9)
+        site.start({"label": "Busy"}, [])
+        ((request, fds),) = zygote.receive_nowait()
+        actor = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        said = {"ev": "born", "number": request["number"], "pid": actor.pid}
+        zygote.send(said)
+        try:
+            site.close()
+            assert actor.wait(30) == -signal.SIGKILL
+        finally:
+            actor.kill()
+            actor.wait()
+            for fd in fds:
+                os.close(fd)
+    assert not len(site)
+    del nursery, site, loop
+    gc.collect()
+    assert not leaked(before)

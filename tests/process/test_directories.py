@@ -138,6 +138,58 @@ def test_what_somebody_else_calls_so_is_left_alone(
     assert theirs.read_text() == "theirs"
 
 
+def put_before_rmdir(
+    monkeypatch: pytest.MonkeyPatch, put: Callable[[str], object], times: int
+) -> None:
+    """The next `times` that a directory is about to be removed, `put` is quicker."""
+    real, left = os.rmdir, [times]
+
+    def overtaken(path: str, **kwargs: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            put(path)
+        real(path, **kwargs)
+
+    monkeypatch.setattr(os, "rmdir", overtaken)
+
+
+def test_what_is_put_into_it_at_the_last_moment_goes_with_it(
+    base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An actor that is just being born makes its socket there."""
+    path = own(directories.make())
+    put_before_rmdir(monkeypatch, lambda path: Path(path, "socket").touch(), 3)
+    assert directories.remove(path)
+    assert os.listdir(base) == []
+
+
+def test_one_that_cannot_be_removed_counts_as_abandoned(
+    base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = own(directories.make())
+    with monkeypatch.context() as patch:
+        put_before_rmdir(patch, lambda path: Path(path, "socket").touch(), -1)
+        assert not directories.remove(path)
+        assert sorted(os.listdir(path)) == [directories.LOCK, "socket"]
+    directories.remove_abandoned()
+    assert os.listdir(base) == []
+
+
+def test_one_that_its_maker_has_locked_at_the_last_moment_is_spared(
+    base: Path, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, abandoned = directories.make()
+    os.close(abandoned)
+
+    def lock(path: str) -> None:
+        own((path, directories._lock(path, os.O_CREAT)))
+        Path(path, "used").touch()
+
+    put_before_rmdir(monkeypatch, lock, 1)
+    directories.remove_abandoned()
+    assert sorted(os.listdir(path)) == [directories.LOCK, "used"]
+
+
 @pytest.mark.slow
 def test_many_start_and_clean_up_beside_each_other(
     base: Path, monkeypatch: pytest.MonkeyPatch

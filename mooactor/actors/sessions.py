@@ -156,16 +156,18 @@ def _joining(address: str | None, local: bool, namespace: str | None) -> Joining
     from mooactor.control import secret  # only here: others need none of it
     from mooactor.host import addresses
 
-    brokers = addresses.parse_list(named)
-    loopback = all(one.is_local for one in brokers)
+    brokers, bind = addresses.parse_list(named), choose(None).bind
+    hosts = [broker.host for broker in brokers]
+    key = secret.load(hosts=[*hosts, bind] if bind else hosts)
     ports = os.environ.get(PORTS)
     return Joining(
         brokers,
-        secret.load(local=loopback).secret,
+        key.secret,
         local,
-        choose(None).bind,
+        bind,
         addresses.parse_ports(ports) if ports else None,
         namespace,
+        key.local,
     )
 
 

@@ -48,8 +48,10 @@ def _offer(options: argparse.Namespace) -> Offer:
         memory = None if options.memory is None else _bytes(options.memory)
     except ValueError as error:
         raise Failure(str(error)) from None
-    key = secret.load(options.key_file, local=all(one.is_local for one in brokers))
-    reach = reach_of(brokers[0], options.bind, options.ports)
+    listens = [options.bind] if options.bind else []
+    hosts = [broker.host for broker in brokers] + listens
+    key = secret.load(options.key_file, hosts=hosts)
+    reach = reach_of(brokers[0], options.bind, options.ports, local=key.local)
     name = options.name or host_name()
     return Offer(
         name,

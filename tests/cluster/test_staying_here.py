@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""Without a key of the user's nothing listens for other hosts, whoever asks for it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.control import secret
+from tests.cluster.clusters import Command, clean_environment
+from tests.conftest import eventually
+from tests.processes import Process
+
+BEYOND = ["*", "0.0.0.0", "::", "10.0.0.5", "fd00::5", "::ffff:0.0.0.0"]
+NAMES = [socket.gethostname(), "cluster.example"]
+BROKER = "127.0.0.1:4431"  # nobody needs to be there
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configuration of a user without a key."""
+    for name in os.environ.keys() - clean_environment().keys():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def command(config: Path) -> Iterator[Callable[..., Command]]:
+    """Starts commands of that user, which end with the test."""
+    started: list[Command] = []
+
+    def start(*words: str, **environment: str) -> Command:
+        started.append(Command(*words, **environment))
+        return started[-1]
+
+    yield start
+    for one in reversed(started):
+        one.close()
+
+
+def why_not(command: Command) -> str:
+    """The one sentence with which it refuses to begin."""
+    assert command.wait() == 2, command.text()
+    assert command.out == []
+    (line,) = command.err
+    return line
+
+
+@pytest.mark.parametrize("where", BEYOND + NAMES)
+def test_a_host_is_refused_with_the_command_to_run(
+    where: str, config: Path, command: Callable[..., Command]
+) -> None:
+    said = why_not(command("host", "--join", BROKER, "--bind", where))
+    assert f"no key for {where}" in said and "run `mooactor keygen`" in said
+    assert not list(config.iterdir())  # no key was made
+
+
+@pytest.mark.parametrize("where", ["*:0", "0.0.0.0:0", "[::]:0", f"{NAMES[0]}:0"])
+def test_a_broker_is_refused_with_the_command_to_run(
+    where: str, config: Path, command: Callable[..., Command]
+) -> None:
+    assert "run `mooactor keygen`" in why_not(command("broker", "--listen", where))
+    assert not list(config.iterdir())
+
+
+@pytest.mark.parametrize("where", BEYOND)
+def test_a_program_is_refused_with_the_command_to_run(
+    where: str, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOOACTOR_BIND", where)
+    with pytest.raises(moo.AuthError, match="run `mooactor keygen`") as refused:
+        moo.init(f"tcp://{BROKER}")
+    assert f"no key for {where}" in str(refused.value)
+    assert not list(config.iterdir())
+
+
+def test_the_local_key_opens_no_port_to_others_when_it_is_named_either(
+    config: Path, command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = secret.load(hosts=["127.0.0.1"]).source
+    link = config / "key-of-mine"
+    link.symlink_to(local)
+    for path in (local, str(link)):
+        key = ("--key-file", path)
+        host = command("host", "--join", BROKER, "--bind", "*", *key)
+        assert "no key for *" in why_not(host)
+        assert "no key for *" in why_not(command("broker", "--listen", "*:0", *key))
+        assert "no key for 10.0.0.5" in why_not(
+            command("host", "--join", "10.0.0.5", *key)
+        )
+        run = command("run", "--hosts", "localhost,far", *key, __file__)
+        assert "no key for far" in why_not(run)
+    monkeypatch.setenv(secret.FILE_VARIABLE, local)
+    monkeypatch.setenv("MOOACTOR_BIND", "*")
+    with pytest.raises(moo.AuthError):
+        moo.init(f"tcp://{BROKER}")
+    broker = command("broker", "--ports", "20000-29999")
+    assert eventually(lambda: broker.out)
+    assert " at tcp://127.0.0.1:2" in broker.out[0]
+
+
+@moo.actor
+class Listener:
+    """Says who it is, and so has begun."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+@pytest.fixture
+def address(
+    config: Path, command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Of a broker that a host b has joined; this process is on another host."""
+    broker = command("broker", "--listen", "127.0.0.1:0")
+    assert eventually(lambda: broker.out), broker.text()
+    address = broker.out[0].split()[-1]
+    words = ("host", "--join", address, "--name", "b")
+    host = command(*words, "--bind", "127.0.0.1", MOOACTOR_HOST_ID="b")
+    assert eventually(lambda: host.out), host.text()
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "laptop")
+    monkeypatch.setenv("MOOACTOR_HOST_ID", "laptop")
+    return address
+
+
+def test_with_the_local_key_every_process_listens_on_the_loopback_interface(
+    address: str,
+) -> None:
+    with moo.init(address, transport="shm,tcp"):
+        near, far = (moo.on(Listener, host=h).spawn() for h in ("laptop", "b"))
+        assert near.pid() != far.pid()
+        us = {process.pid for process in Process.of(os.getpid()).family()}
+        assert {near.pid(), far.pid()} < us
+        listens = {where for pid in us for where in listening(pid)}
+        assert listens == {"0100007F"}
+
+
+@pytest.mark.parametrize(
+    ("host", "where"), [("laptop", "*"), ("b", "::"), ("b", "0.0.0.0")]
+)
+def test_an_actor_with_a_variable_of_its_own_dies_of_it(
+    address: str, host: str, where: str
+) -> None:
+    with moo.init(address):
+        actor = moo.on(Listener, host=host, env={"MOOACTOR_BIND": where}).spawn()
+        with pytest.raises(moo.ActorDied) as caught:
+            actor.pid()
+        assert f"AuthError: there is no key for {where}" in str(caught.value.cause)
+
+
+def listening(pid: int) -> Iterator[str]:
+    """The addresses of its TCP listeners, as the kernel writes them."""
+    mine: set[Any] = set()
+    for path in glob.glob(f"/proc/{pid}/fd/*"):
+        try:
+            mine.add(os.readlink(path))
+        except OSError:
+            continue  # closed a moment ago
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
+                yield fields[1].partition(":")[0]

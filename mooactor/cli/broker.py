@@ -16,6 +16,7 @@ from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
 from mooactor.process import openfiles
+from mooactor.tensors import interfaces
 
 _LOOPBACK = "127.0.0.1"
 
@@ -80,8 +81,9 @@ def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:
             return key, _LOOPBACK, port
         return key, "*", port
     listen = _address(options.listen, default_port=-1)
-    key = secret.load(options.key_file, hosts=[listen.host])
-    host = _numeric(listen.host)
+    host = interfaces.addresses().get(listen.host, listen.host)
+    key = secret.load(options.key_file, hosts=[host])
+    host = _numeric(host)
     if key.local:
         secret.stay_here([host])  # a name may stand for anything
     chosen = port if listen.port == -1 else listen.port

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import glob
+import ipaddress
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,14 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.control import secret
+from mooactor.control import addresses, secret
+from mooactor.tensors import interfaces
 from tests.cluster.clusters import Command, clean_environment
 from tests.conftest import eventually
 from tests.processes import Process
 
 BEYOND = ["*", "0.0.0.0", "::", "10.0.0.5", "fd00::5", "::ffff:0.0.0.0"]
-NAMES = [socket.gethostname(), "cluster.example"]
+NAME = socket.gethostname()
 BROKER = "127.0.0.1:4431"  # nobody needs to be there
 
 
@@ -54,7 +57,7 @@ def why_not(command: Command) -> str:
     return line
 
 
-@pytest.mark.parametrize("where", BEYOND + NAMES)
+@pytest.mark.parametrize("where", BEYOND)
 def test_a_host_is_refused_with_the_command_to_run(
     where: str, config: Path, command: Callable[..., Command]
 ) -> None:
@@ -63,7 +66,7 @@ def test_a_host_is_refused_with_the_command_to_run(
     assert not list(config.iterdir())  # no key was made
 
 
-@pytest.mark.parametrize("where", ["*:0", "0.0.0.0:0", "[::]:0", f"{NAMES[0]}:0"])
+@pytest.mark.parametrize("where", ["*:0", "0.0.0.0:0", "[::]:0", f"{NAME}:0"])
 def test_a_broker_is_refused_with_the_command_to_run(
     where: str, config: Path, command: Callable[..., Command]
 ) -> None:
@@ -79,6 +82,47 @@ def test_a_program_is_refused_with_the_command_to_run(
     with pytest.raises(moo.AuthError, match="run `mooactor keygen`") as refused:
         moo.init(f"tcp://{BROKER}")
     assert f"no key for {where}" in str(refused.value)
+    assert not list(config.iterdir())
+
+
+@pytest.fixture
+def outer() -> tuple[str, str]:
+    """An interface of this machine that others reach, and its address."""
+    for name, address in interfaces.addresses().items():
+        if name != "lo":
+            return name, address
+    pytest.skip("this machine has the loopback interface alone")
+
+
+def test_an_interface_is_judged_by_its_address(
+    outer: tuple[str, str],
+    config: Path,
+    command: Callable[..., Command],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, address = outer
+    for words in (
+        ("host", "--join", BROKER, "--bind", name),
+        ("broker", "--listen", f"{name}:0"),
+    ):
+        assert f"no key for {address}" in why_not(command(*words))
+    monkeypatch.setenv("MOOACTOR_BIND", name)
+    with pytest.raises(moo.AuthError, match=f"no key for {address}"):
+        moo.init(f"tcp://{BROKER}")
+    assert not list(config.iterdir())
+    broker = command("broker", "--listen", "lo:0")
+    assert eventually(lambda: broker.out), broker.text()
+    assert " at tcp://127.0.0.1:" in broker.out[0]
+
+
+def test_the_name_of_a_host_is_no_address_to_listen_on(
+    config: Path, command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = why_not(command("host", "--join", BROKER, "--bind", NAME))
+    assert f"--bind={NAME!r} is no interface of this host" in said
+    monkeypatch.setenv("MOOACTOR_BIND", NAME)
+    with pytest.raises(ValueError, match="is no interface of this host"):
+        moo.init(f"tcp://{BROKER}")
     assert not list(config.iterdir())
 
 
@@ -124,7 +168,7 @@ def address(
     assert eventually(lambda: broker.out), broker.text()
     address = broker.out[0].split()[-1]
     words = ("host", "--join", address, "--name", "b")
-    host = command(*words, "--bind", "127.0.0.1", MOOACTOR_HOST_ID="b")
+    host = command(*words, "--bind", "lo", MOOACTOR_HOST_ID="b")
     assert eventually(lambda: host.out), host.text()
     monkeypatch.setenv("MOOACTOR_HOST_NAME", "laptop")
     monkeypatch.setenv("MOOACTOR_HOST_ID", "laptop")
@@ -141,6 +185,37 @@ def test_with_the_local_key_every_process_listens_on_the_loopback_interface(
         assert {near.pid(), far.pid()} < us
         listens = {where for pid in us for where in listening(pid)}
         assert listens == {"0100007F"}
+
+
+def test_with_a_key_every_process_listens_at_the_interface_that_was_named(
+    outer: tuple[str, str],
+    config: Path,
+    command: Callable[..., Command],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, address = outer
+    secret.make(str(config / "mooactor" / "key"))
+    broker = command("broker", "--listen", f"{name}:0")
+    assert eventually(lambda: broker.out), broker.text()
+    where = broker.out[0].split()[-1]
+    assert where.startswith(addresses.form(address, ""))
+    words = ("host", "--join", where, "--name", "b", "--bind", name)
+    host = command(*words, MOOACTOR_HOST_ID="b")
+    assert eventually(lambda: host.out), host.text()
+    monkeypatch.setenv("MOOACTOR_BIND", name)
+    with moo.init(where, transport="shm,tcp"):
+        far = moo.on(Listener, host="b").spawn()
+        assert far.pid() != os.getpid()
+        us = [process.pid for process in Process.of(os.getpid()).family()]
+        found = {where for pid in us for where in listening(pid)}
+        assert found == {as_the_kernel_writes(address)}
+
+
+def as_the_kernel_writes(address: str) -> str:
+    """In words of four bytes, each as a number of this machine."""
+    packed = ipaddress.ip_address(address).packed
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words)
 
 
 @pytest.mark.parametrize(

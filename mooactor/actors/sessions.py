@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from mooactor.host import session as _session
@@ -127,6 +128,8 @@ def init(
     joining, network = _joining(address, local, namespace), choose(transport)
     if joining is not None:
         network.between_hosts("*", None)  # refused here, before anything starts
+        # Where to listen is for each host to say; `joining` has it for this one.
+        network = replace(network, bind=None)
     return Running(
         _session.start_session(
             debug=debug,

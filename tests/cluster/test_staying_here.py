@@ -187,12 +187,11 @@ def test_with_the_local_key_every_process_listens_on_the_loopback_interface(
         assert listens == {"0100007F"}
 
 
-def test_with_a_key_every_process_listens_at_the_interface_that_was_named(
-    outer: tuple[str, str],
-    config: Path,
-    command: Callable[..., Command],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def open_address(
+    outer: tuple[str, str], config: Path, command: Callable[..., Command]
+) -> str:
+    """As `address`, of a cluster with a key, at an interface that others reach."""
     name, address = outer
     secret.make(str(config / "mooactor" / "key"))
     broker = command("broker", "--listen", f"{name}:0")
@@ -202,13 +201,30 @@ def test_with_a_key_every_process_listens_at_the_interface_that_was_named(
     words = ("host", "--join", where, "--name", "b", "--bind", name)
     host = command(*words, MOOACTOR_HOST_ID="b")
     assert eventually(lambda: host.out), host.text()
+    return where
+
+
+def test_with_a_key_every_process_listens_at_the_interface_that_was_named(
+    outer: tuple[str, str], open_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, address = outer
     monkeypatch.setenv("MOOACTOR_BIND", name)
-    with moo.init(where, transport="shm,tcp"):
+    with moo.init(open_address, transport="shm,tcp"):
         far = moo.on(Listener, host="b").spawn()
         assert far.pid() != os.getpid()
         us = [process.pid for process in Process.of(os.getpid()).family()]
         found = {where for pid in us for where in listening(pid)}
         assert found == {as_the_kernel_writes(address)}
+
+
+def test_a_host_listens_where_it_was_told_whatever_holds_for_the_program(
+    outer: tuple[str, str], open_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOOACTOR_BIND", "*")
+    with moo.init(open_address, transport="shm,tcp"):
+        far = moo.on(Listener, host="b").spawn()
+        assert set(listening(far.pid())) == {as_the_kernel_writes(outer[1])}
+        assert set(listening(os.getpid())) <= {"0" * 8, "0" * 32}
 
 
 def as_the_kernel_writes(address: str) -> str:

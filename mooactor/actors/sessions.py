@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from mooactor.host import session as _session
@@ -127,6 +128,8 @@ def init(
     joining, network = _joining(address, local, namespace), choose(transport)
     if joining is not None:
         network.between_hosts("*", None)  # refused here, before anything starts
+        # Where to listen is for each host to say; `joining` has it for this one.
+        network = replace(network, bind=None)
     return Running(
         _session.start_session(
             debug=debug,
@@ -156,16 +159,18 @@ def _joining(address: str | None, local: bool, namespace: str | None) -> Joining
     from mooactor.control import secret  # only here: others need none of it
     from mooactor.host import addresses
 
-    brokers = addresses.parse_list(named)
-    loopback = all(one.is_local for one in brokers)
+    brokers, bind = addresses.parse_list(named), choose(None).bind
+    hosts = [broker.host for broker in brokers]
+    key = secret.load(hosts=[*hosts, bind] if bind else hosts)
     ports = os.environ.get(PORTS)
     return Joining(
         brokers,
-        secret.load(local=loopback).secret,
+        key.secret,
         local,
-        choose(None).bind,
+        bind,
         addresses.parse_ports(ports) if ports else None,
         namespace,
+        key.local,
     )
 
 

@@ -16,6 +16,9 @@ from mooactor.control.node import Node
 from mooactor.host import addresses
 from mooactor.host.addresses import Address
 from mooactor.process import openfiles
+from mooactor.tensors import interfaces
+
+_LOOPBACK = "127.0.0.1"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,7 +63,7 @@ def _serve(
 
 def _said(key: secret.Key) -> str:
     """The line on the key."""
-    if key.source != secret.local_path():
+    if not key.local:
         return f"uses the {key}"
     return (
         f"{'made' if key.made else 'uses the'} {key}, which serves on this host alone; "
@@ -73,13 +76,18 @@ def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:
     port = None if options.ports else addresses.BROKER_PORT
     if options.listen is None:
         key = secret.find(options.key_file)
-        if key is None:
-            return secret.load(local=True), "127.0.0.1", port
+        if key is None or key.local:
+            key = secret.load(options.key_file, hosts=[_LOOPBACK])
+            return key, _LOOPBACK, port
         return key, "*", port
     listen = _address(options.listen, default_port=-1)
-    key = secret.load(options.key_file, local=listen.is_local)
+    host = interfaces.addresses().get(listen.host, listen.host)
+    key = secret.load(options.key_file, hosts=[host])
+    host = _numeric(host)
+    if key.local:
+        secret.stay_here([host])  # a name may stand for anything
     chosen = port if listen.port == -1 else listen.port
-    return key, _numeric(listen.host), chosen
+    return key, host, chosen
 
 
 def _address(text: str, default_port: int = addresses.BROKER_PORT) -> Address:

@@ -88,8 +88,8 @@ class Client:
             self._addresses = addresses.parse_list(text)
         except ValueError as error:
             raise Failure(str(error)) from None
-        local = all(address.is_local for address in self._addresses)
-        self._key = secret.load(key_file, local=local)
+        hosts = [address.host for address in self._addresses]
+        self._key = secret.load(key_file, hosts=hosts)
         self._broker: Talk | None = None
         self._rid = 0
         self._interrupts = Interrupts()

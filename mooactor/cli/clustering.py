@@ -96,7 +96,8 @@ def _add_broker(commands: _Commands) -> None:
     broker.add_argument(
         "--listen",
         metavar="ADDR:PORT",
-        help="default: port 4431, of all addresses if there is a key, else of loopback",
+        help="ADDR may be an interface's name; default: port 4431, of all addresses if "
+        "there is a key, else of loopback",
     )
     broker.add_argument(
         "--standby-of", metavar="ADDR", help="be the second broker beside that one"
@@ -151,7 +152,8 @@ def _add_host(commands: _Commands) -> None:
     host.add_argument(
         "--bind",
         metavar="ADDR",
-        help="listen there, or on all addresses (*); default: on the way to the broker",
+        help="listen there: a numeric address, the name of an interface, or * for all; "
+        "default: on the way to the broker",
     )
     add_ports_option(host)
     add_key_option(host)

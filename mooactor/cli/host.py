@@ -12,6 +12,7 @@ from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
 from mooactor.host.keeper import Keeper, Offer
 from mooactor.process.place import host_name
+from mooactor.tensors.interfaces import listen_address
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,10 +47,12 @@ def _offer(options: argparse.Namespace) -> Offer:
         brokers = addresses.parse_list(options.join)
         labels = dict(map(_label, options.label))
         memory = None if options.memory is None else _bytes(options.memory)
+        bind = listen_address(options.bind, "--bind") if options.bind else None
     except ValueError as error:
         raise Failure(str(error)) from None
-    key = secret.load(options.key_file, local=all(one.is_local for one in brokers))
-    reach = reach_of(brokers[0], options.bind, options.ports)
+    hosts = [broker.host for broker in brokers]
+    key = secret.load(options.key_file, hosts=[*hosts, bind] if bind else hosts)
+    reach = reach_of(brokers[0], bind, options.ports, local=key.local)
     name = options.name or host_name()
     return Offer(
         name,

@@ -30,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         rank = _rank(options)
         named = _named_key(options.key_file)
-        plan = _plan(options, rank, named or secrets.token_bytes(32))
+        plan = _plan(options, rank, named.secret if named else secrets.token_bytes(32))
+        if named is not None and named.local:
+            secret.stay_here(t.name for t in plan.targets if rank or not t.is_here)
         if rank is not None:
             folder = options.rendezvous or rendezvous.directory()
             return ranks.run(plan, rank, folder, key_is_named=named is not None)
@@ -45,14 +47,13 @@ def _rank(options: argparse.Namespace) -> Rank | None:
     return rank_of(os.environ)
 
 
-def _named_key(key_file: str | None) -> bytes | None:
+def _named_key(key_file: str | None) -> secret.Key | None:
     """The key that the user named for this run; the one in its default place is not
     meant: a run on its own has one of its own."""
     variables = (secret.FILE_VARIABLE, secret.VARIABLE)
     if key_file is None and not any(os.environ.get(name) for name in variables):
         return None
-    found = secret.find(key_file)
-    return found.secret if found else None
+    return secret.find(key_file)
 
 
 def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:

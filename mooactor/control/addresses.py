@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import ipaddress
 import re
 import socket
-import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import zmq
 
 from mooactor.errors import MooError
+from mooactor.tensors import interfaces
 
-EVERY = "*"
-_SIOCGIFADDR = 0x8915
+EVERY = interfaces.EVERY
 _ELSEWHERE = "192.0.2.1"  # RFC 5737: for documentation, so nobody's
 _FORM = re.compile(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]/:\s]+):(\d{1,5})")
 
@@ -96,20 +94,12 @@ def towards(host: str) -> str | None:
 
 def own() -> str:
     """The address by which other hosts most likely reach this one."""
-    return towards(_ELSEWHERE) or next(iter(_of_interfaces()), "127.0.0.1")
+    return towards(_ELSEWHERE) or next(_of_interfaces(), "127.0.0.1")
 
 
-def _of_interfaces() -> list[str]:
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
-            except OSError:
-                continue  # it has none
-            found.append(socket.inet_ntoa(answer[20:24]))
-    return [address for address in found if not is_loopback(address)]
+def _of_interfaces() -> Iterator[str]:
+    found = interfaces.addresses().values()
+    return (address for address in found if not is_loopback(address))
 
 
 # -- listening -----------------------------------------------------------------------

@@ -9,10 +9,10 @@ In a session of several hosts the ROUTER listens on TCP as well (see `reach`), w
 CURVE: all listeners of the session share a key pair that is derived from the session
 key, and so do all connectors. A stranger does not know the listeners' public key, so he
 cannot even begin a handshake, and nothing of his reaches a parser; a connector with
-another key pair than the session's is refused by `zap.Gate`. That is served by the
-housekeeper, not by a thread of its own, which would need the GIL as well: while another
-thread holds it, new connections wait, and are tried again. Those that stand do not
-need it.
+another key pair than the session's is refused by `zap.Gate`, and too many half-open
+connections are turned away by `arrivals`. Both are served by the housekeeper, not by a
+thread of their own, which would need the GIL as well: while another thread holds it,
+new connections wait, and are tried again. Those that stand do not need it.
 
 The way to a process that is not known to be on this host is *held* until it is located:
 records wait in its outbox. `ways` has the connections to other hosts.
@@ -33,6 +33,7 @@ from typing import Any
 import zmq
 
 from mooactor.control import curve
+from mooactor.control.arrivals import Arrivals
 from mooactor.control.envelope import KEY_BYTES, prefix
 from mooactor.control.reach import Reach, bind_tcp
 from mooactor.control.ways import (
@@ -186,6 +187,7 @@ class Messenger:
         self._inbox.setsockopt(zmq.LINGER, 0)
         self._inbox.bind(self._address(process_id))
         self._gate: Gate | None = None
+        self._arrivals: Arrivals | None = None
         self.address: str | None = None
         if reach is not None:
             try:
@@ -211,7 +213,9 @@ class Messenger:
         self._inbox.setsockopt(zmq.MAXMSGSIZE, PART_BYTES + _CURVE_BYTES)
         self._inbox.setsockopt(zmq.BACKLOG, _BACKLOG)
         expect_dead_paths(self._inbox)
-        return reach.address(bind_tcp(self._inbox, reach))
+        self._arrivals = Arrivals(self._context, self._inbox)
+        port = self._arrivals.strangers.port = bind_tcp(self._inbox, reach)
+        return reach.address(port)
 
     def open_ways(
         self,
@@ -224,8 +228,9 @@ class Messenger:
 
         `locate`: find out where a process is, and call `located`. From any thread.
         """
-        assert self._gate is not None
+        assert self._gate is not None and self._arrivals is not None
         keeper.watch(self._gate.fileno(), self._gate.serve)
+        self._arrivals.watch(keeper)
         self._locate = locate
         self.ways = Ways(
             self._context, self.process_id, self._key, keeper, broke, stands
@@ -233,8 +238,11 @@ class Messenger:
 
     @property
     def strangers(self) -> int:
-        """The number of connections that were refused."""
-        return 0 if self._gate is None else self._gate.refused
+        """The number of connections that were refused: for their keys, or because there
+        were too many that had shown none."""
+        if self._gate is None or self._arrivals is None:
+            return 0
+        return self._gate.refused + self._arrivals.strangers.turned_away
 
     def _address(self, process_id: int) -> str:
         return f"ipc://{self._path(process_id)}"
@@ -366,6 +374,8 @@ class Messenger:
         self._close_sockets()
 
     def _close_sockets(self) -> None:
+        if self._arrivals is not None:
+            self._arrivals.close()
         self._inbox.close(linger=0)
         if self._gate is not None:
             self._gate.close()

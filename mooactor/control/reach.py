@@ -15,6 +15,7 @@ from typing import Any
 
 import zmq
 
+from mooactor.control.secret import stay_here
 from mooactor.errors import MooError
 
 #: TCP ports that each process of a session listens on: for calls, and for tensors.
@@ -33,6 +34,17 @@ class Reach:
     """The name of this host."""
     ports: tuple[int, int] | None = None
     """The first and the last of the ports to listen on; None: the system chooses."""
+    local: bool = False
+    """Whether the cluster's key serves on this host alone."""
+
+    def check(self, *listens: str) -> None:
+        """For whatever this process listens on, besides `bind`.
+
+        Raises:
+          AuthError: the key does not serve there.
+        """
+        if self.local:
+            stay_here([self.bind, *listens])
 
     def plain(self) -> dict[str, Any]:
         """For a frame; `of_plain` is its inverse."""
@@ -45,7 +57,8 @@ class Reach:
             return None
         ports = plain.get("ports")
         first_and_last = None if ports is None else (int(ports[0]), int(ports[1]))
-        return cls(plain["bind"], plain["advertise"], plain["host"], first_and_last)
+        bind, advertise, host = (plain[key] for key in ("bind", "advertise", "host"))
+        return cls(bind, advertise, host, first_and_last, bool(plain.get("local")))
 
     def address(self, port: int) -> str:
         """What other hosts connect to."""

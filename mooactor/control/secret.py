@@ -13,8 +13,9 @@ one is unusable, the program is told so; it never goes on to the next.
 4. the file ``mooactor/key`` in XDG_CONFIG_HOME, by default ``~/.config``
 
 Programs that only talk to others on their own host need no key from the user: `load`
-makes one for them, in a file beside the fourth that serves for nothing else. So a key
-that nobody asked for never opens a port to other hosts.
+makes one for them, in a file beside the fourth, and that *local* key serves for nothing
+else. So a key that nobody asked for never opens a port to other hosts: `stay_here` is
+the rule, for whatever listens or connects with such a key.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mooactor import errors
+from mooactor.control.addresses import is_loopback
 
 VARIABLE = "MOOACTOR_KEY"
 FILE_VARIABLE = "MOOACTOR_KEY_FILE"
 KEY_BYTES = 32
+_LOCAL = "local-key"  # the name of its file
 _MOST_BYTES = 4096  # of a file that might be a key
 
 
@@ -42,6 +45,12 @@ class Key:
     secret: bytes = field(repr=False)
     source: str
     made: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether it serves on this host alone: see `stay_here`. It does also where the
+        user names its file: it was made for that."""
+        return os.path.basename(os.path.realpath(self.source)) == _LOCAL
 
     @property
     def fingerprint(self) -> str:
@@ -61,7 +70,7 @@ def default_path(environment: Mapping[str, str] = os.environ) -> str:
 
 def local_path(environment: Mapping[str, str] = os.environ) -> str:
     """The file of the key that programs of this user on this host alone share."""
-    return os.path.join(_directory(environment), "local-key")
+    return os.path.join(_directory(environment), _LOCAL)
 
 
 def _directory(environment: Mapping[str, str]) -> str:
@@ -93,26 +102,41 @@ def find(
 def load(
     key_file: str | None = None,
     *,
-    local: bool,
+    hosts: Iterable[str],
     environment: Mapping[str, str] = os.environ,
 ) -> Key:
-    """The key that this program was given. If it was given none and is `local`, all
-    its addresses being on the loopback interface, the key of `local_path`, which is
-    made when it is first needed.
+    """The key that this program was given. If it was given none and stays on this host,
+    the key of `local_path`, which is made when it is first needed.
+
+    `hosts`: all that it listens on or connects to, as `stay_here` takes them.
 
     Raises:
-      AuthError: there is no key, or it is unusable.
+      AuthError: there is no key, it is unusable, or it does not serve for all `hosts`.
     """
     found = find(key_file, environment)
-    if found is not None:
-        return found
-    if local:
-        return _local(local_path(environment))
-    raise errors.AuthError(
-        "there is no key, and without one mooactor stays on this host: run `mooactor "
-        "keygen` on one host, and copy the file that it names to the same place on the "
-        f"others; or name a key file with --key-file or {FILE_VARIABLE}"
-    )
+    if found is None or found.local:
+        stay_here(hosts)
+    return found or _local(local_path(environment))
+
+
+def stay_here(hosts: Iterable[str]) -> None:
+    """Refuse what nobody listens on or connects to without a key of the user's: all but
+    the loopback interface.
+
+    `hosts`: numeric addresses, names, or "*". No name but ``localhost`` will do,
+    whatever it stands for at present.
+
+    Raises:
+      AuthError: one of them leads beyond this host.
+    """
+    for host in hosts:
+        if not is_loopback(host):
+            raise errors.AuthError(
+                f"there is no key for {host}, and without one mooactor stays on this "
+                "host: run `mooactor keygen` on one host, and copy the file that it "
+                "names to the same place on the others; or name a key file with "
+                f"--key-file or {FILE_VARIABLE}"
+            )
 
 
 def _local(path: str) -> Key:

@@ -11,47 +11,86 @@ from __future__ import annotations
 
 import resource
 import socket
+import struct
+from collections.abc import Callable
 
 MOST = 1 << 14  # each takes some 4 KB of memory
+#: What a listener sends to one who does not pass the handshake of CURVE (RFC 26) is
+#: less: a greeting of 64 bytes, a WELCOME of 170 and an error of 12. One who does gets
+#: a READY, and the kernel counts 301 with it.
+_ANSWERED_BYTES = 272
+_ACKED = struct.Struct("=120xQ")  # tcpi_bytes_acked of struct tcp_info, Linux 4.1
 
 
 class Strangers:
     """The oldest go when there are too many: `MOST`, or half of the descriptors that
-    this process may have."""
+    this process may have. One goes for each that comes, when three quarters of these
+    are in use, for whatever."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_known: Callable[[socket.socket], bool] | None = None) -> None:
+        """`is_known`: whether a connection has proved enough after all. By default
+        `discard` says so of each."""
         self.port = 0  # the one that they have connected to
         self.turned_away = 0
+        self._is_known = is_known
         self._fds: dict[int, None] = {}  # oldest first
 
     def add(self, fd: int) -> None:
         self._fds[fd] = None
-        while len(self._fds) > _bound():
-            oldest = next(iter(self._fds))
-            del self._fds[oldest]
-            self._shut(oldest)
+        limit = _descriptors()
+        while len(self._fds) > min(MOST, limit // 2):
+            self._shut_oldest()
+        # Numbers are given lowest first: a high one says how many are in use.
+        if fd >= limit - limit // 4:
+            while len(self._fds) > 1 and not self._shut_oldest():
+                pass
 
     def discard(self, fd: int) -> None:
         """It has shown who it is, or has ended."""
         self._fds.pop(fd, None)
 
-    def _shut(self, fd: int) -> None:
+    def _shut_oldest(self) -> bool:
+        """Whether it was a stranger's; others are let alone from here on."""
+        fd = next(iter(self._fds))
+        del self._fds[fd]
         try:
             connection = socket.socket(fileno=fd)
         except OSError:
-            return  # libzmq has closed it a moment ago
+            return False  # libzmq has closed it a moment ago
         try:
-            # The number may belong to something else by now. Another connection here
-            # comes back; nothing else of this process must be touched.
-            if connection.getsockname()[1] == self.port:
-                connection.shutdown(socket.SHUT_RDWR)
-                self.turned_away += 1
-        except (OSError, IndexError):
-            pass
+            return self._shut(connection)
         finally:
             connection.detach()
 
+    def _shut(self, connection: socket.socket) -> bool:
+        try:
+            # The number may belong to something else by now. Another connection here
+            # comes back; nothing else of this process must be touched.
+            if connection.getsockname()[1] != self.port:
+                return False
+            if self._is_known is not None and self._is_known(connection):
+                return False
+            connection.shutdown(socket.SHUT_RDWR)
+        except (OSError, IndexError):
+            return False
+        self.turned_away += 1
+        return True
 
-def _bound() -> int:
+
+def has_passed(connection: socket.socket) -> bool:
+    """Whether the other side has passed the handshake of CURVE, of a connection over
+    which this one sends nothing else. libzmq tells that some connection has, and not
+    which one; the kernel tells how much of what was sent has arrived. Where it does not
+    tell, everybody has."""
+    options = socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size
+    info = connection.getsockopt(*options)
+    if len(info) < _ACKED.size:
+        return True
+    (acknowledged,) = _ACKED.unpack(info)
+    return bool(acknowledged > _ANSWERED_BYTES)
+
+
+def _descriptors() -> int:
+    """How many this process may have; without a limit, as good as any number."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if soft == resource.RLIM_INFINITY else min(MOST, soft // 2)
+    return 4 * MOST if soft == resource.RLIM_INFINITY else soft

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
-from mooactor.control.addresses import form, is_loopback
+from mooactor.control.addresses import form
 
 BROKER_PORT = 4431
 _SCHEME = "tcp://"
@@ -25,11 +25,6 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return form(self.host, self.port)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it can only be reached from this host."""
-        return is_loopback(self.host)
 
 
 def parse(text: str, default_port: int = BROKER_PORT) -> Address:

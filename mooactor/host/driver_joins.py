@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mooactor import errors
 from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
+from mooactor.control.secret import stay_here
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.place import host_name
 
@@ -30,6 +31,7 @@ class Joining:
     bind: str | None = None  # numeric, or "*"; None: the way to the first broker
     ports: range | None = None  # None: any
     namespace: str | None = None  # shared with other sessions; None: its own
+    local_key: bool = False  # which serves on this host alone
 
     def session_key(self) -> bytes:
         """The key of the processes: of the session alone, or of the namespace."""
@@ -51,21 +53,29 @@ class Joining:
 
     def reach(self) -> dict[str, Any]:
         """How processes of this host can be reached from others."""
-        return reach_of(self.addresses[0], self.bind, self.ports)
+        return reach_of(self.addresses[0], self.bind, self.ports, local=self.local_key)
 
 
-def reach_of(broker: Address, bind: str | None, ports: range | None) -> dict[str, Any]:
-    """Where to listen, and the address to tell others.
+def reach_of(
+    broker: Address, bind: str | None, ports: range | None, *, local: bool
+) -> dict[str, Any]:
+    """Where to listen, and the address to tell others. `local`: the key serves on this
+    host alone.
 
     Raises:
       ActorUnavailable: there is no way to the broker's address from here.
+      AuthError: it leads beyond this host, and the key is `local`.
     """
     advertise = bind if bind not in (None, "*") else _way_to(broker)
+    listen = bind or advertise
+    if local:
+        stay_here([listen])
     return {
-        "bind": bind or advertise,
+        "bind": listen,
         "advertise": advertise,
         "ports": None if ports is None else [ports[0], ports[-1]],
         "host": host_name(),
+        "local": local,
     }
 
 

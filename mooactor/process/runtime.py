@@ -87,12 +87,14 @@ class Runtime:
         `driver`: the driver's process, if that is another one.
 
         Raises:
+          AuthError: it would listen where the cluster's key does not serve.
           MooError: it cannot listen as `reach` says.
         """
         self.reach = reach
         self.network = network or Network()
         if reach is not None:
             self.network = self.network.between_hosts(reach.bind, reach.ports)
+            reach.check(self.network.bind or reach.bind)
         self.streams = streams or Streams(None)
         self.origin = origin  # where actors start that are not told where to
         self.plane = DataPlane(

@@ -9,12 +9,12 @@ The driver decides for all processes of its session. An actor with variables of 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.interfaces import listen_address
 from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS, NAMES, mask_of
 
 VARIABLE = "MOOACTOR_TRANSPORT"
@@ -129,7 +129,7 @@ def _said(variables: Mapping[str, str]) -> dict[str, Any]:
     """The fields of `Network` that variables speak of."""
     readers: dict[str, tuple[str, Callable[[str], Any]]] = {
         VARIABLE: ("transports", lambda text: _names(text or "auto", VARIABLE)),
-        BIND: ("bind", _address),
+        BIND: ("bind", lambda text: listen_address(text, BIND) if text else None),
         STRIPES: ("stripes", lambda text: _number(text, STRIPES, MOST_STRIPES)),
         THREADS: ("threads", lambda text: _number(text, THREADS, MOST_THREADS)),
         CHECKSUM: ("checksum", _switch),
@@ -152,25 +152,6 @@ def _names(said: str | Iterable[str], where: str) -> tuple[str, ...] | None:
             f'{where}={said!r}: {what}; use "auto", or some of {", ".join(NAMES)}'
         )
     return tuple(name for name in NAMES if name in names)
-
-
-def _address(text: str) -> str | None:
-    if text and text != "*" and not _is_numeric(text):
-        raise ValueError(
-            f"{BIND}={text!r}: give a numeric address of this host, such as "
-            "10.0.0.5, or * for all addresses"
-        )
-    return text or None
-
-
-def _is_numeric(text: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, text)
-        except OSError:
-            continue
-        return True
-    return False
 
 
 def _number(text: str, where: str, most: int) -> int | None:

@@ -33,7 +33,7 @@ class Host:
         loop = EventLoop()
         host = options.join.removeprefix("tcp://").rpartition(":")[0]
         local = addresses.is_loopback(host)
-        key = secret.load(local=local).secret
+        key = secret.load(hosts=[host]).secret
         self.node = Node(key, bind="127.0.0.1" if local else addresses.own()[0])
         self.node.accept = lambda channel: self
         signal.signal(signal.SIGTERM, self.end)

@@ -132,10 +132,10 @@ def test_without_a_key_only_local_programs_get_one_of_their_own(
     home: dict[str, str],
 ) -> None:
     with pytest.raises(errors.AuthError, match="run `mooactor keygen`"):
-        secret.load(local=False, environment=home)
-    made = secret.load(local=True, environment=home)
+        secret.load(hosts=["10.0.0.5"], environment=home)
+    made = secret.load(hosts=["::1", "localhost"], environment=home)
     assert made.made and made.source == secret.local_path(home)
-    again = secret.load(local=True, environment=home)
+    again = secret.load(hosts=["127.0.0.1"], environment=home)
     assert again.secret == made.secret and not again.made
     # it opens no port to other hosts later
     assert secret.find(environment=home) is None
@@ -144,7 +144,7 @@ def test_without_a_key_only_local_programs_get_one_of_their_own(
 def test_local_programs_that_start_at_once_have_one_key(home: dict[str, str]) -> None:
     with ThreadPoolExecutor(8) as pool:
         keys = list(
-            pool.map(lambda _: secret.load(local=True, environment=home), range(32))
+            pool.map(lambda _: secret.load(hosts=[], environment=home), range(32))
         )
     assert len({key.secret for key in keys}) == 1
     assert sum(key.made for key in keys) == 1

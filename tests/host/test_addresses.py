@@ -3,6 +3,7 @@
 
 import pytest
 
+from mooactor.control.addresses import is_loopback
 from mooactor.host.addresses import (
     Address,
     is_reachable,
@@ -80,7 +81,7 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
     ],
 )
 def test_loopback_addresses_are_local(host: str, local: bool) -> None:
-    assert Address(host, 1).is_local is local
+    assert is_loopback(host) is local
 
 
 def test_a_list_keeps_its_order_and_names_each_once() -> None:

@@ -16,7 +16,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually, running_session
-from tests.networks import Cable, inside, why_not
+from tests.networks import Cable, inside, ip, why_not
 
 _reason = why_not()
 in_namespaces = pytest.mark.skipif(_reason is not None, reason=str(_reason))
@@ -120,6 +120,26 @@ def test_who_is_apart_is_reached_over_the_cable(
 
 
 @in_namespaces
+def test_the_name_of_an_interface_stands_for_its_address_where_the_actor_is(
+    cable: Cable, spawn: Callable[..., Any]
+) -> None:
+    for host, address in (("a", "10.99.1.1"), ("b", "10.99.1.2")):
+        env = {"MOOACTOR_NETNS": cable.namespace[host], "MOOACTOR_BIND": "up0"}
+        assert spawn(on(**env)).network().bind == address
+
+
+@in_namespaces
+def test_an_interface_without_an_address_is_the_cause(
+    cable: Cable, spawn: Callable[..., Any]
+) -> None:
+    namespace = cable.namespace["a"]
+    ip("-n", namespace, "link", "add", "bare0", "type", "veth", "peer", "bare1")
+    found = cause_of(spawn(on(MOOACTOR_NETNS=namespace, MOOACTOR_BIND="bare0")))
+    assert "MOOACTOR_BIND='bare0' has no address" in found
+    assert "lo (127.0.0.1), up0 (10.99.1.1)" in found
+
+
+@in_namespaces
 def test_the_tests_own_thread_comes_back(cable: Cable) -> None:
     before = os.stat("/proc/thread-self/ns/net").st_ino
     found: list[int] = []
@@ -169,7 +189,7 @@ def test_an_actor_has_what_its_own_variables_say(spawn: Callable[..., Any]) -> N
     [
         ("MOOACTOR_TRANSPORT", "tpc", "'tpc' is not a transport; use"),
         ("MOOACTOR_STRIPES", "0", "from 1 to 16"),
-        ("MOOACTOR_BIND", "eth0", "numeric address"),
+        ("MOOACTOR_BIND", "nowhere0", "is no interface of this host: give a numeric"),
         ("MOOACTOR_BIND", "192.0.2.7", "address of this host"),
     ],
 )

@@ -105,8 +105,8 @@ def test_so_many_stripes_and_threads_there_may_be(
         ("TCP_THREADS", "17", "from 1 to 16"),
         ("CHECKSUM", "yes", "give 1 for checksums, 0 for none"),
         ("GPUDIRECT", "maybe", "give 1 to require it, 0 to forbid it"),
-        ("BIND", "eth0", "give a numeric address of this host, such as 10.0.0.5, or *"),
-        ("BIND", "10.0.0.5:4000", "numeric address"),
+        ("BIND", "nowhere0", "give a numeric address, * for all addresses, or an"),
+        ("BIND", "10.0.0.5:4000", "is no interface of this host"),
         (
             "TRANSPORT",
             "tpc",

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import resource
+import select
 import socket
+import threading
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Any
 
 import pytest
 import zmq
 
 import mooactor as moo
-from mooactor.control import curve, envelope
+from mooactor.control import curve, envelope, strangers
 from mooactor.control.keys import new_process_id, new_session_key
+from mooactor.control.ways import ADMISSION_MS
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
 from tests.control.test_fuzz import asks_to_stop, mutate, seeds
@@ -141,6 +148,134 @@ def test_half_open_connections_keep_nobody_out(two: Hosts, guest: Any) -> None:
     finally:
         for line in lines:
             line.close()
+
+
+# -- floods ----------------------------------------------------------------
+
+FEW = 512  # descriptors
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """Connections of strangers, which end with the test."""
+    with contextlib.ExitStack() as stack:
+        yield Lines(stack)
+
+
+class Lines(list[socket.socket]):
+    """They may be more than whoever they lead to can have."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        super().__init__()
+        self._stack = stack
+
+    def open(self, where: tuple[str, int], count: int) -> None:
+        for _ in range(count):
+            line = self._stack.enter_context(socket.socket())
+            line.setblocking(False)
+            line.connect_ex(where)
+            self.append(line)
+
+
+@contextlib.contextmanager
+def limit(descriptors: int) -> Iterator[None]:
+    """What is started meanwhile can have so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def descriptors_of(guest: Any) -> int:
+    return len(os.listdir(f"/proc/{guest.pid()}/fd"))
+
+
+def test_a_flood_of_half_open_connections_leaves_a_process_its_descriptors(
+    two: Hosts, lines: Lines
+) -> None:
+    with limit(FEW):
+        guest = two.start("b", Guest)
+    assert guest.add(1) == 1
+    where = host_and_port(address_of(two, guest))
+    for _ in range(4):
+        lines.open(where, FEW // 2)
+        assert guest.add(1) == 1
+    assert eventually(lambda: guest.statistics()["strangers"] > FEW)
+    assert eventually(lambda: descriptors_of(guest) < FEW - FEW // 4)
+    late = two.start("a", Guest)  # it is let in, and called
+    assert late.hand_on(guest, 1000) == guest.hand_on(late, 1000) == 1000
+    assert guest.breaks() == late.breaks() == 0
+
+
+def test_connections_that_stand_are_not_turned_away_in_a_flood(
+    two: Hosts, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strangers, "MOST", 8)
+    runtime = current_runtime()
+    messenger = runtime.messenger
+    guests = [two.start("b", Guest) for _ in range(4)]
+    assert [guest.add(1) for guest in guests] == [1] * 4  # each has one to us
+    assert messenger.address is not None
+    where = host_and_port(messenger.address)
+    for turned_away in (92, 192):
+        lines.open(where, 100)
+        assert eventually(lambda n=turned_away: messenger.strangers >= n)
+        assert [guest.add(2) for guest in guests] == [2] * 4
+    late = two.start("b", Guest)
+    assert late.add(1) == 1
+    assert [guest.breaks() for guest in [*guests, late]] == [0] * 5
+    assert messenger.strangers <= len(lines)  # nobody else was refused
+
+
+def test_near_the_limit_one_goes_for_each_that_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever has the other descriptors."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        found = strangers.Strangers()
+        found.port = address[1]
+        with contextlib.ExitStack() as stack:
+            for turned_away in (0, 0, 0, 1, 2, 3):
+                stack.enter_context(socket.create_connection(address))
+                end = stack.enter_context(server.accept()[0])
+                few = end.fileno() + 1 if turned_away else 4 * end.fileno()
+                monkeypatch.setattr(strangers, "_descriptors", lambda n=few: n)
+                found.add(end.fileno())
+                assert found.turned_away == turned_away
+
+
+@pytest.mark.timeout(60)
+def test_a_handshake_that_drips_is_given_up_like_one_that_stands_still(
+    two: Hosts, guest: Any, lines: Lines
+) -> None:
+    """A byte now and then: of the signature, the greeting, and the first command."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15 + 1 + 31)
+    hello = b"\x04\xc8\x05HELLO\x01\x00" + bytes(72) + bytes(120)
+    whole = greeting + hello
+    before = descriptors_of(guest)
+    lines.open(host_and_port(address_of(two, guest)), 30)
+    begun = [0, 8, 12, 40, 63, len(greeting), len(greeting) + 9, len(whole) - 40]
+    sent = {line: begun[number % len(begun)] for number, line in enumerate(lines)}
+    for line, count in sent.items():
+        select.select([], [line], [], 20)
+        line.sendall(whole[:count])
+    assert eventually(lambda: descriptors_of(guest) == before + len(lines))
+    start = perf_counter()
+    while sent and perf_counter() - start < 2 * ADMISSION_MS / 1000:
+        for line, count in list(sent.items()):
+            sent[line] = count + 1
+            try:
+                line.send(whole[count : count + 1] or b"x")
+            except OSError:
+                del sent[line]
+        guest.add(1)
+        threading.Event().wait(0.25)
+    assert not sent
+    assert perf_counter() - start < ADMISSION_MS / 1000 + 2
+    assert descriptors_of(guest) == before
 
 
 @pytest.mark.timeout(900)

@@ -32,11 +32,12 @@ def listen_address(text: str, where: str) -> str:
     found = addresses()
     if text in found:
         return found[text]
-    what = "has no address" if text in _names() else "is no interface of this host"
+    bare = text in _names()
+    what = "this interface has no address" if bare else "no interface of this host"
     known = ", ".join(f"{name} ({address})" for name, address in found.items())
     raise ValueError(
-        f"{where}={text!r:.80} {what}: give a numeric address, * for all addresses, or "
-        f"an interface that has one: {known or 'there is none'}"
+        f"{where}={text!r:.80}: {what}; give a numeric address, * for all addresses, "
+        f"or an interface that has one: {known or 'there is none'}"
     )
 
 

@@ -135,7 +135,7 @@ def test_an_interface_without_an_address_is_the_cause(
     namespace = cable.namespace["a"]
     ip("-n", namespace, "link", "add", "bare0", "type", "veth", "peer", "bare1")
     found = cause_of(spawn(on(MOOACTOR_NETNS=namespace, MOOACTOR_BIND="bare0")))
-    assert "MOOACTOR_BIND='bare0' has no address" in found
+    assert "MOOACTOR_BIND='bare0': this interface has no address" in found
     assert "lo (127.0.0.1), up0 (10.99.1.1)" in found
 
 
@@ -189,7 +189,7 @@ def test_an_actor_has_what_its_own_variables_say(spawn: Callable[..., Any]) -> N
     [
         ("MOOACTOR_TRANSPORT", "tpc", "'tpc' is not a transport; use"),
         ("MOOACTOR_STRIPES", "0", "from 1 to 16"),
-        ("MOOACTOR_BIND", "nowhere0", "is no interface of this host: give a numeric"),
+        ("MOOACTOR_BIND", "nowhere0", "no interface of this host; give a numeric"),
         ("MOOACTOR_BIND", "192.0.2.7", "address of this host"),
     ],
 )

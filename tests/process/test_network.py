@@ -106,7 +106,7 @@ def test_so_many_stripes_and_threads_there_may_be(
         ("CHECKSUM", "yes", "give 1 for checksums, 0 for none"),
         ("GPUDIRECT", "maybe", "give 1 to require it, 0 to forbid it"),
         ("BIND", "nowhere0", "give a numeric address, * for all addresses, or an"),
-        ("BIND", "10.0.0.5:4000", "is no interface of this host"),
+        ("BIND", "10.0.0.5:4000", "no interface of this host"),
         (
             "TRANSPORT",
             "tpc",

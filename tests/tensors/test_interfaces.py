@@ -24,7 +24,7 @@ def test_the_loopback_interface_stands_for_its_address() -> None:
     "text", ["nowhere0", "a b", "10.0.0.5.6", "x" * 300, "lo\0", ""]
 )
 def test_anything_else_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="is no interface of this host: give") as why:
+    with pytest.raises(ValueError, match="no interface of this host; give") as why:
         interfaces.listen_address(text, "--bind")
     assert str(why.value).startswith("--bind=") and "lo (127.0.0.1)" in str(why.value)
 
@@ -60,6 +60,8 @@ def test_an_interface_with_ipv6_alone_has_that_address(cable: Cable) -> None:
 @pytest.mark.parametrize("cable", [()], indirect=True)
 def test_an_interface_without_an_address_is_said_to_have_none(cable: Cable) -> None:
     with inside(cable.namespace["a"]):
-        with pytest.raises(ValueError, match="--bind='up0' has no address") as why:
+        with pytest.raises(
+            ValueError, match="--bind='up0': this interface has no address"
+        ) as why:
             interfaces.listen_address("up0", "--bind")
     assert str(why.value).endswith(": lo (127.0.0.1)")

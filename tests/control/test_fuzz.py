@@ -13,7 +13,7 @@ from mooactor.control import bodies, envelope
 from mooactor.errors import AuthError, VersionMismatch
 from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
-from tests.control.test_envelope import KEY, call
+from tests.control.test_envelope import KEY, call, call_with_deadline
 
 REFUSALS = (envelope.MalformedMessage, AuthError, VersionMismatch)
 ROUNDS = 1_000_000
@@ -24,6 +24,8 @@ def seeds() -> list[bytes]:
     records = [
         call(),
         call(chain=envelope.pack_chain([1, 2, 3])),
+        call_with_deadline(1.5)[1],
+        envelope.pack_record(envelope.CANCEL, 9),
         envelope.pack_record(envelope.REPLY, 3, b"abc", envelope.ATTACHED),
         envelope.pack_record(
             envelope.VALUE, 4, bodies.pack_attached([b"d" * 48], b"p"), 1

@@ -240,4 +240,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C does: hosts, the broker and their network go, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

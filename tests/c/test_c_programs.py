@@ -66,6 +66,7 @@ def test_under_sanitizer(sanitizer: str) -> None:
 
 @needs_compiler
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # it compiles all of cext/ with clang, too
 @pytest.mark.skipif(shutil.which("clang") is None, reason="libFuzzer needs clang")
 def test_fuzzing_the_parsers() -> None:
     make("fuzz", "SECONDS=5")

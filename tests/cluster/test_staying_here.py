@@ -126,6 +126,7 @@ def test_the_name_of_a_host_is_no_address_to_listen_on(
     assert not list(config.iterdir())
 
 
+@pytest.mark.slow
 def test_the_local_key_opens_no_port_to_others_when_it_is_named_either(
     config: Path, command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,6 @@ import mooactor as moo
 from tests.clusters import Cluster, Network, network
 from tests.conftest import at_best, eventually
 from tests.host.test_many_hosts import Where
-from tests.marks import slow
 from tests.processes import Process
 
 PORTS = range(20000, 20012)
@@ -124,7 +123,8 @@ def test_a_session_has_the_working_directory_of_its_driver_everywhere(
 # -- the end -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_host_ends_soon_on_a_signal_and_takes_its_actors_along(
     here: Cluster, number: signal.Signals
 ) -> None:

@@ -124,6 +124,7 @@ def test_nothing_of_a_session_that_ends_is_left(one, how):
     assert at_best(seconds, 2.0)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_an_actor_that_the_session_has_killed(one):
     driver = Driver(one, "input(); moo.kill(starts); print(flush=True); input()")
     driver.process.stdin.write(b"\n")
@@ -135,6 +136,7 @@ def test_nothing_is_left_of_an_actor_that_the_session_has_killed(one):
     assert eventually(lambda: none_of(driver.others), 20)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_an_actor_that_died_by_itself(one):
     driver = Driver(one)
     os.kill(driver.actor.pid, 9)
@@ -145,6 +147,7 @@ def test_nothing_is_left_of_an_actor_that_died_by_itself(one):
     without_mark.kill()  # nothing tells whose it is: it would end with the host
 
 
+@pytest.mark.slow
 def test_a_session_ends_without_harm_to_another_one_on_the_same_host(joined):
     starts, killed = (moo.on(Starts, host="a").spawn() for _ in range(2))
     here = [running(pid) for pid in (starts.pid(), *starts.all(), *killed.all())]

@@ -118,6 +118,7 @@ def test_a_kill_just_after_an_old_one_counts(
     assert kills.happened()
 
 
+@pytest.mark.slow
 def test_a_kill_long_after_an_old_one_counts(
     group: Group, open_kills: Callable[..., OomKills]
 ):
@@ -132,6 +133,7 @@ def test_a_kill_long_after_an_old_one_counts(
     assert not kills.happened()
 
 
+@pytest.mark.slow
 def test_an_idle_agent_is_not_woken_up(
     group: Group, open_kills: Callable[..., OomKills]
 ):

@@ -209,6 +209,7 @@ def test_a_flood_of_half_open_connections_leaves_a_process_its_descriptors(
     assert guest.breaks() == late.breaks() == 0
 
 
+@pytest.mark.slow
 def test_connections_that_stand_are_not_turned_away_in_a_flood(
     two: Hosts, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +248,7 @@ def test_near_the_limit_one_goes_for_each_that_comes(
                 assert found.turned_away == turned_away
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_handshake_that_drips_is_given_up_like_one_that_stands_still(
     two: Hosts, guest: Any, lines: Lines

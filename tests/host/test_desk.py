@@ -18,7 +18,7 @@ import mooactor as moo
 from mooactor.cli.client import Client, homes
 from tests.clusters import cluster
 from tests.conftest import eventually
-from tests.host.test_many_hosts import on
+from tests.host.where import on
 
 pytestmark = pytest.mark.slow
 
@@ -239,7 +239,7 @@ def test_logs_that_follow_an_actor_without_a_process_end_with_the_session(made):
 def test_stop_ends_sessions_hosts_and_the_broker(made):
     program = (
         "import mooactor as moo\n"
-        "from tests.host.test_many_hosts import Where\n"
+        "from tests.host.where import Where\n"
         "moo.init(local=False)\n"
         "handle = moo.spawn(Where)\n"
         "print(handle.pid(), flush=True)\n"

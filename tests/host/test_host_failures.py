@@ -12,7 +12,7 @@ import pytest
 import mooactor as moo
 from tests.clusters import cluster
 from tests.conftest import eventually
-from tests.host.test_many_hosts import on
+from tests.host.where import on
 from tests.processes import stop
 
 psutil = pytest.importorskip("psutil")

@@ -17,7 +17,7 @@ import pytest
 import mooactor as moo
 from tests.clusters import Cluster, Network, network
 from tests.conftest import at_best, eventually
-from tests.host.test_many_hosts import Where
+from tests.host.where import Where
 from tests.processes import Process
 
 PORTS = range(20000, 20012)
@@ -162,7 +162,7 @@ def test_nothing_is_left_when_all_are_killed_at_once(made: Cluster) -> None:
         made.start_host(host)
     program = (
         "import mooactor as moo\n"
-        "from tests.host.test_many_hosts import Where\n"
+        "from tests.host.where import Where\n"
         f"moo.init({made.address!r})\n"
         "handles = [moo.on(Where, host=h).spawn() for h in ('a', 'b', 'd')]\n"
         "refs = [h.keep() for h in handles]\n"

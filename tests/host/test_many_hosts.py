@@ -20,40 +20,9 @@ from mooactor.process import openfiles
 from mooactor.process.current import current_runtime
 from tests.clusters import Program, cluster
 from tests.conftest import at_best, eventually
+from tests.host.where import Where, on
 
 psutil = pytest.importorskip("psutil")
-
-
-class Where:
-    """Says where it is, and remembers."""
-
-    def __init__(self, value=0):
-        self.value = value
-
-    def pid(self):
-        return os.getpid()
-
-    def host(self):
-        return os.environ["MOOACTOR_HOST_ID"]
-
-    def add(self, amount):
-        self.value += amount
-        return self.value
-
-    def say(self, text):
-        print(text)
-
-    def ask(self, other):
-        return other.host()
-
-    def echo(self, value):
-        return value
-
-    def keep(self):
-        return moo.put(np.ones(1_000_000))
-
-    def sleep(self, seconds):
-        time.sleep(seconds)
 
 
 class Overheard(Where):
@@ -89,10 +58,6 @@ def here(three, as_driver):
 def joined(here):
     with moo.init(here.address, local=False):
         yield here
-
-
-def on(host, **options):
-    return moo.on(Where, host=host, **options)
 
 
 def test_actors_run_on_the_hosts_that_they_were_given(joined):
@@ -223,7 +188,7 @@ def test_two_sessions_reserve_from_the_same_hosts(joined):
     on("a", num_cpus=whole).spawn().pid()
     program = (
         "import os, mooactor as moo\n"
-        "from tests.host.test_many_hosts import Where\n"
+        "from tests.host.where import Where\n"
         f"moo.init({joined.address!r}, local=False)\n"
         "try:\n"
         "    moo.on(Where, host='a', num_cpus=1).spawn()\n"
@@ -242,7 +207,7 @@ def test_two_sessions_reserve_from_the_same_hosts(joined):
 def test_what_actors_print_elsewhere_appears_here(here):
     program = (
         "import mooactor as moo\n"
-        "from tests.host.test_many_hosts import Where\n"
+        "from tests.host.where import Where\n"
         f"with moo.init({here.address!r}, local=False):\n"
         "    moo.on(Where, host='b', name='parrot').spawn().say('hello')\n"
     )
@@ -341,7 +306,7 @@ def test_the_broker_may_die_and_come_back(fragile):
 def test_nothing_is_left_on_any_host_when_the_driver_is_killed(here):
     program = (
         "import mooactor as moo\n"
-        "from tests.host.test_many_hosts import Where\n"
+        "from tests.host.where import Where\n"
         f"moo.init({here.address!r}, local=False)\n"
         "group = moo.on(Where).group(6)\n"
         "print(*group.call(Where.pid).get(), flush=True)\n"

@@ -11,7 +11,7 @@ import pytest
 import mooactor as moo
 from tests.clusters import Cluster, cluster
 from tests.conftest import eventually
-from tests.host.test_many_hosts import Where
+from tests.host.where import Where
 
 pytestmark = pytest.mark.slow
 MANY = 1000

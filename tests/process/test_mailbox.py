@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +67,30 @@ def test_removed_jobs_are_gone() -> None:
     assert mailbox.remove(1, 1) is None
     assert mailbox.remove(2, 0) is None
     assert drained(mailbox) == [0, 2]
+
+
+def test_a_job_is_taken_or_removed_though_both_are_tried_at_once() -> None:
+    mailbox, taken, over = Mailbox(), list[int](), threading.Event()
+
+    def take() -> None:
+        while not over.is_set() or mailbox.has_ready():
+            if (one := mailbox.take()) is not None:
+                taken.append(one.call_id)
+
+    thread, interval = threading.Thread(target=take), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        removed = []
+        for call_id in range(20_000):
+            mailbox.put(job(1, call_id))
+            if mailbox.remove(1, call_id - call_id % 5) is not None:
+                removed.append(call_id - call_id % 5)
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        thread.join()
+    assert sorted(taken + removed) == list(range(20_000))
 
 
 def test_the_jobs_of_one_sender_are_found_wherever_they_wait() -> None:

@@ -135,11 +135,15 @@ class Mailbox:
         return None
 
     def remove(self, sender: int, call_id: int) -> Job | None:
-        """Take a waiting job out, if it is still here."""
+        """Take a waiting job out, if it is still here. The actor's own thread may take
+        jobs meanwhile."""
         for queue in [*self._levels.values(), *self._held.values()]:
-            for job in queue:
+            for job in list(queue):
                 if job.call_id == call_id and job.sender == sender:
-                    queue.remove(job)
+                    try:
+                        queue.remove(job)
+                    except ValueError:
+                        return None  # it was taken just now
                     self.settle()  # it may have held up others
                     return job
         return None

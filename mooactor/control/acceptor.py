@@ -19,7 +19,7 @@ from mooactor.control import addresses, frames
 from mooactor.control.channel import Channel, Keeper, Listener
 from mooactor.control.incoming import IncomingChannel, Route
 from mooactor.control.readiness import Readiness
-from mooactor.control.sockets import Sockets, event_of, unmonitor
+from mooactor.control.sockets import Sockets, events_of, unmonitor
 from mooactor.control.strangers import Strangers
 
 MAX_CHANNELS = 1 << 14
@@ -84,12 +84,7 @@ class Acceptor:
     # -- receiving ---------------------------------------------------------
 
     def _read_events(self) -> None:
-        while True:
-            try:
-                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            event, fd = event_of(head)
+        for event, fd in events_of(self._monitor):
             if event == zmq.EVENT_ACCEPTED:
                 self._standing[fd] = None
                 self.strangers.add(fd)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zmq
 
-from mooactor.control.sockets import event_of, monitored, unmonitor
+from mooactor.control.sockets import events_of, monitored, unmonitor
 from mooactor.control.strangers import Strangers, has_passed
 from mooactor.control.ways import Keeper
 
@@ -35,12 +35,7 @@ class Arrivals:
         self._read()  # a monitor tells of its first news to a reader only
 
     def _read(self) -> None:
-        while True:
-            try:
-                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            event, fd = event_of(head)
+        for event, fd in events_of(self._monitor):
             if event == zmq.EVENT_ACCEPTED:
                 self.strangers.add(fd)
             else:

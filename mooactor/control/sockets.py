@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+from collections.abc import Iterator
 
 import zmq
 
@@ -136,6 +137,16 @@ def event_of(head: bytes) -> tuple[int, int]:
     """The event and its value, from the first part of a monitor's message."""
     event, value = _EVENT.unpack(head)
     return event, value
+
+
+def events_of(monitor: Socket) -> Iterator[tuple[int, int]]:
+    """Those that have come by now, each with its value, without waiting."""
+    while True:
+        try:
+            head, _ = monitor.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+        yield event_of(head)
 
 
 def _limit(socket: Socket, beat_s: float) -> None:

@@ -158,8 +158,12 @@ def _limit(socket: Socket, beat_s: float) -> None:
     socket.setsockopt(zmq.MAXMSGSIZE, frames.MAX_FRAME + 64)
     socket.setsockopt(zmq.LINGER, 0)
     if beat_s:
+        timeout_ms = round(_timeout_s(beat_s) * 1000)
         socket.setsockopt(zmq.HEARTBEAT_IVL, round(beat_s * 1000))
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, round(_timeout_s(beat_s) * 1000))
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, timeout_ms)
+        # libzmq takes any traffic for an answer: while what this side sends is lost,
+        # it hears the other's own heartbeats. The kernel misses the answers to ours.
+        socket.setsockopt(zmq.TCP_MAXRT, timeout_ms)
     else:  # the kernel finds out
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 1)

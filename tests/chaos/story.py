@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from mooactor.control import channel
 from tests.chaos.history import Event
 
 #: For news of a death and of a restart to reach every process, on a machine that is
 #: busy and whose processes are stopped for a while.
 SLACK_S = 10.0
 #: Hosts that hear nothing of each other for so long are dead to each other.
-PATIENCE_S = 3.0
+PATIENCE_S = channel.PATIENCE_S
 #: What they need to find each other again. Silences with less between them are one.
 RECOVERY_S = 1.0
 #: A silence up to this must do no harm.

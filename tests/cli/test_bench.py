@@ -184,6 +184,9 @@ OF_HOSTS = {
     "hosts.killed.here": (0.1, 1e4),
     "hosts.killed.far": (0.1, 1e4),
     "hosts.cut": (0.1, 60),
+    "hosts.swallowed.calls": (0.1, 60),
+    "hosts.swallowed.answers": (0.1, 60),
+    "hosts.cut.full": (0.01, 60),
 }
 
 

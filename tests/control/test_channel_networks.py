@@ -89,7 +89,9 @@ def test_both_sides_of_a_cut_close_after_the_patience(
         start = time.monotonic()
         assert here.run_until(lambda: mine.closed, 20)
         there = closed_there(remote)
-    assert mine.closed == [f"nothing was heard of {channel.address} for 3 s"]
+    assert mine.closed == [
+        f"nothing was heard of {channel.address} for {PATIENCE_S:g} s"
+    ]
     for when in (mine.closed_at, there):
         assert PATIENCE_S - 0.7 < when - start < 2 * PATIENCE_S
 

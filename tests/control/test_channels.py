@@ -142,7 +142,7 @@ def test_nobody_listens_is_said_when_the_patience_is_over() -> None:
         assert one.run_until(lambda: mine.closed, 20)
     assert time.monotonic() - start >= PATIENCE_S
     assert mine.closed == [
-        f"no answer from {address} within 3 s: nothing listens there"
+        f"no answer from {address} within {PATIENCE_S:g} s: nothing listens there"
     ]
 
 

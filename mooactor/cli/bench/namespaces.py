@@ -65,6 +65,13 @@ def cut(host: Host) -> None:
     _ip("-n", host.name, "link", "set", host.end, "down")
 
 
+def swallow(source: Host, target: Host) -> None:
+    """From here on all that `source` sends to `target` is lost, and no kernel knows."""
+    wrong = f"{target.address} lladdr 02:00:00:00:00:01 nud permanent"
+    words = ("neigh", "replace", "to", *wrong.split(), "dev", source.end)
+    _ip("-n", source.name, *words)
+
+
 def _ip(*words: str) -> None:
     done = subprocess.run(["ip", *words], capture_output=True, text=True)
     if done.returncode:

@@ -29,6 +29,7 @@ struct mooi_spin {
     uint64_t ns;            /* how long to spin */
     uint64_t not_before_ns; /* others want the core until then */
     uint64_t pause_ns;
+    int contended;          /* the last spin met a long yield */
 };
 
 /* See inbox.c; letters.c and turns.c have the invariants. */

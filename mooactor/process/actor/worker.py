@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The callee's side of calls: taking them in. `answers` sends the replies out.
+"""The callee's side of calls: taking them in. `beginnings` has the step from there to
+the method, `answers` sends the replies out.
 
 `Worker` has what all actors share. How calls run is up to its subclasses: one at a
 time in `serial`, several at once in `concurrent`.
@@ -14,23 +15,22 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Awaitable, Callable
-from time import perf_counter
+from collections.abc import Awaitable
 from typing import Any
 
 from mooactor import errors
 from mooactor.control import bodies, envelope
 from mooactor.control.lifeline import Message
-from mooactor.process.actor.answers import Answers
+from mooactor.process.actor.beginnings import Beginnings, cancelled
 from mooactor.process.actor.mailbox import Job, Mailbox
 from mooactor.process.actor.parts import Parts
 from mooactor.process.calls import CallContext
-from mooactor.process.interface import Interface, MethodSpec
+from mooactor.process.interface import Interface
 
 _VAIN = 1000
 
 
-class Worker(Answers):
+class Worker(Beginnings):
     """Takes calls in. Subclasses run them."""
 
     def __init__(self, parts: Parts, interface: Interface, life: Message) -> None:
@@ -44,9 +44,6 @@ class Worker(Answers):
         self._callers: dict[int, int] = {}
         # By caller whose connection broke: see `pass_over`.
         self._marks: dict[int, int] = {}
-        # Cancellations that found no call, the latest. Most calls had ended; others are
-        # on their way, or between the mailbox and `running`.
-        self._vain: dict[tuple[int, int], None] = {}
 
     # -- calls in (the poller's thread) --------------------------------------
 
@@ -99,7 +96,7 @@ class Worker(Answers):
         if self._marks and record.call_id < self._marks.get(sender, 0):
             job.unwanted = True
         if self._vain and (sender, record.call_id) in self._vain:
-            job.refusal = _cancelled()
+            job.refusal = cancelled()
         if arguments is not None and flags & envelope.ATTACHED:
             job.transfer = self.parts.payloads.receive(
                 arguments, self.on_value, argument=True
@@ -157,7 +154,7 @@ class Worker(Answers):
         if job is not None and job.iterator is None:
             self._vain.pop(key, None)
             self._let_go(job)
-            self.reply_error(job, _cancelled())
+            self.reply_error(job, cancelled())
             return
         if job is not None:
             self.mailbox.put_first(job)  # a stream that may go on: let it end
@@ -248,13 +245,6 @@ class Worker(Answers):
         waiting = self.mailbox.of_sender(sender)
         return next((job for job in waiting if job.call_id == call_id), None)
 
-    def _let_go(self, job: Job) -> None:
-        """It will not run: its data, arrived or under way, is not wanted."""
-        job.arguments = None
-        self.parts.payloads.cancel(job.transfer)
-        for token, _ in job.needs:
-            self.parts.values.abandon(token)
-
     def queued(self) -> int:
         """The number of calls in the mailbox."""
         return len(self.mailbox)
@@ -341,128 +331,3 @@ class Worker(Answers):
 
     def close(self) -> None:
         """The actor has ended, and its `on_stop` has run."""
-
-    # -- running one call --------------------------------------------------
-
-    def prepare(
-        self, job: Job
-    ) -> tuple[MethodSpec, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """The bound method and its arguments; from here on the call counts as started.
-
-        Raises:
-          BaseException: the error for the reply. All data of the call was let go of.
-        """
-        try:
-            spec = self._methods.get(job.name)
-            if spec is None:
-                name = job.name.decode(errors="replace")
-                raise AttributeError(f"{self.label} has no method {name!r}")
-            if job.transfer is not None:
-                self._check_transfer(job, spec)
-            self._check_deadline(job.deadline, spec.name)
-            args: tuple[Any, ...] = ()
-            kwargs: dict[str, Any] = {}
-            if not job.flags & envelope.EMPTY:
-                args, kwargs = self._arguments_of(job)
-                self._check_deadline(job.deadline, spec.name)  # it took a while
-            method = getattr(self.instance, spec.name)
-            self._check_wanted(job)
-        except BaseException:
-            self._let_go(job)
-            raise
-        self.started.note(job.sender, job.call_id)
-        job.context = CallContext(
-            self.parts.actor_id,
-            self.label,
-            job.sender,
-            job.call_id,
-            job.chain,
-            job.deadline,
-            spec.name,
-        )
-        return spec, method, args, kwargs
-
-    def _check_wanted(self, job: Job) -> None:
-        """It is in `running`, so from here on a cancellation finds it."""
-        if self._vain and (job.sender, job.call_id) in self._vain:
-            job.cancelled = True
-        if job.cancelled:
-            raise _cancelled()
-
-    def check_turn(self, call: CallContext) -> None:
-        """A call that was prepared has waited for its thread: whether it still runs.
-
-        Raises:
-          Cancelled, CallTimeout: it was given up meanwhile.
-        """
-        if call.cancelled:
-            raise _cancelled()
-        self._check_deadline(call.deadline, call.method)
-
-    def _check_deadline(self, deadline: float | None, method: str) -> None:
-        if deadline is not None and perf_counter() >= deadline:
-            raise errors.CallTimeout(
-                f"{self.label}.{method} was still queued when its deadline passed; "
-                "it did not run",
-                delivered=False,
-            )
-
-    def _arguments_of(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if job.flags & envelope.WHOLE:
-            job.arguments = None
-            return self._whole(job)
-        args: tuple[Any, ...] = ()
-        kwargs: dict[str, Any] = {}
-        if job.arguments is not None:
-            decoded = job.arguments.value()
-            job.arguments = None
-            args, kwargs = decoded if job.flags & envelope.KWARGS else (decoded, kwargs)
-        return self._fill(job, args, kwargs) if job.needs else (args, kwargs)
-
-    def _check_transfer(self, job: Job, spec: MethodSpec) -> None:
-        """Give its place to others; refuse to run if its arguments did not arrive."""
-        transfer, job.transfer = job.transfer, None
-        self.parts.payloads.cancel(transfer)
-        error = transfer.error if transfer is not None else None
-        if transfer is not None and transfer.lost:
-            raise transfer.cut_off(
-                "its arguments were",
-                before=f"{self.label}.{spec.name} did not run: ",
-                after="; call again",
-                delivered=False,
-            )
-        if isinstance(error, errors.ActorUnavailable):
-            raise errors.ActorUnavailable(
-                f"{self.label}.{spec.name} did not run, because its arguments did "
-                f"not arrive: {error}; call again",
-                delivered=False,
-            )
-        if isinstance(error, errors.MooError):
-            error.delivered = False
-        if error is not None:
-            raise error
-
-    def _whole(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """All arguments, which came as one value."""
-        ((token, future),) = job.needs
-        self.parts.values.forget(token)
-        args, kwargs = future.unwrap()
-        return args, kwargs
-
-    def _fill(
-        self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Put the values of Refs where their placeholders stand."""
-        values = dict(job.needs)
-        for token in values:
-            self.parts.values.forget(token)
-
-        def value(x: Any) -> Any:
-            stands_in = isinstance(x, bodies.Placeholder)
-            return values[x.token].unwrap() if stands_in else x
-
-        return tuple(map(value, args)), {k: value(v) for k, v in kwargs.items()}
-
-
-def _cancelled() -> errors.Cancelled:
-    return errors.Cancelled("cancelled before it ran")

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import sysconfig
+import venv
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mooactor as moo
 from mooactor.host.devices import VARIABLE
+from tests.cluster.launched import ROOT
 from tests.clusters import Cluster, network
 from tests.conftest import eventually
 from tests.host.programs import Program
@@ -170,3 +175,139 @@ def test_of_programs_that_ask_at_the_same_time_one_gets_it(
         (winner,) = (int(said) for said in both if said not in refused)
         os.kill(winner, signal.SIGKILL)
         assert eventually(lambda: row()["free"]["cpus"] == row()["cpus"])
+
+
+# -- their interpreters and directories ------------------------------------------
+
+PLACED = """
+import mooactor as moo
+from tests.host.test_side_by_side import Placed
+
+moo.init({address!r}, local=False)
+on = moo.on(Placed, host="b")
+kept = moo.on(Placed, host="b", restart=moo.Restart())
+"""
+
+
+class Placed:
+    """Says where it runs, and what it finds there."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def place(self) -> tuple[str, str, str, str]:
+        import only_here  # of the virtual environment
+
+        with open("mine") as file:  # of the working directory
+            return sys.executable, os.getcwd(), only_here.NAME, file.read()
+
+
+def environment(folder: Path) -> Path:
+    """The interpreter of a virtual environment that has what this one has, and a module
+    of its own."""
+    venv.create(folder, symlinks=True)
+    paths = {"base": str(folder), "platbase": str(folder)}
+    packages = Path(sysconfig.get_path("purelib", "venv", paths))
+    ours = (ROOT, sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    (packages / "ours.pth").write_text("\n".join(map(str, ours)))
+    (packages / "only_here.py").write_text(f"NAME = {folder.name!r}\n")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def placed(made: Cluster, tmp_path: Path) -> Iterator[Callable[[str], Program]]:
+    """Starts a program with an interpreter, and in a directory, of its own."""
+    started = []
+
+    def start(name: str) -> Program:
+        python, cwd = environment(tmp_path / name), tmp_path / f"in {name}"
+        cwd.mkdir()
+        (cwd / "mine").write_text(f"of {name}")
+        text = PLACED.format(address=made.address)
+        started.append(Program(made, text, python=str(python), cwd=cwd))
+        return started[-1].await_ready()
+
+    yield start
+    for program in started:
+        program.close()
+
+
+def place(folder: Path, name: str) -> str:
+    """What an actor of such a program says of its place."""
+    python, cwd = folder / name / "bin" / "python", folder / f"in {name}"
+    return repr((str(python), str(cwd), name, f"of {name}"))
+
+
+def kill_zygotes(made: Cluster) -> None:
+    """Also what they have forked for the next actor."""
+    for process in Process.of(made.members["b"].pid).descendants():
+        if process.name() in ("moo-zygote", "moo-spare"):
+            process.kill()
+
+
+def test_each_program_has_its_own_interpreter_and_directory(
+    made: Cluster, placed: Callable[[str], Program], tmp_path: Path
+) -> None:
+    programs = {name: placed(name) for name in ("one", "two")}
+    for name, program in programs.items():
+        assert program.ask("(handle := kept.spawn()).place()") == place(tmp_path, name)
+
+    # The same after the death of all: other zygotes have other actors then.
+    kill_zygotes(made)
+    for name, program in programs.items():
+        Process.of(int(program.ask("handle.pid()"))).kill()
+        again = program.ask("handle.place.options(retries=9)()")
+        assert again == place(tmp_path, name)
+
+
+def broken(python: Path) -> None:
+    python.unlink()
+    python.write_text("#!/bin/sh\nexit 7\n")
+    python.chmod(0o700)
+
+
+def moved(path: Path) -> None:
+    path.rename(path.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "said"),
+    [
+        (moved, "one/bin/python", "host b cannot take part: it has no interpreter {}:"),
+        (moved, "in one", "host b cannot take part: it has no directory {}, in which"),
+        (broken, "one/bin/python", "on host b: the zygote, from which actors are"),
+    ],
+    ids=["no interpreter", "no directory", "a broken interpreter"],
+)
+def test_what_a_host_lacks_for_one_program_is_named_and_others_go_on(
+    placed: Callable[[str], Program],
+    tmp_path: Path,
+    spoil: Callable[[Path], None],
+    what: str,
+    said: str,
+) -> None:
+    other, program = placed("two"), placed("one")
+    spoil(tmp_path / what)
+
+    answer = program.ask("on.spawn().place()")
+
+    assert answer.startswith("ActorDied: ")
+    assert said.format(tmp_path / what) in answer
+    assert other.ask("on.spawn().place()") == place(tmp_path, "two")
+
+
+@pytest.mark.parametrize("what", ["one/bin/python", "in one"])
+def test_what_a_host_has_lost_meanwhile_is_named(
+    made: Cluster, placed: Callable[[str], Program], tmp_path: Path, what: str
+) -> None:
+    program = placed("one")
+    pid = program.ask("(handle := on.spawn()).pid()")
+    moved(tmp_path / what)
+    kill_zygotes(made)
+
+    answer = program.ask("on.spawn().place()")
+
+    assert answer.startswith("ActorDied: ")
+    assert "on host b: the zygote died, and no other one can be started" in answer
+    assert str(tmp_path / what) in answer
+    assert program.ask("handle.pid()") == pid

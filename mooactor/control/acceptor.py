@@ -168,8 +168,8 @@ class Acceptor:
     def _objection(self, hello: frames.Hello, key: bytes) -> str | None:
         if hello.wire != frames.WIRE:
             return (
-                f"it speaks version {frames.WIRE} of the protocol between hosts and "
-                f"this side version {hello.wire}: install one mooactor on all hosts"
+                f"it speaks version {frames.WIRE} {frames.OTHER_WIRE} and this side "
+                f"version {hello.wire}: install one mooactor on all hosts"
             )
         if hello.peer not in (b"", self._node_id):
             return "the process that listened there has ended, and another one does"

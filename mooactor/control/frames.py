@@ -39,6 +39,7 @@ from mooactor.control import plain
 from mooactor.control.reliable import PIECE_BYTES, Data
 
 WIRE = 1  # the version of all this
+OTHER_WIRE = "of the protocol between hosts"  # in the reason for which one is refused
 HELLO, WELCOME, DATA, ACK, CLOSE, CLOSED = range(1, 7)
 KEY_BYTES = 8
 ID_BYTES = 8

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mooactor.control import frames
 from mooactor.control.channel import Channel
 from mooactor.host import rows
 from mooactor.host.load import load_average
@@ -115,8 +116,12 @@ class BrokerLink:
         """The broker is gone, or was never there: try again soon, for ever."""
         if channel is not self._channel:
             return
+        refused, lost = frames.OTHER_WIRE in why, self.joined
         self._channel, self.joined, self.peer = None, False, b""
-        self._membership.lost(self.address, why)
+        if lost or not refused:
+            self._membership.lost(self.address, why)
+        if refused:
+            self._complain(why)
         self._failures = 0 if _ABSENT in why else self._failures + 1
         self._membership.later(self._delay_s(), self.open)
 
@@ -149,9 +154,13 @@ class BrokerLink:
             self._refused_since = now
         if message.get("taken") and now - self._refused_since < NAME_PATIENCE_S:
             self._membership.later(_NAME_RETRY_S, self._try_again)
-        elif not self._complained:
+        else:
+            self._complain(str(message.get("why")))
+
+    def _complain(self, why: str) -> None:
+        if not self._complained:
             self._complained = True
-            self._membership.on_refused(self.address, str(message.get("why")))
+            self._membership.on_refused(self.address, why)
 
     def _try_again(self) -> None:
         if self._announced is None:

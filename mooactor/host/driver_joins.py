@@ -111,7 +111,9 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
         return
     names = ", ".join(map(str, joining.addresses))
     if said:
-        raise errors.VersionMismatch(f"the broker refuses this program: {said['why']}")
+        raise errors.VersionMismatch(
+            f"the broker at {said['broker']} refuses this program: {said['why']}"
+        )
     why = f" ({agent.broker_news})" if agent.broker_news else ""
     raise errors.ActorUnavailable(
         f"no broker has answered at {names} within {PATIENCE_S:g} s{why}: is "

@@ -35,6 +35,7 @@ from mooactor.host.leftovers import Leftovers
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import bytes_of, file_of
+from mooactor.host.placement import no_room
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedOutput
 from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
@@ -171,7 +172,8 @@ class Guest:
         grant = self._resources.take(holder, needs)
         if grant is None:
             free = self._resources.total - self._resources.reserved()
-            self._post("denied", number=number, note=f"free there is {free}")
+            note = no_room(needs, f"{self.host}: {free.like(needs)}")
+            self._post("denied", number=number, note=note)
             return
         life = grant.give(life)
         life["directory"], life["reach"] = self._directory, self._reach

@@ -127,8 +127,12 @@ class Nursery:
         """Start one that is no fork: the agent is not what it was at its start.
 
         Raises:
-          OSError: the system refuses it.
+          OSError: the system refuses it, or its directory is gone.
         """
+        if self._cwd is not None and not os.path.isdir(self._cwd):
+            raise OSError(
+                f"the directory {self._cwd}, in which the program runs, is gone"
+            )
         ours, theirs = socket.socketpair()
         try:
             os.set_inheritable(theirs.fileno(), True)
@@ -230,10 +234,8 @@ class Nursery:
         return Child(self._numbers, life, parcels, lifeline, out, err, ends)
 
     def _request(self, child: Child) -> None:
-        if self._line is None:
-            self._exec_again()
-        if self._line is None:
-            raise OSError("the zygote died, and no other one can be started")
+        if self._line is None and (why := self._exec_again()):
+            raise OSError(f"the zygote died, and no other one can be started: {why}")
         message = {"op": "birth", "number": child.number, "life": child.life}
         fds = [*child.theirs, *child.parcels]
         if self._spare is None:
@@ -323,12 +325,14 @@ class Nursery:
         # What a spare process becomes is told by its own line, or by the end of that.
         self._end_of(set(self._unborn) - set(self._becoming.values()), why)
 
-    def _exec_again(self) -> None:
+    def _exec_again(self) -> str:
+        """Start another one; why it cannot be, empty if it is."""
         try:
             self.exec_zygote()
         except OSError as error:
             print(f"mooactor: no other zygote can be started: {error}", file=sys.stderr)
-            # the next request tries again
+            return str(error)  # the next request tries again
+        return ""
 
     def _report(self) -> str:
         """Report on stderr that it died, and the cause."""

@@ -141,6 +141,11 @@ def _full(possible: Sequence[Candidate], needs: Needs, placed: int, count: int) 
     free = "; ".join(f"{one.name}: {one.free.like(needs.amount)}" for one in possible)
     what = f"{needs} for each of {count} actors" if count > 1 else f"{needs}"
     room = f"there is room for {placed} of them" if count > 1 else "all is reserved"
+    return no_room(what, free, room)
+
+
+def no_room(what: object, free: str, room: str = "all is reserved") -> str:
+    """Why that cannot be had now; `free` says what is, for each host."""
     return f"{what}: {room} now, free is {free}; ask for less, or stop an actor"
 
 

@@ -12,7 +12,8 @@ open       home    session (its mark), place, python, argv, preload, near (the s
                    directory, for an agent on the same machine: see `machine`)
 opened     guest   near: whether it uses that directory, files: the limit of its
                    processes on open ones; or ``why`` it cannot be
-start      home    number, life, parcels, holder, needs
+start      home    number, life, parcels, holder, needs, tries: how often this process
+                   was lost or denied before
 born       guest   number, pid, cores that it is bound to, devices: its
                    CUDA_VISIBLE_DEVICES, if that is set
 lost       guest   number
@@ -148,7 +149,8 @@ class RemoteSite:
         process = RemoteProcess(line, tries + 1)
         self._processes[line.number] = process
         self._loop.watch_line(line, self._news)
-        self.post("start", number=line.number, life=life, fds=fds, **reserved)
+        about = {"number": line.number, "life": life, "tries": tries}
+        self.post("start", fds, **about, **reserved)
         return process
 
     def preload(self, modules: list[str]) -> None:

@@ -140,10 +140,12 @@ class Cluster:
         command.wait()
         return command
 
-    def broker(self, *words: str, listen: str = "127.0.0.1:0") -> tuple[Command, str]:
+    def broker(
+        self, *words: str, listen: str = "127.0.0.1:0", **environment: str
+    ) -> tuple[Command, str]:
         """A broker that is ready, and its address."""
         words = ("broker", "--listen", listen, "--key-file", self.key.source, *words)
-        command = self.command(*words)
+        command = self.command(*words, **environment)
         assert self.until(lambda: command.out or command.ended), "no broker"
         assert command.out, command.wait() or command.text()
         line = command.out[0].rstrip()

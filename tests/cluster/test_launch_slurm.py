@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -132,3 +133,75 @@ def test_a_batch_job_that_is_cancelled_leaves_no_key(
 
     assert eventually(is_over, 60)
     assert eventually(lambda: runs(tmp_path) == []), out.read_text()
+
+
+# -- mooactor slurm itself -------------------------------------------------------
+
+GREETS = """
+import sys
+import mooactor as moo
+
+
+class Greets:
+    def says(self, word):
+        return word
+
+
+moo.init(local=False)
+hosts = sorted(row["name"] for row in moo.hosts())
+print(*[moo.on(Greets, host=name).spawn().says(name) for name in hosts], sys.argv[1:])
+raise SystemExit(3)
+"""
+
+
+def slurm_command(
+    cluster: dict[str, str], folder: Path, *words: str
+) -> subprocess.CompletedProcess[str]:
+    """``mooactor slurm``, which calls sbatch itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "mooactor", "slurm", *words],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        cwd=folder,
+        env={**cluster, "XDG_CONFIG_HOME": str(folder), "PYTHONPATH": str(ROOT)},
+    )
+
+
+def job(cluster: dict[str, str], number: str) -> dict[str, str]:
+    """What Slurm says of a job."""
+    asked = ["scontrol", "show", "job", "--oneliner", number]
+    done = subprocess.run(asked, env=cluster, capture_output=True, text=True)
+    return dict(f.split("=", 1) for f in done.stdout.split() if "=" in f)
+
+
+def test_the_command_submits_the_program_and_says_so(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "My_greeting.py").write_text(GREETS)
+    options = ("--nodes", "2", "--time", "5:00", "--sbatch=--output=out")
+
+    done = slurm_command(cluster, tmp_path, *options, "My_greeting.py", "--lr", "1 e")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    (number,) = re.fullmatch(r"Submitted batch job (\d+)\n", done.stdout).groups()
+    asked = job(cluster, number)
+    assert asked["JobName"] == "my-greeting" and asked["TimeLimit"] == "00:05:00"
+    over = ("FAILED", "COMPLETED", "CANCELLED", "TIMEOUT")
+    assert eventually(lambda: job(cluster, number)["JobState"] in over, 90)
+    assert job(cluster, number)["ExitCode"] == "3:0"  # the program's
+    assert "n1 n2 ['--lr', '1 e']" in (tmp_path / "out").read_text().splitlines()
+    assert runs(tmp_path) == []
+
+
+def test_a_job_that_sbatch_refuses_is_one_sentence_and_exit_code_2(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    words = ("--nodes", "2", "--partition", "nowhere", "script.py")
+
+    done = slurm_command(cluster, tmp_path, *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("mooactor slurm: sbatch refuses the job (")
+    assert "invalid partition" in done.stderr.lower()
+    assert "--dry-run" in done.stderr and "Traceback" not in done.stderr

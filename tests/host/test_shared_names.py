@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -18,21 +16,15 @@ from mooactor.process.current import current_runtime
 from tests.clusters import cluster
 from tests.conftest import eventually
 from tests.host.homes import OtherHome
+from tests.host.programs import Program
 from tests.marks import slow
 
 OTHER = """
-import sys
 import mooactor as moo
 from tests.host.test_shared_names import Counter
 
 moo.init({address!r}, namespace={namespace!r})
 handles = [moo.on(Counter, host={on!r}, name=name).spawn() for name in sys.argv[1:]]
-print("ready", flush=True)
-for line in sys.stdin:
-    try:
-        print(repr(eval(line)), flush=True)
-    except Exception as error:
-        print(f"{{type(error).__name__}}: {{error}}".replace(chr(10), " "), flush=True)
 """
 
 
@@ -69,50 +61,6 @@ class Counter:
         time.sleep(600)
 
 
-class Program:
-    """Another driver, on a host; its actors of these names are `on` one."""
-
-    def __init__(self, made, *names, namespace="shared", host="d", on="a"):
-        text = OTHER.format(address=made.address, namespace=namespace, on=on)
-        self.process = subprocess.Popen(
-            [*made.network.on(host), sys.executable, "-c", text, *names],
-            env={**made.environment(host), "MOOACTOR_HOST_NAME": "other"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def await_ready(self):
-        assert self.read() == "ready"
-        return self
-
-    def read(self):
-        return self.process.stdout.readline().strip()
-
-    def ask(self, expression):
-        """The repr of an expression's value there."""
-        self.say(expression)
-        return self.read()
-
-    def say(self, expression):
-        self.process.stdin.write(expression + "\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        """The program ends as it should."""
-        self.process.stdin.close()
-        assert self.process.wait(30) == 0
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass
-
-
 def is_there(name):
     try:
         moo.lookup(name)
@@ -137,8 +85,9 @@ def other(here):
     """Starts other drivers."""
     started = []
 
-    def start(*names, **options):
-        started.append(Program(here, *names, **options))
+    def start(*names, namespace="shared", on="a", **options):
+        text = OTHER.format(address=here.address, namespace=namespace, on=on)
+        started.append(Program(here, text, *names, **options))
         return started[-1].await_ready()
 
     yield start

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: MIT
+"""Two programs at a time on one `mooactor host`: what each of them gets of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.host.devices import VARIABLE
+from tests.cluster.launched import ROOT
+from tests.clusters import Cluster, network
+from tests.conftest import eventually
+from tests.host.programs import Program
+from tests.processes import Process
+
+pytestmark = pytest.mark.slow
+
+GIB = 1 << 30
+OFFER = ("--num-cpus", "4", "--memory", "8GiB")
+# It holds what its argument says, in one actor on the host.
+HOLDER = """
+import mooactor as moo
+from tests.host.test_side_by_side import Holds
+
+moo.init(local=False)
+on = moo.on(Holds, host="b", **eval(sys.argv[1]))
+handle = on.spawn()
+handle.pid()
+"""
+# What one program has, what another one asks for, and what is free, in words.
+HELD = [
+    pytest.param({"num_cpus": 3}, {"num_cpus": 2}, "1 CPU", id="processors"),
+    pytest.param({"num_gpus": 1}, {"num_gpus": 2}, "1 GPU", id="GPUs"),
+    pytest.param({"memory": 6 * GIB}, {"memory": 3 * GIB}, "2 GiB", id="memory"),
+]
+
+
+class Holds:
+    """Says what it has."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def gpus(self) -> str | None:
+        return os.environ.get(VARIABLE)
+
+    def cores(self) -> set[int]:
+        return os.sched_getaffinity(0)
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Cluster]:
+    """One host, with two GPUs as far as anybody can see."""
+    with network("bd") as net, pytest.MonkeyPatch.context() as patch:
+        made = Cluster(net, broker="d")
+        try:
+            made.start_broker()
+            patch.setenv(VARIABLE, "GPU-4,GPU-7")
+            made.start_host("b", *OFFER)
+            patch.undo()
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture
+def joined(made: Cluster, as_driver: Callable[..., Cluster]) -> Iterator[Cluster]:
+    """This process is one of the programs."""
+    with moo.init(as_driver(made).address, local=False):
+        assert eventually(all_is_free), row()
+        yield made
+
+
+@pytest.fixture
+def holder(joined: Cluster) -> Iterator[Callable[..., Program]]:
+    """Starts the other program, with what it is to have."""
+    started = []
+
+    def start(**needs: Any) -> Program:
+        started.append(Program(joined, HOLDER, repr(needs)))
+        started[-1].await_ready()
+        assert eventually(lambda: not all_is_free()), row()
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.close()
+
+
+def row() -> dict[str, Any]:
+    (found,) = moo.hosts()
+    return found
+
+
+def all_is_free() -> bool:
+    found = row()
+    return all(found["free"][kind] == found[kind] for kind in found["free"])
+
+
+def is_over(pid: int) -> bool:
+    try:
+        return not Process.of(pid).is_running()
+    except ProcessLookupError:
+        return True
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
+@pytest.mark.parametrize(("held", "asked", "free"), HELD)
+def test_what_one_program_has_another_gets_once_that(
+    holder: Callable[..., Program],
+    held: dict[str, Any],
+    asked: dict[str, Any],
+    free: str,
+    killed: bool,
+) -> None:
+    other = holder(**held)
+    actor = int(other.ask("handle.pid()"))
+    on = moo.on(Holds, **asked)
+    with pytest.raises(moo.PlacementError, match=f"reserved now, free is b: {free};"):
+        on.spawn()
+
+    other.close() if killed else other.end()
+
+    assert eventually(all_is_free), row()
+    assert on.spawn().pid()
+    assert eventually(lambda: is_over(actor))
+
+
+def test_more_than_the_host_has_is_refused_with_all_that_it_has(
+    holder: Callable[..., Program],
+) -> None:
+    holder(num_cpus=3, num_gpus=1, memory=6 * GIB)
+
+    with pytest.raises(
+        moo.PlacementError, match="never be had.* b with 4 CPUs, 2 GPUs, 8 GiB: ask"
+    ):
+        moo.on(Holds, num_cpus=5).spawn()
+
+
+def test_no_device_and_no_core_is_given_to_both(holder: Callable[..., Program]) -> None:
+    other = holder(num_cpus=1, num_gpus=1)
+    mine = moo.on(Holds, num_cpus=1, num_gpus=1).spawn()
+
+    assert {other.ask("handle.gpus()"), repr(mine.gpus())} == {"'GPU-4'", "'GPU-7'"}
+    if len(os.sched_getaffinity(0)) > 1:
+        cores = set(map(int, other.ask("sorted(handle.cores())")[1:-1].split(",")))
+        assert len(cores) == len(mine.cores()) == 1
+        assert cores.isdisjoint(mine.cores())
+
+
+def test_of_programs_that_ask_at_the_same_time_one_gets_it(
+    holder: Callable[..., Program],
+) -> None:
+    other = holder(memory=1 * GIB)
+    for _ in range(10):
+        other.say("moo.on(Holds, num_cpus=3).spawn().pid()")
+        try:
+            mine = str(moo.on(Holds, num_cpus=3).spawn().pid())
+        except moo.PlacementError as error:
+            mine = f"PlacementError: {error}"
+        both = [mine, other.read()]
+
+        refused = [said for said in both if said.startswith("PlacementError: ")]
+        assert len(refused) == 1, both
+        assert "free is b: 1 CPU" in refused[0]
+        (winner,) = (int(said) for said in both if said not in refused)
+        os.kill(winner, signal.SIGKILL)
+        assert eventually(lambda: row()["free"]["cpus"] == row()["cpus"])
+
+
+# -- their interpreters and directories ------------------------------------------
+
+PLACED = """
+import mooactor as moo
+from tests.host.test_side_by_side import Placed
+
+moo.init({address!r}, local=False)
+on = moo.on(Placed, host="b")
+kept = moo.on(Placed, host="b", restart=moo.Restart())
+"""
+
+
+class Placed:
+    """Says where it runs, and what it finds there."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def place(self) -> tuple[str, str, str, str]:
+        import only_here  # of the virtual environment
+
+        with open("mine") as file:  # of the working directory
+            return sys.executable, os.getcwd(), only_here.NAME, file.read()
+
+
+def environment(folder: Path) -> Path:
+    """The interpreter of a virtual environment that has what this one has, and a module
+    of its own."""
+    venv.create(folder, symlinks=True)
+    paths = {"base": str(folder), "platbase": str(folder)}
+    packages = Path(sysconfig.get_path("purelib", "venv", paths))
+    ours = (ROOT, sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    (packages / "ours.pth").write_text("\n".join(map(str, ours)))
+    (packages / "only_here.py").write_text(f"NAME = {folder.name!r}\n")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def placed(made: Cluster, tmp_path: Path) -> Iterator[Callable[[str], Program]]:
+    """Starts a program with an interpreter, and in a directory, of its own."""
+    started = []
+
+    def start(name: str) -> Program:
+        python, cwd = environment(tmp_path / name), tmp_path / f"in {name}"
+        cwd.mkdir()
+        (cwd / "mine").write_text(f"of {name}")
+        text = PLACED.format(address=made.address)
+        started.append(Program(made, text, python=str(python), cwd=cwd))
+        return started[-1].await_ready()
+
+    yield start
+    for program in started:
+        program.close()
+
+
+def place(folder: Path, name: str) -> str:
+    """What an actor of such a program says of its place."""
+    python, cwd = folder / name / "bin" / "python", folder / f"in {name}"
+    return repr((str(python), str(cwd), name, f"of {name}"))
+
+
+def kill_zygotes(made: Cluster) -> None:
+    """Also what they have forked for the next actor."""
+    for process in Process.of(made.members["b"].pid).descendants():
+        if process.name() in ("moo-zygote", "moo-spare"):
+            process.kill()
+
+
+def test_each_program_has_its_own_interpreter_and_directory(
+    made: Cluster, placed: Callable[[str], Program], tmp_path: Path
+) -> None:
+    programs = {name: placed(name) for name in ("one", "two")}
+    for name, program in programs.items():
+        assert program.ask("(handle := kept.spawn()).place()") == place(tmp_path, name)
+
+    # The same after the death of all: other zygotes have other actors then.
+    kill_zygotes(made)
+    for name, program in programs.items():
+        Process.of(int(program.ask("handle.pid()"))).kill()
+        again = program.ask("handle.place.options(retries=9)()")
+        assert again == place(tmp_path, name)
+
+
+def broken(python: Path) -> None:
+    python.unlink()
+    python.write_text("#!/bin/sh\nexit 7\n")
+    python.chmod(0o700)
+
+
+def moved(path: Path) -> None:
+    path.rename(path.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what", "said"),
+    [
+        (moved, "one/bin/python", "host b cannot take part: it has no interpreter {}:"),
+        (moved, "in one", "host b cannot take part: it has no directory {}, in which"),
+        (broken, "one/bin/python", "on host b: the zygote, from which actors are"),
+    ],
+    ids=["no interpreter", "no directory", "a broken interpreter"],
+)
+def test_what_a_host_lacks_for_one_program_is_named_and_others_go_on(
+    placed: Callable[[str], Program],
+    tmp_path: Path,
+    spoil: Callable[[Path], None],
+    what: str,
+    said: str,
+) -> None:
+    other, program = placed("two"), placed("one")
+    spoil(tmp_path / what)
+
+    answer = program.ask("on.spawn().place()")
+
+    assert answer.startswith("ActorDied: ")
+    assert said.format(tmp_path / what) in answer
+    assert other.ask("on.spawn().place()") == place(tmp_path, "two")
+
+
+@pytest.mark.parametrize("what", ["one/bin/python", "in one"])
+def test_what_a_host_has_lost_meanwhile_is_named(
+    made: Cluster, placed: Callable[[str], Program], tmp_path: Path, what: str
+) -> None:
+    program = placed("one")
+    pid = program.ask("(handle := on.spawn()).pid()")
+    moved(tmp_path / what)
+    kill_zygotes(made)
+
+    answer = program.ask("on.spawn().place()")
+
+    assert answer.startswith("ActorDied: ")
+    assert "on host b: the zygote died, and no other one can be started" in answer
+    assert str(tmp_path / what) in answer
+    assert program.ask("handle.pid()") == pid

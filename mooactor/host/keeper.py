@@ -6,8 +6,9 @@ Invariants:
 * A guest ends when the channel to its home does, and the agent goes on.
 * All guests reserve from one account, the host's.
 * Whatever ends the agent ends every process that it has started: they hold its
-  lifelines, and the kernel kills them with it. Their directories are removed by the
-  agent, or by the `janitor`, a process that waits for nothing but the agent's end.
+  lifelines, and the kernel kills them with it. Their directories are removed, and what
+  they had started by other means is killed, by the agent, or by the `janitor`, a
+  process that waits for nothing but the agent's end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.control.reach import listening
+from mooactor.host import leftovers
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
@@ -33,7 +35,7 @@ from mooactor.host.versions import versions
 from mooactor.process import directories, dump, openfiles
 from mooactor.process.system import adopt_orphans, name_process
 
-_DYING_S = 0.5  # processes that were killed may still hold files
+_DYING_S, _LOOKS = 0.1, 6  # processes that were killed may start others, hold files
 
 
 @dataclass
@@ -216,6 +218,7 @@ def _tidy_up_after(read: int) -> None:
             except OSError:
                 pass
     os.read(read, 1)  # the agent's end
-    directories.remove_abandoned()
-    time.sleep(_DYING_S)
-    directories.remove_abandoned()
+    for _ in range(_LOOKS):
+        leftovers.kill_all()
+        directories.remove_abandoned()
+        time.sleep(_DYING_S)

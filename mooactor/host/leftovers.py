@@ -12,10 +12,13 @@ several sessions, and adopts the orphans of all. Two things tell whose they are:
   of an actor are noted just before that is asked to stop, or killed: an orphan has lost
   its place in the tree. One whose actor, or parent, ends by itself is not known.
 
+An agent that is killed cannot look. Its janitor does, and finds those with a mark: each
+begins with the agent's.
+
 Invariants:
 
 * Only descendants of the agent are killed, and of these only what has the mark, was
-  noted, or is a descendant of such a process.
+  noted, or is a descendant of such a process. The janitor kills what has the mark.
 * A process is known by its pid and the time of its start: another one that gets the
   same pid is spared.
 * The agent never waits for them; it looks again after a while. What another user runs
@@ -35,6 +38,7 @@ from mooactor.process.system import children
 VARIABLE = "MOOACTOR_SESSION_MARK"
 
 _NAME = f"{VARIABLE}=".encode()
+_AGENT = os.urandom(8).hex()  # the mark of this process, and of its janitor
 _FIRST_S, _MORE_LOOKS = 0.02, 6  # each pause is twice the one before: 1.3 s together
 
 
@@ -89,6 +93,16 @@ def _children(pid: int) -> list[_Process]:
     return [process for process in found if process and process.parent == pid]
 
 
+def kill_all() -> None:
+    """The agent was killed: kill what its sessions' actors had started, wherever it is
+    in the tree. In the janitor."""
+    mark = _NAME + _AGENT.encode()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        process = _Process.of(int(pid))
+        if process and any(x.startswith(mark) for x in process.environment()):
+            process.kill()
+
+
 @dataclass
 class _Seen:
     found: set[_Process] = field(default_factory=set)
@@ -102,7 +116,7 @@ class Leftovers:
         self._loop = loop
         # Not the session's own name: a session that returns to this host is another
         # one, and its processes are not to be taken for these.
-        self.environment = {VARIABLE: os.urandom(8).hex()}  # for its zygote
+        self.environment = {VARIABLE: _AGENT + os.urandom(8).hex()}  # for its zygote
         self._mark = _NAME + self.environment[VARIABLE].encode()
         self._noted: set[_Process] = set()
 

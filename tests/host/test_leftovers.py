@@ -148,6 +148,28 @@ def test_nothing_is_left_of_an_actor_that_died_by_itself(one):
 
 
 @pytest.mark.slow
+def test_a_host_that_is_killed_leaves_nothing_with_a_mark():
+    stays = subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+    def seconds():
+        with cluster("a") as own:
+            driver = Driver(own)
+            in_session, without_mark, *more = driver.others
+            began = time.monotonic()
+            own.members["a"].kill()
+            assert eventually(lambda: none_of([driver.actor, in_session, *more]), 20)
+            took = time.monotonic() - began
+            without_mark.kill()  # nothing tells whose it is
+            driver.kill()
+        return took
+
+    assert at_best(seconds, 3.0)
+    assert stays.poll() is None
+    stays.kill()
+    stays.wait()
+
+
+@pytest.mark.slow
 def test_a_session_ends_without_harm_to_another_one_on_the_same_host(joined):
     starts, killed = (moo.on(Starts, host="a").spawn() for _ in range(2))
     here = [running(pid) for pid in (starts.pid(), *starts.all(), *killed.all())]

@@ -31,7 +31,7 @@ from tests.control.test_channel_fuzz import good_frames
 from tests.fuzz.mutation import changed, mutate
 from tests.fuzz.parsers import ROW
 from tests.fuzz.peers import Peer, target_of
-from tests.processes import Process
+from tests.processes import Process, resident
 
 _BROKERS = 4
 _AT_A_TIME = 8
@@ -245,7 +245,7 @@ class ToMember(Peer):
         super().check()
         assert all(process.is_running() for process in self._processes)
         assert not self._sprung.exists()
-        now = [_resident(pid) for pid in self._members]
+        now = [resident(pid) for pid in self._members]
         before = self._resident = self._resident or now
         assert all(b - a < _GROWTH for a, b in zip(before, now)), (before, now)
         self._introduce()
@@ -253,11 +253,6 @@ class ToMember(Peer):
 
 def _id(rng: random.Random) -> str:
     return f"{rng.randrange(20):016x}"
-
-
-def _resident(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Peer]]] = {

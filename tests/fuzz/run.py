@@ -3,9 +3,10 @@
 after the other, each for so long, or until it has had so many cases. Without names it
 runs all; a failure is raised with its seed.
 
-A million mutated frames to an actor over TCP, of those without the key and with it::
+A million mutated frames over TCP, without the key and with it, to an actor and to a
+node::
 
-    python -m tests.fuzz.run --cases 1000000 handshake inbox
+    python -m tests.fuzz.run --cases 1000000 handshake inbox node
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tests.fuzz import brokers, inboxes, neighbors, peers
+from tests.fuzz import brokers, inboxes, neighbors, nodes, peers
 from tests.fuzz.run import run
 from tests.marks import slow
 
@@ -16,10 +16,11 @@ SEED = int(os.environ.get("MOOACTOR_TEST_SEED", "12"))
 STEPS = 20
 UNEXPECTED = "a message could not be handled"  # an error that no parser documents
 PEERS = {**peers.TARGETS, **neighbors.TARGETS, **brokers.TARGETS}
-TARGETS = {**inboxes.TARGETS, **PEERS}
+SINGLE = {**inboxes.TARGETS, **nodes.TARGETS}
+TARGETS = {**SINGLE, **PEERS}
 
 
-@pytest.mark.parametrize("name", [*inboxes.TARGETS, *map(slow, PEERS)])
+@pytest.mark.parametrize("name", [*SINGLE, *map(slow, PEERS)])
 def test_mutated_messages_harm_nobody_else(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

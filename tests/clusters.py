@@ -202,7 +202,14 @@ class Network:
 
     def sent(self, host: str) -> int:
         """Bytes that the host has sent so far."""
-        return int(self._show(host)[0]["stats64"]["tx"]["bytes"])
+        return self._count(host, "tx")
+
+    def received(self, host: str) -> int:
+        """Bytes that have reached the host so far."""
+        return self._count(host, "rx")
+
+    def _count(self, host: str, direction: str) -> int:
+        return int(self._show(host)[0]["stats64"][direction]["bytes"])
 
     def _nft(self, host: str, rules: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

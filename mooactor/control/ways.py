@@ -52,9 +52,10 @@ ADMISSION_MS = 5_000
 PART_BYTES = 256 << 10
 #: Records wait so long for a connection.
 PATIENCE_S = 10.0
-#: As long where somebody takes the connection and is too busy for the handshake. A dead
-#: process ends the wait earlier, with the notice of its death.
-BUSY_PATIENCE_S = 60.0
+#: As long where somebody takes the connection and is too busy for the handshake: it may
+#: hold the GIL for a minute and more. A dead process ends the wait earlier, with the
+#: notice of its death.
+BUSY_PATIENCE_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED

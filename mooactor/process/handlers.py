@@ -8,6 +8,7 @@ kinds.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from mooactor.control import envelope
@@ -55,7 +56,18 @@ def of_an_actor(process_id: int, server: Server) -> dict[int, Handler]:
     return {
         envelope.CALL: server.on_call,
         envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
-        envelope.CREDIT: lambda r: server.on_credit(r.sender, r.call_id, int(r.value)),
+        envelope.CREDIT: lambda r: server.on_credit(r.sender, r.call_id, _items(r)),
         envelope.STOP: lambda r: server.on_stop(r.sender),
         envelope.LOST: on_lost,
     }
+
+
+def _items(record: envelope.Record) -> int:
+    """The number that a CREDIT has.
+
+    Raises:
+      MalformedMessage: it is none.
+    """
+    if not math.isfinite(record.value):
+        raise envelope.MalformedMessage(f"a CREDIT of {record.value} items")
+    return int(record.value)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -13,6 +14,7 @@ from mooactor.control import bodies, envelope
 from mooactor.errors import AuthError, VersionMismatch
 from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
+from tests.conftest import eventually
 from tests.control.test_envelope import KEY, call, call_with_deadline
 
 REFUSALS = (envelope.MalformedMessage, AuthError, VersionMismatch)
@@ -121,8 +123,7 @@ def test_a_live_actor_survives_strangers_and_broken_peers(spawn: Any) -> None:
     counter = spawn(Counter)
     counter.echo()
     runtime = current_runtime()
-    process_id = counter._where()[1].process_id
-    address = f"ipc://{runtime.directory}/{process_id:016x}"
+    address = inbox_of(counter)
     rng = random.Random(2)
     good = runtime.messenger._prefix
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
@@ -139,3 +140,40 @@ def test_a_live_actor_survives_strangers_and_broken_peers(spawn: Any) -> None:
             socket.send_multipart(frames)
     assert [counter.add(1) for _ in range(3)] == [1, 2, 3]
     assert isinstance(counter, moo.Handle)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        envelope.pack_record(envelope.CREDIT, 1, value=math.nan),
+        envelope.pack_record(envelope.CREDIT, 1, value=math.inf),
+        envelope.pack_record(envelope.COUNT, 1),
+        envelope.pack_record(envelope.COUNTED, 1),
+    ],
+    ids=["a credit of nan", "an infinite credit", "no count", "nothing counted"],
+)
+def test_a_record_without_its_numbers_is_dropped_as_malformed(
+    spawn: Any, capfd: Any, record: bytes
+) -> None:
+    zmq = pytest.importorskip("zmq")
+    counter = spawn(Counter)
+    counter.echo()
+    said = ""
+
+    def reported() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "dropped" in said or "could not be handled" in said
+
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 1000
+        socket.connect(inbox_of(counter))
+        socket.send(current_runtime().messenger._prefix + record)
+        assert eventually(reported)
+    assert "could not be handled" not in said
+    assert counter.add(1) == 1
+
+
+def inbox_of(actor: Any) -> str:
+    process_id = actor._where()[1].process_id
+    return f"ipc://{current_runtime().directory}/{process_id:016x}"

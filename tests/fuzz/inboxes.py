@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import socket
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from tests.conftest import eventually
 from tests.control.test_fuzz import asks_to_stop, mutate, seeds
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, hosts
+from tests.processes import resident
 
 _AT_A_TIME = 1000
 _PATIENCE_S = 60.0
@@ -39,15 +39,10 @@ class Inbox:
         two.agent.complete = True
         self._before_contact()
         self.pid: int = self.guest.pid()
-        self._resident = self.resident()
+        self._resident = resident(self.pid)
 
     def _before_contact(self) -> None:
         """The actor is there, and nobody has connected to it."""
-
-    def resident(self) -> int:
-        """Bytes of the actor's process."""
-        with open(f"/proc/{self.pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     def step(self, rng: random.Random) -> int:
         raise AssertionError("a target has its own")
@@ -57,7 +52,7 @@ class Inbox:
         self._asked += 1
         assert self.guest.add.options(timeout=_PATIENCE_S)(self._asked) == self._asked
         assert self.guest.pid() == self.pid
-        assert self.resident() - self._resident < _GROWTH
+        assert resident(self.pid) - self._resident < _GROWTH
 
 
 class Insider(Inbox):

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""``python -m tests.fuzz.run [--seconds 600] [--seed N] [TARGET …]``: one after the
-other, each for so long. Without names it runs all; a failure is raised with its seed.
+"""``python -m tests.fuzz.run [--seconds 600] [--cases N] [--seed N] [TARGET …]``: one
+after the other, each for so long, or until it has had so many cases. Without names it
+runs all; a failure is raised with its seed.
+
+A million mutated frames over TCP, without the key and with it, to an actor and to a
+node::
+
+    python -m tests.fuzz.run --cases 1000000 handshake inbox node
 """
 
 from __future__ import annotations
@@ -14,12 +20,19 @@ from tests.fuzz.targets import TARGETS, Target
 _BETWEEN_CHECKS_S = 10.0
 
 
-def run(target: Target, rng: random.Random, seconds: float, steps: int = 0) -> int:
-    """Make cases for so long, and at least so many steps; returns the cases."""
+def run(
+    target: Target,
+    rng: random.Random,
+    seconds: float,
+    steps: int = 0,
+    least: int = 0,
+) -> int:
+    """Make cases for so long, and at least so many steps, and so many cases; returns
+    the cases."""
     end = time.monotonic() + seconds
     cases = done = 0
     check_at = time.monotonic() + _BETWEEN_CHECKS_S
-    while done < steps or time.monotonic() < end:
+    while done < steps or cases < least or time.monotonic() < end:
         cases += target.step(rng)
         done += 1
         if time.monotonic() > check_at:
@@ -33,16 +46,21 @@ def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(prog="tests.fuzz.run")
     parser.add_argument("targets", nargs="*", metavar="TARGET", default=list(TARGETS))
-    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--cases", type=int, default=0)
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().getrandbits(32)
     )
     options = parser.parse_args()
+    seconds = options.seconds
+    if seconds is None:
+        seconds = 0.0 if options.cases else 600.0
     for name in options.targets or list(TARGETS):
         print(f"{name}: seed {options.seed}", flush=True)
         begun = time.monotonic()
         with TARGETS[name]() as target:
-            cases = run(target, random.Random(options.seed), options.seconds)
+            rng = random.Random(options.seed)
+            cases = run(target, rng, seconds, least=options.cases)
         took = time.monotonic() - begun
         print(f"{name}: {cases} cases in {took:.0f} s, clean", flush=True)
 

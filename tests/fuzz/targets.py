@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from tests.fuzz import inboxes, neighbors, parsers, peers
+from tests.fuzz import brokers, inboxes, neighbors, nodes, parsers, peers
 
 
 class Target(Protocol):
@@ -25,5 +25,7 @@ TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Target]]] = {
     **parsers.TARGETS,
     **peers.TARGETS,
     **neighbors.TARGETS,
+    **brokers.TARGETS,
     **inboxes.TARGETS,
+    **nodes.TARGETS,
 }

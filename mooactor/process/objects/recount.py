@@ -102,6 +102,8 @@ class Recounts:
             self._on_unsure(record.sender, record.call_id, found)
         elif record.kind == envelope.COUNT:
             self._on_count(record.call_id, found)
+        elif not found:
+            raise envelope.MalformedMessage("a COUNTED is cut short")
         else:
             lender, *flat = found
             counts = dict(zip(flat[::2], flat[1::2], strict=False))

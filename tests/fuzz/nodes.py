@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""Mutated frames to a node, over TCP, of one with the key; another channel to that node
+must not notice."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+from collections.abc import Callable, Iterator
+
+import zmq
+
+from mooactor.control import curve, frames
+from mooactor.control.node import Node
+from tests.control.nodes import SECRET, Recorder, Remote, node
+from tests.control.test_channel_fuzz import good_frames
+from tests.fuzz.mutation import mutate
+from tests.processes import Process, resident
+
+_AT_A_TIME = 500  # frames over one connection; answers to as many find room
+_PATIENCE_S = 60.0
+_GROWTH = 50e6  # bytes
+
+
+class ToNode:
+    """A target: a node in a process of its own, which sends every message back."""
+
+    def __init__(
+        self, remote: Remote, here: Node, context: zmq.Context[zmq.Socket[bytes]]
+    ) -> None:
+        self._remote, self._here, self._context = remote, here, context
+        self._process = Process.of(remote.pid)
+        self._mine = Recorder()
+        self._channel = here.connect(remote.address, self._mine)
+        self._resident = 0
+
+    def step(self, rng: random.Random) -> int:
+        """Another connection, with a channel that is soon broken."""
+        sources = good_frames(secrets.token_bytes(frames.KEY_BYTES))
+        with self._context.socket(zmq.DEALER) as dealer:
+            dealer.linger = 0
+            curve.make_client(dealer, SECRET)
+            dealer.connect(self._remote.address)
+            dealer.send(sources[0])
+            for _ in range(_AT_A_TIME):
+                dealer.send(mutate(rng, rng.choice(sources)))
+            self._await_read(dealer)
+        self._echo()
+        while self._remote.has_more():  # it tells of each channel
+            self._remote.read()
+        return _AT_A_TIME
+
+    def _await_read(self, dealer: zmq.Socket[bytes]) -> None:
+        """Whatever came before, a hello gets an answer: a welcome, or why not."""
+        key = secrets.token_bytes(frames.KEY_BYTES)
+        dealer.send(good_frames(key)[0])
+        while True:
+            assert dealer.poll(int(_PATIENCE_S * 1000)), "it does not answer"
+            if frames.unpack(dealer.recv()).channel == key:
+                return
+
+    def _echo(self) -> None:
+        number = len(self._mine.messages)
+        self._channel.post({"n": number})
+
+        def came() -> bool:
+            return len(self._mine.messages) > number or bool(self._mine.closed)
+
+        assert self._here.run_until(came, _PATIENCE_S)
+        assert self._mine.numbers[number:] == [number], self._mine.closed
+
+    def check(self) -> None:
+        """It is the same process, and has not grown."""
+        self._echo()
+        assert self._process.is_running()
+        now = resident(self._remote.pid)
+        self._resident = self._resident or now
+        assert now - self._resident < _GROWTH
+
+
+@contextlib.contextmanager
+def _to_node() -> Iterator[ToNode]:
+    remote = Remote("127.0.0.1")
+    try:
+        with node() as here, zmq.Context() as context:
+            yield ToNode(remote, here, context)
+    finally:
+        remote.close()
+
+
+TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[ToNode]]] = {
+    "node": _to_node,
+}

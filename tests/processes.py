@@ -245,9 +245,3 @@ class Run:
             if time.monotonic() > deadline:
                 return
             time.sleep(0.005)
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

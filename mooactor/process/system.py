@@ -72,7 +72,7 @@ def _children_of_task(path: str) -> list[int]:
         return []  # it is gone, or the kernel does not tell (CONFIG_PROC_CHILDREN)
 
 
-def resident_bytes() -> int:
-    """This process's memory, shared pages included."""
-    with open("/proc/self/statm") as file:
+def resident_bytes(pid: int | None = None) -> int:
+    """The memory of a process, this one by default, shared pages included."""
+    with open(f"/proc/{pid or 'self'}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mooactor.process.system import resident_bytes
 from tests.cluster.clusters import Cluster
 
 WANTED = 10_000
@@ -25,12 +26,6 @@ def strangers() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     yield most - 1000
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def resident(pid: int) -> int:
-    """Bytes."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def descriptors(pid: int) -> int:
@@ -54,7 +49,7 @@ def test_ten_thousand_half_open_connections_keep_no_member_out(
     assert cluster.until(lambda: a.joined)
     said = len(broker.err)
     pid, port = broker.process.pid, int(address.rpartition(":")[2])
-    before, opened = resident(pid), descriptors(pid)
+    before, opened = resident_bytes(pid), descriptors(pid)
     with contextlib.ExitStack() as stack:
         for number in range(strangers):
             stranger = stack.enter_context(socket.socket())
@@ -64,7 +59,7 @@ def test_ten_thousand_half_open_connections_keep_no_member_out(
                 assert cluster.until(lambda: waiting(port) == 0)
         b = cluster.member("b", address)
         assert cluster.until(lambda: a.names() == b.names() == ["a", "b"])
-        assert resident(pid) - before < 100e6
+        assert resident_bytes(pid) - before < 100e6
     assert cluster.until(lambda: descriptors(pid) <= opened + 1)
     assert a.lost == a.gone == []
     assert [line for line in broker.err[said:] if "host b has" not in line] == []

@@ -25,13 +25,14 @@ from mooactor.control.channel import Channel
 from mooactor.control.incoming import Route
 from mooactor.control.node import Node
 from mooactor.host.session import current_session
+from mooactor.process.system import resident_bytes
 from tests.clusters import Cluster
 from tests.control.nodes import together
 from tests.control.test_channel_fuzz import good_frames
 from tests.fuzz.mutation import changed, mutate
 from tests.fuzz.parsers import ROW
 from tests.fuzz.peers import Peer, target_of
-from tests.processes import Process, resident
+from tests.processes import Process
 
 _BROKERS = 4
 _AT_A_TIME = 8
@@ -247,7 +248,7 @@ class ToMember(Peer):
         super().check()
         assert all(process.is_running() for process in self._processes)
         assert not self._sprung.exists()
-        now = [resident(pid) for pid in self._members]
+        now = [resident_bytes(pid) for pid in self._members]
         before = self._resident = self._resident or now
         assert all(b - a < _GROWTH for a, b in zip(before, now)), (before, now)
         self._introduce()

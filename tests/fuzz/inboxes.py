@@ -13,11 +13,11 @@ import zmq
 
 from mooactor.control import curve, envelope
 from mooactor.control.keys import new_process_id
+from mooactor.process.system import resident_bytes
 from tests.conftest import eventually
 from tests.control.test_fuzz import asks_to_stop, mutate, seeds
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, hosts
-from tests.processes import resident
 
 _AT_A_TIME = 1000
 _PATIENCE_S = 60.0
@@ -39,7 +39,7 @@ class Inbox:
         two.agent.complete = True
         self._before_contact()
         self.pid: int = self.guest.pid()
-        self._resident = resident(self.pid)
+        self._resident = resident_bytes(self.pid)
 
     def _before_contact(self) -> None:
         """The actor is there, and nobody has connected to it."""
@@ -52,7 +52,7 @@ class Inbox:
         self._asked += 1
         assert self.guest.add.options(timeout=_PATIENCE_S)(self._asked) == self._asked
         assert self.guest.pid() == self.pid
-        assert resident(self.pid) - self._resident < _GROWTH
+        assert resident_bytes(self.pid) - self._resident < _GROWTH
 
 
 class Insider(Inbox):

@@ -13,10 +13,11 @@ import zmq
 
 from mooactor.control import curve, frames
 from mooactor.control.node import Node
+from mooactor.process.system import resident_bytes
 from tests.control.nodes import SECRET, Recorder, Remote, node
 from tests.control.test_channel_fuzz import good_frames
 from tests.fuzz.mutation import mutate
-from tests.processes import Process, resident
+from tests.processes import Process
 
 _AT_A_TIME = 500  # frames over one connection; answers to as many find room
 _PATIENCE_S = 60.0
@@ -74,7 +75,7 @@ class ToNode:
         """It is the same process, and has not grown."""
         self._echo()
         assert self._process.is_running()
-        now = resident(self._remote.pid)
+        now = resident_bytes(self._remote.pid)
         self._resident = self._resident or now
         assert now - self._resident < _GROWTH
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tests.tensors.worker as base
+from mooactor.process.system import resident_bytes
 from tests.processes import stop
 from tests.transports import samples
 
@@ -151,8 +152,7 @@ class Role:
 
     def resident(self) -> int:
         """Bytes of memory that this process has in use, shared ones among them."""
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes()
 
 
 class Roles:

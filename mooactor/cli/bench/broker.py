@@ -29,6 +29,7 @@ from mooactor.control.channel import Channel
 from mooactor.control.envelope import VERSION
 from mooactor.control.node import Node
 from mooactor.host.brokerlink import CHANNEL_BEAT_S
+from mooactor.process.system import resident_bytes
 
 NAMES = ("broker.beats", "broker.joins", "broker.memory")
 HOSTS = 10_000
@@ -44,9 +45,9 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
         node = Node(key)
         try:
             members = _Members(node, address)
-            idle_bytes = _resident(pid)
+            idle_bytes = resident_bytes(pid)
             join_s = members.join(pid, sample)
-            connection = (_resident(pid) - idle_bytes) / sample
+            connection = (resident_bytes(pid) - idle_bytes) / sample
             beat_s = members.beat(pid, 40 * effort.rounds) + members.idle(pid)
         finally:
             node.close()
@@ -153,11 +154,11 @@ def _simulated() -> tuple[float, float]:
     """Bytes and seconds for the row of one host, of 10 000."""
     messages = [plain.pack({"op": "announce", **_row(n)}) for n in range(HOSTS)]
     registry = Registry(lambda watcher, message: None)
-    bytes_before, began = _resident(os.getpid()), time.process_time()
+    bytes_before, began = resident_bytes(os.getpid()), time.process_time()
     for number, message in enumerate(messages):
         registry.announce(number, read(plain.unpack(message)), 0.0)
     spent = time.process_time() - began
-    grown = _resident(os.getpid()) - bytes_before
+    grown = resident_bytes(os.getpid()) - bytes_before
     return max(0.0, grown / HOSTS), spent / HOSTS
 
 
@@ -176,8 +177,3 @@ def _row(number: int) -> dict[str, Any]:
         "sessions": ["0123456789abcdef"],
         "actors": 64,
     }
-
-
-def _resident(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -234,8 +234,8 @@ class Nursery:
         return Child(self._numbers, life, parcels, lifeline, out, err, ends)
 
     def _request(self, child: Child) -> None:
-        if self._line is None and (why := self._exec_again()):
-            raise OSError(f"the zygote died, and no other one can be started: {why}")
+        if self._line is None and (error := self._exec_again()):
+            raise OSError(f"the zygote died, and no other one can be started: {error}")
         message = {"op": "birth", "number": child.number, "life": child.life}
         fds = [*child.theirs, *child.parcels]
         if self._spare is None:
@@ -325,14 +325,14 @@ class Nursery:
         # What a spare process becomes is told by its own line, or by the end of that.
         self._end_of(set(self._unborn) - set(self._becoming.values()), why)
 
-    def _exec_again(self) -> str:
-        """Start another one; why it cannot be, empty if it is."""
+    def _exec_again(self) -> OSError | None:
+        """Start another one; the error if that cannot be."""
         try:
             self.exec_zygote()
         except OSError as error:
             print(f"mooactor: no other zygote can be started: {error}", file=sys.stderr)
-            return str(error)  # the next request tries again
-        return ""
+            return error  # the next request tries again
+        return None
 
     def _report(self) -> str:
         """Report on stderr that it died, and the cause."""

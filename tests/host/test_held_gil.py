@@ -21,8 +21,8 @@ from tests.host.where import Where
 
 CALLS = 50
 HOLD_S = [
-    pytest.param(8.0, marks=pytest.mark.slow),  # hosts have a patience of 3 s
-    pytest.param(70.0, marks=pytest.mark.soak),  # and calls of 60 s
+    pytest.param(8.0, marks=pytest.mark.slow),  # longer than the patience of hosts
+    pytest.param(70.0, marks=pytest.mark.soak),  # a first call failed after 60
 ]
 
 

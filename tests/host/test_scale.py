@@ -94,10 +94,8 @@ def resident(made):
     }
 
 
-def have_not_grown(made, before):
-    grown = {name: size - before[name] for name, size in resident(made).items()}
-    assert all(size < HEADROOM_BYTES for size in grown.values()), grown
-    return True
+def growth(made, before):
+    return {name: size - before[name] for name, size in resident(made).items()}
 
 
 def test_two_hundred_actors_of_four_hosts_call_each_other(joined):
@@ -111,7 +109,8 @@ def test_two_hundred_actors_of_four_hosts_call_each_other(joined):
     for value in range(1, 6):
         assert each_calls_others(handles, value) == []
 
-    assert have_not_grown(joined, before)
+    grown = growth(joined, before)
+    assert all(size < HEADROOM_BYTES for size in grown.values()), grown
     alive = {row["name"]: len(row["actors"]) for row in moo.hosts()}
     assert alive == dict.fromkeys(HOSTS, EACH)
 
@@ -145,4 +144,5 @@ def test_a_large_value_reaches_each_host_over_its_cable_once(joined, nbytes):
     assert all(1 <= times < 1.1 for times in came.values()), came
     # a binary tree: the driver serves the first two hosts, and these the others
     assert all(times < 2.2 for times in gone.values()), gone
-    assert have_not_grown(joined, memory)
+    grown = growth(joined, memory)
+    assert all(size < HEADROOM_BYTES for size in grown.values()), grown

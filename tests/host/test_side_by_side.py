@@ -106,13 +106,6 @@ def all_is_free() -> bool:
     return all(found["free"][kind] == found[kind] for kind in found["free"])
 
 
-def is_over(pid: int) -> bool:
-    try:
-        return not Process.of(pid).is_running()
-    except ProcessLookupError:
-        return True
-
-
 @pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
 @pytest.mark.parametrize(("held", "asked", "free"), HELD)
 def test_what_one_program_has_another_gets_once_that(
@@ -123,7 +116,7 @@ def test_what_one_program_has_another_gets_once_that(
     killed: bool,
 ) -> None:
     other = holder(**held)
-    actor = int(other.ask("handle.pid()"))
+    actor = Process.of(int(other.ask("handle.pid()")))
     on = moo.on(Holds, **asked)
     with pytest.raises(moo.PlacementError, match=f"reserved now, free is b: {free};"):
         on.spawn()
@@ -132,7 +125,7 @@ def test_what_one_program_has_another_gets_once_that(
 
     assert eventually(all_is_free), row()
     assert on.spawn().pid()
-    assert eventually(lambda: is_over(actor))
+    assert eventually(lambda: not actor.is_running())
 
 
 def test_more_than_the_host_has_is_refused_with_all_that_it_has(

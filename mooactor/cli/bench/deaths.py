@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,38 +30,30 @@ _CUTS = 3
 _FLOOD_BYTES = 1 << 27
 
 
-def _cut(made: Cluster) -> None:
-    cut(made.far)
+class _Silence(NamedTuple):
+    """A way in which nothing is heard of a host any more."""
+
+    what: str
+    fault: Callable[[Cluster], None]
+    under_way: str = "begin"
+    most_s: int = 3
 
 
-def _swallow_calls(made: Cluster) -> None:
-    swallow(made.near, made.far)
-
-
-def _swallow_answers(made: Cluster) -> None:
-    swallow(made.far, made.near)
-
-
-# By row: what happens to the host, what is under way, the work, most seconds.
 _SILENCES = {
-    "hosts.cut": (_cut, "begin", "its host's cable was cut", 3),
-    "hosts.swallowed.calls": (
-        _swallow_calls,
-        "begin",
+    "hosts.cut": _Silence("its host's cable was cut", lambda made: cut(made.far)),
+    "hosts.swallowed.calls": _Silence(
         "all that is sent to its host vanishes",
-        3,
+        lambda made: swallow(made.near, made.far),
     ),
-    "hosts.swallowed.answers": (
-        _swallow_answers,
-        "begin",
+    "hosts.swallowed.answers": _Silence(
         "all that its host sends vanishes",
-        3,
+        lambda made: swallow(made.far, made.near),
     ),
-    "hosts.cut.full": (
-        _cut,
-        "flood",
+    "hosts.cut.full": _Silence(
         "its host's cable was cut while large arrays went there",
-        5,
+        lambda made: cut(made.far),
+        under_way="flood",
+        most_s=5,
     ),
 }
 NAMES = ("hosts.killed.here", "hosts.killed.far", *_SILENCES)
@@ -81,21 +73,21 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
             work = "a waiting call's error after kill -9 of its actor, on another host"
             far = float(side.ask(f"far {kills}")) * 1e3
             yield Row("hosts.killed.far", work, "ms", far, {}, Goal("at most", 100))
-        for name, (fault, under_way, what, most) in _SILENCES.items():
+        for name, silence in _SILENCES.items():
             tries = range(min(_CUTS, effort.rounds))
-            took = statistics.median(_silence(fault, under_way) for _ in tries)
-            work = f"a waiting call's error after {what}"
-            yield Row(name, work, "s", took, {}, Goal("at most", most))
+            took = statistics.median(_noticed(silence) for _ in tries)
+            work = f"a waiting call's error after {silence.what}"
+            yield Row(name, work, "s", took, {}, Goal("at most", silence.most_s))
     except OSError as error:
         yield Skipped("hosts.killed.here", f"no network namespaces here: {error}")
 
 
-def _silence(fault: Callable[[Cluster], None], under_way: str) -> float:
+def _noticed(silence: _Silence) -> float:
     """Seconds, in a cluster of its own: the host counts as dead for good."""
     with cluster() as made, made.driver(__name__, made.address) as side:
-        side.ask(f"{under_way} 0")
+        side.ask(f"{silence.under_way} 0")
         began = time.perf_counter()  # one clock for all processes of a machine
-        fault(made)
+        silence.fault(made)
         return float(side.ask("ended 0")) - began
 
 
@@ -155,18 +147,13 @@ def serve(address: str) -> None:
 def _flood(made: Waits) -> Callable[[], BaseException | None]:
     """Send large arrays there from now on; how to wait for the error of that."""
     array = np.ones(_FLOOD_BYTES, np.uint8)
-    ended: Future[BaseException] = Future()
 
     def send() -> None:
-        try:
-            while True:
-                made.take(array)
-        except moo.MooError as error:
-            ended.set_result(error)
+        while True:
+            made.take(array)
 
     made.take(array)
-    threading.Thread(target=send, daemon=True).start()
-    return ended.result
+    return ThreadPoolExecutor(1).submit(send).exception
 
 
 def _median_of_kills(host: str, count: int) -> float:

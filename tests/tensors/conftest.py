@@ -189,8 +189,11 @@ def break_connections(most: int = 1 << 16) -> None:
     copies = []
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):  # it was closed meanwhile
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                copies.append(socket.socket(fileno=os.dup(fd)))
+            copy = os.dup(fd)  # the number may be another file's at any time
+            if stat.S_ISSOCK(os.fstat(copy).st_mode):
+                copies.append(socket.socket(fileno=copy))
+            else:
+                os.close(copy)
     for copy in copies:
         with copy, contextlib.suppress(OSError):  # it is not connected
             tcp = copy.family in (socket.AF_INET, socket.AF_INET6)

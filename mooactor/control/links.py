@@ -55,7 +55,9 @@ class Resending:
 class Link:
     """One per (process, actor). It follows the actor from incarnation to incarnation.
 
-    ``calls`` has the ids of calls sent and not answered.
+    ``calls`` has the ids of calls sent and not answered. ``peer`` leads to the present
+    process, or is None; it is None once the actor is gone for good. Only `Links` sets
+    it, the incarnation and the cause.
     """
 
     __slots__ = (
@@ -177,6 +179,9 @@ class Links:
         self._messenger = messenger
         self._watch = watch
         self._links: dict[int, Link] = {}
+        # Held while a peer, an incarnation or a cause is set. Entered again by a signal
+        # handler that calls.
+        self._moving = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._links)
@@ -247,11 +252,27 @@ class Links:
             )
 
     def peer_of(self, link: Link) -> Peer:
-        """The way to an actor's present process."""
+        """The way to an actor's present process, or to its last one."""
         peer = link.peer
-        if peer is None:
-            peer = link.peer = self._messenger.peer(link.process_id)
+        if peer is not None:
+            return peer
+        with self._moving:  # while it is looked for, the actor may get another one
+            peer = self._messenger.peer(link.process_id)
+            if link.cause is None:
+                link.peer = peer
         return peer
+
+    def follow(self, link: Link, incarnation: int) -> None:
+        """The actor's process is dead, and this is its next one."""
+        with self._moving:
+            link.peer = None  # first: callers read both without the lock
+            link.incarnation = incarnation
+
+    def end(self, link: Link, cause: Cause) -> None:
+        """The actor is gone for good."""
+        with self._moving:
+            link.peer = None
+            link.cause = cause
 
     def was_reached(self, process_id: int) -> bool:
         """Whether a call may have been sent to a process; if not, it waits here."""

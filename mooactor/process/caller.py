@@ -175,8 +175,8 @@ class Caller:
         try:
             future.call_id = call_id
             future.link = link
+            link.calls.add(call_id)  # first: who ends a pending call takes it out
             self._pending[call_id] = future
-            link.calls.add(call_id)
             if timeout is not None:
                 self._deadlines.limit(future, deadline)
             if future.request is not None and future.is_decided():

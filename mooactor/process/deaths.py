@@ -78,8 +78,7 @@ class Deaths:
             return
         cause, following = cause_of(message["record"]), message["following"]
         if following is None:
-            link.cause = cause
-            link.peer = None
+            self._links.end(link, cause)
         due = perf_counter() + _GRACE_S
         has_answered = cause.kind == "stopped" and cause.exitcode == 0
         latest = due + (_ANSWERS_S if has_answered else 0.0)
@@ -125,6 +124,5 @@ class Deaths:
             losses.fail_all(link, turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
-                link.incarnation = death.following
-                link.peer = None
+                self._links.follow(link, death.following)
                 losses.retry_or_fail(link, death.cause, turns)

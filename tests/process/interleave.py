@@ -3,8 +3,9 @@
 
 Every line of the watched modules is a point where another thread may go on. Which one
 does is up to a `choose` function, so that a seed replays a schedule. A thread inside
-the C wait counts as asleep until it has been woken. If all sleep, the schedule ends in
-an `AssertionError` that lists the lines it went through.
+the C wait counts as asleep until it has been woken, and one that waits for a lock of
+`lock`, or in `until`, until it may go on. If all sleep, the schedule ends in an
+`AssertionError` that lists the lines it went through.
 """
 
 from __future__ import annotations
@@ -33,8 +34,33 @@ class Thread:
         self.lines = 0
         self.interrupt_at: dict[int, Callable[[], None]] = {}
         self.go = threading.Semaphore(0)
+        self.waits_for: Callable[[], bool] | None = None
         self.run = run
         self.thread = threading.Thread(target=lambda: None, name=name, daemon=True)
+
+    def can_run(self) -> bool:
+        return self.state == READY and (self.waits_for is None or self.waits_for())
+
+
+class Lock:
+    """As `threading.RLock`, for the threads of one schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._owner: object = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me:
+            self._schedule.until(lambda: self._owner is None)
+        self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
 
 
 class Schedule:
@@ -98,6 +124,17 @@ class Schedule:
         self._moved.release()
         thread.go.acquire()
 
+    def lock(self) -> Lock:
+        """A lock for these threads."""
+        return Lock(self)
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Let others go on until that holds."""
+        thread = self._here.thread
+        thread.waits_for = true
+        self._pause(thread)
+        thread.waits_for = None
+
     def asleep(self, wait: Callable[..., int]) -> Callable[..., int]:
         """`wait`, which may sleep, as a point where others go on."""
 
@@ -123,13 +160,13 @@ class Schedule:
         rest = list(letters)
         while any(thread.state != DONE for thread in self._threads):
             self._settle()
-            ready: list[Any] = [t for t in self._threads if t.state == READY]
+            ready: list[Any] = [t for t in self._threads if t.can_run()]
             if rest:
                 ready.append(rest[0])
             if not ready:
                 # One more look: it may have been between waking and saying so.
                 self._settle(0.05)
-                ready = [t for t in self._threads if t.state == READY]
+                ready = [t for t in self._threads if t.can_run()]
                 if all(t.state == DONE for t in self._threads):
                     break
                 assert ready, "all sleep:\n" + "\n".join(self.history[-60:])

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""Calls that are made while their actor dies, line by line: whatever the schedule, each
+has ended, or was sent to the process that runs."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mooactor import errors
+from mooactor.control import envelope, links
+from mooactor.control.links import Links
+from mooactor.control.sender import Sender
+from mooactor.process import caller, deaths, losses
+from mooactor.process.caller import Caller
+from mooactor.process.calls import BLOCKING, LATER, CallOptions, Form
+from mooactor.process.deaths import Death, Deaths
+from mooactor.process.interface import interface_of
+from mooactor.process.objects.future import Future
+from tests.marks import slow
+from tests.process.interleave import Schedule, Thread
+from tests.process.test_interleavings import preempting, seeded
+
+ME, ACTOR = 7 << 16, 9 << 16
+KEY = bytes(envelope.KEY_BYTES)
+HEAD = envelope.prefix(KEY, ME)
+KILLED = {"kind": "signal", "signal": 9}
+
+
+class Member:
+    def ping(self) -> None: ...
+
+
+SPEC = interface_of(Member).methods["ping"]
+
+
+class Way:
+    """A `Peer` that keeps what is sent."""
+
+    def __init__(self, process_id: int, sent: set[int], closed: bool) -> None:
+        self.process_id = process_id
+        self.closed = closed
+        self._sent = sent
+
+    def send(self, record: bytes) -> None:
+        records: list[envelope.Record] = []
+        envelope.read_records(HEAD + record, KEY, records)
+        if not self.closed:
+            self._sent.update(one.call_id for one in records)
+
+    def queue(self, record: bytes) -> bool:
+        self.send(record)
+        return True
+
+
+class Post:
+    """A `Messenger` whose processes have no sockets."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+        self.sent: dict[int, set[int]] = defaultdict(set)
+        self._ways: dict[int, Way] = {}
+        self._gone: set[int] = set()
+
+    def peer(self, process_id: int) -> Way:
+        way = self._ways.get(process_id)
+        if way is None:
+            gone = process_id in self._gone
+            way = Way(process_id, self.sent[process_id], gone)
+            if not gone:
+                way = self._ways.setdefault(process_id, way)
+        return way
+
+    def was_reached(self, process_id: int) -> bool:
+        return True
+
+    def forget(self, process_id: int) -> None:
+        self._gone.add(process_id)
+        way = self._ways.pop(process_id, None)
+        if way is not None:
+            way.closed = True
+
+
+class World:
+    """An actor that dies some times, its callers, and the housekeeper."""
+
+    def __init__(
+        self,
+        directory: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        choose: Callable[[Any], Any],
+    ) -> None:
+        monkeypatch.setattr(deaths, "_GRACE_S", 0.0)
+        here = sys.modules[__name__]
+        self.schedule = Schedule(
+            choose, [caller, losses, deaths, links, here], lambda: True
+        )
+        monkeypatch.setattr(links, "Resending", self.resending())
+        self.due: list[Callable[[], None]] = []
+        self.futures: list[Future] = []
+        self.post = Post(directory)
+        self.links = Links(ME, ME, self.post, lambda actor_id, incarnation: None)  # type: ignore[arg-type]
+        self.links._moving = self.schedule.lock()  # type: ignore[assignment]
+        self.link = self.links.link(ACTOR, 0, "an actor", watch=True)
+        poller: Any = SimpleNamespace(try_drain=bool, wake=lambda: None)
+        housekeeper: Any = SimpleNamespace(
+            at=lambda when, action: self.due.append(action), arm=lambda: None
+        )
+        values: Any = SimpleNamespace(expected_of=lambda link: [])
+        payloads: Any = SimpleNamespace(inbound=None)
+        sender = Sender(self.post, self.links, housekeeper.arm)  # type: ignore[arg-type]
+        self.caller = Caller(
+            self.links,
+            sender,
+            poller,
+            housekeeper,
+            payloads,
+            values,
+            None,  # type: ignore[arg-type]
+            sender.flush,
+        )
+        self.deaths = Deaths(
+            self.links,
+            self.caller.losses,
+            poller,
+            housekeeper,
+            self.post.directory,
+            self.tidy_up,
+        )
+
+    def resending(self) -> type[links.Resending]:
+        schedule = self.schedule
+
+        class Waits(links.Resending):
+            def __init__(self) -> None:
+                super().__init__()
+                self.over = False
+
+            def wait(self) -> None:
+                schedule.until(lambda: self.over)
+
+            def end(self) -> None:
+                self.over = True
+
+        return Waits
+
+    def tidy_up(self, death: Death) -> None:
+        self.post.forget(death.process_id)
+
+    def calls(self, name: str, retries: int, waits: int) -> Thread:
+        futures = [Future() for _ in range(2)]
+        self.futures += futures
+
+        def run() -> None:
+            for future in futures:
+                form = Form(SPEC, CallOptions(retries=retries), waits=waits)
+                self.caller.start(self.link, future, form, (), {})
+
+        return self.schedule.add(name, run)
+
+    def dies(self, times: int, for_good: bool) -> Thread:
+        def run() -> None:
+            for n in range(times):
+                last = for_good and n == times - 1
+                self.deaths.on_notice(
+                    {
+                        "id": ACTOR,
+                        "incarnation": n,
+                        "record": KILLED,
+                        "following": None if last else n + 1,
+                    }
+                )
+                while self.due:
+                    self.due.pop(0)()
+
+        return self.schedule.add("housekeeper", run)
+
+    def check(self) -> None:
+        present = self.post.sent[self.link.process_id]
+        for future in self.futures:
+            if future.state:
+                with pytest.raises((errors.ActorDied, errors.ActorUnavailable)):
+                    future.unwrap()
+                assert future.call_id not in self.caller._pending
+            else:
+                assert self.link.cause is None
+                assert future.call_id in present
+                assert future.call_id in self.caller._pending
+        assert self.link.calls == set(self.caller._pending)
+
+
+def run(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    choose: Callable[[Any], Any],
+    deaths: int,
+    for_good: bool,
+) -> None:
+    with monkeypatch.context() as patch:
+        world = World(directory, patch, choose)
+        threads = [
+            world.calls("waits", 0, BLOCKING),
+            world.calls("again", 10**4, LATER),
+            world.dies(deaths, for_good),
+        ]
+        world.schedule.run([])
+        assert [thread.error for thread in threads] == [None] * 3
+        world.check()
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+@pytest.mark.parametrize("seeds", [range(30), slow(range(30, 600))])
+def test_a_call_ends_or_is_sent_to_the_process_that_runs_in_any_schedule(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seeds: range,
+    for_good: bool,
+) -> None:
+    for seed in seeds:
+        try:
+            run(tmp_path, monkeypatch, seeded(seed), 1 + seed % 3, for_good)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("for_good", [False, True])
+def test_so_it_is_when_the_threads_change_at_any_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_good: bool
+) -> None:
+    for at in range(1, 130):
+        for to in (1, 2):
+            try:
+                run(tmp_path, monkeypatch, preempting(at, to), 2, for_good)
+            except AssertionError as error:
+                raise AssertionError(f"step {at} to {to}") from error

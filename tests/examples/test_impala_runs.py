@@ -21,6 +21,7 @@ import mooactor as moo
 from mooactor.rl import Display, flag, flatten, load_checkpoint
 from tests.conftest import eventually
 from tests.examples.conftest import flags_of
+from tests.marks import slow, soak
 from tests.processes import Process
 
 Rows = list[dict[str, str]]
@@ -101,9 +102,8 @@ class StopAfter(Display):
             self.interrupted.set()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Breakout-v5"])
+@pytest.mark.parametrize("env", [slow("CartPole-v1"), soak("ALE/Breakout-v5")])
 def test_a_deterministic_run_that_is_resumed_is_as_one_that_was_not_interrupted(
     impala: ModuleType,
     metrics: Callable[[Path], Rows],

@@ -23,7 +23,7 @@ from mooactor.process.calls import BLOCKING, LATER, CallOptions, Form
 from mooactor.process.deaths import Death, Deaths
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Future
-from tests.marks import slow
+from tests.marks import slow, soak
 from tests.process.interleave import Schedule, Thread
 from tests.process.test_interleavings import preempting, seeded
 
@@ -215,7 +215,9 @@ def run(
 
 
 @pytest.mark.parametrize("for_good", [False, True])
-@pytest.mark.parametrize("seeds", [range(30), slow(range(30, 600))])
+@pytest.mark.parametrize(
+    "seeds", [range(30), slow(range(30, 200)), soak(range(200, 3000))]
+)
 def test_a_call_ends_or_is_sent_to_the_process_that_runs_in_any_schedule(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -57,7 +57,7 @@ class Link:
 
     ``calls`` has the ids of calls sent and not answered. ``peer`` leads to the present
     process, or is None; it is None once the actor is gone for good. Only `Links` sets
-    it, the incarnation and the cause.
+    it, the incarnation and the cause of a link that it has.
     """
 
     __slots__ = (
@@ -179,8 +179,8 @@ class Links:
         self._messenger = messenger
         self._watch = watch
         self._links: dict[int, Link] = {}
-        # Held while a peer, an incarnation or a cause is set. Entered again by a signal
-        # handler that calls.
+        # Held while a peer, an incarnation or a cause is set, and for nothing else: a
+        # signal handler that calls may wait for a thread that needs it.
         self._moving = threading.RLock()
 
     def __len__(self) -> int:
@@ -252,14 +252,16 @@ class Links:
             )
 
     def peer_of(self, link: Link) -> Peer:
-        """The way to an actor's present process, or to its last one."""
+        """The way to an actor's present process. If that is replaced meanwhile, it is
+        that to the old one, and the link does not keep it."""
         peer = link.peer
-        if peer is not None:
-            return peer
-        with self._moving:  # while it is looked for, the actor may get another one
-            peer = self._messenger.peer(link.process_id)
-            if link.cause is None:
-                link.peer = peer
+        if peer is None:
+            incarnation = link.incarnation
+            # This may wait for the agent: not with the lock.
+            peer = self._messenger.peer(link.actor_id + incarnation)
+            with self._moving:
+                if link.incarnation == incarnation and link.cause is None:
+                    link.peer = peer
         return peer
 
     def follow(self, link: Link, incarnation: int) -> None:

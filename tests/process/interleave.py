@@ -3,8 +3,8 @@
 
 Every line of the watched modules is a point where another thread may go on. Which one
 does is up to a `choose` function, so that a seed replays a schedule. A thread inside
-the C wait counts as asleep until it has been woken, and one that waits for a lock of
-`lock`, or in `until`, until it may go on. If all sleep, the schedule ends in an
+the C wait counts as asleep until it has been woken, and one that waits for a `Lock`,
+or in `until`, until it may go on. If all sleep, the schedule ends in an
 `AssertionError` that lists the lines it went through.
 """
 
@@ -35,6 +35,7 @@ class Thread:
         self.interrupt_at: dict[int, Callable[[], None]] = {}
         self.go = threading.Semaphore(0)
         self.waits_for: Callable[[], bool] | None = None
+        self.gives_up = False
         self.run = run
         self.thread = threading.Thread(target=lambda: None, name=name, daemon=True)
 
@@ -124,16 +125,12 @@ class Schedule:
         self._moved.release()
         thread.go.acquire()
 
-    def lock(self) -> Lock:
-        """A lock for these threads."""
-        return Lock(self)
-
-    def until(self, true: Callable[[], bool]) -> None:
-        """Let others go on until that holds."""
+    def until(self, true: Callable[[], bool], *, gives_up: bool = False) -> None:
+        """Let others go on until that holds. `gives_up`: or until none can."""
         thread = self._here.thread
-        thread.waits_for = true
+        thread.waits_for, thread.gives_up = true, gives_up
         self._pause(thread)
-        thread.waits_for = None
+        thread.waits_for, thread.gives_up = None, False
 
     def asleep(self, wait: Callable[..., int]) -> Callable[..., int]:
         """`wait`, which may sleep, as a point where others go on."""
@@ -169,6 +166,7 @@ class Schedule:
                 ready = [t for t in self._threads if t.can_run()]
                 if all(t.state == DONE for t in self._threads):
                     break
+                ready = ready or [t for t in self._threads if t.gives_up]
                 assert ready, "all sleep:\n" + "\n".join(self.history[-60:])
             chosen = self._choose(ready)
             if isinstance(chosen, Thread):

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +21,11 @@ from mooactor.control.sender import Sender
 from mooactor.process import caller, deaths, losses
 from mooactor.process.caller import Caller
 from mooactor.process.calls import BLOCKING, LATER, CallOptions, Form
-from mooactor.process.deaths import Death, Deaths
+from mooactor.process.deaths import Deaths
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Future
 from tests.marks import slow, soak
-from tests.process.interleave import Schedule, Thread
+from tests.process.interleave import Lock, Schedule, Thread
 from tests.process.test_interleavings import preempting, seeded
 
 ME, ACTOR = 7 << 16, 9 << 16
@@ -43,8 +44,7 @@ SPEC = interface_of(Member).methods["ping"]
 class Way:
     """A `Peer` that keeps what is sent."""
 
-    def __init__(self, process_id: int, sent: set[int], closed: bool) -> None:
-        self.process_id = process_id
+    def __init__(self, sent: set[int], closed: bool) -> None:
         self.closed = closed
         self._sent = sent
 
@@ -72,13 +72,10 @@ class Post:
         way = self._ways.get(process_id)
         if way is None:
             gone = process_id in self._gone
-            way = Way(process_id, self.sent[process_id], gone)
+            way = Way(self.sent[process_id], gone)
             if not gone:
                 way = self._ways.setdefault(process_id, way)
         return way
-
-    def was_reached(self, process_id: int) -> bool:
-        return True
 
     def forget(self, process_id: int) -> None:
         self._gone.add(process_id)
@@ -106,7 +103,7 @@ class World:
         self.futures: list[Future] = []
         self.post = Post(directory)
         self.links = Links(ME, ME, self.post, lambda actor_id, incarnation: None)  # type: ignore[arg-type]
-        self.links._moving = self.schedule.lock()  # type: ignore[assignment]
+        self.links._moving = Lock(self.schedule)  # type: ignore[assignment]
         self.link = self.links.link(ACTOR, 0, "an actor", watch=True)
         poller: Any = SimpleNamespace(try_drain=bool, wake=lambda: None)
         housekeeper: Any = SimpleNamespace(
@@ -131,7 +128,7 @@ class World:
             poller,
             housekeeper,
             self.post.directory,
-            self.tidy_up,
+            lambda death: self.post.forget(death.process_id),
         )
 
     def resending(self) -> type[links.Resending]:
@@ -143,26 +140,24 @@ class World:
                 self.over = False
 
             def wait(self) -> None:
-                schedule.until(lambda: self.over)
+                schedule.until(lambda: self.over, gives_up=True)
 
             def end(self) -> None:
                 self.over = True
 
         return Waits
 
-    def tidy_up(self, death: Death) -> None:
-        self.post.forget(death.process_id)
-
     def calls(self, name: str, retries: int, waits: int) -> Thread:
-        futures = [Future() for _ in range(2)]
-        self.futures += futures
+        return self.schedule.add(name, self.caller_of(2, retries, waits))
 
+    def caller_of(self, count: int, retries: int, waits: int) -> Callable[[], None]:
         def run() -> None:
-            for future in futures:
+            for _ in range(count):
+                self.futures.append(future := Future())
                 form = Form(SPEC, CallOptions(retries=retries), waits=waits)
                 self.caller.start(self.link, future, form, (), {})
 
-        return self.schedule.add(name, run)
+        return run
 
     def dies(self, times: int, for_good: bool) -> Thread:
         def run() -> None:
@@ -199,19 +194,34 @@ def run(
     directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     choose: Callable[[Any], Any],
-    deaths: int,
+    times: int,
     for_good: bool,
+    handler_at: int = 0,
 ) -> None:
+    """One schedule. `handler_at`: the line of the first caller at which a signal
+    handler calls, too."""
     with monkeypatch.context() as patch:
         world = World(directory, patch, choose)
+        first = world.calls("waits", 0, BLOCKING)
         threads = [
-            world.calls("waits", 0, BLOCKING),
+            first,
             world.calls("again", 10**4, LATER),
-            world.dies(deaths, for_good),
+            world.dies(times, for_good),
         ]
+        if handler_at:
+            first.interrupt_at[handler_at] = world.caller_of(1, 0, LATER)
         world.schedule.run([])
         assert [thread.error for thread in threads] == [None] * 3
         world.check()
+
+
+@contextmanager
+def named(schedule: str) -> Iterator[None]:
+    """Have a failure say in which schedule it was."""
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(schedule) from error
 
 
 @pytest.mark.parametrize("for_good", [False, True])
@@ -225,10 +235,8 @@ def test_a_call_ends_or_is_sent_to_the_process_that_runs_in_any_schedule(
     for_good: bool,
 ) -> None:
     for seed in seeds:
-        try:
+        with named(f"seed {seed}"):
             run(tmp_path, monkeypatch, seeded(seed), 1 + seed % 3, for_good)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}") from error
 
 
 @pytest.mark.slow
@@ -238,7 +246,15 @@ def test_so_it_is_when_the_threads_change_at_any_line(
 ) -> None:
     for at in range(1, 130):
         for to in (1, 2):
-            try:
+            with named(f"step {at} to {to}"):
                 run(tmp_path, monkeypatch, preempting(at, to), 2, for_good)
-            except AssertionError as error:
-                raise AssertionError(f"step {at} to {to}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("for_good", [False, True])
+def test_so_it_is_if_a_signal_handler_calls_at_any_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_good: bool
+) -> None:
+    for line in range(1, 90):
+        with named(f"line {line}"):
+            run(tmp_path, monkeypatch, seeded(line), 2, for_good, handler_at=line)

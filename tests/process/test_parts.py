@@ -131,7 +131,7 @@ def test_nothing_is_sent_to_a_process_that_is_known_to_be_dead(
         False,
     ]
     assert not sender.links.is_gone(every_incarnation(BORROWER))
-    link.cause = Cause("stopped")
+    sender.links.end(link, Cause("stopped"))
     assert sender.links.is_gone(every_incarnation(BORROWER))
     sender.sender.post(BORROWER + 1, envelope.RELEASE, 1)
     assert sender.messenger.known() == []

@@ -87,10 +87,11 @@ check: setup
 	done; \
 	printf '\n==== all passed in %s s\n' $$(($$(date +%s) - begun))
 
+# The tests wait more than they compute, so there are two for each core.
 sanitizers:
 	@for name in address,undefined thread; do \
 		echo "== the C tests under the $$name sanitizer"; \
-		$(MAKE) -s -C tests/c -j$$(nproc) check SANITIZER=$$name || exit 1; \
+		$(MAKE) -s -C tests/c -j$$(($$(nproc) * 2)) check SANITIZER=$$name || exit 1; \
 	done
 
 cross:

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "watch.h"
+
 #ifndef ALARM_S
 #define ALARM_S 120 /* for one test: it is there for hangs only */
 #endif

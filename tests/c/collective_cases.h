@@ -25,12 +25,12 @@ static const size_t shapes[][4] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Small integers: exact in every type, whatever the reduction. */
-static double input_at(uint32_t rank, size_t i)
+UNWATCHED static double input_at(uint32_t rank, size_t i)
 {
     return (double)((i * 7 + rank * 3) % 5) - (double)(rank % 2);
 }
 
-static double expected_at(moo_reduction op, uint32_t size, size_t i)
+UNWATCHED static double expected_at(moo_reduction op, uint32_t size, size_t i)
 {
     double value = input_at(0, i);
     for (uint32_t rank = 1; rank < size; rank++) {
@@ -52,7 +52,7 @@ static double expected_at(moo_reduction op, uint32_t size, size_t i)
     return op == MOO_OP_MEAN ? value / size : value;
 }
 
-static void reduce_float_lists(moo_group *group, void *unused)
+UNWATCHED static void reduce_float_lists(moo_group *group, void *unused)
 {
     moo_group_info info = info_of(group);
     (void)unused;
@@ -72,7 +72,7 @@ static void reduce_float_lists(moo_group *group, void *unused)
 }
 
 #define DEFINE_TYPE(NAME, T, DTYPE, OPS) \
-    static void NAME(moo_group *group, void *unused) \
+    UNWATCHED static void NAME(moo_group *group, void *unused) \
     { \
         moo_group_info info = info_of(group); \
         const size_t counts[4] = {5, 3000, 1, 60000}; \
@@ -128,7 +128,7 @@ static void a_mean_of_integers_is_refused(moo_group *group, void *unused)
 }
 
 /* Half precision: small integers are exact; so are the special values. */
-static void reduce_halves(moo_group *group, void *unused)
+UNWATCHED static void reduce_halves(moo_group *group, void *unused)
 {
     const uint16_t ones[2] = {0x3c00, 0x3f80}, twos[2] = {0x4000, 0x4000};
     const uint16_t infinity[2] = {0x7c00, 0x7f80};
@@ -156,7 +156,7 @@ static void reduce_halves(moo_group *group, void *unused)
 }
 
 /* 2048 + 1 is 2048 in f16, but 2048 + 1 + 1 is 2050 if rounded once. */
-static void halves_are_rounded_once(moo_group *group, void *unused)
+UNWATCHED static void halves_are_rounded_once(moo_group *group, void *unused)
 {
     static const size_t counts[] = {9, 200000};
     moo_group_info info = info_of(group);
@@ -187,7 +187,7 @@ static void the_medium_is_the_one_for_these_hosts(moo_group *group,
     CHECK_OK(barrier(group)); /* none leaves before all have looked */
 }
 
-static void broadcast_from_each(moo_group *group, void *unused)
+UNWATCHED static void broadcast_from_each(moo_group *group, void *unused)
 {
     moo_group_info info = info_of(group);
     (void)unused;
@@ -205,7 +205,7 @@ static void broadcast_from_each(moo_group *group, void *unused)
         }
 }
 
-static void gather_and_scatter(moo_group *group, void *unused)
+UNWATCHED static void gather_and_scatter(moo_group *group, void *unused)
 {
     const size_t counts[] = {1, 7, 5000, 200003};
     moo_group_info info = info_of(group);
@@ -233,7 +233,7 @@ static void gather_and_scatter(moo_group *group, void *unused)
 
 /* ---- bit-identity, with numbers whose sum depends on the order ---- */
 
-static void results_have_the_same_bits(moo_group *group, void *shared)
+UNWATCHED static void results_have_the_same_bits(moo_group *group, void *shared)
 {
     static const size_t counts[2] = {999, 150000};
     moo_group_info info = info_of(group);
@@ -252,8 +252,8 @@ static void results_have_the_same_bits(moo_group *group, void *shared)
     list_free(&list);
 }
 
-static void inputs_survive_when_results_go_elsewhere(moo_group *group,
-                                                     void *unused)
+UNWATCHED static void
+inputs_survive_when_results_go_elsewhere(moo_group *group, void *unused)
 {
     static const size_t sizes[] = {10, 100000};
     moo_group_info info = info_of(group);
@@ -318,7 +318,8 @@ static void every_mismatch_is_named_on_all(moo_group *group, void *unused)
 
 /* ---- slices and threads ---- */
 
-static void an_operation_can_be_run_in_slices(moo_group *group, void *unused)
+UNWATCHED static void an_operation_can_be_run_in_slices(moo_group *group,
+                                                        void *unused)
 {
     static const size_t count = 500000;
     moo_group_info info = info_of(group);

@@ -20,6 +20,7 @@
 #include "collective/process.h"
 #include "collective/view.h"
 #include "core/clock.h"
+#include "watch.h"
 
 #define CHECK(what) \
     do { \
@@ -83,6 +84,8 @@ static inline moo_work *submit(moo_group *group, moo_group_kind kind,
         request.inputs = list->in;
         request.outputs = list->out;
         request.bytes = list->bytes;
+        for (uint32_t i = 0; i < list->count; i++)
+            TELL_WRITTEN((void *)list->in[i], list->bytes[i]);
     }
     CHECK(moo_group_submit(group, &request, 1, &work) == MOO_OK);
     return work;
@@ -101,7 +104,12 @@ static inline moo_outcome run(moo_group *group, moo_group_kind kind,
                               moo_dtype dtype, moo_reduction op, uint32_t root,
                               const struct list *list)
 {
-    return finish_work(submit(group, kind, dtype, op, root, list));
+    moo_outcome outcome =
+        finish_work(submit(group, kind, dtype, op, root, list));
+    if (list && outcome.status == MOO_OK)
+        for (uint32_t i = 0; i < list->count; i++)
+            TELL_READ(list->out[i], list->bytes[i]);
+    return outcome;
 }
 
 static inline moo_outcome run_one(moo_group *group, moo_group_kind kind,
@@ -116,8 +124,13 @@ static inline moo_outcome run_one(moo_group *group, moo_group_kind kind,
                            .op = MOO_OP_SUM, .count = 1, .inputs = inputs,
                            .outputs = outputs, .bytes = bytes,
                            .output_bytes = out_bytes};
+    moo_outcome outcome;
+    TELL_WRITTEN((void *)in, in_bytes);
     CHECK(moo_group_submit(group, &request, 1, &work) == MOO_OK);
-    return finish_work(work);
+    outcome = finish_work(work);
+    if (outcome.status == MOO_OK)
+        TELL_READ(out, out_bytes);
+    return outcome;
 }
 
 static inline moo_outcome barrier(moo_group *group)

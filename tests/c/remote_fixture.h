@@ -51,13 +51,14 @@ static int is_idle(moo_plane *plane)
 }
 
 /* Bytes that depend on the place and on `seed`. */
-static char *pattern(size_t bytes, unsigned seed)
+UNWATCHED static char *pattern(size_t bytes, unsigned seed)
 {
     char *data = malloc(bytes);
 
     CHECK(data);
     for (size_t i = 0; i < bytes; i++)
         data[i] = (char)(i * 7 + i / 4096 + seed);
+    TELL_WRITTEN(data, bytes);
     return data;
 }
 

@@ -79,7 +79,8 @@ struct memory {
     uint64_t key, base;
 };
 
-static struct memory share(moo_plane *plane, size_t bytes, unsigned seed)
+UNWATCHED static struct memory share(moo_plane *plane, size_t bytes,
+                                     unsigned seed)
 {
     struct memory memory = {.start = malloc(bytes), .bytes = bytes};
     char why[256] = "";

@@ -16,7 +16,7 @@
 
 static struct side owner, importer;
 
-static char *filled(size_t bytes, unsigned seed)
+UNWATCHED static char *filled(size_t bytes, unsigned seed)
 {
     char *memory = malloc(bytes + !bytes);
     uint64_t x = seed * 2654435761u + 1;
@@ -26,6 +26,7 @@ static char *filled(size_t bytes, unsigned seed)
         x = x * 6364136223846793005u + 1442695040888963407u;
         memory[i] = (char)(x >> 56);
     }
+    TELL_WRITTEN(memory, bytes);
     return memory;
 }
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 
-def slow(value: object) -> Any:
+def slow(*values: object) -> Any:
     """A parameter that repeats others: the quick run leaves it out."""
-    return pytest.param(value, marks=pytest.mark.slow)
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def soak(*values: object) -> Any:

@@ -131,6 +131,7 @@ def test_what_a_test_started_dies_when_its_time_is_over(
     assert dead(left)
 
 
+@pytest.mark.slow
 def test_what_a_test_started_dies_with_ctrl_c(inner: Callable[..., Inner]) -> None:
     run = inner(WAITS)
     left = run.left()

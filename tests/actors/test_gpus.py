@@ -55,6 +55,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     check_for_leaks(before, "the session")
 
 
+@pytest.mark.slow
 def test_each_actor_sees_its_own(two_gpus: None) -> None:
     group = moo.on(Sees, num_gpus=1).group(2)
     assert group.call(Sees.gpus).get() == ["4", "7"]

@@ -74,7 +74,7 @@ class Echo:
         yield bytes(size)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(
     psutil.virtual_memory().available < 12 << 30, reason="needs 12 GiB of memory"

@@ -77,6 +77,7 @@ def memory_files(process: Any) -> int:
     return sum("mooactor-parcel" in target for target in targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "size", [0, slow(1), slow(1000), 40_000, slow(parcel.SMALL_BYTES), 3 * MIB]
 )

@@ -497,6 +497,7 @@ def test_a_class_may_be_derived_from_the_supervisor(spawn: Any, log: Path) -> No
         assert has_another_pid(handle, pid)
 
 
+@pytest.mark.slow
 def test_one_that_makes_its_children_knows_them_after_its_restart(
     spawn: Any, log: Path
 ) -> None:

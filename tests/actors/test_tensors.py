@@ -197,6 +197,7 @@ def test_cancelled_and_unread_results_give_their_memory_back(spawn: Any) -> None
     assert moo.stats()["memory"]["imported_bytes"] == 0
 
 
+@pytest.mark.slow
 def test_what_fits_the_limit_can_be_sent_whatever_was_sent_before(
     tmp_path: Any,
 ) -> None:
@@ -218,6 +219,7 @@ def test_what_fits_the_limit_can_be_sent_whatever_was_sent_before(
     assert done.stdout.split() == ["10", "70", "40", "90", "10"], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["def", slow("async def"), slow("def in a thread")])
 def test_an_argument_that_was_not_kept_is_let_go_of_before_the_reply(
     tmp_path: Any, kind: str

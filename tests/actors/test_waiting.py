@@ -23,6 +23,7 @@ from tests.conftest import eventually
 REPLY_S = 20  # far beyond what any of these calls takes
 
 
+@pytest.mark.slow
 def test_a_pool_of_threads_gets_all_its_replies(spawn: Any) -> None:
     actors = [spawn(Counter) for _ in range(4)]
     naps = (0.01, 0.01, 0.01, 0.04)

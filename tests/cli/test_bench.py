@@ -14,6 +14,7 @@ import pytest
 from mooactor.cli import main
 from mooactor.cli.bench import groups, measure, ray, report
 from mooactor.cli.bench.row import Goal, Row, Skipped, short
+from tests.marks import slow, soak
 
 FAST = Row(
     "call.x", "a call", "µs", 50.0, {"peer": 100.0}, Goal("at most", 0.75, "peer")
@@ -170,11 +171,14 @@ OF_THE_BROKER = {
     "broker.joins": (1, 1e6),
     "broker.memory": (10, 1e6),
 }
-OF_HOSTS = {
+OF_CALLS = {
     "hosts.call": (1, 1e6),
     "hosts.rate": (10, 1e8),
     "hosts.spawn": (1, 1e5),
     "hosts.local": (1, 1e6),
+}
+OF_HOSTS = {
+    **OF_CALLS,
     "hosts.handshake": (10, 1e7),
     "hosts.first": (0.1, 1e4),
     "hosts.descriptors.caller": (1, 100),
@@ -190,16 +194,21 @@ OF_HOSTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("group", "bounds"), [("broker", OF_THE_BROKER), ("hosts", OF_HOSTS)]
+    ("names", "bounds"),
+    [
+        slow("broker", OF_THE_BROKER),
+        slow(",".join(OF_CALLS), OF_CALLS),
+        soak("hosts", OF_HOSTS),  # two minutes
+    ],
 )
 def test_brokers_and_hosts_are_measured_with_real_programs(
-    group: str, bounds: dict[str, tuple[float, float]], capsys: Any
+    names: str, bounds: dict[str, tuple[float, float]], capsys: Any
 ) -> None:
-    assert main(["bench", "--only", group, "--quick", "--json"]) == 0
+    chosen = [word for name in names.split(",") for word in ("--only", name)]
+    assert main(["bench", *chosen, "--quick", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    if reason := found["skipped"].get(group):
+    if reason := found["skipped"].get(names.partition(".")[0]):
         assert "failed" not in reason
         pytest.skip(reason)
     rows = {row["name"]: row for row in found["rows"]}

@@ -224,6 +224,7 @@ def test_a_host_that_is_stopped_for_two_seconds_is_not_gone(
             host.communicate()
 
 
+@pytest.mark.slow
 def test_a_stand_by_answers_when_the_first_broker_is_gone(cluster: Cluster) -> None:
     first, address = cluster.broker()
     a = cluster.member("a", address)  # it has never heard of a second one
@@ -376,6 +377,7 @@ def test_off_host_without_a_key_is_refused_with_the_command_to_run(
     assert [path.name for path in tmp_path.iterdir()] == ["key"]  # none was made
 
 
+@pytest.mark.slow
 def test_a_wrong_address_or_key_file_is_refused(cluster: Cluster) -> None:
     assert "write ADDR:PORT" in refused(cluster, "broker", "--listen", "a b")
     for words in ("a,b", "*", ""):

@@ -246,6 +246,7 @@ def test_stop_as_json_counts_what_has_ended(
     assert json.loads(line) == {"sessions": 1, "hosts": 0, "brokers": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("status",), ("top",), ("logs", "p"), ("stop",)])
 def test_with_json_a_failure_is_an_object_too(
     cluster: Cluster, words: tuple[str, ...]

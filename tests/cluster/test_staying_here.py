@@ -176,6 +176,7 @@ def address(
     return address
 
 
+@pytest.mark.slow
 def test_with_the_local_key_every_process_listens_on_the_loopback_interface(
     address: str,
 ) -> None:
@@ -205,6 +206,7 @@ def open_address(
     return where
 
 
+@pytest.mark.slow
 def test_with_a_key_every_process_listens_at_the_interface_that_was_named(
     outer: tuple[str, str], open_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_with_a_key_every_process_listens_at_the_interface_that_was_named(
         assert found == {as_the_kernel_writes(address)}
 
 
+@pytest.mark.slow
 def test_a_host_listens_where_it_was_told_whatever_holds_for_the_program(
     outer: tuple[str, str], open_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_process_that_ends_properly_says_so(
     assert mine.closed == ["the other side has closed it"]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_for_two_seconds_is_not_dead(
     here: Node, remote: Remote, joined: tuple[Channel, Recorder]
 ) -> None:

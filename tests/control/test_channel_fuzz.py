@@ -149,6 +149,7 @@ def test_an_insider_that_floods_a_busy_node_and_leaves_does_not_end_it() -> None
         remote.close()
 
 
+@pytest.mark.slow
 def test_connections_that_come_and_go_at_a_busy_node_do_not_end_it() -> None:
     """libzmq has asked the node's ZAP handler about them, which cannot answer yet."""
     remote = Remote("127.0.0.1")

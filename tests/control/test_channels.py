@@ -133,6 +133,7 @@ def test_without_an_accept_channels_are_refused(pair: tuple[Node, Node]) -> None
     assert mine.closed == [channel.why] == ["it accepts no channel"]
 
 
+@pytest.mark.slow
 def test_nobody_listens_is_said_when_the_patience_is_over() -> None:
     mine = Recorder()
     with node() as one:
@@ -220,6 +221,7 @@ def test_values_that_are_not_plain_are_refused_where_they_are_posted(
         channel.post({"data": object()})
 
 
+@pytest.mark.slow
 def test_another_key_gets_nowhere() -> None:
     mine, theirs = Recorder(), Recorder()
     with node(b"\1" * 32) as one, node() as other:

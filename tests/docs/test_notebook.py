@@ -120,10 +120,12 @@ def test_cells_block_and_await_like_a_script(tmp_path: Path) -> None:
     run_in_a_notebook(tmp_path, BLOCKING, AWAITING, MIXED, REFUSED, END)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_interrupted_and_has_several_sessions(tmp_path: Path) -> None:
     run_in_a_notebook(tmp_path, INTERRUPTED, SECOND, AWAITING, INTERRUPTED, END)
 
 
+@pytest.mark.slow
 def test_the_notebook_of_the_examples_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     done = asyncio.run(client(notebook, tmp_path).async_execute())

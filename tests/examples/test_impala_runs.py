@@ -260,6 +260,7 @@ def test_what_cannot_be_drawn_is_not_trained_on(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_is_refused_in_a_sentence(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -273,13 +274,12 @@ def test_a_broker_that_does_not_answer_is_refused_in_a_sentence(
 ODD = "tests.examples.odd_envs"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Raises-v0", "KeyError: 'the track is gone'"),
-        ("Nan-v0", "reward"),
-        ("Inf-v0", "observation"),
+        slow("Raises-v0", "KeyError: 'the track is gone'"),
+        soak("Nan-v0", "reward"),
+        soak("Inf-v0", "observation"),
     ],
 )
 def test_an_environment_that_fails_is_named_and_can_be_gone_on_without(

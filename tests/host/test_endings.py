@@ -26,6 +26,7 @@ from mooactor.host.ending import Awaited
 from mooactor.host.session import Session, current_session
 from tests.conftest import eventually
 from tests.gates import wait_at
+from tests.marks import slow, soak
 from tests.process import programs
 from tests.processes import Process
 
@@ -163,6 +164,7 @@ def test_the_end_of_the_program_waits_as_well(tmp_path: Path, last: str) -> None
     assert "mooactor" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_call_whose_ref_nobody_asks_is_waited_for(out: Path) -> None:
     with moo.init():
         warm_up()
@@ -424,13 +426,13 @@ def interrupted_at(line: int | None) -> set[int]:
     return set(reached)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_ctrl_c_at_any_line_of_the_end_is_seen() -> None:
+@pytest.mark.parametrize("step", [slow(3), soak(1)])  # at one line of so many
+def test_ctrl_c_at_any_line_of_the_end_is_seen(step: int) -> None:
     """A line at which it is missed leaves the end waiting for the actor."""
     lines = interrupted_at(None)
     assert len(lines) > 30
-    for line in sorted(lines):
+    for line in sorted(lines)[::step]:
         interrupted_at(line)
 
 

@@ -48,6 +48,7 @@ def here(made: Cluster, as_driver: Callable[..., Cluster]) -> Cluster:
 # -- options -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_labels_and_memory_of_a_host_decide_who_may_run_there(here: Cluster) -> None:
     here.start_host("a", "--label", "rack=b1", "--memory", "2GB", "--num-cpus", "4")
     here.start_host("b", "--label", "rack=b2", "--memory", "8GB", "--num-cpus", "4")
@@ -157,6 +158,7 @@ def directories(made: Cluster, host: str) -> list[Path]:
     return list((made.directory / host).glob("mooactor-*"))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_when_all_are_killed_at_once(made: Cluster) -> None:
     for host in "ab":
         made.start_host(host)

@@ -11,6 +11,7 @@ import pytest
 
 import mooactor as moo
 from tests.actors.counter import Counter
+from tests.marks import slow, soak
 from tests.process import programs
 
 HEAD = """
@@ -71,7 +72,7 @@ EVERY_LINE = """
         lines = Lines(last)
         sys.settrace(lines)
         try:
-            moo.init(*sys.argv[2:])
+            moo.init(*sys.argv[3:])
         except Interrupted:
             return lines
         except moo.ActorUnavailable:
@@ -80,7 +81,7 @@ EVERY_LINE = """
             sys.settrace(None)
         return None
 
-    number = getattr(signal, sys.argv[1])
+    number, step = getattr(signal, sys.argv[1]), int(sys.argv[2])
     signal.signal(number, interrupt)
     driver_joins.PATIENCE_S = 0.01
     with moo.init():
@@ -88,25 +89,25 @@ EVERY_LINE = """
     before, count = left(), 0
     while (lines := start(count + 1)) is not None:
         assert left() == before, (lines.seen[-1], left(), before)
-        count += 1
+        count += step
     moo.shutdown()
     assert left() == before
     print(count, moo.spawn(Worker).ping())
 """
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("step", [slow(3), soak(1)])  # at one line of so many
 @pytest.mark.parametrize(
-    "words",
-    [["SIGALRM"], ["SIGINT", "tcp://127.0.0.1:1"]],
+    ("number", "brokers"),
+    [("SIGALRM", []), ("SIGINT", ["tcp://127.0.0.1:1"])],
     ids=["handler of the program's", "Ctrl-C, and no broker"],
 )
 def test_a_start_that_is_interrupted_at_any_line_leaves_nothing(
-    tmp_path: Path, words: list[str]
+    tmp_path: Path, number: str, brokers: list[str], step: int
 ) -> None:
     program = programs.write(tmp_path / "program.py", EVERY_LINE)
-    done = programs.run(program, *words, timeout=280)
+    done = programs.run(program, number, str(step), *brokers, timeout=280)
     assert done.returncode == 0, done.stderr
     count, said = done.stdout.split()
     assert int(count) > 80

@@ -112,6 +112,7 @@ def none_of(processes):
     return not any(process.is_running() for process in processes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [Driver.end, Driver.kill])
 def test_nothing_of_a_session_that_ends_is_left(one, how):
     def seconds():

@@ -351,6 +351,7 @@ def test_a_learner_group_works_on_any_one_host(joined):
     assert learners.call(Learns.total).get() == [2000.0, 2000.0]
 
 
+@pytest.mark.slow
 def test_a_learner_group_on_two_hosts_is_refused_in_one_sentence(joined):
     moo.on(Learns, host="a").spawn(1).total()
     other = moo.on(Learns, host="b").spawn(1)
@@ -362,6 +363,7 @@ def test_a_learner_group_on_two_hosts_is_refused_in_one_sentence(joined):
     assert "has members on host a already" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_arrays_cross_hosts_as_arguments_results_and_refs(joined):
     array = np.arange(3_000_000, dtype=np.int64)
     a, b = on("a").spawn(), on("b").spawn()

@@ -67,6 +67,7 @@ def on(host, name):
     return moo.on(Worker, host=host, name=name).spawn()
 
 
+@pytest.mark.slow
 def test_calls_and_arrays_go_by_socket_files_and_shared_memory(beside_a):
     array = np.ones(1 << 20)
     with moo.init():

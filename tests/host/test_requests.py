@@ -259,6 +259,7 @@ def test_a_line_that_makes_no_sense_ends_only_its_own_process(bystander: Any) ->
     assert is_well(bystander, 2)
 
 
+@pytest.mark.slow
 def test_a_request_of_an_actor_that_is_still_to_be_spawned_waits_for_it(
     bystander: Any,
 ) -> None:

@@ -305,6 +305,7 @@ def test_killing_the_agent_ends_the_actors_too(tmp_path: Path) -> None:
     assert programs.sessions() == []
 
 
+@pytest.mark.slow
 def test_no_session_takes_the_place_of_a_lost_one_by_itself(no_session: None) -> None:
     @moo.actor
     class Idle:

@@ -118,6 +118,7 @@ def address_of_home():
     return home["address"]
 
 
+@pytest.mark.slow
 def test_a_lookup_finds_the_actor_of_another_session_at_once(other, joined):
     other("counter")
     with joined():
@@ -144,6 +145,7 @@ def test_sessions_of_other_namespaces_share_nothing(other, joined):
         assert moo.on(Counter, name="counter").spawn().add(7) == 7
 
 
+@pytest.mark.slow
 def test_a_name_is_taken_for_all_sessions_until_its_actor_ends(other, joined):
     program = other("counter")
     with joined():
@@ -175,6 +177,7 @@ def test_of_sessions_that_want_a_name_at_the_same_time_one_gets_it(other, joined
             assert all("is taken by" in one for one in refused), said
 
 
+@pytest.mark.slow
 def test_handles_values_and_arrays_cross_from_session_to_session(other, joined):
     program = other("counter")
     with joined():

@@ -88,6 +88,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_actors_are_children_of_the_agent_and_die_with_it() -> None:
     with session():
         counters = moo.on(Counter).group(4)
@@ -233,6 +234,7 @@ def test_a_spare_process_that_dies_just_before_it_is_asked_costs_no_actor() -> N
         assert counter.add.options(timeout=15).remote(2).get() == 2
 
 
+@pytest.mark.slow
 def test_killing_one_that_becomes_an_actor_kills_that_or_nobody() -> None:
     rng = random.Random(SEED)
     with session():
@@ -304,6 +306,7 @@ def test_actors_killed_at_random_moments_of_their_start_are_gone() -> None:
         assert eventually(lambda: family() <= {"moo-zygote", "moo-spare"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "victim",
     [

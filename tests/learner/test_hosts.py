@@ -58,6 +58,7 @@ def sums(elements: int, size: int) -> list[float]:
     return [0, float(sum(map(one, first))), float(sum(map(one, last)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", ["ab", slow("abab"), slow("aaab")])
 @pytest.mark.parametrize("elements", [9, slow(30_000), 3_000_000])
 def test_a_sum_crosses_the_link_once_each_way(
@@ -223,6 +224,7 @@ def test_while_the_cable_is_out_each_call_ends_in_the_same_error(
     assert [answer[0] for answer in group.do("status")] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_killed_process_on_the_other_host_is_named_within_a_second(
     cable: Cable, ranks: Any
 ) -> None:

@@ -102,6 +102,7 @@ def _walk_all(group: Any) -> list[str]:
     return [_walk(group, kind) for kind in kinds.MAKERS]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_collectives_do_with_every_kind_what_the_table_says(members: Any) -> None:
     every = list(kinds.table())

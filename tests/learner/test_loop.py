@@ -13,7 +13,7 @@ import mooactor as moo
 from tests.conftest import eventually
 from tests.learner.conftest import MEDIA
 from tests.learner.looping import Looper, documented_loop
-from tests.marks import soak
+from tests.marks import slow, soak
 
 ROOT = Path(__file__).parents[2]
 ALIVE = 3  # at a time, and one more or less
@@ -34,11 +34,14 @@ def test_the_documented_loop_survives_kills_leaves_and_joins(
     survive(medium, events=10 if medium == "shm" else 4, seed=1)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("medium", ["shm", soak("ring")])
-def test_the_documented_loop_survives_200_of_them(session: Any, medium: str) -> None:
-    survive(medium, events=200, seed=2)
+@pytest.mark.parametrize(
+    ("medium", "events"), [slow("shm", 70), soak("shm", 200), soak("ring", 200)]
+)
+def test_the_documented_loop_survives_many_of_them(
+    session: Any, medium: str, events: int
+) -> None:
+    survive(medium, events, seed=2)
 
 
 def survive(medium: str, events: int, seed: int) -> None:

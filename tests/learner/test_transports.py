@@ -92,6 +92,7 @@ def test_a_fabric_is_used_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         assert moo.get(refs) == [[2.0, 2.0]] * 2
 
 
+@pytest.mark.slow
 def test_without_one_it_is_tcp_if_that_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -290,6 +290,7 @@ def test_tells_that_may_be_lost_are_said_so(two: Hosts, capfd: Any) -> None:
     assert eventually(is_said), said
 
 
+@pytest.mark.slow
 def test_who_cannot_be_reached_for_long_is_said_so(
     two: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +314,7 @@ def works(guest: Any) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_data_under_way_survives_a_break_of_the_control_connection(
     two: Hosts,
 ) -> None:
@@ -323,6 +325,7 @@ def test_data_under_way_survives_a_break_of_the_control_connection(
     assert guest.total.options(retries=5).remote(big).get(timeout=60) == 64 * MB
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_what_broke(two: Hosts) -> None:
     guest, proxy = to_guest(two)
     for number in range(10):

@@ -226,7 +226,7 @@ def named(schedule: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("for_good", [False, True])
 @pytest.mark.parametrize(
-    "seeds", [range(30), slow(range(30, 200)), soak(range(200, 3000))]
+    "seeds", [range(15), slow(range(15, 100)), soak(range(100, 3000))]
 )
 def test_a_call_ends_or_is_sent_to_the_process_that_runs_in_any_schedule(
     tmp_path: Path,

@@ -167,6 +167,7 @@ with moo.init():
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_blocked_in_a_call_and_the_actor_it_waits_for(
     program: Callable[[str], Running], tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_driver_that_is_blocked_in_a_call_and_the_actor_it_waits_for(
     assert running.end() == "went on [0, 0, 0] 0.5\n"
 
 
+@pytest.mark.slow
 def test_an_async_actor_names_its_tasks_and_what_they_await(
     program: Callable[[str], Running],
 ) -> None:
@@ -256,6 +258,7 @@ def test_the_agent_and_the_zygote(program: Callable[[str], Running]) -> None:
     assert running.end() == "0.1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not dump.READS_FRAMES, reason="would crash on this Python")
 def test_what_computes_in_c_has_its_stack_said_at_once(
     program: Callable[[str], Running],

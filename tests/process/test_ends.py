@@ -69,6 +69,7 @@ class Race:
         assert set(self.told) == set(self.won)
 
 
+@pytest.mark.slow
 def test_of_several_ends_one_is_seen_and_only_after_its_step() -> None:
     for seed in range(150):
         Race(seeded(seed)).run()
@@ -171,6 +172,7 @@ class Clocked:
         return all(call.state for call in self.pending.values())
 
 
+@pytest.mark.slow
 def test_every_deadline_ends_its_call_in_any_schedule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_value_for_many_that_are_not_there_yet_crosses_once(three: Hosts) -> N
     assert sent == 8 * MB
 
 
+@pytest.mark.slow
 def test_an_actor_that_never_calls_another_has_no_connection_to_it(
     three: Hosts, on_b: Any
 ) -> None:

@@ -174,6 +174,7 @@ def test_room_that_others_give_back_in_time_is_used(desk: Desk) -> None:
     assert desk.is_empty()
 
 
+@pytest.mark.slow
 def test_a_lost_sender_fails_what_is_under_way_and_what_waits(desk: Desk) -> None:
     inbound = [desk.send(8 * MB) for _ in range(4)]
     desk.sender.close()

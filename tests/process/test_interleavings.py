@@ -121,6 +121,7 @@ def preempting(at: int, to: int) -> Callable[[Any], Any]:
     return choose
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [2, slow(3)])
 def test_every_thread_that_waits_gets_its_reply_in_any_schedule(
     messenger: Messenger, monkeypatch: pytest.MonkeyPatch, threads: int

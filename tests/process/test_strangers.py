@@ -24,7 +24,7 @@ from mooactor.control.ways import ADMISSION_MS
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
 from tests.control.test_fuzz import asks_to_stop, mutate, seeds
-from tests.marks import slow
+from tests.marks import slow, soak
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, hosts
 
@@ -137,6 +137,7 @@ def hung_up_on(line: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_half_open_connections_keep_nobody_out(two: Hosts, guest: Any) -> None:
     where = host_and_port(address_of(two, guest))
     lines = [socket.create_connection(where, timeout=20) for _ in range(200)]
@@ -192,6 +193,7 @@ def descriptors_of(guest: Any) -> int:
     return len(os.listdir(f"/proc/{guest.pid()}/fd"))
 
 
+@pytest.mark.slow
 def test_a_flood_of_half_open_connections_leaves_a_process_its_descriptors(
     two: Hosts, lines: Lines
 ) -> None:
@@ -281,7 +283,7 @@ def test_a_handshake_that_drips_is_given_up_like_one_that_stands_still(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("count", [FRAMES, slow(200_000)])
+@pytest.mark.parametrize("count", [FRAMES, slow(60_000), soak(200_000)])
 @pytest.mark.parametrize("authentic", [False, True], ids=["no key", "the key"])
 def test_mutated_frames_over_tcp_do_no_harm(
     two: Hosts, guest: Any, authentic: bool, count: int

@@ -228,6 +228,7 @@ def test_lost_lives_are_told_and_do_not_end_the_game() -> None:
     assert lost >= 4 * 2  # five lives, of which the last ends the game
 
 
+@pytest.mark.slow
 def test_a_colour_twin_plays_the_same_game() -> None:
     games = AtariEnvironments("breakout", 2), AtariEnvironments("breakout", 2, rgb=True)
     shapes = [game.reset(seed=3).shape for game in games]

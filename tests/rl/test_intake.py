@@ -67,6 +67,7 @@ class Source:
         return unroll
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("session")
 def test_what_comes_from_a_supply_is_counted(spawn: Callable[..., Any]) -> None:
     supply: Supply = spawn(Supply, 4)

@@ -82,6 +82,7 @@ def take(supply: Any, learner: int = 0, version: int = 0) -> dict[str, Any]:
     return unroll
 
 
+@pytest.mark.slow
 def test_an_actor_is_sent_each_version_once(start: Start) -> None:
     supply, (source,) = start(1, 2)
     for _ in range(6):

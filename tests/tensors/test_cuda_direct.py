@@ -77,6 +77,7 @@ def held(lender: GpuWorker) -> int:
 # -- what works -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_is_tried_first_and_then_lent(lender, reader, directory):
     for _ in range(2):  # until the receiver has said something
         assert lend(lender, reader)[0] == "probe"
@@ -86,6 +87,7 @@ def test_it_is_tried_first_and_then_lent(lender, reader, directory):
     assert [name for name in os.listdir(directory) if "direct" in name] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "nbytes",
     [
@@ -113,6 +115,7 @@ def test_a_buffer_is_registered_once_and_used_again(lender, reader):
     assert len(sources) == 1
 
 
+@pytest.mark.slow
 def test_what_was_not_read_is_kept_and_what_was_dropped_is_not(lender, reader):
     try_it(lender, reader)
     loans = [loan(lender, reader, value) for value in range(4)]
@@ -204,6 +207,7 @@ def test_a_full_pool_means_staging(new_process, reader):
 # -- sudden ends ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_reader_gives_the_buffer_back(lender, reader):
     try_it(lender, reader)
     loan(lender, reader)
@@ -336,6 +340,7 @@ class Adder:
         return self.made
 
 
+@pytest.mark.slow
 def test_tickets_travel_in_calls_alone_and_beside_other_data(fabric):
     with moo.init(transport="ofi"):
         adder = moo.spawn(Adder)
@@ -347,6 +352,7 @@ def test_tickets_travel_in_calls_alone_and_beside_other_data(fabric):
         assert eventually(lambda: not lent.is_held())
 
 
+@pytest.mark.slow
 def test_one_in_a_call_that_never_ran_comes_back(fabric, tmp_path):
     with moo.init(transport="ofi"):
         adder, lent = moo.spawn(Adder), Lent(MB)

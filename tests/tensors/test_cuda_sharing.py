@@ -41,12 +41,14 @@ def read(
     return found
 
 
+@pytest.mark.slow
 def test_what_is_lent_arrives(lender, reader):
     for value, nbytes in ((1, 1), (2, MB), (3, 5 * MB + 3)):
         loan = lender.call("lend", value, nbytes, reader.id)
         assert read(reader, lender, loan, nbytes) == bytes([value]) * nbytes
 
 
+@pytest.mark.slow
 def test_a_buffer_that_was_read_is_used_again(lender, reader):
     handles = set()
     for value in range(20):

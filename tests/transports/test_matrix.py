@@ -189,6 +189,7 @@ FAULT_SIZES = [MB, 64 * MB]
 ONE_SIZE = [MB, pytest.param(64 * MB, marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @over(*FAULTY)
 @pytest.mark.parametrize("nbytes", FAULT_SIZES)
 def test_a_sender_killed_in_mid_transfer_is_a_named_error(cable, met, start, nbytes):
@@ -201,6 +202,7 @@ def test_a_sender_killed_in_mid_transfer_is_a_named_error(cable, met, start, nby
     move(met, met.b, met.a, "random", MB, 3)
 
 
+@pytest.mark.slow
 @over(*FAULTY)
 @pytest.mark.parametrize("nbytes", FAULT_SIZES)
 def test_a_receiver_killed_in_mid_transfer_leaves_nothing(cable, met, start, nbytes):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Four processes on two hosts send each other random data for a long time.
 
-For MOOACTOR_SOAK_SECONDS, 20 by default; 600 is the real one. ``pytest -s`` shows
+For MOOACTOR_SOAK_SECONDS, 10 by default; 600 is the real one. ``pytest -s`` shows
 the figures.
 """
 
@@ -22,7 +22,7 @@ from tests.transports.pairs import Hosts, why_no_fabric
 from tests.transports.worker import Worker
 
 MB = 1 << 20
-SECONDS = float(os.environ.get("MOOACTOR_SOAK_SECONDS", "20"))
+SECONDS = float(os.environ.get("MOOACTOR_SOAK_SECONDS", "10"))
 #: In bytes: what a process may keep beyond an earlier peak, which is a matter of
 #: chance: private memory, and one slab, which is as large as all before it.
 SLACK, SLAB = 8 * MB, 128 * MB

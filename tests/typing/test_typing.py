@@ -77,6 +77,7 @@ def reports(
     return checker(tmp_path_factory.mktemp("checker"))
 
 
+@pytest.mark.slow
 def test_every_type_is_inferred(reports: Reports) -> None:
     assert USES.read_text().count("assert_type(") >= 18
     assert reports[USES.name] == {}

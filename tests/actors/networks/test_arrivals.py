@@ -51,6 +51,7 @@ def big_result(source: Any, pid: int) -> Iterator[Any]:
 # -- what goes on meanwhile ------------------------------------------------
 
 
+@pytest.mark.slow
 def test_calls_to_others_go_on_while_a_result_is_under_way(big_result, spawn, pid):
     other = spawn(Peer)
     assert [other.echo(i) for i in range(20)] == list(range(20))

@@ -37,8 +37,8 @@ from tests.networks import Cable
 #: What the link is slowed down to: a megabyte takes 50 ms then.
 MBIT = 160
 SIZE = 24 * SOME
-#: In seconds: after the last one the connections are lost, and made anew.
-BLINKS_S = (0.4, soak(1.0), 2.5)
+#: In seconds: after the longest the connections are lost, and made anew.
+BLINKS_S = (0.4, 1.0, 2.5)
 
 
 class Peers(NamedTuple):
@@ -163,7 +163,7 @@ def test_small_calls_do_not_wait_for_a_slow_link(peers: Peers, cable: Cable) -> 
 SLOW, SOAK = pytest.mark.slow, pytest.mark.soak
 QUICK = ("result", "argument")
 CUTS = [
-    *(pytest.param("pulled", way, marks=() if way in QUICK else SLOW) for way in WAYS),
+    *(pytest.param("pulled", w, marks=() if w == "argument" else SLOW) for w in WAYS),
     *(pytest.param("swallowing", w, marks=SLOW if w in QUICK else SOAK) for w in WAYS),
 ]
 
@@ -183,7 +183,7 @@ def test_a_cut_ends_the_call_with_an_error_and_the_next_ones_work(
 
 
 @SLOW
-@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("times", [soak(1), 4])
 @pytest.mark.parametrize("how", ["pulled", "swallowing"])
 def test_a_cut_ends_all_that_is_under_way(
     peers: Peers, cable: Cable, how: str, times: int
@@ -204,9 +204,15 @@ def test_a_cut_ends_all_that_is_under_way(
     assert eventually(nothing_left)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", BLINKS_S)
-@pytest.mark.parametrize("way", WAYS)
+def _blink(way: str, seconds: float) -> Any:
+    """All ways with the shortest one, and one in each direction with the longest."""
+    often = seconds == min(BLINKS_S) or (seconds == max(BLINKS_S) and way in QUICK)
+    return pytest.param(way, seconds, marks=SLOW if often else SOAK)
+
+
+@pytest.mark.parametrize(
+    ("way", "seconds"), [_blink(way, seconds) for seconds in BLINKS_S for way in WAYS]
+)
 def test_a_link_that_is_mended_soon_goes_on(
     peers: Peers, cable: Cable, way: str, seconds: float
 ) -> None:
@@ -286,7 +292,7 @@ def many_small(peers: Peers, nbytes: int) -> list[Any]:
 @SLOW
 @pytest.mark.parametrize(
     "start",
-    [WAYS["argument"], WAYS["result"], many_small],
+    [WAYS["argument"], WAYS["result"], soak(many_small)],
     ids=["large argument", "large result", "small arguments"],
 )
 def test_one_that_is_stopped_is_left_alone_until_it_is_cut_off(

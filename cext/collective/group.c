@@ -56,6 +56,10 @@ moo_err mooi_join_at(struct mooi_segment *segment, uint64_t process_id,
     group->min_size = group->info.min_size = min_size;
     group->pid = getpid();
     group->start = mooi_start_time(group->pid);
+    if (!group->start) { /* all others would take it for dead */
+        free(group);
+        return MOO_ESYS;
+    }
     group->id = process_id;
     group->timeout = timeout_s;
     group->holds = 1;

@@ -77,11 +77,16 @@ void mooi_ring_disown(moo_group *group)
 
 /* ---- waiting for bytes ---- */
 
-/* Unlike with mooi_lost, a death would have shown by now. */
+/* Unlike with mooi_lost, a death would have shown by now. MOO_OK: the operation
+ * was committed before, so it succeeds here, too. */
 static moo_err cut(moo_group *group, moo_work *work, uint32_t rank)
 {
+    enum mooi_reason why;
+
     mooi_abort(group, work->seq, DECISION_CUT, rank);
-    return MOO_EPEER;
+    return mooi_decided(group, work->seq, &why) && why == DECISION_COMMITTED
+               ? MOO_OK
+               : MOO_EPEER;
 }
 
 /* Check for sent bytes without acknowledgement for too long; also on the
@@ -130,9 +135,13 @@ moo_err mooi_links_check(moo_group *group, moo_work *work)
     uint64_t target = mooi_base_of(work) + STEP_LAST - 1;
     if (!group->hosts.checks)
         return MOO_OK;
-    for (uint32_t i = 0; i < links->count; i++)
-        mooi_post_sum(group, i, links->to[i].sum);
-    mooi_publish(group, RINGED, target);
+    /* Once: this is entered again after each slice, and a counter never goes
+     * back, or whoever waits for it would wait for ever if we died now. */
+    if (mooi_counter_of(group, group->rank, RINGED) < target) {
+        for (uint32_t i = 0; i < links->count; i++)
+            mooi_post_sum(group, i, links->to[i].sum);
+        mooi_publish(group, RINGED, target);
+    }
     for (uint32_t i = 0; i < links->count; i++) {
         uint32_t rank = mooi_link_origin(group, i);
         moo_err err = mooi_links_await(group, work, rank, RINGED, target);

@@ -51,14 +51,19 @@ uint32_t mooi_start_time(int32_t pid)
 
 int mooi_watch_open(int32_t pid, uint32_t start)
 {
-    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), reason;
+    bool dead;
     if (pidfd < 0)
         return errno == ESRCH ? -1 : -2;
     /* Checked after the open: the pid cannot have been reused in between. */
-    if (mooi_start_time(pid) == start && !mooi_watch_dead(pidfd))
+    uint32_t found = mooi_start_time(pid);
+    reason = errno;
+    dead = mooi_watch_dead(pidfd) || (found && found != start);
+    if (!dead && found)
         return pidfd;
     close(pidfd);
-    return -1;
+    errno = reason; /* it lives, and the system told no more of it */
+    return dead ? -1 : -2;
 }
 
 bool mooi_watch_wait(int pidfd, int timeout_ms)

@@ -229,20 +229,26 @@ void mooi_net_close(moo_plane *plane)
 
     pthread_mutex_lock(&plane->lock);
     pthread_cond_broadcast(&net->decided);
-    while (net->busy)
+    while (net->busy || net->closing)
         pthread_cond_wait(&net->decided, &plane->lock);
     tcp = net->networks.tcp;
+    net->closing = tcp != NULL;
     pthread_mutex_unlock(&plane->lock);
     if (!tcp)
         return; /* closed before */
     mooi_endpoint_withdraw(plane);
-    mooi_tcp_close(tcp);
+    mooi_tcp_stop(tcp);
+    pthread_mutex_lock(&plane->lock);
+    net->networks.tcp = NULL; /* forks and statistics find it there */
+    pthread_mutex_unlock(&plane->lock);
+    mooi_tcp_free(tcp);
     if (net->networks.fabric)
         mooi_ofi->close(net->networks.fabric);
     pthread_mutex_lock(&plane->lock);
-    net->networks.tcp = NULL;
     net->networks.fabric = NULL;
     mooi_source_fini(plane);
+    net->closing = 0;
+    pthread_cond_broadcast(&net->decided);
     pthread_mutex_unlock(&plane->lock);
 }
 

@@ -152,12 +152,13 @@ moo_err mooi_peer_grant(moo_plane *plane, const struct mooi_grant *grant,
 
     if (!asker || !to)
         return MOO_ENOMEM;
+    /* First: the asker may have given its lease back since it asked. */
+    mooi_lease_drain(&plane->leases);
     block = mooi_lease_covers(&plane->leases, &asker->held, grant->lease,
                               grant->generation, grant->slab, grant->offset,
                               grant->length);
     if (!block)
         return MOO_ESTALE;
-    mooi_lease_drain(&plane->leases);
     if (grant->moved && block->holds > 1)
         return MOO_ESTALE; /* others would see the new owner's writes */
     err = mooi_peer_offer(plane, to);

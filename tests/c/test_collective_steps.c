@@ -10,6 +10,7 @@
 #include "collective_fixture.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
 enum { MOST = 4 };
 
@@ -399,8 +400,90 @@ static void who_leaves_within_a_call_ends_it_for_all(void)
     ranks_free(&ranks);
 }
 
+/* ---- what a death may interrupt ---- */
+
+static moo_group *enter_from(struct ranks *ranks, const char *host)
+{
+    moo_group_options options = {.host = host, .checksum = 1,
+                                 .transports = MOO_TRANSPORT_TCP};
+    moo_group *group;
+    CHECK(mooi_join_at(ranks->segment, 1, ranks->min_size, ranks->timeout,
+                       &options, &group) == MOO_OK);
+    return group;
+}
+
+static atomic_bool watching;
+
+/* A counter that goes back is not reached for whoever waits for it then; and if
+ * its member dies there, never. */
+static void *watch_counters(void *group)
+{
+    uint64_t seen[2] = {0}, now;
+    while (atomic_load(&watching))
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            now = mooi_counter_of(group, rank, RINGED);
+            CHECK(now >= seen[rank]);
+            seen[rank] = now;
+        }
+    return NULL;
+}
+
+static void counters_only_grow(void)
+{
+    struct ranks ranks = ranks_new(3, 3);
+    const char *hosts[3] = {"a", "b", "c"};
+    moo_group *groups[3];
+    struct call calls[3];
+    pthread_t watcher;
+    for (int i = 0; i < 3; i++)
+        groups[i] = enter_from(&ranks, hosts[i]);
+    all_ready(groups, 3);
+    for (int i = 0; i < 3; i++) {
+        calls[i] = call_of(groups[i], MOO_GROUP_ALLREDUCE, 1);
+        queue(&calls[i]);
+    }
+    uint64_t last = ((uint64_t)groups[0]->view.first_seq << STEP_BITS) + STEP_LAST;
+    atomic_store(&watching, true);
+    CHECK(!pthread_create(&watcher, NULL, watch_counters, groups[2]));
+    while (mooi_counter_of(groups[2], 0, RINGED) < last ||
+           mooi_counter_of(groups[2], 1, RINGED) < last) {
+        if (mooi_counter_of(groups[2], 2, RINGED) < last - 1)
+            step(&calls[2]); /* first, so it finds no other there yet */
+        step(&calls[0]);
+        step(&calls[1]);
+    }
+    for (int turn = 0; turn < 20000; turn++) /* they wait for the third one */
+        CHECK(!step(&calls[turn % 2]));
+    atomic_store(&watching, false);
+    pthread_join(watcher, NULL);
+    finish(calls, 3);
+    CHECK(calls[0].value[0] == 3);
+    leave_all(groups, 3);
+    ranks_free(&ranks);
+}
+
+static void who_lives_is_not_dead_for_want_of_descriptors(void)
+{
+    int32_t parent = getppid();
+    uint32_t start = mooi_start_time(parent);
+    struct rlimit before, few;
+    CHECK(start && !getrlimit(RLIMIT_NOFILE, &before));
+    for (int spare = 0; spare < 4; spare++) {
+        int next = dup(0);
+        CHECK(next >= 0 && !close(next));
+        few = (struct rlimit){(rlim_t)(next + spare), before.rlim_max};
+        CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+        bool dead = mooi_process_dead(parent, start);
+        CHECK(!setrlimit(RLIMIT_NOFILE, &before));
+        CHECK(!dead);
+    }
+    CHECK(mooi_process_dead(parent, start + 1));
+}
+
 int main(void)
 {
+    who_lives_is_not_dead_for_want_of_descriptors();
+    counters_only_grow();
     a_call_that_finds_too_few_members_ends_for_all();
     a_group_of_too_few_is_given_up_by_its_own_thread();
     a_leave_is_seen_by_all_after_the_same_call();

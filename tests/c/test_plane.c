@@ -925,9 +925,40 @@ static void many_threads_share_two_planes(void)
     moo_plane_free(b);
 }
 
+/* The asker gave up waiting for the answer, and let go of the memory. */
+static void a_lease_that_was_given_back_is_passed_on_to_nobody(void)
+{
+    moo_plane *owner = open_plane(next_id += 0x10000);
+    moo_plane *asker = open_plane(next_id += 0x10000);
+    uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
+    struct mooi_descriptor parsed, granted;
+    struct mooi_grant grant = {.holder = asker->id, .to = next_id + 0x10000};
+    char *data = calloc(1, MB);
+    size_t bytes;
+    void *at;
+
+    CHECK(data && !moo_export(owner, data, MB, asker->id, 0, descriptor));
+    CHECK(!mooi_descriptor_parse(descriptor, sizeof descriptor, &parsed));
+    CHECK(!moo_import(asker, descriptor, sizeof descriptor, 5000, &at, &bytes));
+    pthread_mutex_lock(&owner->lock); /* its thread does not see the end */
+    moo_drop(asker, at);
+    grant.lease = parsed.lease;
+    grant.generation = parsed.generation;
+    grant.slab = parsed.slab;
+    grant.offset = parsed.offset;
+    grant.length = parsed.length;
+    CHECK(mooi_peer_grant(owner, &grant, 1, &granted) == MOO_ESTALE);
+    pthread_mutex_unlock(&owner->lock);
+    CHECK(used(owner) == 0 && leases(owner) == 0);
+    moo_plane_free(asker);
+    moo_plane_free(owner);
+    free(data);
+}
+
 int main(void)
 {
     CHECK(mkdtemp(directory));
+    RUN(a_lease_that_was_given_back_is_passed_on_to_nobody);
     RUN(private_memory_arrives_as_it_was);
     RUN(shared_memory_is_sent_without_a_copy_and_keeps_its_value);
     RUN(a_write_after_the_send_is_not_seen);

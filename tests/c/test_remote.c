@@ -160,6 +160,12 @@ static void an_end_in_mid_work_ends_every_fetch(void)
     }
 }
 
+/* To open a fabric takes its time. */
+static int rounds(void)
+{
+    return transport == MOO_TRANSPORT_OFI ? 5 : 20;
+}
+
 /* ---- kill -9 ---- */
 
 /* A child process that does one thing until it is killed. */
@@ -221,12 +227,6 @@ static void kill_it(pid_t pid, int socket)
     close(socket);
 }
 
-/* To open a fabric takes its time. */
-static int rounds(void)
-{
-    return transport == MOO_TRANSPORT_OFI ? 5 : 20;
-}
-
 static void a_killed_receiver_leaves_no_lease(void)
 {
     char *data = pattern(4 * MB, 1);
@@ -286,6 +286,56 @@ static void a_killed_senders_fetches_end(void)
             moo_fetch_free(fetches[begun]);
         }
         CHECK_SOON(is_idle(plane) && !look(plane).links);
+        moo_plane_free(plane);
+    }
+}
+
+/* ---- ends at the same time ---- */
+
+static void *close_it(void *plane)
+{
+    moo_plane_close(plane);
+    return NULL;
+}
+
+static atomic_int closed;
+
+static void *look_at_it(void *plane)
+{
+    while (!atomic_load(&closed))
+        look(plane);
+    return NULL;
+}
+
+static void *fork_beside_it(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&closed)) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (!child)
+            _exit(0);
+        CHECK(waitpid(child, NULL, 0) == child);
+    }
+    return NULL;
+}
+
+static void threads_may_close_a_plane_look_at_it_and_fork(void)
+{
+    for (int round = 0, end = 3 * rounds(); round < end; round++) {
+        moo_plane *plane = open_plane();
+        pthread_t threads[4];
+
+        atomic_store(&closed, 0);
+        CHECK(!pthread_create(&threads[0], NULL, look_at_it, plane));
+        CHECK(!pthread_create(&threads[1], NULL, fork_beside_it, NULL));
+        for (int i = 2; i < 4; i++)
+            CHECK(!pthread_create(&threads[i], NULL, close_it, plane));
+        for (int i = 2; i < 4; i++)
+            pthread_join(threads[i], NULL);
+        atomic_store(&closed, 1);
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
         moo_plane_free(plane);
     }
 }
@@ -594,6 +644,7 @@ static void run_all(void)
     RUN(bytes_of_every_length_arrive);
     RUN(threads_fetch_and_cancel_as_they_like);
     RUN(an_end_in_mid_work_ends_every_fetch);
+    RUN(threads_may_close_a_plane_look_at_it_and_fork);
 }
 
 static void over_tcp(void)

@@ -210,7 +210,8 @@ static moo_err await_grant(struct mooi_local *local, struct mooi_owner *owner,
             continue;
         if (out->u.granted.sequence == sequence)
             return out->u.granted.error;
-        if (out->u.granted.error == MOO_OK)
+        if (out->u.granted.error == MOO_OK &&
+            out->u.granted.lease < owner->entries)
             mooi_ledger_release(owner->ledger, out->u.granted.lease,
                                 out->u.granted.generation, MOOI_GRANTED);
     }

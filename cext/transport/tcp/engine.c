@@ -330,13 +330,17 @@ static moo_err start(struct mooi_tcp *engine)
 }
 
 /* The own one ends all links, with callbacks, before the others go. */
-static void end_engine(struct mooi_tcp *engine)
+void mooi_tcp_stop(struct mooi_tcp *engine)
 {
     atomic_store(&engine->closing, 1);
     loop_close(&engine->own);
     for (uint32_t i = 0; i < engine->others; i++)
         loop_close(&engine->other[i]);
     mooi_tcp_unwatch(engine, &engine->listener);
+}
+
+void mooi_tcp_free(struct mooi_tcp *engine)
+{
     pthread_cond_destroy(&engine->changed);
     pthread_mutex_destroy(&engine->lock);
     free(engine->strangers);
@@ -362,7 +366,7 @@ moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
         err = start(engine);
     if (err != MOO_OK) {
         reason = errno;
-        end_engine(engine);
+        mooi_tcp_close(engine);
         errno = reason;
         return err;
     }
@@ -372,7 +376,8 @@ moo_err mooi_tcp_open(const struct mooi_tcp_options *options,
 
 void mooi_tcp_close(struct mooi_tcp *engine)
 {
-    end_engine(engine);
+    mooi_tcp_stop(engine);
+    mooi_tcp_free(engine);
 }
 
 size_t mooi_tcp_addresses(struct mooi_tcp *engine, struct mooi_address *out,
@@ -415,8 +420,10 @@ static void disown_link(struct mooi_tcp_link *link)
     for (uint16_t i = 0; i < link->count; i++)
         mooi_close_fd(&link->stripes[i].watched.fd);
     mooi_close_fd(&link->dialing.fd);
-    for (size_t i = 0; i < link->dial.count; i++)
+    for (size_t i = 0; i < link->dial.count; i++) {
         mooi_close_fd(&link->dial.fd[i]);
+        mooi_close_fd(&link->dial.older[i]);
+    }
     link->dial.poll = -1;
 }
 

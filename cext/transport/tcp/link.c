@@ -110,6 +110,8 @@ void mooi_tcp_break(struct mooi_tcp_link *link, moo_err why, const char *text)
 
 void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer, moo_err why)
 {
+    if (!engine)
+        return;
     mooi_tcp_lock(engine);
     for (struct mooi_tcp_link *link = engine->links; link; link = link->next)
         if (link->peer == peer)

@@ -163,7 +163,8 @@ moo_err mooi_tcp_control(struct mooi_tcp_link *link, const uint8_t *bytes,
                          size_t length);
 
 /* End the links of `peer`, in both directions: they go down with `why`, soon.
- * New ones from it are not refused. */
+ * New ones from it are not refused. NULL: the engine is closed, and they have
+ * ended. */
 void mooi_tcp_drop(struct mooi_tcp *engine, uint64_t peer, moo_err why);
 
 /* Whether it is up; it may go down at any time. */
@@ -203,8 +204,14 @@ struct mooi_tcp_statistics {
 void mooi_tcp_statistics(struct mooi_tcp *engine,
                          struct mooi_tcp_statistics *out);
 
-/* End all links (with callbacks) and the threads, and free all. Waits for the
- * threads, which wait for callbacks only. Not to be called from a callback. */
+/* End all links (with callbacks) and the threads. Waits for the threads, which
+ * wait for callbacks only. Not to be called from a callback. */
+void mooi_tcp_stop(struct mooi_tcp *engine);
+
+/* Free an engine that was stopped, when nobody can find it any more. */
+void mooi_tcp_free(struct mooi_tcp *engine);
+
+/* Both. */
 void mooi_tcp_close(struct mooi_tcp *engine);
 
 /* Around a fork: hold the engine still before it; let it go on in the parent.

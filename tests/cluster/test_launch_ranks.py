@@ -169,6 +169,17 @@ def test_the_other_ranks_end_when_rank_0_is_killed(start: Start) -> None:
     assert "the broker is gone, and the run is over" in further.err
 
 
+def test_a_signal_to_another_rank_costs_the_program_no_exit_code(start: Start) -> None:
+    """srun gives the highest code of its tasks, and signals those that run still once
+    one has ended with an error."""
+    first, further = start(WAITING, task(0)), start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    further.signal(signal.SIGTERM)
+    assert further.end() == 0, further.err
+    first.signal(signal.SIGTERM)
+    assert first.end() == 143, first.err
+
+
 # -- the real ones -------------------------------------------------------------
 
 

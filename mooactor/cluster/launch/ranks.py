@@ -20,6 +20,7 @@ from mooactor.cluster.launch.targets import LaunchError, Target
 from mooactor.cluster.launch.watch import Watch
 
 _POLL_S = 0.2
+_SIGNALLED = 128  # a shell's
 _STOP_S = 1.0  # of the end: for the other hosts to learn of it
 # The broker is started again if it was killed; longer than this, and the run is over.
 _BROKER_LOST_S = 8.0
@@ -98,6 +99,13 @@ class Further(Launch):
     def __init__(self, plan: Plan, rank: Rank, path: str | None) -> None:
         super().__init__(plan)
         self._rank, self._path = rank, path
+
+    def run(self) -> int:
+        """See `Launch.run`; 0 after a signal. srun and mpirun take the highest code of
+        all ranks, and signal the others once that of rank 0 is not 0: it shall count.
+        """
+        code = super().run()
+        return 0 if code > _SIGNALLED else code
 
     def _run(self) -> int:
         key, address = self._broker_address()

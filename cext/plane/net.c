@@ -229,10 +229,9 @@ void mooi_net_close(moo_plane *plane)
 
     pthread_mutex_lock(&plane->lock);
     pthread_cond_broadcast(&net->decided);
-    while (net->busy || net->closing)
+    while (net->busy)
         pthread_cond_wait(&net->decided, &plane->lock);
     tcp = net->networks.tcp;
-    net->closing = tcp != NULL;
     pthread_mutex_unlock(&plane->lock);
     if (!tcp)
         return; /* closed before */
@@ -247,8 +246,6 @@ void mooi_net_close(moo_plane *plane)
     pthread_mutex_lock(&plane->lock);
     net->networks.fabric = NULL;
     mooi_source_fini(plane);
-    net->closing = 0;
-    pthread_cond_broadcast(&net->decided);
     pthread_mutex_unlock(&plane->lock);
 }
 

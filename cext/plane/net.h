@@ -36,8 +36,7 @@ struct mooi_net {
     struct mooi_device *devices;
     uint32_t transports; /* allowed, and available here */
     struct mooi_endpoint endpoint;
-    pthread_cond_t decided; /* a call was answered, or failed; or all is closed */
-    int closing;             /* a thread is at it */
+    pthread_cond_t decided; /* a call was answered, or failed */
     uint32_t busy; /* threads that use an engine without the lock */
     struct mooi_source *sources;
     uint64_t fetched_tcp, fetched_ofi; /* bytes, so far */

@@ -129,6 +129,7 @@ static moo_plane *new_plane(uint64_t process_id, const uint8_t *key,
     atomic_init(&plane->uses, 1);
     memcpy(plane->key, key, MOOI_KEY_BYTES);
     plane->epoll = plane->wake = plane->finished_fd = -1;
+    pthread_mutex_init(&plane->closing, NULL);
     pthread_mutex_init(&plane->lock, NULL);
     mooi_arena_init(&plane->arena, limit);
     mooi_leases_init(&plane->leases, process_id, &plane->arena);
@@ -190,6 +191,7 @@ void moo_plane_close(moo_plane *plane)
 {
     if (atomic_load(&plane->forked))
         return;
+    pthread_mutex_lock(&plane->closing); /* who comes second waits for the end */
     mooi_thread_stop(plane);
     if (plane->net)
         mooi_net_close(plane);
@@ -197,6 +199,7 @@ void moo_plane_close(moo_plane *plane)
     pthread_mutex_lock(&plane->lock);
     hang_up(plane);
     pthread_mutex_unlock(&plane->lock);
+    pthread_mutex_unlock(&plane->closing);
 }
 
 static void free_peers(moo_plane *plane)
@@ -222,6 +225,7 @@ static void destroy(moo_plane *plane)
     mooi_arena_fini(&plane->arena);
     mooi_regions_fini(&plane->regions);
     pthread_mutex_destroy(&plane->lock);
+    pthread_mutex_destroy(&plane->closing);
     free(plane);
 }
 

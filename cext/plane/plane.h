@@ -67,6 +67,7 @@ struct mooi_peer {
 /* ---- both ---- */
 
 struct moo_plane {
+    pthread_mutex_t closing; /* held while it is closed; taken before `lock` */
     pthread_mutex_t lock;
     uint64_t id;
     uint8_t key[MOOI_KEY_BYTES];

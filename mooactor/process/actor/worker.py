@@ -113,7 +113,7 @@ class Worker(Beginnings):
             future = expect(token, producer)
             needs.append((token, future))
             if not future.state:
-                future.listen(self.on_value)
+                future.listen(self._on_awaited)
 
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""
@@ -141,7 +141,16 @@ class Worker(Beginnings):
             delivered=False,
         )
 
+    def _on_awaited(self) -> None:
+        """A value of a Ref has come, or does not come. In any thread: the news of a
+        death are the housekeeper's, and the mailbox is the dispatching thread's."""
+        if self.parts.values.delivers_here():
+            self.on_value()
+        else:
+            self.parts.messenger.put(envelope.pack_record(envelope.CAME, 0))
+
     def on_value(self) -> None:
+        """Calls may have all their values. In the poller's thread."""
         self.mailbox.settle()
         self.wake()
 

@@ -156,6 +156,8 @@ class Beginnings(Answers):
         self.parts.payloads.cancel(job.transfer)
         for token, _ in job.needs:
             self.parts.values.abandon(token)
+        if job.flags & envelope.STREAM:
+            self._streams.pop((job.sender, job.call_id), None)
 
 
 def cancelled() -> errors.Cancelled:

@@ -69,6 +69,8 @@ class Worker(Beginnings):
             self._let_go(job)
             self.reply_error(job, job.refusal)
             return
+        if job.flags & envelope.STREAM and not job.was_queued():
+            self._streams[(sender, job.call_id)] = job
         self.mailbox.put(job)
         self.on_queued()
 
@@ -184,14 +186,12 @@ class Worker(Beginnings):
 
     def on_credit(self, sender: int, call_id: int, items: int) -> None:
         """Let a stream send `items` more items."""
-        job = self.running.get((sender, call_id))
+        job = self._streams.get((sender, call_id))
         if job is None:
-            # It waits in the mailbox: its first credit comes right behind it.
-            key = (sender, call_id)
-            self._credits[key] = self._credits.get(key, 0) + items
-        else:
-            job.credit += items
-            self.resume(job)
+            return  # it has ended, or does not run
+        # Before the look at whether it is parked: it parks first, and then looks here.
+        job.credit += items
+        self.resume(job)
 
     def on_stop(self, sender: int) -> None:
         """Somebody stops the actor: earlier calls were accepted."""

@@ -12,6 +12,7 @@ import pytest
 
 from mooactor.control import codec
 from mooactor.control.envelope import CALL, EMPTY, STREAM, Record
+from mooactor.errors import Cancelled
 from mooactor.process.actor import (
     answers,
     beginnings,
@@ -21,6 +22,7 @@ from mooactor.process.actor import (
 )
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.serial import SerialWorker
+from mooactor.process.calls import context
 from mooactor.process.interface import interface_of
 from tests.process.interleave import Schedule
 from tests.process.test_interleavings import preempting
@@ -171,3 +173,34 @@ def test_credits_of_streams_that_have_ended_leave_nothing() -> None:
     actor.on_credit(CALLER, 20, 1000)
     after = actor.sizes() | {"_callers": before["_callers"]}
     assert after == before | {"_seconds": after["_seconds"]}
+
+
+@pytest.mark.slow
+def test_a_call_that_runs_though_it_is_cancelled_can_see_it() -> None:
+    ran = 0
+
+    def run(choose: Callable[[Any], Any], actor_first: bool) -> Schedule:
+        schedule = Schedule(choose, WATCHED, lambda: True)
+        said, seen = list[int](), list[bool]()
+
+        def work() -> None:
+            schedule.until(lambda: bool(said))
+            here = context.get()
+            assert here is not None
+            seen.append(here.cancelled)
+
+        def cancel() -> None:
+            actor.on_cancel(CALLER, 4)
+            said.append(4)
+
+        actor = Serving(Member(work))
+        actor.on_call(call(4, b"work"))
+        both(choose, actor_first, actor.run_all, cancel, schedule)
+        kinds = [type(error) for error in actor.errors]
+        assert (seen, kinds) in (([True], []), ([], [Cancelled])), schedule.history
+        nonlocal ran
+        ran += len(seen)
+        return schedule
+
+    in_any_order(run)
+    assert ran

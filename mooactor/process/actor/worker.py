@@ -173,10 +173,8 @@ class Worker(Beginnings):
         if job is None:
             self._forget_vain()
         else:
+            _flag(job)
             self._vain.pop(key, None)
-            job.cancelled = True
-            if job.context is not None:
-                job.context.cancelled = True
             self.cancel_running(job)
 
     def _forget_vain(self) -> None:
@@ -288,15 +286,14 @@ class Worker(Beginnings):
         for job in self.mailbox.of_sender(process_id):
             concerned = job.flags & kind == kind and job.call_id <= latest
             if job.iterator is None and concerned:
+                job.cancelled = True  # it may have been taken just now
                 self.mailbox.remove(job.sender, job.call_id)
                 self._let_go(job)
         for key, job in list(self.running.items()):
             concerned = job.flags & kind == kind and job.call_id <= latest
             if key[0] == process_id and concerned:
-                job.cancelled = True
                 job.cut_off = kind == envelope.STREAM
-                if job.context is not None:
-                    job.context.cancelled = True
+                _flag(job)
                 self.cancel_running(job)
 
     def holders_of(self, sender: int, call_id: int) -> list[CallContext]:
@@ -306,8 +303,9 @@ class Worker(Beginnings):
         job = self._job(sender, call_id)
         if job is None:
             return []
-        if job.context is not None and job.context.started:
-            return [] if job.parked else [job.context]
+        call = job.context
+        if call is not None and call.started:
+            return [] if job.parked else [call]
         spec, current = self._methods.get(job.name), self.current
         on_loop = spec is not None and spec.is_async  # and needs no thread
         return [] if on_loop or current is None else [current]
@@ -340,3 +338,11 @@ class Worker(Beginnings):
 
     def close(self) -> None:
         """The actor has ended, and its `on_stop` has run."""
+
+
+def _flag(job: Job) -> None:
+    """Its caller has given it up: before the look at its context, see `prepare`."""
+    job.cancelled = True
+    call: CallContext | None = job.context  # which is taken away if it does not begin
+    if call is not None:
+        call.cancelled = True

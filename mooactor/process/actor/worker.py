@@ -252,6 +252,13 @@ class Worker(Beginnings):
         waiting = self.mailbox.of_sender(sender)
         return next((job for job in waiting if job.call_id == call_id), None)
 
+    def has_all(self, sender: int, call_ids: set[int]) -> bool:
+        """Whether each of these calls waits or runs here."""
+        if len(self.mailbox) + len(self.running) < len(call_ids):
+            return False
+        jobs = [*self.mailbox.waiting(), *list(self.running.values())]
+        return call_ids <= {job.call_id for job in jobs if job.sender == sender}
+
     def queued(self) -> int:
         """The number of calls in the mailbox."""
         return len(self.mailbox)

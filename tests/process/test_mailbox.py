@@ -294,6 +294,27 @@ def test_no_other_process_says_that_a_value_has_come() -> None:
     assert not worker.mailbox.has_ready()
 
 
+def test_a_signal_handler_that_dispatches_a_call_and_its_value_holds_up_no_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, ready = Awaiting(), Job.ready
+    tokens = bodies.pack_tokens([(1, ME)], b"")
+    record = call(4)._replace(flags=EMPTY | REFS, payload=tokens)
+
+    def interrupted(job: Job) -> bool:
+        was_ready = ready(job)
+        monkeypatch.setattr(Job, "ready", ready)
+        worker.on_call(record)  # its message is not done with
+        worker.values.expect(1, ME).set_error(moo.MooError("lost"))
+        worker.dispatch_posted()
+        return was_ready
+
+    monkeypatch.setattr(Job, "ready", interrupted)
+    worker.on_call(record)
+    worker.on_call(call(5))
+    assert drained(worker.mailbox) == [4, 5]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["the dispatching thread", "the housekeeper"])
 def test_no_call_is_held_for_ever_or_runs_early_whenever_a_value_is_lost(

@@ -99,7 +99,9 @@ class Mailbox:
         if job.needs or job.transfer is not None or self._held:
             key = (job.sender, job.priority)
             queue = self._held.get(key)
-            if queue is not None or not job.ready():
+            # An empty one holds nothing up. It stays here if a signal handler
+            # dispatches this job again within the next line, and then its values.
+            if queue or not job.ready():
                 self._held.setdefault(key, deque()).extend(job.entry)
                 return
         level = self._level(job.priority) if job.priority else self._plain

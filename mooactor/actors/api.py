@@ -200,9 +200,11 @@ def stop(handle: Any, timeout: float | None = 60.0) -> None:
         return
     refuse_to_block(f"{link.label} to stop", _IN_A_THREAD.format("moo.stop, handle"))
     runtime.flush()
-    runtime.sender.post(link.process_id, envelope.STOP, 0)
+    # Read once: if the actor is restarted meanwhile, the agent learns that the process
+    # which was told is not the one that runs.
+    to = link.incarnation
+    runtime.sender.post(link.actor_id + to, envelope.STOP, 0)
     try:
-        to = link.incarnation
         runtime.agent.ask(timeout, op="await_end", id=link.actor_id, stopped=to)
     except errors.CallTimeout:
         raise errors.CallTimeout(

@@ -214,7 +214,8 @@ def actor(
       max_pending: calls that one caller may have outstanding, and (with
         ``overflow="raise"``) that may wait in the mailbox in all.
       overflow: at the bound, let the caller ``"wait"`` for room, or ``"raise"``
-        `Overloaded`. On a running event loop it always raises.
+        `Overloaded`. On a running event loop it always raises, and so it does to an
+        actor that would wait for itself.
 
     Raises:
       TypeError, ValueError: an option makes no sense.

@@ -67,6 +67,7 @@ COUNT    owner -> lender      round        owner, holder, lender, objects
          -> holder
          lender -> owner      round        owner, holder, lender: all of its has come
 COUNTED  holder -> owner      round        lender, (object, count), any number of times
+CAME     process -> itself    0            nothing
 ======== ==================== ============ ============================================
 
 `bodies` packs these bodies and takes them apart, payloads included.
@@ -121,7 +122,8 @@ BROKE = 22  # the sender's connection before this one broke; see `process.breaks
 UNSURE = 23  # to any other: my connection to that process broke
 COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you got?
 COUNTED = 25  # holder -> owner: so many
-_KINDS = frozenset(range(CALL, COUNTED + 1))
+CAME = 26  # a process to itself: a value that a queued call waits for, or its loss
+_KINDS = frozenset(range(CALL, CAME + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors

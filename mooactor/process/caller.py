@@ -30,9 +30,10 @@ any two lines here. The following holds all the same:
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor import errors
 from mooactor.control import envelope
@@ -63,8 +64,17 @@ if TYPE_CHECKING:
     from mooactor.process.poller import Poller
 
 
+class Callee(Protocol):
+    """The callee's side, which knows the calls that have come."""
+
+    def has_all(self, sender: int, call_ids: set[int]) -> bool: ...
+
+
 class Caller:
     """The calls of one process that are under way."""
+
+    #: The callee's side, in an actor's process.
+    server: Callee | None = None
 
     def __init__(
         self,
@@ -289,11 +299,24 @@ class Caller:
             )
         self._flush()
         deadline = None if timeout is None else perf_counter() + timeout
+        runs_here = self._would_run(link)
         roomy = self._poller.wait(
-            lambda: len(link.calls) < link.limit or link.cause is not None, deadline
+            lambda: (
+                len(link.calls) < link.limit
+                or link.cause is not None
+                or (runs_here and self._all_wait_here(link))
+            ),
+            deadline,
         )
         if link.cause is not None:
             raise link.gone()
+        if runs_here and len(link.calls) >= link.limit and self._all_wait_here(link):
+            raise errors.Overloaded(
+                f"{link.label} has {len(link.calls)} calls to itself outstanding, its "
+                "bound (max_pending), and runs none of them before the one that makes "
+                "them ends; make fewer at a time, or raise max_pending",
+                delivered=False,
+            )
         if not roomy and self._sender.ended:
             raise errors.session_ended(delivered=False)
         if not roomy:
@@ -303,6 +326,23 @@ class Caller:
                 delivered=False,
             )
         return _remaining(timeout, deadline)
+
+    def _would_run(self, link: Link) -> bool:
+        """Whether this thread alone runs the calls over a link: that of a serial actor,
+        to itself."""
+        caller = context.get()
+        return (
+            caller is not None
+            and caller.actor_id == link.actor_id
+            and link.concurrency == 1
+            and threading.current_thread() is threading.main_thread()
+        )
+
+    def _all_wait_here(self, link: Link) -> bool:
+        """Whether none of the calls over a link to this process has ended. The replies
+        of those that have may be on their way."""
+        server = self.server
+        return server is not None and server.has_all(self._links.process_id, link.calls)
 
     # -- cancellation ------------------------------------------------------
 

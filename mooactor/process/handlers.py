@@ -53,12 +53,17 @@ def of_an_actor(process_id: int, server: Server) -> dict[int, Handler]:
         if record.sender == process_id:
             server.on_process_lost(record.call_id)
 
+    def on_came(record: envelope.Record) -> None:
+        if record.sender == process_id:
+            server.on_value()
+
     return {
         envelope.CALL: server.on_call,
         envelope.CANCEL: lambda r: server.on_cancel(r.sender, r.call_id),
         envelope.CREDIT: lambda r: server.on_credit(r.sender, r.call_id, _items(r)),
         envelope.STOP: lambda r: server.on_stop(r.sender),
         envelope.LOST: on_lost,
+        envelope.CAME: on_came,
     }
 
 

@@ -156,10 +156,14 @@ class Housekeeper:
         self._household.flush()
         if self._household.look() or not self._household.is_idle():
             return 0
-        if idle_ticks >= _IDLE_TICKS:
-            self._armed = False
-            return 0
-        return idle_ticks + 1
+        if idle_ticks < _IDLE_TICKS:
+            return idle_ticks + 1
+        # Disarmed before the last look: what is due from here on arms it anew, and what
+        # was due before, when `arm` did nothing, is seen.
+        self._armed = False
+        if not self._household.is_idle():
+            self._armed = True
+        return 0
 
     def _clear(self) -> None:
         try:

@@ -232,7 +232,7 @@ class Runtime:
         """From here on calls are taken in, by `server`."""
         self.server = self.values.producer = self.deadlocks.server = server
         self.agent.on_survey = partial(statistics.of_actor, server)
-        self.breaks.server = server
+        self.breaks.server = self.caller.server = server
         self.messages.begin(handlers.of_an_actor(self.process_id, server))
 
     def _watch(self, actor_id: int, incarnation: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import mooactor as moo
 from tests.actors.counter import Counter
+from tests.conftest import eventually
 
 
 def test_a_plain_call_returns_the_value(spawn: Any) -> None:
@@ -128,6 +129,42 @@ def test_at_the_bound_a_raising_actor_raises_overloaded(
     gate.touch()
     moo.get(refs)
     assert small.add() == 1
+
+
+@moo.actor(max_pending=4)
+class Feeding:
+    """Calls itself."""
+
+    def __init__(self) -> None:
+        self.eaten = 0
+
+    def eat(self) -> None:
+        self.eaten += 1
+
+    def meals(self) -> int:
+        return self.eaten
+
+    def feed(self, meals: int) -> list[BaseException | None]:
+        me = moo.current().handle
+        refs = [me.eat.remote() for _ in range(meals)]
+        return [ref.exception() for ref in refs if ref.done()]
+
+
+def test_an_actor_that_would_wait_for_itself_is_overloaded(spawn: Any) -> None:
+    actor = spawn(Feeding)
+    errors = actor.feed.options(timeout=20.0).remote(6).get()
+    assert [type(error) for error in errors] == [moo.Overloaded] * 2
+    assert all(error.delivered is False for error in errors)
+    assert "itself" in str(errors[0])
+    assert eventually(lambda: actor.meals() == 4)
+
+
+def test_an_actor_waits_for_the_replies_of_its_calls_to_itself(spawn: Any) -> None:
+    """They have ended, and that is still on its way to it."""
+    actor = spawn(Feeding)
+    for meals in range(0, 80, 4):
+        assert eventually(lambda meals=meals: actor.meals() == meals)  # type: ignore[misc]
+        assert actor.feed(4) == []
 
 
 def test_higher_priorities_overtake(spawn: Any) -> None:

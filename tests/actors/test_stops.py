@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.actors.handle import handle_of
+from mooactor.control import envelope
 from tests.conftest import eventually
 from tests.marks import slow
 from tests.process import programs
@@ -40,6 +43,9 @@ class Common:
 
     def take(self, value: Any) -> Any:
         return value
+
+    def pid(self) -> int:
+        return os.getpid()
 
     def hold(self, gate: Gate) -> str:
         return gate.wait()
@@ -187,6 +193,25 @@ def test_what_was_sent_before_the_stop_runs_whoever_sent_it(spawn: Any) -> None:
 
     actor = spawn(Serial)
     assert spawn(Sender).send_and_stop(actor, 300) == list(range(300))
+
+
+def test_a_stop_reaches_the_process_that_was_started_just_as_it_was_sent(
+    spawn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that it was sent to is dead, and has not read it."""
+    actor = moo.on(Serial, restart=moo.Restart(max=1)).spawn()
+    runtime, link = handle_of(actor)._where()
+    pid, post = actor.pid(), runtime.sender.post
+
+    def post_late(process_id: int, kind: int, *rest: Any) -> None:
+        if kind != envelope.STOP:
+            post(process_id, kind, *rest)
+            return
+        os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: link.incarnation == 1)
+
+    monkeypatch.setattr(runtime.sender, "post", post_late)
+    moo.stop(actor, timeout=10.0)
 
 
 def test_the_session_s_end_lets_accepted_calls_finish(tmp_path: Any) -> None:

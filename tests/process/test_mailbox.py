@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.control.envelope import CALL, EMPTY, Record
+from mooactor.control import bodies, codec, envelope
+from mooactor.control.envelope import CALL, EMPTY, REFS, Record
+from mooactor.process import handlers
+from mooactor.process.actor import mailbox as mailbox_module
+from mooactor.process.actor import worker as worker_module
 from mooactor.process.actor.mailbox import Job, Mailbox
 from mooactor.process.actor.serial import SerialWorker
-from mooactor.process.objects.future import Future
+from mooactor.process.objects import future as future_module
+from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.values import Values
+from tests.process.interleave import Schedule
+from tests.process.test_interleavings import preempting
 
 
 def job(sender: int, call_id: int, priority: int = 0) -> Job:
@@ -196,3 +204,149 @@ def test_cancellations_of_calls_that_have_ended_are_forgotten_the_oldest_first()
     assert 1000 <= len(worker._vain) <= 2000
     worker.on_call(call(9999))
     assert drained(worker.mailbox) == []
+
+
+ME = 7 << 16
+
+
+class Awaiting(Taken):
+    """Takes calls with Refs in, and what its process posts to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posted: list[bytes] = []
+        self._handlers = handlers.of_an_actor(ME, self)
+        self.values = values_of(ME)
+        messenger = SimpleNamespace(put=self.posted.append)
+        poller = SimpleNamespace(wake=lambda: None)
+        self.parts: Any = SimpleNamespace(
+            values=self.values, messenger=messenger, poller=poller
+        )
+
+    def on_call_with(self, call_id: int, token: int) -> None:
+        tokens = bodies.pack_tokens([(token, ME)], b"")
+        self.on_call(call(call_id)._replace(flags=EMPTY | REFS, payload=tokens))
+
+    def dispatch_posted(self, sender: int = ME) -> None:
+        head = envelope.prefix(KEY, sender)
+        while self.posted:
+            records: list[Record] = []
+            envelope.read_records(head + self.posted.pop(0), KEY, records)
+            for record in records:
+                self._handlers[record.kind](record)
+
+
+KEY = bytes(envelope.KEY_BYTES)
+
+
+def values_of(process_id: int) -> Values:
+    """Those of a process that has no others."""
+    payloads = SimpleNamespace(
+        reply_of=lambda record: Reply(record.payload, [], False, plane=None),  # type: ignore[arg-type]
+        receive=lambda reply, then: None,
+    )
+    relay = SimpleNamespace(arrived=lambda token, reply: None)
+    links = SimpleNamespace(process_id=process_id)
+    none: Any = None
+    return Values(
+        links,  # type: ignore[arg-type]
+        none,
+        payloads,  # type: ignore[arg-type]
+        none,
+        none,
+        relay,  # type: ignore[arg-type]
+        none,
+        lambda: None,
+    )
+
+
+def test_a_value_lets_its_call_go_at_once() -> None:
+    worker = Awaiting()
+    worker.on_call_with(4, token=1)
+    assert not worker.mailbox.has_ready()
+    payload = codec.encode("here")[0]
+    worker.values.on_value(
+        Record(1, 0, envelope.VALUE, 0, 0, 1, 0.0, b"", (), payload, {})
+    )
+    assert not worker.posted
+    assert drained(worker.mailbox) == [4]
+
+
+def test_the_news_of_a_lost_value_leave_the_mailbox_to_the_thread_that_dispatches() -> (
+    None
+):
+    worker = Awaiting()
+    worker.on_call_with(4, token=1)
+    value = worker.values.expect(1, ME)
+    housekeeper = threading.Thread(target=value.set_error, args=(moo.MooError("lost"),))
+    housekeeper.start()
+    housekeeper.join()
+    assert not worker.mailbox.has_ready()
+    worker.dispatch_posted()
+    assert drained(worker.mailbox) == [4]
+
+
+def test_no_other_process_says_that_a_value_has_come() -> None:
+    worker = Awaiting()
+    worker.on_call_with(4, token=1)
+    worker.values.expect(1, ME).set_error(moo.MooError("lost"))
+    worker.dispatch_posted(sender=1 << 16)
+    assert not worker.mailbox.has_ready()
+
+
+def test_a_signal_handler_that_dispatches_a_call_and_its_value_holds_up_no_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, ready = Awaiting(), Job.ready
+    tokens = bodies.pack_tokens([(1, ME)], b"")
+    record = call(4)._replace(flags=EMPTY | REFS, payload=tokens)
+
+    def interrupted(job: Job) -> bool:
+        was_ready = ready(job)
+        monkeypatch.setattr(Job, "ready", ready)
+        worker.on_call(record)  # its message is not done with
+        worker.values.expect(1, ME).set_error(moo.MooError("lost"))
+        worker.dispatch_posted()
+        return was_ready
+
+    monkeypatch.setattr(Job, "ready", interrupted)
+    worker.on_call(record)
+    worker.on_call(call(5))
+    assert drained(worker.mailbox) == [4, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["the dispatching thread", "the housekeeper"])
+def test_no_call_is_held_for_ever_or_runs_early_whenever_a_value_is_lost(
+    first: str,
+) -> None:
+    """One thread takes calls in, another has the news of a death; they change at any
+    one line."""
+    watched = (mailbox_module, worker_module, future_module)
+    steps = at = 1
+    while at <= steps:
+        worker = Awaiting()
+        worker.on_call_with(3, token=1)
+        lost, later = (worker.values.expect(token, ME) for token in (1, 2))
+        schedule = Schedule(preempting(at, 1), watched, lambda: True)
+
+        def take_in(worker: Awaiting = worker) -> None:
+            worker.on_call_with(4, token=1)
+            worker.on_call_with(5, token=2)
+            worker.on_call(call(6))
+            worker.dispatch_posted()
+
+        def lose(value: Future = lost) -> None:
+            value.set_error(moo.MooError("lost"))
+
+        threads = {"the dispatching thread": take_in, "the housekeeper": lose}
+        names = sorted(threads, key=lambda name: name != first)
+        running = [schedule.add(name, threads[name]) for name in names]
+        schedule.run([])
+        assert [one.error for one in running] == [None, None], at
+        worker.dispatch_posted()
+        assert drained(worker.mailbox) == [3, 4], at
+        later.set_error(moo.MooError("lost"))
+        worker.dispatch_posted()
+        assert drained(worker.mailbox) == [5, 6], at
+        steps, at = len(schedule.history), at + 1

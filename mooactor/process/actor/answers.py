@@ -66,7 +66,9 @@ class Answers(abc.ABC):
         self.started = StartedCalls(parts.directory, parts.process_id)
         self._methods = {s.name.encode(): s for s in interface.methods.values()}
         self._forwards: dict[tuple[int, int], list[bytes]] = {}
-        self._credits: dict[tuple[int, int], int] = {}
+        # Streams from before they are queued until they end: a credit, which comes
+        # behind its call, finds the job also on its way to `running`.
+        self._streams: dict[tuple[int, int], Job] = {}
         policy = life["policy"]
         self._snapshot_every = policy.snapshot_every if policy else 0
         self._calls_since_snapshot = 0
@@ -189,8 +191,8 @@ class Answers(abc.ABC):
         job.answered = True
         key = (job.sender, job.call_id)
         self.running.pop(key, None)
-        if self._credits:
-            self._credits.pop(key, None)
+        if self._streams:
+            self._streams.pop(key, None)
         record = envelope.pack_head(
             envelope.REPLY, flags, 0, 0, len(payload), job.call_id, 0.0
         )
@@ -221,12 +223,6 @@ class Answers(abc.ABC):
         self.parts.messenger.peer(process_id).send(record)
 
     # -- streams -----------------------------------------------------------
-
-    def start_stream(self, job: Job, iterator: Any) -> None:
-        """From here on `job` is a stream; credit may have come before it ran."""
-        key = (job.sender, job.call_id)
-        job.iterator = iterator
-        job.credit += self._credits.pop(key, 0)
 
     def send_item(self, job: Job, item: Any) -> None:
         """Send one item of a stream, using up one credit.

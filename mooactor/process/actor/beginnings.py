@@ -53,20 +53,23 @@ class Beginnings(Answers):
                 args, kwargs = self._arguments_of(job)
                 self._check_deadline(job.deadline, spec.name)  # it took a while
             method = getattr(self.instance, spec.name)
+            # Before the last look: a cancellation that this does not see finds the
+            # context, and tells the method by that.
+            job.context = CallContext(
+                self.parts.actor_id,
+                self.label,
+                job.sender,
+                job.call_id,
+                job.chain,
+                job.deadline,
+                spec.name,
+            )
             self._check_wanted(job)
         except BaseException:
+            job.context = None  # it has not begun
             self._let_go(job)
             raise
         self.started.note(job.sender, job.call_id)
-        job.context = CallContext(
-            self.parts.actor_id,
-            self.label,
-            job.sender,
-            job.call_id,
-            job.chain,
-            job.deadline,
-            spec.name,
-        )
         return spec, method, args, kwargs
 
     def _check_wanted(self, job: Job) -> None:
@@ -153,6 +156,8 @@ class Beginnings(Answers):
     def _let_go(self, job: Job) -> None:
         """It will not run: its data, arrived or under way, is not wanted."""
         job.arguments = None
+        if job.flags & envelope.STREAM:
+            self._streams.pop((job.sender, job.call_id), None)
         self.parts.payloads.cancel(job.transfer)
         for token, _ in job.needs:
             self.parts.values.abandon(token)

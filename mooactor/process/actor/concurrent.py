@@ -197,7 +197,7 @@ class ConcurrentWorker(Worker):
                 f"{self.name_of(job)} is a generator: call it by a handle, which gives "
                 "a stream; a group cannot take its items"
             )
-        self.start_stream(job, asyncio.Event())
+        job.iterator = asyncio.Event()
         if spec.kind == "async generator":
             items, error = _caught(lambda: aiter(method(*args, **kwargs)))
             if error is not None:

@@ -73,7 +73,8 @@ class Mailbox:
 
     A job whose arguments are still under way holds up later jobs of the same caller
     (they must start in order), and nobody else's. Only the thread that leads the poller
-    puts; only the actor's own thread takes.
+    puts and settles; only the actor's own thread takes. There is no lock: a signal
+    handler may dispatch within any step, and would wait for it for ever.
     """
 
     def __init__(self) -> None:
@@ -98,7 +99,9 @@ class Mailbox:
         if job.needs or job.transfer is not None or self._held:
             key = (job.sender, job.priority)
             queue = self._held.get(key)
-            if queue is not None or not job.ready():
+            # An empty one holds nothing up. It stays here if a signal handler
+            # dispatches this job again within the next line, and then its values.
+            if queue or not job.ready():
                 self._held.setdefault(key, deque()).extend(job.entry)
                 return
         level = self._level(job.priority) if job.priority else self._plain
@@ -116,7 +119,9 @@ class Mailbox:
         return level
 
     def settle(self) -> None:
-        """Values have come: let go of the jobs that waited for them."""
+        """Values have come: let go of the jobs that waited for them. The thread that
+        puts does this: another one could miss a job that is just being held back, or
+        let go of one whose values are not here."""
         for key, queue in list(self._held.items()):
             while queue and queue[0].ready():
                 # One step, which nothing can cut short: off one queue, onto the other.

@@ -119,7 +119,7 @@ class SerialWorker(Worker):
             value = method(*args, **kwargs)
             del args, kwargs  # memory that the method did not keep, before the reply
             if job.flags & envelope.STREAM:
-                self.start_stream(job, iter(value))
+                job.iterator = iter(value)
         except BaseException as error:
             self.fail(job, error)
         else:

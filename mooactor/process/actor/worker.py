@@ -69,6 +69,8 @@ class Worker(Beginnings):
             self._let_go(job)
             self.reply_error(job, job.refusal)
             return
+        if job.flags & envelope.STREAM and not job.was_queued():
+            self._streams[(sender, job.call_id)] = job
         self.mailbox.put(job)
         self.on_queued()
 
@@ -113,7 +115,7 @@ class Worker(Beginnings):
             future = expect(token, producer)
             needs.append((token, future))
             if not future.state:
-                future.listen(self.on_value)
+                future.listen(self._on_awaited)
 
     def _meet(self, sender: int) -> None:
         """A new caller: hear of its death, after which nobody takes its results."""
@@ -141,7 +143,16 @@ class Worker(Beginnings):
             delivered=False,
         )
 
+    def _on_awaited(self) -> None:
+        """A value of a Ref has come, or does not come. In any thread: the news of a
+        death are the housekeeper's, and the mailbox is the dispatching thread's."""
+        if self.parts.values.delivers_here():
+            self.on_value()
+        else:
+            self.parts.messenger.put(envelope.pack_record(envelope.CAME, 0))
+
     def on_value(self) -> None:
+        """Calls may have all their values. In the poller's thread."""
         self.mailbox.settle()
         self.wake()
 
@@ -162,10 +173,8 @@ class Worker(Beginnings):
         if job is None:
             self._forget_vain()
         else:
+            _flag(job)
             self._vain.pop(key, None)
-            job.cancelled = True
-            if job.context is not None:
-                job.context.cancelled = True
             self.cancel_running(job)
 
     def _forget_vain(self) -> None:
@@ -175,14 +184,12 @@ class Worker(Beginnings):
 
     def on_credit(self, sender: int, call_id: int, items: int) -> None:
         """Let a stream send `items` more items."""
-        job = self.running.get((sender, call_id))
+        job = self._streams.get((sender, call_id))
         if job is None:
-            # It waits in the mailbox: its first credit comes right behind it.
-            key = (sender, call_id)
-            self._credits[key] = self._credits.get(key, 0) + items
-        else:
-            job.credit += items
-            self.resume(job)
+            return  # it has ended, or does not run
+        # Before the look at whether it is parked: it parks first, and then looks here.
+        job.credit += items
+        self.resume(job)
 
     def on_stop(self, sender: int) -> None:
         """Somebody stops the actor: earlier calls were accepted."""
@@ -245,6 +252,13 @@ class Worker(Beginnings):
         waiting = self.mailbox.of_sender(sender)
         return next((job for job in waiting if job.call_id == call_id), None)
 
+    def has_all(self, sender: int, call_ids: set[int]) -> bool:
+        """Whether each of these calls waits or runs here."""
+        if len(self.mailbox) + len(self.running) < len(call_ids):
+            return False
+        jobs = [*self.mailbox.waiting(), *list(self.running.values())]
+        return call_ids <= {job.call_id for job in jobs if job.sender == sender}
+
     def queued(self) -> int:
         """The number of calls in the mailbox."""
         return len(self.mailbox)
@@ -279,15 +293,14 @@ class Worker(Beginnings):
         for job in self.mailbox.of_sender(process_id):
             concerned = job.flags & kind == kind and job.call_id <= latest
             if job.iterator is None and concerned:
+                job.cancelled = True  # it may have been taken just now
                 self.mailbox.remove(job.sender, job.call_id)
                 self._let_go(job)
         for key, job in list(self.running.items()):
             concerned = job.flags & kind == kind and job.call_id <= latest
             if key[0] == process_id and concerned:
-                job.cancelled = True
                 job.cut_off = kind == envelope.STREAM
-                if job.context is not None:
-                    job.context.cancelled = True
+                _flag(job)
                 self.cancel_running(job)
 
     def holders_of(self, sender: int, call_id: int) -> list[CallContext]:
@@ -297,8 +310,9 @@ class Worker(Beginnings):
         job = self._job(sender, call_id)
         if job is None:
             return []
-        if job.context is not None and job.context.started:
-            return [] if job.parked else [job.context]
+        call = job.context
+        if call is not None and call.started:
+            return [] if job.parked else [call]
         spec, current = self._methods.get(job.name), self.current
         on_loop = spec is not None and spec.is_async  # and needs no thread
         return [] if on_loop or current is None else [current]
@@ -331,3 +345,11 @@ class Worker(Beginnings):
 
     def close(self) -> None:
         """The actor has ended, and its `on_stop` has run."""
+
+
+def _flag(job: Job) -> None:
+    """Its caller has given it up: before the look at its context, see `prepare`."""
+    job.cancelled = True
+    call: CallContext | None = job.context  # which is taken away if it does not begin
+    if call is not None:
+        call.cancelled = True

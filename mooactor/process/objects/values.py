@@ -18,6 +18,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,6 +78,7 @@ class Values:
         self._relay = relay
         self._later = later
         self._wake = wake
+        self._delivers = 0  # the thread that delivers a value just now
         self._expected: dict[int, Future] = {}
         self._forwarded: dict[int, tuple[Future, int]] = {}
         self._arriving: dict[int, Transfer] = {}
@@ -274,9 +276,18 @@ class Values:
             relay.arrived(token, reply)
         if error is not None:
             reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
-        future.set_raw(reply)
+        self._delivers = get_ident()
+        try:
+            future.set_raw(reply)
+        finally:
+            self._delivers = 0
         future.link = None
         self._wake()
+
+    def delivers_here(self) -> bool:
+        """For listeners of expected values: whether they are called by the poller's
+        thread. False also where another delivery came in between, which is rare."""
+        return self._delivers == get_ident()
 
     def _arrived(self, token: int, settled: bool) -> None:
         """The data of a value is there, or was lost."""

@@ -142,6 +142,7 @@ class RemoteSite:
         tries: int = 0,
         **reserved: Any,
     ) -> RemoteProcess:
+        """As `site.Place` has it; TypeError: it is larger than a message may be."""
         if self.closed:
             raise OSError(f"host {self.host} is gone")
         self._numbers += 1
@@ -150,7 +151,11 @@ class RemoteSite:
         self._processes[line.number] = process
         self._loop.watch_line(line, self._news)
         about = {"number": line.number, "life": life, "tries": tries}
-        self.post("start", fds, **about, **reserved)
+        try:
+            self.post("start", fds, **about, **reserved)
+        except BaseException:  # its host has never heard of it, nor will its home
+            self._let_go(process)
+            raise
         return process
 
     def preload(self, modules: list[str]) -> None:

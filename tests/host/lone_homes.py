@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import socket
-from types import SimpleNamespace
 from typing import Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
 from mooactor.host.devices import Devices
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.farline import FarLine
 from mooactor.host.home import Home
 from mooactor.host.logs import Logs
 from mooactor.host.remote import RemoteSite
@@ -73,6 +73,22 @@ class Hosts:
         pass
 
 
+class OwnLine(FarLine):
+    """Leads to a process of this host that is none."""
+
+    def hand_on(self, message: dict[str, Any], fds: Any) -> None:
+        pass
+
+
+class Own:
+    """A process of this host, in the place of `site.LocalProcess`."""
+
+    def __init__(self, pid: int, tries: int) -> None:
+        self.pid, self.tries, self.line = pid, tries, OwnLine(pid)
+        self.cores: list[int] = []
+        self.cuda_visible_devices = None
+
+
 class Here:
     """In the place of `site.Site`: processes of this host, of which nothing runs."""
 
@@ -86,9 +102,7 @@ class Here:
 
     def start(self, life: dict[str, Any], fds: Any, tries: int = 0) -> Any:
         self._pids += 1
-        line = SimpleNamespace(polled=False, close=lambda: None)
-        about = {"cores": [], "cuda_visible_devices": None, "tries": tries + 1}
-        return SimpleNamespace(pid=self._pids, line=line, **about)
+        return Own(self._pids, tries + 1)
 
     def kill(self, process: Any) -> None:
         self.killed.append(process)

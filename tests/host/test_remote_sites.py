@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,20 @@ from typing import Any
 import pytest
 
 from mooactor.control import plain
+from mooactor.host.site import End
 from tests.host.lone_homes import LoneHome
+
+AT_ONCE = {"max": 5, "backoff": 0.0}
+KILLED = End(9, (), False)
+EXITED: dict[str, Any] = {"what": "exited", "status": 9, "stderr": [], "oom": False}
+
+
+def wait_for(lone: LoneHome, condition: Callable[[], object]) -> None:
+    """Serve the home's loop until it holds."""
+    until = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < until
+        lone.loop.serve(time.monotonic() + 0.01)
 
 
 @pytest.fixture
@@ -51,3 +65,66 @@ def test_an_actor_whose_start_cannot_be_posted_ends_and_leaves_nothing(
     assert len(lone.site("b")) == 1
     lone.lose("b")
     assert other.over
+
+
+# -- where an actor's process is -----------------------------------------------------
+
+
+def test_a_host_with_the_drivers_name_takes_no_actor_of_the_drivers_own(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("", here="a", local=True)
+    mine = lone.spawn(1, num_gpus=1.0)
+    lone.hosts.names = {"a"}
+    there = lone.spawn(2)
+    assert there.process in lone.site("a")._processes.values()
+    lone.lose("a")
+    assert there.over
+    assert lone.sites.is_placed(mine.id)
+    assert lone.resources.reserved().gpus == 1.0
+
+    lone.spawn(3)  # there is another part of the session at `a`
+    lone.ask(op="kill", id=mine.id)
+    assert lone.here.killed == [mine.process]
+    assert lone.wire("a").of("kill") == []
+
+
+def test_an_actor_of_the_driver_that_restarts_at_a_host_with_its_name_is_reserved_once(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("", here="a", local=True)
+    actor = lone.spawn(1, num_gpus=1.0, policy=AT_ONCE)
+    lone.hosts.names = {"a"}
+    lone.home.exited(actor.process, KILLED)
+    wait_for(lone, lambda: actor.process is not None)
+    assert actor.process in lone.site("a")._processes.values()
+    assert not lone.resources.reserved()
+
+
+def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
+    lone: LoneHome,
+) -> None:
+    owner = lone.spawn(1, num_cpus=2.0, policy=AT_ONCE)
+    lone.born("b", owner)
+    line = owner.process.line
+    owned = lone.spawn(2)
+    owned.owner = owner
+    owner.owned.add(owned)
+    lone.born("b", owned)
+    number = owner.process.line.number
+    lone.hear("b", what="dying", number=number)
+    lone.hear("b", **EXITED, number=number)
+    wait_for(lone, lambda: owner.due)  # it waits for what it owned
+    lone.lose("b")
+
+    assert owner.process is not None
+    assert owner.process.line is not line
+    assert len(lone.hosts.wires["b"]) == 2
+    assert lone.sites.is_placed(owner.id)
+    lone.born("b", owner)
+    lone.ask(op="kill", id=owner.id)
+    assert lone.here.killed == []
+    assert len(lone.wire("b").of("kill")) == 1
+    lone.hear("b", **EXITED, number=owner.process.line.number)
+    assert owner.over
+    assert [one["holder"] for one in lone.wire("b").of("leave")] == [owner.id]

@@ -47,6 +47,7 @@ from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
 from mooactor.host.fields import Refused
+from mooactor.host.outbox import Outbox
 from mooactor.host.parcels import bytes_of, file_of
 from mooactor.host.remote_fields import TO_HOME, check
 from mooactor.host.site import End, Family, Process
@@ -110,6 +111,7 @@ class RemoteSite:
         self._loop = loop
         self._news = news
         self._channel: Channel | None = None
+        self._outbox: Outbox | None = None  # in front of the channel
         self._processes: dict[int, RemoteProcess] = {}
         self._numbers = 0
         self._preloaded: set[str] = set()
@@ -122,16 +124,17 @@ class RemoteSite:
 
     def open(self, channel: Channel, **fields: Any) -> None:
         """Have the session hosted at the other end."""
-        self._channel = channel
+        self._channel, self._outbox = channel, Outbox(channel, self._loop)
         self.post("open", **fields)
 
     def post(self, what: str, fds: Sequence[int] = (), **fields: Any) -> None:
         """Send one message of the table; dropped once the channel is closed."""
-        if self.closed or self._channel is None:
+        if self.closed or self._outbox is None:
             return
         if fds:
             fields["parcels"] = [bytes_of(fd) for fd in fds]
-        self._channel.post({"what": what, **fields})
+        # The home has what is in a start until that actor is over.
+        self._outbox.post({"what": what, **fields}, patient=what == "start")
 
     # -- for the home ------------------------------------------------------
 
@@ -183,8 +186,8 @@ class RemoteSite:
 
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""
-        self.post("close")
         if self._channel is not None:
+            self._channel.post({"what": "close"})  # before all that still waits
             self._channel.close()
         self._end("the session has ended")
 
@@ -254,6 +257,8 @@ class RemoteSite:
         if self.closed:
             return
         self.closed = True
+        if self._outbox is not None:
+            self._outbox.clear()
         # Nothing was sent if the channel has never stood.
         begun = refused or (self._channel is not None and bool(self._channel.peer))
         with self._loop.together():

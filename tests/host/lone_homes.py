@@ -11,6 +11,7 @@ import os
 import socket
 from typing import Any
 
+from mooactor.control import plain
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
 from mooactor.host.devices import Devices
@@ -37,6 +38,11 @@ class Wire:
 
     def post(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
+
+    encoded = staticmethod(plain.pack)
+
+    def post_encoded(self, data: bytes) -> None:
+        self.post(plain.unpack(data))
 
     def close(self, why: str = "") -> None:
         self.is_open = False

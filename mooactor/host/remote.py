@@ -39,6 +39,8 @@ guest kills them: neither asks the other.
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -198,9 +200,15 @@ class RemoteSite:
         try:
             self._act_on(channel, message)
         except (Refused, OSError) as error:
-            why = f"it sent a message that cannot be acted on: {error!s:.200}"
-            channel.close(why)
-            self._end(why, refused=True)
+            self._refuse(channel, f"{error!s:.200}")
+        except Exception as error:  # a bug: not the end of the session
+            traceback.print_exc(file=sys.stderr)
+            self._refuse(channel, f"{error!r:.200}")
+
+    def _refuse(self, channel: Channel, reason: str) -> None:
+        why = f"it sent a message that cannot be acted on: {reason}"
+        channel.close(why)
+        self._end(why, refused=True)
 
     def _act_on(self, channel: Channel, message: Message) -> None:
         what = check(message, TO_HOME)
@@ -208,7 +216,7 @@ class RemoteSite:
             self._news.log(message["stream"], message["prefix"], message["line"])
         elif what == "opened":
             self.near = message.get("near") is True
-            self.files = int(message.get("files") or 0)
+            self.files = message.get("files") or 0
             if message.get("why"):
                 channel.close()
                 self._end(message["why"], refused=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from typing import Any
 
 from mooactor.control import plain
@@ -162,7 +163,16 @@ class LoneHome:
 
     def told(self) -> list[dict[str, Any]]:
         """All that the driver has been told since it last looked."""
-        return [message for message, _ in self.driver.receive_nowait()]
+        found: list[dict[str, Any]] = []
+        while (received := self.driver.receive_nowait()) or self._line.kept:
+            found += [message for message, _ in received]
+            self.loop.serve(time.monotonic())
+        return found
+
+    def died(self) -> dict[int, dict[str, Any]]:
+        """The records of the ends that the driver has just heard of, by actor."""
+        told = [message for message in self.told() if message["ev"] == "died"]
+        return {message["id"]: message["record"] for message in told}
 
     def spawn(self, number: int, **fields: Any) -> Any:
         """The record of actor `number`, which this has spawned."""

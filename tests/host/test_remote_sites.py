@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mooactor.control import plain
+from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
 from mooactor.host.site import End
 from tests.host.lone_homes import LoneHome
 
@@ -128,3 +129,63 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
     lone.hear("b", **EXITED, number=owner.process.line.number)
     assert owner.over
     assert [one["holder"] for one in lone.wire("b").of("leave")] == [owner.id]
+
+
+# -- what a member of the cluster may say --------------------------------------------
+
+LINE = "x" * MOST_OF_A_LINE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"what": "opened", "files": "x"},
+        {"what": "opened", "files": [1]},
+        {"what": "opened", "files": -1},
+        {"what": "opened", "why": "x" * (17 << 20)},
+        {**EXITED, "number": 1, "stderr": [LINE + "x"]},
+        {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
+        {"what": "log", "stream": 1, "prefix": b"", "line": b"x" * (17 << 20)},
+        {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "line": b""},
+    ],
+    ids=lambda message: "-".join(message),
+)
+def test_a_malformed_message_of_a_host_ends_the_session_there_and_no_more(
+    made: Callable[..., LoneHome], message: dict[str, Any]
+) -> None:
+    lone = made("bc")
+    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
+    lone.born("b", there)
+    part = lone.site("b")
+    lone.hear("b", **message)
+    assert part.closed
+    assert "cannot be acted on" in lone.died()[there.id]["note"]
+    assert elsewhere.process is not None
+
+
+def test_the_longest_last_words_of_a_process_are_told(lone: LoneHome) -> None:
+    actor = lone.spawn(1)
+    lone.born("b", actor)
+    number = actor.process.line.number
+    lone.hear("b", **{**EXITED, "number": number, "stderr": [LINE] * TAIL_LINES})
+    assert lone.died()[actor.id]["signal"] == 9
+    assert not lone.site("b").closed
+
+
+def test_a_bug_in_acting_on_a_message_ends_the_session_on_that_host_only(
+    made: Callable[..., LoneHome],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lone = made("bc")
+    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
+
+    def born(process: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(lone.home, "born", born)
+    lone.born("b", there)
+    assert there.over
+    assert "RuntimeError" in lone.died()[there.id]["note"]
+    assert elsewhere.process is not None
+    assert "RuntimeError: a bug" in capsys.readouterr().err

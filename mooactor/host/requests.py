@@ -114,7 +114,9 @@ class Requests:
         if neighbors is None or not self._is_foreign(message):
             self._serve(line, message, fds)
         else:
-            neighbors.take(line, message, partial(self._serve, line, message, []))
+            otherwise = partial(self._serve, line, message, [])
+            guard = partial(self._guard, line, message)
+            guard(partial(neighbors.take, line, message, otherwise, guard))
 
     def _is_foreign(self, message: Message) -> bool:
         op, actor_id, config = message.get("op"), message.get("id"), self._home.config

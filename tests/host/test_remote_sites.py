@@ -6,11 +6,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mooactor.control import plain
+from mooactor.host.neighbors import Neighbors
 from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
 from mooactor.host.site import End
 from tests.host.lone_homes import LoneHome
@@ -189,3 +191,44 @@ def test_a_bug_in_acting_on_a_message_ends_the_session_on_that_host_only(
     assert "RuntimeError" in lone.died()[there.id]["note"]
     assert elsewhere.process is not None
     assert "RuntimeError: a bug" in capsys.readouterr().err
+
+
+# -- requests that are handed on -----------------------------------------------------
+
+
+class Neighbor:
+    """The home of another session, to which nothing can be said."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def poll(self, question: dict[str, Any]) -> None:
+        self.asked.append(question)
+
+    def has(self, actor_id: int) -> None:
+        pass
+
+    def request(self, line: Any, message: Any) -> bool:
+        raise plain.NotPlain("too deep")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_request_that_cannot_be_handed_on_is_refused(
+    lone: LoneHome, known: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = SimpleNamespace(id=b"x" * 8)
+    process_of = lone.home.whereabouts.process_of
+    made: Any = Neighbors("n", "d", lone.home.names, own, lone.loop, process_of)  # type: ignore[arg-type]
+    neighbor: Any = Neighbor()
+    lone.home.neighbors = made
+    made._neighbors["ab"] = neighbor
+    if known:
+        made._known[9 << 16] = neighbor
+    lone.ask(op="handle", id=9 << 16, rid=5)
+    for _ in range(10):  # until it is clear that nobody here spawns it
+        lone.home.after_round()
+    for question in neighbor.asked:
+        made.polls.answered(neighbor, question["number"], True)
+    (reply,) = [one for one in lone.told() if one.get("rid") == 5]
+    assert "too deep" in reply["failed"]
+    assert "NotPlain" in capsys.readouterr().err

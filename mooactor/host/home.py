@@ -332,6 +332,7 @@ class Home:
     def site_closed(self, site: RemoteSite, why: str) -> None:
         """No process of the session runs on that host any more."""
         self.sites.closed(site)
+        self.segments.forget(site)
 
     def log(self, stream: int, prefix: bytes, line: bytes) -> None:
         """An actor has printed that on another host."""

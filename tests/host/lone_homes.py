@@ -211,6 +211,11 @@ class LoneHome:
         about = {"number": actor.process.line.number, "pid": pid, "cores": []}
         self.hear(host, what="born", **about)
 
+    def says(self, host: str, actor: Any, **message: Any) -> None:
+        """The process of an actor there makes a request."""
+        number = actor.process.line.number
+        self.hear(host, what="line", number=number, message=message)
+
     def lose(self, host: str) -> None:
         """Nothing is heard of a host any more."""
         wire: Any = self.wire(host)

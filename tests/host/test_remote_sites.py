@@ -232,3 +232,19 @@ def test_a_request_that_cannot_be_handed_on_is_refused(
     (reply,) = [one for one in lone.told() if one.get("rid") == 5]
     assert "too deep" in reply["failed"]
     assert "NotPlain" in capsys.readouterr().err
+
+
+# -- shared memory by name -------------------------------------------------------------
+
+
+def test_the_members_of_a_group_may_start_anew_where_a_lost_host_was(
+    lone: LoneHome,
+) -> None:
+    for number in (1, 2):
+        actor = lone.spawn(number)
+        lone.born("b", actor)
+        lone.says("b", actor, op="segment", rid=7, name="group", size=4096)
+        (answer,) = lone.wire("b").of("line")
+        assert answer["message"].get("segment") == ["group", 4096], answer
+        lone.lose("b")
+        assert actor.over

@@ -154,6 +154,7 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
+        self.requests.births.line_closed(line)
         if self.neighbors is not None:
             self.neighbors.line_closed(line)
         for actor in self.living.values():

@@ -174,9 +174,9 @@ class LoneHome:
         told = [message for message in self.told() if message["ev"] == "died"]
         return {message["id"]: message["record"] for message in told}
 
-    def spawn(self, number: int, **fields: Any) -> Any:
-        """The record of actor `number`, which this has spawned."""
-        spawn = {
+    def request(self, number: int, **fields: Any) -> dict[str, Any]:
+        """The request that spawns actor `number`."""
+        return {
             "op": "spawn",
             "id": number << 16,
             "name": None,
@@ -188,9 +188,18 @@ class LoneHome:
             "preload": [],
             "handle": b"",
             "detached": False,
+            **fields,
         }
-        self.ask(**{**spawn, **fields})
+
+    def spawn(self, number: int, **fields: Any) -> Any:
+        """The record of actor `number`, which the driver has spawned."""
+        self.ask(**self.request(number, **fields))
         return self.home.actors[number << 16]
+
+    def free_cpus(self, host: str) -> float:
+        """What is free there, as this home counts it."""
+        (found,) = [one for one in self.sites.candidates() if one.name == host]
+        return found.free.cpus
 
     def site(self, host: str) -> RemoteSite:
         """The session's present part on another host."""

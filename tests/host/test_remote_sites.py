@@ -248,3 +248,26 @@ def test_the_members_of_a_group_may_start_anew_where_a_lost_host_was(
         assert answer["message"].get("segment") == ["group", 4096], answer
         lone.lose("b")
         assert actor.over
+
+
+# -- places that are reserved ----------------------------------------------------------
+
+
+def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
+    lone: LoneHome,
+) -> None:
+    spawner = lone.spawn(1, detached=True)
+    lone.born("b", spawner)
+    own, kept, unplaced, waits = (number << 16 for number in (2, 3, 4, 5))
+    ids = [own, kept, unplaced, waits]
+    lone.says("b", spawner, op="place", rid=1, ids=ids, num_cpus=1.0)
+    lone.says("b", spawner, op="unplace", ids=[unplaced])
+    lone.says("b", spawner, **lone.request(2, detached=True, num_cpus=1.0))
+    assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, True]
+    lone.ask(**lone.request(3, num_cpus=1.0))  # by another one
+    lone.born("b", lone.home.actors[own])
+
+    lone.hear("b", what="closed", number=spawner.process.line.number)
+    assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, False]
+    assert lone.free_cpus("b") == 2.0
+    assert not lone.wire("b").of("leave")

@@ -310,10 +310,12 @@ class Home:
         """Other sessions have reserved there meanwhile: place it once more."""
         actor = self.let_go(process)
         self.sites.unplace([actor.id])
-        if process.tries < _MOST_PLACES:
+        if actor.unwanted:
+            self.ended(actor, record_of_none(actor))
+        elif process.tries < _MOST_PLACES:
             self._bear(actor, process.tries)
-            return
-        self._finds_no_place(actor, f"{actor.label} finds no place: {note}")
+        else:
+            self._finds_no_place(actor, f"{actor.label} finds no place: {note}")
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
         """It is dead, or will be when its host's agent knows that it has lost us.

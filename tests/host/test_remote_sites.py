@@ -271,3 +271,15 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
     assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, False]
     assert lone.free_cpus("b") == 2.0
     assert not lone.wire("b").of("leave")
+
+
+def test_an_actor_that_is_to_stop_is_not_placed_anew_when_its_host_has_no_room(
+    lone: LoneHome,
+) -> None:
+    actor = lone.spawn(1)
+    lone.home.lifetimes.stop(actor)
+    number = actor.process.line.number
+    lone.hear("b", what="denied", number=number, note="all is reserved")
+    assert actor.over
+    assert lone.died()[actor.id]["kind"] == "stopped"
+    assert len(lone.wire("b").of("start")) == 1

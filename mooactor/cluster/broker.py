@@ -38,7 +38,9 @@ the members that it is introduced to announce themselves to both.
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -118,6 +120,12 @@ class Broker:
             action(channel, message)
         except Refused as refusal:
             channel.post({"ev": "refused", "why": str(refusal)})
+        except Exception as error:  # a bug: not the end of the cluster
+            self._log(
+                f"a bug, in {message['op']!r:.40} of {channel.address}: {error!r}"
+            )
+            traceback.print_exc(file=sys.stderr)
+            channel.post({"ev": "refused", "why": f"{error!r:.200}"})
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """A member or client is gone, or out of reach for too long."""

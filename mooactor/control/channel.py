@@ -141,9 +141,22 @@ class Channel:
         Raises:
           NotPlain: the message is not of plain values, or larger than 1 GiB.
         """
+        self.post_encoded(self.encoded(message))
+
+    @staticmethod
+    def encoded(message: Message) -> bytes:
+        """A message as `post_encoded` takes it.
+
+        Raises:
+          NotPlain: as `post`.
+        """
         data = plain.pack(message)
         if len(data) > MAX_MESSAGE:
             raise plain.NotPlain(f"a message of {len(data)} bytes; {MAX_MESSAGE} fit")
+        return data
+
+    def post_encoded(self, data: bytes) -> None:
+        """As `post`, without an error."""
         if not self.is_open:
             return
         try:

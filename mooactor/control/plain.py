@@ -94,7 +94,8 @@ def _pack(value: Any, out: bytearray, depth: int) -> None:
 
 
 def _pack_int(value: int, out: bytearray) -> None:
-    size = value.bit_length() // 8 + 1
+    # Two's complement has one more negative value than positive ones.
+    size = (value if value >= 0 else ~value).bit_length() // 8 + 1
     if size > _MAX_INT_BYTES:
         raise NotPlain(f"an integer of {size} bytes; at most {_MAX_INT_BYTES} fit")
     out += b"i" + bytes((size,)) + value.to_bytes(size, "little", signed=True)

@@ -2,12 +2,13 @@
 """Requests that make actors: `spawn`, and `place` for those that are spawned soon.
 
 Invariant: whatever a spawn has taken, a place and a parcel, is given back if no actor
-comes of it.
+comes of it. So are places that were asked for beforehand, at the latest when the
+asker's process has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,22 @@ class Births:
         self._home = home
         self._guard = guard
         self._reply = home.loop.reply
+        # By line: ids that it has had placed, and has not spawned or unplaced since.
+        self._placed: dict[Line, set[int]] = {}
+
+    def line_closed(self, line: Line) -> None:
+        """A process is gone: what it has not spawned by now will not be."""
+        self._give_back(self._placed.pop(line, ()))
+
+    def _give_back(self, ids: Iterable[int]) -> None:
+        self._home.sites.unplace([i for i in ids if i not in self._home.actors])
+
+    def _forget(self, line: Line, ids: Iterable[int]) -> None:
+        """The reservations for these are no concern of the line's any more."""
+        left = self._placed.get(line, set())
+        left.difference_update(ids)
+        if not left:
+            self._placed.pop(line, None)
 
     def operations(self) -> dict[str, Callable[[Line, Message, list[int]], None]]:
         """The requests of the session's processes."""
@@ -86,6 +103,7 @@ class Births:
     ) -> None:
         """Spawn it, unless there is no name or no room for it."""
         home = self._home
+        self._forget(line, [actor.id])
         try:
             if not home.loop.is_open(line):
                 return  # its spawner has ended while the name was claimed
@@ -116,14 +134,18 @@ class Births:
         if any(i != actor_of(i) or i in home.actors for i in ids):
             raise Refused("there are ids of no new actors")
         try:
-            self._reply(line, rid, home.sites.place(ids, needs))
+            hosts = home.sites.place(ids, needs)
         except NoPlace as error:
             self._reply(line, rid, None, error="no room", note=str(error))
+            return
+        self._placed.setdefault(line, set()).update(ids)
+        self._reply(line, rid, hosts)
 
     def _unplace(self, line: Line, message: Message, fds: list[int]) -> None:
         """They will not be spawned after all."""
         ids = numbers(message, "ids")
-        self._home.sites.unplace([i for i in ids if i not in self._home.actors])
+        self._forget(line, ids)
+        self._give_back(ids)
 
     def _turn_away(
         self, line: Line, actor: Supervised, rid: int | None, why: str

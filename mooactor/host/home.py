@@ -154,6 +154,7 @@ class Home:
     def line_closed(self, line: Line) -> None:
         """An actor's process has closed its end, or the driver has: that is the end."""
         self.names.forget(line)
+        self.requests.births.line_closed(line)
         if self.neighbors is not None:
             self.neighbors.line_closed(line)
         for actor in self.living.values():
@@ -309,10 +310,12 @@ class Home:
         """Other sessions have reserved there meanwhile: place it once more."""
         actor = self.let_go(process)
         self.sites.unplace([actor.id])
-        if process.tries < _MOST_PLACES:
+        if actor.unwanted:
+            self.ended(actor, record_of_none(actor))
+        elif process.tries < _MOST_PLACES:
             self._bear(actor, process.tries)
-            return
-        self._finds_no_place(actor, f"{actor.label} finds no place: {note}")
+        else:
+            self._finds_no_place(actor, f"{actor.label} finds no place: {note}")
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
         """It is dead, or will be when its host's agent knows that it has lost us.
@@ -332,6 +335,7 @@ class Home:
     def site_closed(self, site: RemoteSite, why: str) -> None:
         """No process of the session runs on that host any more."""
         self.sites.closed(site)
+        self.segments.forget(site)
 
     def log(self, stream: int, prefix: bytes, line: bytes) -> None:
         """An actor has printed that on another host."""

@@ -151,6 +151,10 @@ class Segments:
         """The site whose processes share it: the one that asked first."""
         return cast(T, self._sites.setdefault(name, asking))
 
+    def forget(self, site: object) -> None:
+        """Nothing of the session runs there any more, and what was there is gone."""
+        self._sites = {n: one for n, one in self._sites.items() if one is not site}
+
     def get(self, name: str, size: int) -> int:
         """The descriptor; the first request decides the `size`.
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.keys import actor_of
@@ -192,11 +193,18 @@ class Neighbors:
 
     # -- actors of theirs ----------------------------------------------------------
 
-    def take(self, line: Line, message: Message, otherwise: Callable[[], None]) -> None:
+    def take(
+        self,
+        line: Line,
+        message: Message,
+        otherwise: Callable[[], None],
+        guard: Callable[[Callable[[], None]], None],
+    ) -> None:
         """A request for an actor that is not of this session: hand it on to the session
-        that has it, answer if that is lost, or do `otherwise`."""
+        that has it, answer if that is lost, or do `otherwise`. What is done later goes
+        through `guard`, so that an error in it is that request's alone."""
 
-        def found(neighbor: Neighbor | None) -> None:
+        def act(neighbor: Neighbor | None) -> None:
             if not self._loop.is_open(line):
                 return
             if neighbor is None:
@@ -206,6 +214,9 @@ class Neighbors:
                 done = neighbor.request(line, message)
             if not done:
                 otherwise()
+
+        def found(neighbor: Neighbor | None) -> None:
+            guard(partial(act, neighbor))
 
         self._find(actor_of(message["id"]), found)
 

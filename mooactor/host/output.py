@@ -8,8 +8,9 @@ import select
 from collections import deque
 from collections.abc import Callable
 
-_TAIL_LINES = 20
-_MAX_LINE = 1 << 16
+TAIL_LINES = 20
+_PIECE = 1 << 16  # bytes that are read at once, and that an open line may have
+MOST_OF_A_LINE = 2 * _PIECE  # bytes
 
 
 class LineReader:
@@ -17,21 +18,21 @@ class LineReader:
 
     def __init__(self, fd: int, emit: Callable[[bytes], None]) -> None:
         self.fd = fd
-        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._emit = emit
         self._partial = b""
 
     def read(self) -> bool:
         """Read the bytes that are there; False at the end of the pipe."""
         try:
-            data = os.read(self.fd, 1 << 16)
+            data = os.read(self.fd, _PIECE)
         except BlockingIOError:
             return True
         except OSError:
             data = b""
         lines = (self._partial + data).split(b"\n")
         self._partial = lines.pop()
-        if self._partial and (not data or len(self._partial) > _MAX_LINE):
+        if self._partial and (not data or len(self._partial) > _PIECE):
             lines.append(self._partial)
             self._partial = b""
         for line in lines:

@@ -39,6 +39,8 @@ guest kills them: neither asks the other.
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,6 +49,7 @@ from mooactor.control.lifeline import Message
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
 from mooactor.host.fields import Refused
+from mooactor.host.outbox import Outbox
 from mooactor.host.parcels import bytes_of, file_of
 from mooactor.host.remote_fields import TO_HOME, check
 from mooactor.host.site import End, Family, Process
@@ -110,6 +113,7 @@ class RemoteSite:
         self._loop = loop
         self._news = news
         self._channel: Channel | None = None
+        self._outbox: Outbox | None = None  # in front of the channel
         self._processes: dict[int, RemoteProcess] = {}
         self._numbers = 0
         self._preloaded: set[str] = set()
@@ -122,16 +126,17 @@ class RemoteSite:
 
     def open(self, channel: Channel, **fields: Any) -> None:
         """Have the session hosted at the other end."""
-        self._channel = channel
+        self._channel, self._outbox = channel, Outbox(channel, self._loop)
         self.post("open", **fields)
 
     def post(self, what: str, fds: Sequence[int] = (), **fields: Any) -> None:
         """Send one message of the table; dropped once the channel is closed."""
-        if self.closed or self._channel is None:
+        if self.closed or self._outbox is None:
             return
         if fds:
             fields["parcels"] = [bytes_of(fd) for fd in fds]
-        self._channel.post({"what": what, **fields})
+        # The home has what is in a start until that actor is over.
+        self._outbox.post({"what": what, **fields}, patient=what == "start")
 
     # -- for the home ------------------------------------------------------
 
@@ -142,6 +147,7 @@ class RemoteSite:
         tries: int = 0,
         **reserved: Any,
     ) -> RemoteProcess:
+        """As `site.Place` has it; TypeError: it is larger than a message may be."""
         if self.closed:
             raise OSError(f"host {self.host} is gone")
         self._numbers += 1
@@ -150,7 +156,11 @@ class RemoteSite:
         self._processes[line.number] = process
         self._loop.watch_line(line, self._news)
         about = {"number": line.number, "life": life, "tries": tries}
-        self.post("start", fds, **about, **reserved)
+        try:
+            self.post("start", fds, **about, **reserved)
+        except BaseException:  # its host has never heard of it, nor will its home
+            self._let_go(process)
+            raise
         return process
 
     def preload(self, modules: list[str]) -> None:
@@ -178,8 +188,8 @@ class RemoteSite:
 
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""
-        self.post("close")
         if self._channel is not None:
+            self._channel.post({"what": "close"})  # before all that still waits
             self._channel.close()
         self._end("the session has ended")
 
@@ -190,9 +200,15 @@ class RemoteSite:
         try:
             self._act_on(channel, message)
         except (Refused, OSError) as error:
-            why = f"it sent a message that cannot be acted on: {error!s:.200}"
-            channel.close(why)
-            self._end(why, refused=True)
+            self._refuse(channel, f"{error!s:.200}")
+        except Exception as error:  # a bug: not the end of the session
+            traceback.print_exc(file=sys.stderr)
+            self._refuse(channel, f"{error!r:.200}")
+
+    def _refuse(self, channel: Channel, reason: str) -> None:
+        why = f"it sent a message that cannot be acted on: {reason}"
+        channel.close(why)
+        self._end(why, refused=True)
 
     def _act_on(self, channel: Channel, message: Message) -> None:
         what = check(message, TO_HOME)
@@ -200,7 +216,7 @@ class RemoteSite:
             self._news.log(message["stream"], message["prefix"], message["line"])
         elif what == "opened":
             self.near = message.get("near") is True
-            self.files = int(message.get("files") or 0)
+            self.files = message.get("files") or 0
             if message.get("why"):
                 channel.close()
                 self._end(message["why"], refused=True)
@@ -249,6 +265,8 @@ class RemoteSite:
         if self.closed:
             return
         self.closed = True
+        if self._outbox is not None:
+            self._outbox.clear()
         # Nothing was sent if the channel has never stood.
         begun = refused or (self._channel is not None and bool(self._channel.peer))
         with self._loop.together():

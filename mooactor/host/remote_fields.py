@@ -14,6 +14,7 @@ from typing import Any
 from mooactor.control.lifeline import Message
 from mooactor.host.fields import (
     Refused,
+    bytes_of,
     no_more_than,
     number,
     numbers,
@@ -23,6 +24,7 @@ from mooactor.host.fields import (
     strings,
     texts,
 )
+from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
 from mooactor.host.rows import AMOUNTS
 from mooactor.process.place import Place
 
@@ -30,9 +32,11 @@ MOST_OF_A_SEGMENT = 1 << 46
 MOST_OF_DEVICES = 1 << 12
 _MOST_OF_A_NAME = 255
 _MOST_OF_A_TEXT = 1 << 16
+_MOST_OF_A_PREFIX = 1 << 19  # a label, in UTF-8, and a few words
 _MOST_OF_AN_AMOUNT = 1e18
 _LAST_PID = 1 << 22  # PID_MAX_LIMIT
 _LAST_STATUS = (1 << 16) - 1
+_MOST_FILES = 1 << 32  # of a process's limit on open ones
 
 _Check = Callable[[Message], object]
 
@@ -116,13 +120,23 @@ def _noted(message: Message) -> None:
 def _exited(message: Message) -> None:
     _number(message)
     number(message, "status", most=_LAST_STATUS)
-    texts(message, "stderr")
+    # The record of this end must fit into a frame of a lifeline.
+    lines = no_more_than(TAIL_LINES, "stderr", texts(message, "stderr"))
+    for line in lines:
+        no_more_than(MOST_OF_A_LINE, "a line of stderr", line)
     required(message, "oom", bool)
+
+
+def _opened(message: Message) -> None:
+    no_more_than(_MOST_OF_A_TEXT, "why", optional(message, "why", str))
+    if message.get("files") is not None:
+        number(message, "files", most=_MOST_FILES)
 
 
 def _log(message: Message) -> None:
     number(message, "stream", least=1, most=2)
-    required(message, "prefix", bytes), required(message, "line", bytes)
+    bytes_of(message, "prefix", _MOST_OF_A_PREFIX)
+    bytes_of(message, "line", MOST_OF_A_LINE)
 
 
 def _now(message: Message) -> None:
@@ -146,7 +160,7 @@ TO_GUEST: dict[str, _Check] = {
 }
 #: What a home is told.
 TO_HOME: dict[str, _Check] = {
-    "opened": lambda message: optional(message, "why", str),
+    "opened": _opened,
     "born": _born,
     "lost": _number,
     "failed": _noted,

@@ -78,6 +78,7 @@ class Requests:
         self._home = home
         self._reply = home.loop.reply
         self._put_off: list[tuple[int, Line, Message]] = []
+        self.births = Births(home, self._guard)
         self._operations: dict[str, Callable[[Line, Message, list[int]], None]] = {
             "configure": self._configure,
             "ready": self._ready,
@@ -92,7 +93,7 @@ class Requests:
             "locate": self._locate,
             "survey": self._survey,
             "shutdown": self._shutdown,
-            **Births(home, self._guard).operations(),
+            **self.births.operations(),
             **Watching(home).operations(),
             **home.teams.operations(),
             **home.bonds.operations(),
@@ -114,7 +115,9 @@ class Requests:
         if neighbors is None or not self._is_foreign(message):
             self._serve(line, message, fds)
         else:
-            neighbors.take(line, message, partial(self._serve, line, message, []))
+            otherwise = partial(self._serve, line, message, [])
+            guard = partial(self._guard, line, message)
+            guard(partial(neighbors.take, line, message, otherwise, guard))
 
     def _is_foreign(self, message: Message) -> bool:
         op, actor_id, config = message.get("op"), message.get("id"), self._home.config

@@ -25,7 +25,14 @@ OWN = "own"  # the session of this agent's driver, in this host's account
 
 
 class Sites:
-    """See the module. A home places its actors; their hosts have the last word."""
+    """See the module. A home places its actors; their hosts have the last word.
+
+    Invariant: a process is at the very site that has started it. That is noted with the
+    actor, and holds for as long as the actor is placed: a host's name says nothing, for
+    a `mooactor host` with the name of this one may come and go meanwhile, and one that
+    is lost may be back, as another site, before the old one is closed. An actor that
+    is started at another site is placed anew before.
+    """
 
     def __init__(self, here: Site, resources: Resources) -> None:
         self.here = here
@@ -34,6 +41,8 @@ class Sites:
         self._config: Message = {}
         self._offers_here = True
         self._placed: dict[int, tuple[str, Needs]] = {}  # by actor: where, for what
+        # By actor that is placed: the site of its last process, if it had one there.
+        self._started: dict[int, Site | RemoteSite] = {}
         # By host: the processors that actors use unreserved, and what is reserved.
         self._used: dict[str, tuple[float, Amount]] = {}
         self._sites: dict[str, RemoteSite] = {}
@@ -132,8 +141,8 @@ class Sites:
             host, needs = self._placed.pop(actor_id)
             self._count(host, needs, -1)
             self._resources.give_back((OWN, actor_id))
-            site = self._sites.get(host)
-            if site is not None:
+            site = self._started.pop(actor_id, None)
+            if isinstance(site, RemoteSite):
                 site.leave(actor_id)
 
     def _count(self, host: str, needs: Needs, sign: int) -> None:
@@ -162,17 +171,32 @@ class Sites:
           OSError, TypeError: that is not possible there.
           NoPlace: its host is gone, and there is no other one for it.
         """
+        if self._has_moved(actor.id):
+            self.unplace([actor.id])
         if actor.id not in self._placed:
             self.place([actor.id], actor.needs)
         host, needs = self._placed[actor.id]
         if self._is_here(host):
             grant = self._take(actor.id, needs) or Grant({}, [])
             self.here.preload(actor.preload)
-            return self.here.start(grant.give(life), fds, tries)
+            process = self.here.start(grant.give(life), fds, tries)
+            self._started[actor.id] = self.here
+            return process
         site = self._site(host)
         site.preload(actor.preload)
         needed = needs.amount.plain()
-        return site.start(life, fds, tries, holder=actor.id, needs=needed)
+        remote = site.start(life, fds, tries, holder=actor.id, needs=needed)
+        self._started[actor.id] = site
+        return remote
+
+    def _has_moved(self, actor_id: int) -> bool:
+        """Whether its host's name is that of another site than when it last ran."""
+        before = self._started.get(actor_id)
+        if before is None:
+            return False
+        host = self.host_of(actor_id)
+        now = self.here if self._is_here(host) else self._sites.get(host)
+        return before is not now or (isinstance(before, RemoteSite) and before.closed)
 
     def _site(self, host: str) -> RemoteSite:
         """The session's part on another host, opened on first use."""
@@ -195,8 +219,8 @@ class Sites:
             site.note(actor_id, incarnation)
 
     def of(self, actor: Supervised) -> Site | RemoteSite:
-        """Where an actor has its process."""
-        return self._sites.get(self.host_of(actor.id), self.here)
+        """Where an actor has its process, or had its last one."""
+        return self._started[actor.id]
 
     def kill(self, actor: Supervised) -> None:
         """Kill its process, which is born."""
@@ -209,10 +233,14 @@ class Sites:
 
     def closed(self, site: RemoteSite) -> None:
         """A host has no process of this session any more: its actors may be placed
-        anew."""
+        anew, but for those that have been started elsewhere since."""
         if self._sites.get(site.host) is site:
             del self._sites[site.host]
-        lost = [one for one, (host, _) in self._placed.items() if host == site.host]
+        lost = [
+            one
+            for one, (host, _) in self._placed.items()
+            if host == site.host and self._started.get(one, site) is site
+        ]
         self.unplace(lost)
 
     def close(self) -> None:

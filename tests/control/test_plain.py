@@ -122,13 +122,20 @@ def test_mutated_bytes_are_refused_or_are_another_plain_value() -> None:
         1j,
         object(),
         1 << 127,
-        -(1 << 128),
+        -(1 << 127) - 1,
     ],
     ids=lambda odd: type(odd).__name__,
 )
 def test_what_is_not_plain_is_refused_where_it_is_packed(odd: Any) -> None:
     with pytest.raises(plain.NotPlain):
         plain.pack({"value": [odd]})
+
+
+def test_every_integer_that_is_unpacked_can_be_packed() -> None:
+    for bits in range(128):
+        for value in (-(1 << bits), (1 << bits) - 1, 1 - (1 << bits)):
+            found = plain.unpack(b"i\x10" + value.to_bytes(16, "little", signed=True))
+            assert plain.unpack(plain.pack(found)) == value
 
 
 def test_depth_is_bounded_at_both_ends() -> None:

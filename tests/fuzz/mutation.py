@@ -11,7 +11,18 @@ from typing import Any
 
 from tests.control.test_fuzz import mutate as mutate
 
-_NUMBERS = (0, -1, 1, 255, 1 << 16, 1 << 31, 1 << 63, (1 << 64) - 1, -(1 << 80))
+_NUMBERS = (
+    0,
+    -1,
+    1,
+    255,
+    1 << 16,
+    1 << 31,
+    1 << 63,
+    (1 << 64) - 1,
+    -(1 << 80),
+    -(1 << 127),
+)
 _QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)
 _TEXTS = ("", "x", "\0", "é" * 400, "\udc80", "tcp://", "../..", "a\nb", "x" * 5000)
 _REST = (None, True, False, b"", b"\0" * 300, [], {}, [[]], {"": {}}, {"x": [None]})

@@ -313,7 +313,7 @@ TO_GUEST: list[dict[str, Any]] = [
     {"what": "now", "id": 1 << 16, "incarnation": 3},
 ]
 TO_HOME: list[dict[str, Any]] = [
-    {"what": "opened", "why": ""},
+    {"what": "opened", "why": "", "near": False, "files": 1024},
     {"what": "born", "number": 1, "pid": 4, "cores": [0], "devices": "0"},
     {"what": "failed", "number": 1, "note": "no"},
     {"what": "denied", "number": 1, "note": "no"},

@@ -172,6 +172,16 @@ def test_large_constructor_arguments_reach_other_hosts(joined):
     assert handle.add(b"12") == bytes(3_000_000) + b"12"
 
 
+@pytest.mark.slow
+def test_a_group_may_have_more_constructor_arguments_than_a_channel_keeps(joined):
+    start = np.ones(10 << 20, np.uint8)  # eight of these
+
+    group = on("b").group(8, start)
+
+    assert group.call(Where.host).get() == ["b"] * 8
+    assert group[7].add(1)[-1] == 2
+
+
 def test_a_group_is_placed_as_a_whole_or_not_at_all(joined):
     cpus = sum(row["cpus"] for row in moo.hosts())
 

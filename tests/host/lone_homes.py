@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT
+"""`LoneHome`: the home of a session, with hosts that are only channels.
+
+All is real but the processes: the test says what the driver, this host's zygote and the
+other hosts' agents would say.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+from mooactor.control import plain
+from mooactor.control.channel import Channel
+from mooactor.control.lifeline import Lifeline
+from mooactor.host.devices import Devices
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.farline import FarLine
+from mooactor.host.home import Home
+from mooactor.host.logs import Logs
+from mooactor.host.remote import RemoteSite
+from mooactor.host.resources import Amount, Resources
+from mooactor.host.sites import Sites
+
+TOTAL = Amount(4.0, 1.0, 1e9)
+
+
+class Wire:
+    """A channel to a host's agent: it keeps what is ``sent``."""
+
+    def __init__(self) -> None:
+        self.peer = b"x" * 8
+        self.address = "tcp://127.0.0.1:1"
+        self.queued = 0
+        self.is_open = True
+        self.sent: list[dict[str, Any]] = []
+
+    def post(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+    encoded = staticmethod(plain.pack)
+
+    def post_encoded(self, data: bytes) -> None:
+        self.post(plain.unpack(data))
+
+    def close(self, why: str = "") -> None:
+        self.is_open = False
+
+    def of(self, what: str) -> list[dict[str, Any]]:
+        """The messages of that kind."""
+        return [message for message in self.sent if message["what"] == what]
+
+
+class Hosts:
+    """In the place of `cluster.Cluster`: the hosts ``names``, with `TOTAL` each."""
+
+    def __init__(self, loop: EventLoop, news: Any, names: str) -> None:
+        self.names = set(names)
+        self.wires: dict[str, list[Wire]] = {}
+        self._loop, self._news = loop, news
+
+    def has(self, host: str) -> bool:
+        return host in self.names
+
+    def offers(self) -> Any:
+        return [(name, TOTAL, TOTAL, {}) for name in sorted(self.names)]
+
+    def addresses(self) -> dict[str, str]:
+        return {}
+
+    def open(self, host: str, config: dict[str, Any]) -> RemoteSite:
+        site, wire = RemoteSite(host, self._loop, self._news), Wire()
+        self.wires.setdefault(host, []).append(wire)
+        site.open(wire, session="s")  # type: ignore[arg-type]
+        return site
+
+    def close(self) -> None:
+        pass
+
+
+class OwnLine(FarLine):
+    """Leads to a process of this host that is none."""
+
+    def hand_on(self, message: dict[str, Any], fds: Any) -> None:
+        pass
+
+
+class Own:
+    """A process of this host, in the place of `site.LocalProcess`."""
+
+    def __init__(self, pid: int, tries: int) -> None:
+        self.pid, self.tries, self.line = pid, tries, OwnLine(pid)
+        self.cores: list[int] = []
+        self.cuda_visible_devices = None
+
+
+class Here:
+    """In the place of `site.Site`: processes of this host, of which nothing runs."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.killed: list[Any] = []
+        self._pids = 4242
+
+    def preload(self, modules: list[str]) -> None:
+        pass
+
+    def start(self, life: dict[str, Any], fds: Any, tries: int = 0) -> Any:
+        self._pids += 1
+        return Own(self._pids, tries + 1)
+
+    def kill(self, process: Any) -> None:
+        self.killed.append(process)
+
+    def disown(self, process: Any) -> None:
+        self.killed.append(process)
+
+    def close(self) -> None:
+        pass
+
+
+class LoneHome:
+    """A home whose driver is on host `here`, with other hosts of these names.
+
+    ``driver`` is the driver's end of the lifeline.
+    """
+
+    def __init__(
+        self, directory: Any, names: str = "b", *, here: str = "d", local: bool = False
+    ) -> None:
+        self.loop = EventLoop()
+        agents, drivers = socket.socketpair()
+        self.driver, self._line = Lifeline(drivers), Lifeline(agents)
+        self._pidfd = os.pidfd_open(os.getpid())
+        self.here = Here(here)
+        self.resources = Resources(TOTAL, Devices(["0"]))
+        self.sites = Sites(self.here, self.resources)  # type: ignore[arg-type]
+        self.logs = Logs(self.loop, self._line)
+        self.home = Home(self._line, self._pidfd, self.loop, self.sites, self.logs)
+        self.hosts = Hosts(self.loop, self.home, names)
+        self.sites.cluster = self.hosts  # type: ignore[assignment]
+        self.home.configure(
+            {
+                "directory": str(directory),
+                "key": b"k",
+                "process_id": 1 << 60,
+                "forward_logs": False,
+                "logs_by_lifeline": False,
+                "memory_limit": None,
+                "network": {},
+                "seed": 1,
+                "reach": None,
+                "local": local,
+                "argv": [],
+            }
+        )
+
+    def ask(self, line: Any = None, **message: Any) -> None:
+        """Have the home act on a request, of the driver's unless a line is given."""
+        self.home.requests.handle(line or self._line, message, [])
+
+    def told(self) -> list[dict[str, Any]]:
+        """All that the driver has been told since it last looked."""
+        found: list[dict[str, Any]] = []
+        while (received := self.driver.receive_nowait()) or self._line.kept:
+            found += [message for message, _ in received]
+            self.loop.serve(time.monotonic())
+        return found
+
+    def died(self) -> dict[int, dict[str, Any]]:
+        """The records of the ends that the driver has just heard of, by actor."""
+        told = [message for message in self.told() if message["ev"] == "died"]
+        return {message["id"]: message["record"] for message in told}
+
+    def request(self, number: int, **fields: Any) -> dict[str, Any]:
+        """The request that spawns actor `number`."""
+        return {
+            "op": "spawn",
+            "id": number << 16,
+            "name": None,
+            "label": f"Actor {number}",
+            "payload": b"",
+            "policy": None,
+            "env": {},
+            "threads": 1,
+            "preload": [],
+            "handle": b"",
+            "detached": False,
+            **fields,
+        }
+
+    def spawn(self, number: int, **fields: Any) -> Any:
+        """The record of actor `number`, which the driver has spawned."""
+        self.ask(**self.request(number, **fields))
+        return self.home.actors[number << 16]
+
+    def free_cpus(self, host: str) -> float:
+        """What is free there, as this home counts it."""
+        (found,) = [one for one in self.sites.candidates() if one.name == host]
+        return found.free.cpus
+
+    def site(self, host: str) -> RemoteSite:
+        """The session's present part on another host."""
+        return self.sites._sites[host]
+
+    def wire(self, host: str) -> Wire:
+        """The last channel to it."""
+        return self.hosts.wires[host][-1]
+
+    def hear(self, host: str, **message: Any) -> None:
+        """The agent there has said something."""
+        wire: Any = self.wire(host)
+        channel: Channel = wire
+        self.site(host).handle(channel, message)
+
+    def born(self, host: str, actor: Any, pid: int = 777) -> None:
+        """The process of an actor there is born."""
+        about = {"number": actor.process.line.number, "pid": pid, "cores": []}
+        self.hear(host, what="born", **about)
+
+    def says(self, host: str, actor: Any, **message: Any) -> None:
+        """The process of an actor there makes a request."""
+        number = actor.process.line.number
+        self.hear(host, what="line", number=number, message=message)
+
+    def lose(self, host: str) -> None:
+        """Nothing is heard of a host any more."""
+        wire: Any = self.wire(host)
+        self.site(host).channel_closed(wire, "nothing was heard of it")
+
+    def close(self) -> None:
+        self.loop.unwatch(self._pidfd)
+        self.loop.unwatch(self._line.fileno())
+        os.close(self._pidfd)
+        self._line.close()
+        self.driver.close()
+        self.logs.close()
+        self.loop._selector.close()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""Messages to another host's agent that are more than its channel takes at once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mooactor.control import plain
+from mooactor.control.node import Node
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.outbox import Outbox
+from mooactor.host.parcels import file_of
+from mooactor.host.remote import RemoteSite
+from tests.control.nodes import Recorder, node
+
+_MIB = 1 << 20
+
+
+class News:
+    """In the place of a home."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+
+    def line_closed(self, line: Any) -> None:
+        pass
+
+    def host_lost(self, process: Any, why: str, begun: bool = True) -> None:
+        self.lost.append(why)
+
+    def site_closed(self, site: Any, why: str) -> None:
+        pass
+
+
+class Two:
+    """The home's node and its loop, and the node of another host."""
+
+    def __init__(self, home: Node, host: Node) -> None:
+        self.home, self.host = home, host
+        self.loop, self.heard = EventLoop(), Recorder()
+        host.accept = self.heard.accept
+
+    def serve(self, condition: Callable[[], object], *, both: bool = True) -> bool:
+        """Until it holds; whether it does in time."""
+        until = time.monotonic() + 30.0
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            self.loop.serve(time.monotonic())
+            for one in (self.home, self.host)[: 1 + both]:
+                one.run_until(lambda: False, 0.001)
+        return True
+
+    def site(self, news: Any) -> RemoteSite:
+        site = RemoteSite("b", self.loop, news)
+        site.open(self.home.connect(self.host.address, site), session="s")
+        assert self.serve(lambda: self.heard.messages)
+        self.heard.messages.clear()
+        return site
+
+
+@pytest.fixture
+def two() -> Iterator[Two]:
+    with node() as home, node() as host:
+        made = Two(home, host)
+        yield made
+        made.loop._selector.close()
+
+
+def test_starts_with_large_arguments_arrive_however_many_are_posted_at_once(
+    two: Two,
+) -> None:
+    news = News()
+    site, large = two.site(news), [10, 10, 10, 40, 10, 10, 10, 10, 10, 10]
+    for number, mib in enumerate(large):
+        parcel = file_of(bytes(mib * _MIB))
+        process = site.start({"label": f"{number}"}, [parcel], holder=number)
+        os.close(parcel)
+        site.kill(process)
+    assert two.serve(lambda: len(two.heard.messages) == 2 * len(large) or news.lost)
+    assert not news.lost
+    told = [(one["what"], one["number"]) for one in two.heard.messages]
+    assert told == [
+        (what, number + 1) for number in range(len(large)) for what in ("start", "kill")
+    ]
+    sizes = [len(one["parcels"][0]) for one in two.heard.messages[::2]]
+    assert sizes == [mib * _MIB for mib in large]
+    site.close()
+
+
+def test_a_site_that_closes_drops_what_waits(two: Two) -> None:
+    site = two.site(News())
+    for _ in range(6):
+        site.post("line", number=1, message={"data": bytes(10 * _MIB)})
+    outbox = site._outbox
+    assert outbox is not None
+    assert len(outbox) > 0
+    site.close()
+    assert len(outbox) == 0
+    assert two.serve(lambda: two.heard.closed)
+    assert two.heard.messages[-1] == {"what": "close"}
+    assert len(two.heard.messages) < 7
+
+
+def test_a_message_that_cannot_be_sent_is_refused_at_once_also_if_it_would_wait(
+    two: Two,
+) -> None:
+    channel = two.home.connect(two.host.address, Recorder())
+    outbox = Outbox(channel, two.loop)
+    for _ in range(3):
+        outbox.post({"data": bytes(10 * _MIB)})
+    assert len(outbox) == 2
+    with pytest.raises(plain.NotPlain):
+        outbox.post({"data": object()})
+    assert len(outbox) == 2
+
+
+def test_a_peer_that_does_not_read_is_given_up_unless_the_messages_are_patient(
+    two: Two,
+) -> None:
+    mine = Recorder()
+    outbox = Outbox(two.home.connect(two.host.address, mine), two.loop)
+    data = bytes(10 * _MIB)
+    for _ in range(10):
+        outbox.post({"data": data}, patient=True)
+    for _ in range(6):
+        outbox.post({"data": data})
+    two.home.run_until(lambda: False, 0.05)
+    assert mine.closed == []
+    for _ in range(2):
+        outbox.post({"data": data})
+    assert two.serve(lambda: mine.closed, both=False)
+    assert "does not read" in mine.closed[0]
+    assert len(outbox) == 0

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: MIT
+"""What a home does about other hosts, without any: see `LoneHome`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mooactor.control import plain
+from mooactor.host.neighbors import Neighbors
+from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
+from mooactor.host.site import End
+from tests.host.lone_homes import LoneHome
+
+AT_ONCE = {"max": 5, "backoff": 0.0}
+KILLED = End(9, (), False)
+EXITED: dict[str, Any] = {"what": "exited", "status": 9, "stderr": [], "oom": False}
+
+
+def wait_for(lone: LoneHome, condition: Callable[[], object]) -> None:
+    """Serve the home's loop until it holds."""
+    until = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < until
+        lone.loop.serve(time.monotonic() + 0.01)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Callable[..., LoneHome]]:
+    homes: list[LoneHome] = []
+
+    def make(names: str = "b", **options: Any) -> LoneHome:
+        homes.append(LoneHome(tmp_path, names, **options))
+        return homes[-1]
+
+    yield make
+    for home in homes:
+        home.close()
+
+
+@pytest.fixture
+def lone(made: Callable[..., LoneHome]) -> LoneHome:
+    return made()
+
+
+# -- starts that cannot be posted -------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [plain.NotPlain("too large"), OSError("no parcel")])
+def test_an_actor_whose_start_cannot_be_posted_ends_and_leaves_nothing(
+    lone: LoneHome, error: Exception
+) -> None:
+    other = lone.spawn(1)
+    wire = lone.wire("b")
+
+    def post(message: Any) -> None:
+        if message["what"] == "start":
+            raise error
+
+    wire.post = post  # type: ignore[method-assign]
+    actor = lone.spawn(2)
+    assert actor.over
+    assert len(lone.site("b")) == 1
+    lone.lose("b")
+    assert other.over
+
+
+# -- where an actor's process is -----------------------------------------------------
+
+
+def test_a_host_with_the_drivers_name_takes_no_actor_of_the_drivers_own(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("", here="a", local=True)
+    mine = lone.spawn(1, num_gpus=1.0)
+    lone.hosts.names = {"a"}
+    there = lone.spawn(2)
+    assert there.process in lone.site("a")._processes.values()
+    lone.lose("a")
+    assert there.over
+    assert lone.sites.is_placed(mine.id)
+    assert lone.resources.reserved().gpus == 1.0
+
+    lone.spawn(3)  # there is another part of the session at `a`
+    lone.ask(op="kill", id=mine.id)
+    assert lone.here.killed == [mine.process]
+    assert lone.wire("a").of("kill") == []
+
+
+def test_an_actor_of_the_driver_that_restarts_at_a_host_with_its_name_is_reserved_once(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("", here="a", local=True)
+    actor = lone.spawn(1, num_gpus=1.0, policy=AT_ONCE)
+    lone.hosts.names = {"a"}
+    lone.home.exited(actor.process, KILLED)
+    wait_for(lone, lambda: actor.process is not None)
+    assert actor.process in lone.site("a")._processes.values()
+    assert not lone.resources.reserved()
+
+
+def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
+    lone: LoneHome,
+) -> None:
+    owner = lone.spawn(1, num_cpus=2.0, policy=AT_ONCE)
+    lone.born("b", owner)
+    line = owner.process.line
+    owned = lone.spawn(2)
+    owned.owner = owner
+    owner.owned.add(owned)
+    lone.born("b", owned)
+    number = owner.process.line.number
+    lone.hear("b", what="dying", number=number)
+    lone.hear("b", **EXITED, number=number)
+    wait_for(lone, lambda: owner.due)  # it waits for what it owned
+    lone.lose("b")
+
+    assert owner.process is not None
+    assert owner.process.line is not line
+    assert len(lone.hosts.wires["b"]) == 2
+    assert lone.sites.is_placed(owner.id)
+    lone.born("b", owner)
+    lone.ask(op="kill", id=owner.id)
+    assert lone.here.killed == []
+    assert len(lone.wire("b").of("kill")) == 1
+    lone.hear("b", **EXITED, number=owner.process.line.number)
+    assert owner.over
+    assert [one["holder"] for one in lone.wire("b").of("leave")] == [owner.id]
+
+
+# -- what a member of the cluster may say --------------------------------------------
+
+LINE = "x" * MOST_OF_A_LINE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"what": "opened", "files": "x"},
+        {"what": "opened", "files": [1]},
+        {"what": "opened", "files": -1},
+        {"what": "opened", "why": "x" * (17 << 20)},
+        {**EXITED, "number": 1, "stderr": [LINE + "x"]},
+        {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
+        {"what": "log", "stream": 1, "prefix": b"", "line": b"x" * (17 << 20)},
+        {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "line": b""},
+    ],
+    ids=lambda message: "-".join(message),
+)
+def test_a_malformed_message_of_a_host_ends_the_session_there_and_no_more(
+    made: Callable[..., LoneHome], message: dict[str, Any]
+) -> None:
+    lone = made("bc")
+    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
+    lone.born("b", there)
+    part = lone.site("b")
+    lone.hear("b", **message)
+    assert part.closed
+    assert "cannot be acted on" in lone.died()[there.id]["note"]
+    assert elsewhere.process is not None
+
+
+def test_the_longest_last_words_of_a_process_are_told(lone: LoneHome) -> None:
+    actor = lone.spawn(1)
+    lone.born("b", actor)
+    number = actor.process.line.number
+    lone.hear("b", **{**EXITED, "number": number, "stderr": [LINE] * TAIL_LINES})
+    assert lone.died()[actor.id]["signal"] == 9
+    assert not lone.site("b").closed
+
+
+def test_a_bug_in_acting_on_a_message_ends_the_session_on_that_host_only(
+    made: Callable[..., LoneHome],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lone = made("bc")
+    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
+
+    def born(process: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(lone.home, "born", born)
+    lone.born("b", there)
+    assert there.over
+    assert "RuntimeError" in lone.died()[there.id]["note"]
+    assert elsewhere.process is not None
+    assert "RuntimeError: a bug" in capsys.readouterr().err
+
+
+# -- requests that are handed on -----------------------------------------------------
+
+
+class Neighbor:
+    """The home of another session, to which nothing can be said."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def poll(self, question: dict[str, Any]) -> None:
+        self.asked.append(question)
+
+    def has(self, actor_id: int) -> None:
+        pass
+
+    def request(self, line: Any, message: Any) -> bool:
+        raise plain.NotPlain("too deep")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_request_that_cannot_be_handed_on_is_refused(
+    lone: LoneHome, known: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = SimpleNamespace(id=b"x" * 8)
+    process_of = lone.home.whereabouts.process_of
+    made: Any = Neighbors("n", "d", lone.home.names, own, lone.loop, process_of)  # type: ignore[arg-type]
+    neighbor: Any = Neighbor()
+    lone.home.neighbors = made
+    made._neighbors["ab"] = neighbor
+    if known:
+        made._known[9 << 16] = neighbor
+    lone.ask(op="handle", id=9 << 16, rid=5)
+    for _ in range(10):  # until it is clear that nobody here spawns it
+        lone.home.after_round()
+    for question in neighbor.asked:
+        made.polls.answered(neighbor, question["number"], True)
+    (reply,) = [one for one in lone.told() if one.get("rid") == 5]
+    assert "too deep" in reply["failed"]
+    assert "NotPlain" in capsys.readouterr().err
+
+
+# -- shared memory by name -------------------------------------------------------------
+
+
+def test_the_members_of_a_group_may_start_anew_where_a_lost_host_was(
+    lone: LoneHome,
+) -> None:
+    for number in (1, 2):
+        actor = lone.spawn(number)
+        lone.born("b", actor)
+        lone.says("b", actor, op="segment", rid=7, name="group", size=4096)
+        (answer,) = lone.wire("b").of("line")
+        assert answer["message"].get("segment") == ["group", 4096], answer
+        lone.lose("b")
+        assert actor.over
+
+
+# -- places that are reserved ----------------------------------------------------------
+
+
+def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
+    lone: LoneHome,
+) -> None:
+    spawner = lone.spawn(1, detached=True)
+    lone.born("b", spawner)
+    own, kept, unplaced, waits = (number << 16 for number in (2, 3, 4, 5))
+    ids = [own, kept, unplaced, waits]
+    lone.says("b", spawner, op="place", rid=1, ids=ids, num_cpus=1.0)
+    lone.says("b", spawner, op="unplace", ids=[unplaced])
+    lone.says("b", spawner, **lone.request(2, detached=True, num_cpus=1.0))
+    assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, True]
+    lone.ask(**lone.request(3, num_cpus=1.0))  # by another one
+    lone.born("b", lone.home.actors[own])
+
+    lone.hear("b", what="closed", number=spawner.process.line.number)
+    assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, False]
+    assert lone.free_cpus("b") == 2.0
+    assert not lone.wire("b").of("leave")
+
+
+def test_an_actor_that_is_to_stop_is_not_placed_anew_when_its_host_has_no_room(
+    lone: LoneHome,
+) -> None:
+    actor = lone.spawn(1)
+    lone.home.lifetimes.stop(actor)
+    number = actor.process.line.number
+    lone.hear("b", what="denied", number=number, note="all is reserved")
+    assert actor.over
+    assert lone.died()[actor.id]["kind"] == "stopped"
+    assert len(lone.wire("b").of("start")) == 1

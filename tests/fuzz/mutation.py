@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.control.test_fuzz import mutate as mutate
 
+_LEAST = -(1 << 127)  # that a frame can have
 _NUMBERS = (
     0,
     -1,
@@ -21,7 +22,7 @@ _NUMBERS = (
     1 << 63,
     (1 << 64) - 1,
     -(1 << 80),
-    -(1 << 127),
+    _LEAST,
 )
 _QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)
 _TEXTS = ("", "x", "\0", "é" * 400, "\udc80", "tcp://", "../..", "a\nb", "x" * 5000)
@@ -60,7 +61,7 @@ def _change(rng: random.Random, container: Any) -> None:
     elif choice < 0.5 and type(container[key]) in (bytes, str):
         container[key] = _mutated(rng, container[key])
     elif choice < 0.6 and type(container[key]) is int:
-        container[key] += rng.choice((-1, 1, 1 << 32))
+        container[key] = max(_LEAST, container[key] + rng.choice((-1, 1, 1 << 32)))
     else:
         container[key] = odd(rng)
 

@@ -52,7 +52,8 @@ static void note(struct record *record, moo_outcome outcome, float first,
 
 /* The same sequence of operations everywhere, small and large in turn, until
  * only one is left or `limit` are done. */
-UNWATCHED static void work_on(struct ranks *ranks, struct record *record, uint32_t limit)
+UNWATCHED static void work_on(struct ranks *ranks, struct record *record,
+                              uint32_t limit)
 {
     static const size_t sizes[] = {10, 3000, 70000, 1, 400000};
     moo_group *group = join_all(ranks);

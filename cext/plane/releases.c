@@ -42,6 +42,16 @@ moo_err mooi_releases_add(struct mooi_releases *releases,
     return MOO_OK;
 }
 
+int mooi_releases_have(const struct mooi_releases *releases,
+                       const struct mooi_lease_name *name)
+{
+    for (uint32_t i = 0; i < releases->count; i++)
+        if (at(releases, i)->lease == name->lease &&
+            at(releases, i)->generation == name->generation)
+            return 1;
+    return 0;
+}
+
 moo_err mooi_releases_confirmed(struct mooi_releases *releases)
 {
     if (releases->count < MOOI_RELEASES_CONFIRMED)

@@ -26,6 +26,9 @@ struct mooi_releases {
 moo_err mooi_releases_add(struct mooi_releases *releases,
                           const struct mooi_lease_name *name);
 
+int mooi_releases_have(const struct mooi_releases *releases,
+                       const struct mooi_lease_name *name);
+
 /* Drop the MOOI_RELEASES_CONFIRMED oldest. MOO_EPROTO: there are fewer. */
 moo_err mooi_releases_confirmed(struct mooi_releases *releases);
 

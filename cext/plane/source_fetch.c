@@ -119,15 +119,23 @@ void mooi_source_fail(struct moo_fetch *fetch, moo_err why)
 
 /* ---- the beginning ---- */
 
-/* Only the first use of a descriptor can succeed; once the lease was given
- * back, the owner refuses others. */
-static int is_known(struct moo_fetch *list, const struct mooi_descriptor *d)
+static int is_in(const struct moo_fetch *list, const struct mooi_lease_name *of)
 {
     for (; list; list = list->next)
-        if (!list->pull.region && list->d.lease == d->lease &&
-            list->d.generation == d->generation)
+        if (!list->pull.region && list->d.lease == of->lease &&
+            list->d.generation == of->generation)
             return 1;
     return 0;
+}
+
+/* Only the first use of a descriptor can succeed. Once the owner has confirmed
+ * that it got the lease back, it refuses others; before, a request may arrive
+ * by another connection than what gives the lease back, and sooner. */
+static int was_used(const struct mooi_source *source,
+                    const struct mooi_lease_name *name)
+{
+    return is_in(source->waiting, name) || is_in(source->flying, name) ||
+           mooi_releases_have(&source->releases, name);
 }
 
 static void start(struct moo_fetch *fetch)
@@ -260,8 +268,7 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
         return err;
     }
     fill_pull(fetch, source);
-    again = !fetch->pull.region && (is_known(source->waiting, &fetch->d) ||
-                                    is_known(source->flying, &fetch->d));
+    again = !fetch->pull.region && was_used(source, &fetch->pull.name);
     fetch->source = source;
     fetch->holds++;
     fetch->due_ns = due_ns(fetch, timeout_ms);

@@ -90,8 +90,11 @@ def test_a_descriptor_is_good_for_one_fetch(plane, worker):
     assert kept.result(5)[0] == 7
     with pytest.raises(InternalError, match="fetched or revoked before"):
         again.result(5)
-    with pytest.raises(InternalError, match="fetched or revoked before"):
-        plane.begin(descriptor).result(5)
+    for _ in range(100):  # a request may overtake what gave the lease back
+        descriptor = worker.call("make", 7, MB, plane.process_id)
+        assert plane.begin(descriptor).result(5)[0] == 7
+        with pytest.raises(InternalError, match="fetched or revoked before"):
+            plane.begin(descriptor).result(5)
 
 
 def test_a_revoked_descriptor_gives_nothing(plane, worker):

@@ -17,7 +17,8 @@ Invariants:
 
 * A piece is kept until it is acknowledged.
 * The bytes that wait behind the window are bounded: `MAX_QUEUED`, and beside these one
-  message that is larger.
+  message. So none is refused while at most `MAX_QUEUED` bytes wait.
+* A message in parts is sent from these; it is never put together.
 * A receiver keeps one incomplete message at most; what it allocates has arrived.
 """
 
@@ -52,7 +53,8 @@ class Outflow:
         self._queue: deque[memoryview] = deque()  # bytes that no piece has yet
         self._posted = 0  # bytes, of all messages
         self._cut = 0  # of these, bytes that are in pieces
-        self._large = 0, 0  # where in the stream the last large message begins and ends
+        # Where in the stream the message that waits beside the others begins and ends.
+        self._beside = 0, 0
         self._window: deque[Data] = deque()  # pieces that are not acknowledged
         self._acknowledged = 0  # pieces
         self._next = 0  # the piece to be sent next over this connection
@@ -71,36 +73,33 @@ class Outflow:
     def _end(self) -> int:
         return self._acknowledged + len(self._window)
 
-    def post(self, message: bytes) -> None:
-        """Queue a message.
+    def post(self, *parts: Data) -> None:
+        """Queue a message, in one part or in several. Large parts are not copied: they
+        must not change.
 
         Raises:
           Overflow: too much waits already; nothing was queued.
           ValueError: it is larger than `MAX_MESSAGE`.
         """
-        if len(message) > MAX_MESSAGE:
-            raise ValueError(f"a message of {len(message)} bytes; {MAX_MESSAGE} fit")
-        self._check_room(len(message))
-        if len(message) > MAX_QUEUED:
-            self._large = self._posted, self._posted + _LENGTH.size + len(message)
-        head = _LENGTH.pack(len(message))
-        if len(message) <= PIECE_BYTES:
-            self._queue.append(memoryview(head + message))
-        else:  # without a copy
-            self._queue += (memoryview(head), memoryview(message))
-        self._posted += _LENGTH.size + len(message)
+        size = sum(map(len, parts))
+        if size > MAX_MESSAGE:
+            raise ValueError(f"a message of {size} bytes; {MAX_MESSAGE} fit")
+        self._check_room(_LENGTH.size + size)
+        head = _LENGTH.pack(size)
+        if size <= PIECE_BYTES:
+            self._queue.append(memoryview(b"".join((head, *parts))))
+        else:
+            self._queue += map(memoryview, (head, *filter(len, parts)))
+        self._posted += _LENGTH.size + size
 
     def _check_room(self, size: int) -> None:
-        begin, end = self._large
-        large = max(0, end - max(begin, self._cut))  # bytes of it that wait
-        ordinary = self.queued - large
-        if size > MAX_QUEUED:
-            if large:
-                raise Overflow("two messages of more than 64 MiB wait to be read")
-        else:
-            ordinary += size
-        if ordinary > MAX_QUEUED:
+        begin, end = self._beside
+        beside = max(0, end - max(begin, self._cut))  # bytes of it that wait
+        if self.queued - beside + size <= MAX_QUEUED:
+            return
+        if self.queued > MAX_QUEUED:
             raise Overflow(f"{self.queued} bytes wait to be read")
+        self._beside = self._posted, self._posted + size
 
     def pieces(self) -> Iterator[tuple[int, Data]]:
         """The pieces to be sent now, with their numbers: as many as the window allows,

@@ -71,9 +71,17 @@ def test_no_more_than_the_window_is_under_way() -> None:
     assert [number for number, _ in out.pieces()] == [WINDOW]
 
 
+def test_a_message_in_parts_is_one_message() -> None:
+    out, into = Outflow(), Inflow()
+    out.post(b"a", b"", b"b")
+    out.post(b"c", bytes(2 * PIECE_BYTES), b"", memoryview(b"d"))
+    out.post()
+    assert carry(out, into) == [b"ab", b"c" + bytes(2 * PIECE_BYTES) + b"d", b""]
+
+
 def test_what_waits_is_bounded() -> None:
     out = Outflow()
-    for _ in range(64):
+    for _ in range(65):  # one of them waits beside the others
         out.post(bytes(MAX_QUEUED // 64 - 4))
     with pytest.raises(Overflow, match="wait to be read"):
         out.post(b"x")
@@ -83,7 +91,7 @@ def test_one_large_message_waits_beside_the_others() -> None:
     out = Outflow()
     out.post(bytes(MAX_QUEUED + 1))
     out.post(b"small")  # the large one does not count against it
-    with pytest.raises(Overflow, match="two messages"):
+    with pytest.raises(Overflow, match="wait to be read"):
         out.post(bytes(MAX_QUEUED + 1))
     into, received = Inflow(), 0
     while not received:  # until the large one has left
@@ -92,6 +100,27 @@ def test_one_large_message_waits_beside_the_others() -> None:
         out.acknowledge(into.taken)
     out.post(bytes(MAX_QUEUED + 1))
     assert out.queued == MAX_QUEUED + 5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_message_waits_beside_the_bound_and_none_is_refused_below_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reliable, "MAX_QUEUED", 5 * PIECE_BYTES)
+    rng, out, refused, largest = random.Random(seed), Outflow(), 0, 12 * PIECE_BYTES
+    taken = 0
+    for _ in range(2000):
+        before = out.queued
+        try:
+            out.post(bytes(rng.choice((1, 1000, PIECE_BYTES, rng.randrange(largest)))))
+        except Overflow:
+            refused += 1
+            assert before > 5 * PIECE_BYTES
+        assert out.queued <= 5 * PIECE_BYTES + largest + 4
+        if rng.random() < 0.1:
+            taken += len(list(out.pieces()))
+            out.acknowledge(taken)
+    assert refused
 
 
 def test_a_message_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ Guarantees:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from mooactor.control import frames, plain
@@ -144,23 +144,28 @@ class Channel:
         self.post_encoded(self.encoded(message))
 
     @staticmethod
-    def encoded(message: Message) -> bytes:
-        """A message as `post_encoded` takes it.
+    def encoded(message: Message, parcels: Sequence[Data] = ()) -> list[Data]:
+        """A message as `post_encoded` takes it, in parts. `parcels` become its field of
+        that name. They are not copied, and must not change until they are sent.
 
         Raises:
           NotPlain: as `post`.
         """
-        data = plain.pack(message)
-        if len(data) > MAX_MESSAGE:
-            raise plain.NotPlain(f"a message of {len(data)} bytes; {MAX_MESSAGE} fit")
-        return data
+        if parcels:
+            parts = plain.pack_in_parts(message, "parcels", parcels)
+        else:
+            parts = [plain.pack(message)]
+        size = sum(map(len, parts))
+        if size > MAX_MESSAGE:
+            raise plain.NotPlain(f"a message of {size} bytes; {MAX_MESSAGE} fit")
+        return parts
 
-    def post_encoded(self, data: bytes) -> None:
+    def post_encoded(self, parts: Sequence[Data]) -> None:
         """As `post`, without an error."""
         if not self.is_open:
             return
         try:
-            self._out.post(data)
+            self._out.post(*parts)
         except Overflow as error:
             self.fail(f"{self.address} does not read what it is sent: {error}")
         else:

@@ -28,6 +28,7 @@ encoding. `pack` takes exact types only: a subclass may carry more than its valu
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 MAX_DEPTH = 16
@@ -54,6 +55,23 @@ def pack(value: Any) -> bytes:
     out = bytearray()
     _pack(value, out, MAX_DEPTH)
     return bytes(out)
+
+
+def pack_in_parts(
+    value: dict[str, Any], key: str, blobs: Sequence[bytes | memoryview]
+) -> list[bytes | memoryview]:
+    """Encode ``{**value, key: blobs}``, where `value` has no such key, without a copy
+    of the blobs: each is a part of the result, in which nothing else is.
+
+    Raises:
+      NotPlain: as `pack`.
+    """
+    assert key not in value
+    head = pack({**value, key: []})  # its last bytes are the number of the blobs
+    parts: list[bytes | memoryview] = [head[: -_LENGTH.size] + _LENGTH.pack(len(blobs))]
+    for blob in blobs:
+        parts += (_head_of(b"b", blob), blob)
+    return parts
 
 
 def unpack(data: bytes | bytearray) -> Any:
@@ -102,9 +120,13 @@ def _pack_int(value: int, out: bytearray) -> None:
 
 
 def _pack_bytes(tag: bytes, data: bytes, out: bytearray) -> None:
+    out += _head_of(tag, data) + data
+
+
+def _head_of(tag: bytes, data: bytes | memoryview) -> bytes:
     if len(data) > 0xFFFFFFFF:
         raise NotPlain(f"{len(data)} bytes in one value; at most {0xFFFFFFFF} fit")
-    out += tag + _LENGTH.pack(len(data)) + data
+    return tag + _LENGTH.pack(len(data))
 
 
 def _pack_items(value: Any, out: bytearray, depth: int) -> None:

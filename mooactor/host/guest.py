@@ -34,7 +34,7 @@ from mooactor.host.fields import Refused
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
-from mooactor.host.parcels import bytes_of, file_of
+from mooactor.host.parcels import contents, file_of
 from mooactor.host.placement import no_room
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedOutput
@@ -252,7 +252,7 @@ class Guest:
         number = self._by_line.get(line)
         if number is None:
             return
-        more = {"parcels": [bytes_of(fd) for fd in fds]} if fds else {}
+        more = {"parcels": [bytes(contents(fd)) for fd in fds]} if fds else {}
         try:
             self._post("line", number=number, message=message, **more)
         except NotPlain:  # it fits into a frame of a line, and not into one of ours

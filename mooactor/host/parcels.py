@@ -3,13 +3,29 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 
-from mooactor.process.parcel import sealed
+from mooactor.process import parcel
 
 
-def bytes_of(fd: int) -> bytes:
-    """All bytes of the file; its position does not matter."""
+def contents(fd: int) -> bytes | memoryview:
+    """All bytes of the file; its position does not matter. Those of a sealed one are
+    mapped. Others are copied: the file may become shorter, and a process that reads a
+    mapping beyond the end of its file is killed.
+
+    Raises:
+      OSError: it cannot be read, or ends early.
+    """
+    if parcel.is_sealed(fd):
+        try:
+            return parcel.mapped(fd, mmap.PROT_READ)
+        except (OSError, ValueError):
+            pass  # it is empty, or no descriptor is left for the mapping
+    return _copy(fd)
+
+
+def _copy(fd: int) -> bytes:
     size = os.fstat(fd).st_size
     pieces, at = [], 0
     while at < size:
@@ -23,4 +39,4 @@ def bytes_of(fd: int) -> bytes:
 
 def file_of(data: bytes) -> int:
     """The descriptor of a sealed memory file with these bytes; the caller's."""
-    return sealed([data])
+    return parcel.sealed([data])

@@ -50,7 +50,7 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
 from mooactor.host.fields import Refused
 from mooactor.host.outbox import Outbox
-from mooactor.host.parcels import bytes_of, file_of
+from mooactor.host.parcels import file_of
 from mooactor.host.remote_fields import TO_HOME, check
 from mooactor.host.site import End, Family, Process
 
@@ -112,8 +112,7 @@ class RemoteSite:
         self.host = host
         self._loop = loop
         self._news = news
-        self._channel: Channel | None = None
-        self._outbox: Outbox | None = None  # in front of the channel
+        self._outbox: Outbox | None = None  # once there is a channel
         self._processes: dict[int, RemoteProcess] = {}
         self._numbers = 0
         self._preloaded: set[str] = set()
@@ -126,17 +125,14 @@ class RemoteSite:
 
     def open(self, channel: Channel, **fields: Any) -> None:
         """Have the session hosted at the other end."""
-        self._channel, self._outbox = channel, Outbox(channel, self._loop)
+        self._outbox = Outbox(channel, self._loop)
         self.post("open", **fields)
 
     def post(self, what: str, fds: Sequence[int] = (), **fields: Any) -> None:
         """Send one message of the table; dropped once the channel is closed."""
-        if self.closed or self._outbox is None:
-            return
-        if fds:
-            fields["parcels"] = [bytes_of(fd) for fd in fds]
-        # The home has what is in a start until that actor is over.
-        self._outbox.post({"what": what, **fields}, patient=what == "start")
+        if not self.closed and self._outbox is not None:
+            # The home has what is in a start until that actor is over.
+            self._outbox.post({"what": what, **fields}, fds, patient=what == "start")
 
     # -- for the home ------------------------------------------------------
 
@@ -188,9 +184,8 @@ class RemoteSite:
 
     def close(self) -> None:
         """The session is over: nothing of it shall run there."""
-        if self._channel is not None:
-            self._channel.post({"what": "close"})  # before all that still waits
-            self._channel.close()
+        if self._outbox is not None:
+            self._outbox.close({"what": "close"})
         self._end("the session has ended")
 
     # -- the channel's listener --------------------------------------------
@@ -264,11 +259,11 @@ class RemoteSite:
     def _end(self, why: str, refused: bool = False) -> None:
         if self.closed:
             return
-        self.closed = True
-        if self._outbox is not None:
-            self._outbox.clear()
+        self.closed, outbox = True, self._outbox
+        if outbox is not None:
+            outbox.close()
         # Nothing was sent if the channel has never stood.
-        begun = refused or (self._channel is not None and bool(self._channel.peer))
+        begun = refused or (outbox is not None and outbox.reached)
         with self._loop.together():
             while self._processes:  # news of one may end others that are here, too
                 process = next(iter(self._processes.values()))

@@ -100,6 +100,14 @@ def sealed(pieces: list[Any]) -> int:
     return fd
 
 
+def is_sealed(fd: int) -> bool:
+    """Whether that is a file which nobody can change any more, not even in size."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        return False  # no memory file
+
+
 def unpack(parcel: Parcel) -> Any:
     """Decode the value. The parcel may be closed afterwards; the value keeps its
     memory.
@@ -109,7 +117,7 @@ def unpack(parcel: Parcel) -> Any:
       Exception: its unpickling raised it.
     """
     if parcel.fd is not None:
-        content = memoryview(_mapped(parcel.fd))
+        content = mapped(parcel.fd, mmap.PROT_READ | mmap.PROT_WRITE)
     else:
         content = memoryview(bytearray(parcel.data or b""))  # arrays are writable
     pickled, buffers = split(content)
@@ -137,8 +145,12 @@ def split(content: memoryview) -> tuple[memoryview, list[memoryview]]:
     return first, rest
 
 
-def _mapped(fd: int) -> mmap.mmap:
+def mapped(fd: int, protection: int) -> memoryview:
+    """The bytes of a file, as private memory.
+
+    Raises:
+      OSError, ValueError: it cannot be mapped, or is empty.
+    """
     options: dict[str, Any] = {} if sys.version_info < (3, 13) else {"trackfd": False}
     size = os.fstat(fd).st_size
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
-    return mmap.mmap(fd, size, mmap.MAP_PRIVATE, protection, **options)
+    return memoryview(mmap.mmap(fd, size, mmap.MAP_PRIVATE, protection, **options))

@@ -169,3 +169,12 @@ def test_a_pickle_is_no_plain_value() -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         with pytest.raises(plain.Malformed):
             plain.unpack(pickle.dumps({"op": "spawn"}, protocol))
+
+
+def test_blobs_are_parts_of_their_own() -> None:
+    head, blobs = {"a": 1, "z": [b"x"]}, [b"one", memoryview(b"two"), b""]
+    parts = plain.pack_in_parts(head, "blobs", blobs)
+    assert plain.unpack(b"".join(parts)) == {**head, "blobs": [b"one", b"two", b""]}
+    assert all(any(part is blob for part in parts) for blob in blobs)
+    with pytest.raises(plain.NotPlain):
+        plain.pack_in_parts({"a": object()}, "blobs", blobs)

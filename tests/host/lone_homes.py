@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from mooactor.control import plain
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
+from mooactor.control.reliable import Data
 from mooactor.host.devices import Devices
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
@@ -40,10 +42,10 @@ class Wire:
     def post(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
 
-    encoded = staticmethod(plain.pack)
+    encoded = staticmethod(Channel.encoded)
 
-    def post_encoded(self, data: bytes) -> None:
-        self.post(plain.unpack(data))
+    def post_encoded(self, parts: Sequence[Data]) -> None:
+        self.post(plain.unpack(b"".join(parts)))
 
     def close(self, why: str = "") -> None:
         self.is_open = False

@@ -60,6 +60,7 @@ class EventLoop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[Line, Listener] = {}
+        self._paused: set[Line] = set()  # that are left unread
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._held: set[Line] | None = None  # lines with messages for `together`
 
@@ -111,13 +112,31 @@ class EventLoop:
     def watch_line(self, line: Line, listener: Listener) -> None:
         """Hand its messages to the listener, until it is closed."""
         self._listeners[line] = listener
-        if line.polled:
-            self._selector.register(
-                line, selectors.EVENT_READ, partial(self.read_line, line)
-            )
+        self._expect(line, selectors.EVENT_READ)
 
     def is_open(self, line: Line) -> bool:
         return line in self._listeners
+
+    def pause_reading(self, line: Line) -> None:
+        """Leave what it says from here on in its socket, and its end unknown, until
+        `resume_reading`. What was read together with the present message comes still,
+        and all of it to whoever reads the line himself."""
+        if self.is_open(line):
+            self._paused.add(line)
+            self._expect(line, selectors.EVENT_WRITE if line.kept else 0)
+
+    def resume_reading(self, line: Line) -> None:
+        """The opposite of `pause_reading`."""
+        if line in self._paused:
+            self._paused.discard(line)
+            more = selectors.EVENT_WRITE if line.kept else 0
+            self._expect(line, selectors.EVENT_READ | more)
+
+    def _serve_line(self, line: Line) -> None:
+        if line in self._paused:
+            self._send_kept(line)
+        else:
+            self.read_line(line)
 
     def read_line(self, line: Line) -> bool:
         """Hand on its arrived messages, send the waiting ones; False if there were
@@ -141,7 +160,12 @@ class EventLoop:
             more = selectors.EVENT_WRITE if line.flush() else 0
             self._expect(line, selectors.EVENT_READ | more)
         except LifelineClosed:
-            line.give_up()
+            self._give_up(line)
+
+    def _give_up(self, line: Line) -> None:
+        """Nobody will read there: the end is known once all that came is read."""
+        line.give_up()
+        self._expect(line, selectors.EVENT_READ)
 
     def arrived(self, line: Line, message: Message, fds: list[int]) -> None:
         """Hand on a message of a line that is not polled, and close `fds`."""
@@ -164,11 +188,12 @@ class EventLoop:
             pass
 
     def close_line(self, line: Line) -> None:
-        """It has ended: the listener is told, once."""
+        """It has ended: the listener is told, once. To be called before the line itself
+        is closed."""
         listener = self._listeners.pop(line, None)
         if listener is not None:
-            if line.polled:
-                self._selector.unregister(line)
+            self._paused.discard(line)
+            self._expect(line, 0)
             listener.line_closed(line)
 
     def post(self, line: Line, message: Message, fds: Sequence[int] = ()) -> None:
@@ -186,7 +211,7 @@ class EventLoop:
             elif line.post(message, fds):
                 self._expect(line, selectors.EVENT_READ | selectors.EVENT_WRITE)
         except LifelineClosed:
-            line.give_up()
+            self._give_up(line)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -206,5 +231,17 @@ class EventLoop:
             self.post(line, {"ev": "reply", "rid": rid, "value": value, **more})
 
     def _expect(self, line: Line, events: int) -> None:
-        if line.polled:
-            self._selector.modify(line, events, partial(self.read_line, line))
+        """Serve it when one of these happens, but for its being readable while it is
+        paused."""
+        if not line.polled:
+            return
+        if line in self._paused:
+            events &= ~selectors.EVENT_READ
+        action = partial(self._serve_line, line)
+        if line not in self._selector.get_map():
+            if events:
+                self._selector.register(line, events, action)
+        elif events:
+            self._selector.modify(line, events, action)
+        else:
+            self._selector.unregister(line)

@@ -34,10 +34,10 @@ from mooactor.host.fields import Refused
 from mooactor.host.leftovers import Leftovers
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
-from mooactor.host.parcels import contents, file_of
+from mooactor.host.parcels import file_of
 from mooactor.host.placement import no_room
 from mooactor.host.reaper import Reaper
-from mooactor.host.relayed import RelayedOutput
+from mooactor.host.relayed import RelayedLines, RelayedOutput
 from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End, Process, Site
@@ -66,6 +66,7 @@ class Guest:
         self.host = host
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
+        self._relayed = RelayedLines(loop, channel)
         self._loop = loop
         self._reaper = reaper
         self._resources = resources
@@ -112,7 +113,11 @@ class Guest:
             actions[what](message)
 
     def _post(self, what: str, **fields: Any) -> None:
-        if not self.closed:
+        if self.closed:
+            return
+        if "number" in fields:
+            self._relayed.news({"what": what, **fields})
+        else:
             self._channel.post({"what": what, **fields})
 
     def _open(self, message: Message) -> None:
@@ -211,6 +216,7 @@ class Guest:
         process = self._processes.get(message["number"])
         if process is not None:
             self._note_leftovers(process)
+            self._loop.close_line(process.line)
             process.line.close()
 
     def _kill(self, message: Message) -> None:
@@ -250,12 +256,12 @@ class Guest:
     def handle(self, line: Line, message: Message, fds: list[int]) -> None:
         """A process has said something: the home hears it."""
         number = self._by_line.get(line)
-        if number is None:
+        if number is None or self.closed:
             return
-        more = {"parcels": [bytes(contents(fd)) for fd in fds]} if fds else {}
+        about = {"what": "line", "number": number, "message": message}
         try:
-            self._post("line", number=number, message=message, **more)
-        except NotPlain:  # it fits into a frame of a line, and not into one of ours
+            self._relayed.said(line, about, fds)
+        except (NotPlain, OSError):  # too large for a message of ours, or no parcel
             self._loop.close_line(line)
 
     def line_closed(self, line: Line) -> None:
@@ -312,6 +318,7 @@ class Guest:
         if self.closed:
             return
         self.closed = True
+        self._relayed.clear()
         self._channel.close()
         if self._site is not None:
             for process in self._processes.values():

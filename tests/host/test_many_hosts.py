@@ -172,6 +172,22 @@ def test_large_constructor_arguments_reach_other_hosts(joined):
     assert handle.add(b"12") == bytes(3_000_000) + b"12"
 
 
+class Founder(Where):
+    """Spawns others, wherever there is room."""
+
+    def found(self, count, nbytes):
+        group = moo.on(Where).group(count, np.ones(nbytes, np.uint8))
+        return group.call(Where.host).get()
+
+
+@pytest.mark.slow
+def test_so_may_the_group_of_an_actor_on_another_host(joined):
+    founder = moo.on(Founder, host="b").spawn()
+
+    assert len(founder.found(9, 16 << 20)) == 9
+    assert founder.host() == "b"
+
+
 @pytest.mark.slow
 def test_a_group_may_have_more_constructor_arguments_than_a_channel_keeps(joined):
     start = np.ones(10 << 20, np.uint8)  # eight of these

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+"""What processes say on a host, to a channel that takes it as slowly as it likes."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from mooactor.control import plain
+from mooactor.control.channel import Channel
+from mooactor.control.lifeline import Lifeline
+from mooactor.control.reliable import Data
+from mooactor.host import relayed
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.parcels import contents, file_of
+from mooactor.host.relayed import RelayedLines
+
+_KIB, _MIB = 1 << 10, 1 << 20
+
+
+class Slow:
+    """A channel that keeps what is posted until it is told to send."""
+
+    is_open = True
+    encoded = staticmethod(Channel.encoded)
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._sizes: list[int] = []
+
+    @property
+    def queued(self) -> int:
+        return sum(self._sizes)
+
+    def post(self, message: dict[str, Any]) -> None:
+        self.post_encoded(self.encoded(message))
+
+    def post_encoded(self, parts: Sequence[Data]) -> None:
+        data = b"".join(parts)
+        self._sizes.append(len(data))
+        self.messages.append(plain.unpack(data))
+
+    def send(self, count: int = 1 << 30) -> None:
+        del self._sizes[:count]
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def of(self, number: int) -> list[Any]:
+        """All of one process, as `Process.said` has it."""
+        mine = [one for one in self.messages if one["number"] == number]
+        return [one.get("message", {}).get("n", one["what"]) for one in mine]
+
+
+class Process:
+    """Both ends of its line, and what it has said."""
+
+    def __init__(self, number: int, loop: EventLoop, lines: RelayedLines) -> None:
+        ours, theirs = socket.socketpair()
+        self.number, self.line, self.mine = number, Lifeline(ours), Lifeline(theirs)
+        self.said: list[Any] = []
+        self.alive = True
+        self._loop, self._lines = loop, lines
+        loop.watch_line(self.line, self)
+
+    def say(self, *, data: int = 0, parcel: int = 0) -> None:
+        """Say the next number, with so many bytes."""
+        fds = [file_of(bytes(parcel))] if parcel else []
+        self.mine.post({"n": len(self.said), "data": bytes(data)}, fds)
+        for fd in fds:
+            os.close(fd)
+        self.said.append(len(self.said))
+
+    def handle(self, line: Any, message: dict[str, Any], fds: list[int]) -> None:
+        about = {"what": "line", "number": self.number, "message": message}
+        self._lines.said(line, about, fds)
+
+    def line_closed(self, line: Any) -> None:
+        self._lines.news({"what": "closed", "number": self.number})
+
+    def die(self) -> None:
+        self.mine.close()
+        self._loop.read_to_the_end(self.line)
+        self.line.close()
+        self._lines.news({"what": "exited", "number": self.number})
+        self.said += ["closed", "exited"]
+        self.alive = False
+
+
+class Agent:
+    """An event loop with processes, and their channel."""
+
+    def __init__(self) -> None:
+        self.loop, self.channel = EventLoop(), Slow()
+        self.lines = RelayedLines(self.loop, self.channel)  # type: ignore[arg-type]
+        self.processes: list[Process] = []
+
+    def process(self) -> Process:
+        number = len(self.processes)
+        self.processes.append(Process(number, self.loop, self.lines))
+        return self.processes[-1]
+
+    def round(self) -> None:
+        for one in self.processes:
+            if one.alive:
+                one.mine.flush()
+        self.loop.serve(time.monotonic())
+
+    def serve(self, condition: Callable[[], object]) -> bool:
+        until = time.monotonic() + 20.0
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            self.round()
+        return True
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    monkeypatch.setattr(relayed, "_RETRY_S", 1e-6)
+    made = Agent()
+    yield made
+    made.lines.clear()
+    for one in made.processes:
+        if one.alive:
+            made.loop.close_line(one.line)
+            one.line.close()
+            one.mine.close()
+    made.loop._selector.close()
+
+
+def test_what_there_is_no_room_for_waits_in_the_socket_of_its_process(
+    agent: Agent,
+) -> None:
+    one, other = agent.process(), agent.process()
+    for _ in range(10):
+        one.say(parcel=3 * _MIB)
+    assert agent.serve(lambda: len(agent.lines))
+    for _ in range(300):  # that are no parcels: all that it says comes to 19 MiB
+        one.say(data=64 * _KIB)
+        agent.round()
+    assert len(agent.lines) < 100
+    assert one.mine.kept > 4 * _MIB
+    assert agent.channel.of(0) == [0]
+
+    other.say()  # there is no room for that either
+    agent.round()
+    assert agent.channel.of(1) == []
+    while len(agent.channel.of(0)) < 310 or not agent.channel.of(1):
+        agent.channel.send()
+        agent.round()
+    assert agent.channel.of(0) == one.said
+    assert agent.channel.of(1) == other.said
+    assert one.mine.kept == 0
+
+
+def test_a_process_that_says_little_waits_for_one_message_of_each_other_one(
+    agent: Agent,
+) -> None:
+    for one in (agent.process(), agent.process()):
+        for _ in range(5):
+            one.say(parcel=3 * _MIB)
+    assert agent.serve(lambda: len(agent.lines) == 9)
+    modest = agent.process()
+    modest.say()
+    agent.round()
+    for _ in range(3):
+        assert agent.channel.of(2) == []
+        agent.channel.send()
+        agent.round()
+    assert agent.channel.of(2) == [0]
+    assert len(agent.lines) == 6
+
+
+def test_the_death_of_one_waits_for_its_own_words_and_for_nobody_elses(
+    agent: Agent,
+) -> None:
+    talker, dead = agent.process(), agent.process()
+    for _ in range(3):
+        talker.say(parcel=3 * _MIB)
+    assert agent.serve(lambda: len(agent.lines))
+    dead.die()
+    assert agent.channel.of(1) == ["closed", "exited"]
+    talker.die()
+    assert agent.channel.of(0) == [0]
+    for _ in range(5):
+        agent.channel.send()
+        agent.round()
+    assert agent.channel.of(0) == [0, 1, 2, "closed", "exited"]
+    assert len(agent.lines) == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_schedule_keeps_the_order_of_each_process_and_the_bounds(
+    agent: Agent, seed: int
+) -> None:
+    rng, most, largest = random.Random(seed), relayed._MOST_KEPT, 3 * _MIB
+    for _ in range(4):
+        agent.process()
+    for _ in range(400):
+        living = [one for one in agent.processes if one.alive] or [agent.process()]
+        match rng.choice("sssspprrrrcc" + "d" * (rng.random() < 0.1)):
+            case "s":
+                rng.choice(living).say(data=rng.choice((0, 0, 10, 100)) * _KIB)
+            case "p":
+                rng.choice(living).say(parcel=rng.randrange(1, largest))
+            case "r":
+                agent.round()
+            case "c":
+                agent.channel.send(rng.randrange(1, 4))
+            case "d":
+                if not (dying := rng.choice(living)).mine.kept:
+                    dying.die()
+        news = 2 * len(agent.processes) * _KIB  # which are small
+        assert agent.channel.queued <= most + largest + news
+
+    def quiet() -> bool:
+        agent.channel.send()
+        said = sum(len(one.said) for one in agent.processes)
+        return len(agent.channel.messages) == said
+
+    assert agent.serve(quiet)
+    for one in agent.processes:
+        assert agent.channel.of(one.number) == one.said
+    assert len(agent.lines) == 0
+
+
+def test_the_contents_of_a_sealed_file_are_no_copy_and_those_of_others_are() -> None:
+    sealed, empty, other = file_of(b"abc"), file_of(b""), os.memfd_create("other")
+    os.write(other, b"def")
+    mapped, copied = contents(sealed), contents(other)
+    os.ftruncate(other, 0)
+    assert isinstance(mapped, memoryview)
+    assert (bytes(mapped), copied, contents(empty)) == (b"abc", b"def", b"")
+    directory = os.open("/", os.O_RDONLY)
+    with pytest.raises(OSError, match="directory"):
+        contents(directory)
+    for fd in (sealed, empty, other, directory):
+        os.close(fd)

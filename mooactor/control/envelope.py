@@ -43,7 +43,9 @@ FETCH    borrower -> owner    object       target, token
 BORROW   lender -> owner      object       borrower
 RELEASE  borrower -> owner    object       borrower, lender
 PROBE    waiter -> actor      call id      initiator, its wait (8), place in that (4),
-                                           the path so far: UTF-8, parts between zeros
+                                           the path so far: UTF-8, parts between zeros;
+                                           with ROOM the number is the sum of the ids of
+                                           all calls to the actor that are outstanding
 VALUE    holder -> receiver   token        payload; with KEEP the tree's number in front
 REDIRECT owner -> receiver    token        holder, tree
 ASK      receiver -> holder   token        owner, tree
@@ -130,6 +132,7 @@ ATTACHED = 1  # the payload begins with data-plane descriptors
 EMPTY = 2  # no payload: no arguments, or the result None
 KWARGS = 4  # CALL: the payload is (args, kwargs), not args
 STREAM = 8  # CALL: a generator; REPLY: one item of it
+ROOM = 4  # PROBE: the sender waits for room in the actor's mailbox
 ONE_WAY = 16  # CALL: errors are logged by the actor, the caller does not wait
 REFS = 32  # CALL: some arguments are placeholders, filled by FORWARDed values
 WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)

@@ -30,15 +30,14 @@ any two lines here. The following holds all the same:
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import envelope
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
+from mooactor.process.admission import Admission, remaining
 from mooactor.process.arguments import Arguments, CalleeGone
 from mooactor.process.calls import (
     BLOCKING,
@@ -48,9 +47,8 @@ from mooactor.process.calls import (
     context,
 )
 from mooactor.process.deadlines import Deadlines
-from mooactor.process.deadlock import refuse_cycle
+from mooactor.process.deadlock import DeadlockDetector, refuse_cycle
 from mooactor.process.interface import MethodSpec
-from mooactor.process.loops import blocks_a_loop
 from mooactor.process.losses import Losses, forget
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.table import Stored
@@ -64,17 +62,8 @@ if TYPE_CHECKING:
     from mooactor.process.poller import Poller
 
 
-class Callee(Protocol):
-    """The callee's side, which knows the calls that have come."""
-
-    def has_all(self, sender: int, call_ids: set[int]) -> bool: ...
-
-
 class Caller:
     """The calls of one process that are under way."""
-
-    #: The callee's side, in an actor's process.
-    server: Callee | None = None
 
     def __init__(
         self,
@@ -85,6 +74,7 @@ class Caller:
         payloads: Payloads,
         values: Values,
         arguments: Arguments,
+        deadlocks: DeadlockDetector,
         flush: Callable[[], None],
     ) -> None:
         """`flush`: send all that waits, before this thread does."""
@@ -94,8 +84,10 @@ class Caller:
         self._housekeeper = housekeeper
         self._payloads = payloads
         self._arguments = arguments
-        self._flush = flush
         self._pending: dict[int, Future] = {}
+        self.admission = Admission(
+            links, poller, sender, deadlocks, self._pending, flush
+        )
         self._ids = itertools.count(1)
         self._replies = PendingReplies(payloads, self._deliver)
         self._deadlines = Deadlines(self._pending, housekeeper)
@@ -129,9 +121,9 @@ class Caller:
         caller = context.get()
         timeout = options.timeout
         if caller is not None:
-            timeout = _remaining(timeout, caller.deadline)
+            timeout = remaining(timeout, caller.deadline)
         if future.deadline is not None:  # it is made again
-            timeout = _remaining(timeout, future.deadline)
+            timeout = remaining(timeout, future.deadline)
         try:
             chain = b""
             if caller is not None and waits:
@@ -141,7 +133,7 @@ class Caller:
             if link.peer is None:
                 self._links.refuse_lost_directory(link)
             if len(link.calls) >= link.limit and future.request is None:
-                timeout = self._wait_for_room(link, timeout)
+                timeout = self.admission.wait(link, timeout)
         except errors.MooError as error:
             self._refuse(link, future, error)
             return
@@ -289,61 +281,6 @@ class Caller:
             self._refuse(link, future, error)
             forget(self._pending, call_id, link)
 
-    def _wait_for_room(self, link: Link, timeout: float | None) -> float | None:
-        """Wait for `timeout` seconds at most; what is left of them."""
-        if link.overflow == "raise" or blocks_a_loop():
-            raise errors.Overloaded(
-                f"{link.label} has {len(link.calls)} calls outstanding from here, its "
-                "bound (max_pending); wait for some of them first",
-                delivered=False,
-            )
-        self._flush()
-        deadline = None if timeout is None else perf_counter() + timeout
-        runs_here = self._would_run(link)
-        roomy = self._poller.wait(
-            lambda: (
-                len(link.calls) < link.limit
-                or link.cause is not None
-                or (runs_here and self._all_wait_here(link))
-            ),
-            deadline,
-        )
-        if link.cause is not None:
-            raise link.gone()
-        if runs_here and len(link.calls) >= link.limit and self._all_wait_here(link):
-            raise errors.Overloaded(
-                f"{link.label} has {len(link.calls)} calls to itself outstanding, its "
-                "bound (max_pending), and runs none of them before the one that makes "
-                "them ends; make fewer at a time, or raise max_pending",
-                delivered=False,
-            )
-        if not roomy and self._sender.ended:
-            raise errors.session_ended(delivered=False)
-        if not roomy:
-            raise errors.CallTimeout(
-                f"the mailbox of {link.label} stayed full for {timeout or 0:.3g} s: "
-                "send fewer calls at a time, or raise max_pending",
-                delivered=False,
-            )
-        return _remaining(timeout, deadline)
-
-    def _would_run(self, link: Link) -> bool:
-        """Whether this thread alone runs the calls over a link: that of a serial actor,
-        to itself."""
-        caller = context.get()
-        return (
-            caller is not None
-            and caller.actor_id == link.actor_id
-            and link.concurrency == 1
-            and threading.current_thread() is threading.main_thread()
-        )
-
-    def _all_wait_here(self, link: Link) -> bool:
-        """Whether none of the calls over a link to this process has ended. The replies
-        of those that have may be on their way."""
-        server = self.server
-        return server is not None and server.has_all(self._links.process_id, link.calls)
-
     # -- cancellation ------------------------------------------------------
 
     def cancel(self, future: Future) -> bool:
@@ -440,10 +377,3 @@ class Caller:
         for future in list(self._pending.values()):
             future.set_error(errors.session_ended())
         self._pending.clear()
-
-
-def _remaining(timeout: float | None, deadline: float | None) -> float | None:
-    if deadline is None:
-        return timeout
-    left = max(0.001, deadline - perf_counter())
-    return left if timeout is None else min(timeout, left)

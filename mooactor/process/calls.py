@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -134,6 +135,7 @@ class CallContext:
     cancelled = False
     in_thread = False  # it has the one thread of an async actor
     started = True  # False: it is admitted, but has no thread yet
+    thread: int | None = None  # that runs it; None: the main thread
 
     def __init__(
         self,
@@ -153,6 +155,12 @@ class CallContext:
         self.deadline = deadline  # perf_counter seconds
         self.method = method
         self.awaits: list[Any] = []  # each `Wait` that it sleeps on
+
+    def runs_here(self) -> bool:
+        """Whether this is the thread that runs it, and not one that was started in its
+        name."""
+        thread = self.thread or threading.main_thread().ident
+        return thread == threading.get_ident()
 
     @property
     def chain_entry(self) -> int:

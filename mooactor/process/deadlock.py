@@ -12,21 +12,30 @@ that comes home has walked a cycle.
 
 A wait for k of n Refs is hopeless once more than n - k of them lead back to it. A probe
 is passed on only through waits for all of their Refs: through others it proves nothing.
+
+A method that waits for room in a mailbox waits for the end of any call that its process
+has outstanding there. That is hopeless if one and the same call holds up all of them,
+and leads back. The probe has the sum of their ids, so the callee sees whether one has
+ended, and its reply is on the way.
+
 Not found, and ended by their deadlines only: cycles through threads that the user
 started, and cycles other than recursion through an actor that runs several sync methods
-at once.
+at once. A wait for room is also silent if an outstanding call is async, unless its
+actor runs one call at a time, if one is a stream that waits for its consumer, and if
+one has a deadline before that of the method, which will make room.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from mooactor.control import bodies, envelope
 from mooactor.errors import DeadlockError
 from mooactor.process.calls import IN_THREAD, CallContext
+from mooactor.process.waits import Wait, WaitForRoom
 
 if TYPE_CHECKING:
     from mooactor.control.links import Link
@@ -38,24 +47,6 @@ if TYPE_CHECKING:
 _FIRST_PROBE_S = 0.1
 _NEXT_PROBE_S = 0.4
 _MAX_HOPS = 64
-
-
-class Wait:
-    """A wait of one method: ``needed`` of ``futures``."""
-
-    __slots__ = ("futures", "needed", "stuck")
-
-    def __init__(self, futures: Sequence[Future], needed: int) -> None:
-        self.futures = futures
-        self.needed = needed
-        self.stuck: set[int] = set()  # those from which a probe came home
-
-    def calls_of(self, index: int) -> Iterator[Future]:
-        """The calls under way that one of the futures is made of."""
-        future = self.futures[index]
-        for part in future.parts or (future,):
-            if not part.state and part.link is not None:
-                yield part
 
 
 def refuse_cycle(link: Link, spec: MethodSpec, caller: CallContext) -> None:
@@ -93,6 +84,7 @@ class Holders(Protocol):
     """The callee's side, which knows the calls that hold others up."""
 
     def holders_of(self, sender: int, call_id: int) -> list[CallContext]: ...
+    def holder_of_all(self, sender: int, total: int) -> CallContext | None: ...
 
 
 class DeadlockDetector:
@@ -114,7 +106,7 @@ class DeadlockDetector:
         self._sender = sender
         self._abandon = abandon
         self._numbers = itertools.count(1)
-        self._waits: dict[int, Wait] = {}  # of this process, by number
+        self._waits: dict[int, Wait | WaitForRoom] = {}  # of this process, by number
 
     def wait(
         self,
@@ -125,10 +117,50 @@ class DeadlockDetector:
         deadline: float | None,
     ) -> bool:
         """Wait inside a method, as `Poller.wait` does, probing once that takes long."""
-        number, wait = next(self._numbers), Wait(futures, needed)
+        wait = Wait(futures, needed)
+        return self._probing(caller, wait, done, deadline, futures, _FIRST_PROBE_S)
+
+    def wait_for_room(
+        self,
+        caller: CallContext,
+        wait: WaitForRoom,
+        done: Callable[[], object],
+        deadline: float | None,
+    ) -> bool:
+        """The same for room in a mailbox, but probing at once.
+
+        Raises:
+          DeadlockError: there will be none before the method ends.
+        """
+
+        def over() -> object:
+            return wait.cycle or done()
+
+        roomy = self._probing(caller, wait, over, deadline, (), 0.0)
+        if wait.cycle and not done():
+            raise DeadlockError(
+                f"{wait.link.label} has {len(wait.link.calls)} calls outstanding from "
+                "here, its bound (max_pending), and ends none of them, because of a "
+                f"cycle of calls that wait for each other: {_shown(wait.cycle)}; make "
+                "fewer calls at a time, raise max_pending, or make one of the methods "
+                "async",
+                delivered=False,
+                cycle=wait.cycle,
+            )
+        return roomy
+
+    def _probing(
+        self,
+        caller: CallContext,
+        wait: Wait | WaitForRoom,
+        done: Callable[[], object],
+        deadline: float | None,
+        futures: Sequence[Future],
+        step: float,
+    ) -> bool:
+        number, poller = next(self._numbers), self._poller
         self._waits[number] = wait
         caller.awaits.append(wait)
-        poller, step = self._poller, _FIRST_PROBE_S
         try:
             while True:
                 until = perf_counter() + step
@@ -140,7 +172,7 @@ class DeadlockDetector:
                 if late or self._sender.ended:
                     return bool(done())
                 step = _NEXT_PROBE_S
-                for index in range(len(futures)):
+                for index in range(wait.places):
                     self._probe(wait, index, caller, number, index, [])
         finally:
             self._waits.pop(number, None)
@@ -149,7 +181,7 @@ class DeadlockDetector:
 
     def _probe(
         self,
-        wait: Wait,
+        wait: Wait | WaitForRoom,
         index: int,
         waiter: CallContext,
         number: int,
@@ -157,41 +189,47 @@ class DeadlockDetector:
         path: list[str],
         initiator: int = 0,
     ) -> None:
-        """Ask the actors that will produce one future what holds it up there."""
+        """Ask the actors that one thing is awaited of what holds it up there."""
         # Labels need not be unique; the id in front makes a hop so.
         hop = f"{waiter.actor_id:x} {waiter.actor_label}"
         if len(path) >= _MAX_HOPS or path.count(hop) > 1:
             return
         origin = initiator or self._me
         payload = bodies.Probe(origin, number, of, [*path, hop]).packed()
-        for call in wait.calls_of(index):
-            link = call.link
-            if link is not None:
-                self._sender.post(
-                    link.process_id, envelope.PROBE, call.call_id, payload
-                )
+        for process_id, asked, flags in wait.questions(index):
+            self._sender.post(process_id, envelope.PROBE, asked, payload, flags)
 
     def on_probe(self, record: envelope.Record) -> None:
-        """Somebody waits, directly or not, for a call that the sender made here."""
+        """Somebody waits, directly or not, for a call that the sender made here, or for
+        the end of any of its calls."""
         initiator, number, of, path = bodies.Probe.of(record.payload)
         server = self.server
         if server is None:
             return
         own = self._waits.get(number) if initiator == self._me else None
-        for holder in server.holders_of(record.sender, record.call_id):
+        if record.flags & envelope.ROOM:
+            alone = server.holder_of_all(record.sender, record.call_id)
+            holders = [] if alone is None else [alone]
+        else:
+            holders = server.holders_of(record.sender, record.call_id)
+        for holder in holders:
             for wait in list(holder.awaits):
                 if own is not None and wait is own:
                     self._came_home(wait, of, path)
-                elif wait.needed == len(wait.futures):
-                    for index in range(len(wait.futures)):
+                elif wait.needed == wait.places:
+                    for index in range(wait.places):
                         self._probe(wait, index, holder, number, of, path, initiator)
 
-    def _came_home(self, wait: Wait, index: int, path: list[str]) -> None:
+    def _came_home(self, wait: Wait | WaitForRoom, index: int, path: list[str]) -> None:
         wait.stuck.add(index)
-        if len(wait.stuck) <= len(wait.futures) - wait.needed:
+        if len(wait.stuck) <= wait.places - wait.needed:
             return
         labels = tuple(hop.partition(" ")[2] for hop in path)
-        cycle = " -> ".join([*labels, labels[0]])
+        if isinstance(wait, WaitForRoom):
+            wait.cycle = labels
+            self._poller.wake()
+            return
+        cycle = _shown(labels)
         for stuck in wait.stuck:
             for call in list(wait.calls_of(stuck)):
                 error = DeadlockError(
@@ -200,3 +238,7 @@ class DeadlockDetector:
                     cycle=labels,
                 )
                 self._abandon(call, error)
+
+
+def _shown(cycle: Sequence[str]) -> str:
+    return " -> ".join([*cycle, cycle[0]])

@@ -184,6 +184,9 @@ class Runtime:
         self.arguments = Arguments(
             self.process_id, payloads, self.values, self.broadcaster
         )
+        self.deadlocks = DeadlockDetector(
+            self.process_id, poller, sender, self._abandon
+        )
         self.caller = Caller(
             links,
             sender,
@@ -192,10 +195,8 @@ class Runtime:
             payloads,
             self.values,
             self.arguments,
+            self.deadlocks,
             self.flush,
-        )
-        self.deadlocks = DeadlockDetector(
-            self.process_id, poller, sender, self.caller.abandon
         )
         self.deaths = Deaths(
             links,
@@ -220,6 +221,9 @@ class Runtime:
         self._handlers |= handlers.of_every_process(self)
         self.plane.tell = self._tell_plane
 
+    def _abandon(self, future: Future, error: BaseException) -> None:
+        self.caller.abandon(future, error)
+
     def _tell_plane(self, peer: int, message: bytes) -> None:
         if not self.closed:
             self.sender.post(peer, envelope.PROBED, 0, message)
@@ -232,7 +236,7 @@ class Runtime:
         """From here on calls are taken in, by `server`."""
         self.server = self.values.producer = self.deadlocks.server = server
         self.agent.on_survey = partial(statistics.of_actor, server)
-        self.breaks.server = self.caller.server = server
+        self.breaks.server = self.caller.admission.server = server
         self.messages.begin(handlers.of_an_actor(self.process_id, server))
 
     def _watch(self, actor_id: int, incarnation: int) -> None:

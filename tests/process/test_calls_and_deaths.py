@@ -120,6 +120,7 @@ class World:
             payloads,
             values,
             None,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
             sender.flush,
         )
         self.deaths = Deaths(

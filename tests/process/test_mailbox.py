@@ -16,6 +16,7 @@ from mooactor.process.actor import mailbox as mailbox_module
 from mooactor.process.actor import worker as worker_module
 from mooactor.process.actor.mailbox import Job, Mailbox
 from mooactor.process.actor.serial import SerialWorker
+from mooactor.process.calls import CallContext
 from mooactor.process.objects import future as future_module
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.values import Values
@@ -134,6 +135,32 @@ class Taken(SerialWorker):
             self.cut = False
             raise KeyboardInterrupt
         self.refused.append(error)
+
+
+def context_of(call_id: int) -> CallContext:
+    return CallContext(7 << 16, "Taken", 1, call_id, (), None, "m")
+
+
+def test_one_call_holds_up_all_calls_of_a_process_if_none_of_these_has_ended() -> None:
+    worker = Taken()
+    worker._methods, worker.current = {}, None
+    for one in (job(1, 2), job(1, 3, 5), job(2, 9)):
+        worker.mailbox.put(one)
+    assert worker.holder_of_all(1, 5) is None  # nothing runs, so one of them may
+    worker.current = context_of(8)
+    assert worker.holder_of_all(1, 5) is worker.current
+    assert worker.holder_of_all(2, 9) is worker.current
+    assert worker.holder_of_all(1, 6) is None  # call 1 has ended, or is on its way
+    assert worker.holder_of_all(3, 0) is None
+
+    running = worker.running[1, 8] = job(1, 8)
+    assert worker.holder_of_all(1, 13) is worker.current
+    running.context = worker.current
+    assert worker.holder_of_all(1, 13) is worker.current
+    running.parked = True  # a stream, whose end is up to its consumer
+    assert worker.holder_of_all(1, 13) is None
+    running.parked, running.context = False, context_of(8)
+    assert worker.holder_of_all(1, 13) is None  # there are two of them
 
 
 def call(call_id: int) -> Record:

@@ -25,6 +25,7 @@ from mooactor.process.objects.future import Future
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.table import ObjectTable
 from mooactor.process.poller import Poller
+from mooactor.process.waits import WaitForRoom
 from tests.conftest import eventually
 
 KEY = bytes(envelope.KEY_BYTES)
@@ -185,3 +186,20 @@ def test_a_chain_of_waiting_calls_that_fills_the_callee_is_refused() -> None:
     itself = CallContext(BORROWER, "Callee", OWNER, 1, (), None, "ask")
     with pytest.raises(DeadlockError, match="calls itself"):
         refuse_cycle(link, spec, itself)
+
+
+def test_a_wait_for_room_asks_only_while_no_call_ends_by_itself() -> None:
+    link = Link(BORROWER, 3, "Callee")
+    link.limit, link.calls = 2, {4, 5}
+    pending = {4: Future(), 5: Future()}
+    wait = WaitForRoom(link, pending, deadline=20.0)
+    asked = [(BORROWER + 3, 9, envelope.ROOM)]
+    assert list(wait.questions(0)) == asked
+    pending[5].deadline = 20.0  # that of the method
+    assert list(wait.questions(0)) == asked
+    pending[4].deadline = 19.0
+    assert list(wait.questions(0)) == []
+    del pending[4]  # its future has ended, and it counts until its reply is here
+    assert list(wait.questions(0)) == asked
+    link.calls.discard(4)
+    assert list(wait.questions(0)) == []

@@ -28,7 +28,7 @@ from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.parts import Parts
 from mooactor.process.actor.threads import tell_of_thread
 from mooactor.process.actor.worker import Worker
-from mooactor.process.calls import context
+from mooactor.process.calls import CallContext, context
 from mooactor.process.interface import Interface, MethodSpec
 
 _END = object()
@@ -114,6 +114,13 @@ class ConcurrentWorker(Worker):
     def _has_place(self) -> bool:
         return len(self.running) - len(self._parked) < self._limit
 
+    def ahead_of(self, job: Job) -> CallContext | None:
+        if self._limit > 1 or (job.sender, job.call_id) in self.running:
+            return super().ahead_of(job)
+        jobs = [one for one in list(self.running.values()) if one not in self._parked]
+        calls: list[CallContext] = [one.context for one in jobs if one.context]
+        return next((call for call in calls if call.started), None)
+
     # -- one call ----------------------------------------------------------
 
     async def _run_job(self, job: Job) -> None:
@@ -168,6 +175,7 @@ class ConcurrentWorker(Worker):
             if error is not None:
                 return None, error
         call.started = True
+        call.thread = threading.get_ident()
         if call.in_thread:
             self.current = call
         try:

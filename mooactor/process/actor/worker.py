@@ -252,13 +252,6 @@ class Worker(Beginnings):
         waiting = self.mailbox.of_sender(sender)
         return next((job for job in waiting if job.call_id == call_id), None)
 
-    def has_all(self, sender: int, call_ids: set[int]) -> bool:
-        """Whether each of these calls waits or runs here."""
-        if len(self.mailbox) + len(self.running) < len(call_ids):
-            return False
-        jobs = [*self.mailbox.waiting(), *list(self.running.values())]
-        return call_ids <= {job.call_id for job in jobs if job.sender == sender}
-
     def queued(self) -> int:
         """The number of calls in the mailbox."""
         return len(self.mailbox)
@@ -308,14 +301,35 @@ class Worker(Beginnings):
         if it waits for the one thread, or the whole actor, those that have that. None
         if it has ended: its answer is under way."""
         job = self._job(sender, call_id)
-        if job is None:
-            return []
-        call = job.context
+        return [] if job is None else self._holders(job)
+
+    def holder_of_all(self, sender: int, total: int) -> CallContext | None:
+        """The one call that holds up all calls of a process; `total` is the sum of the
+        ids of all that it has outstanding here. None: there are several, or one of
+        those calls has ended. The ids of the others have a smaller sum."""
+        jobs = {job.call_id: job for job in self.mailbox.of_sender(sender)}
+        for (caller, call_id), job in list(self.running.items()):
+            if caller == sender:
+                jobs[call_id] = job
+        if not jobs or sum(jobs) != total:
+            return None
+        first, *others = map(self._holders, jobs.values())
+        alone = len(first) == 1 and all(held == first for held in others)
+        return first[0] if alone else None
+
+    def _holders(self, job: Job) -> list[CallContext]:
+        call: CallContext | None = job.context
         if call is not None and call.started:
             return [] if job.parked else [call]
-        spec, current = self._methods.get(job.name), self.current
+        ahead = self.ahead_of(job)
+        return [] if ahead is None else [ahead]
+
+    def ahead_of(self, job: Job) -> CallContext | None:
+        """The call whose end one that has not begun waits for; None: there may be
+        several, any of which may do."""
+        spec = self._methods.get(job.name)
         on_loop = spec is not None and spec.is_async  # and needs no thread
-        return [] if on_loop or current is None else [current]
+        return None if on_loop else self.current
 
     # -- for subclasses ----------------------------------------------------
 

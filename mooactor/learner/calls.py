@@ -8,8 +8,7 @@ different tensors find out at the first part, before anything is reduced.
 from __future__ import annotations
 
 from mooactor.learner.buffers import Buffer, layout_of
-from mooactor.tensors import collective
-from mooactor.tensors.collective import Part
+from mooactor.tensors.operations import DTYPES, OPS, Part
 
 # A tensor's input and output memory.
 Pair = tuple[Buffer, Buffer]
@@ -27,8 +26,8 @@ def parts_of(
 def _part(kind: str, pairs: list[Pair], op: str, root: int, layout: int) -> Part:
     return Part(
         kind,
-        dtype=collective.DTYPES.get(pairs[0][0].dtype, 0) if pairs else 0,
-        op=collective.OPS[op],
+        dtype=DTYPES.get(pairs[0][0].dtype, 0) if pairs else 0,
+        op=OPS[op],
         root=root,
         layout=layout,
         inputs=[source.address for source, _ in pairs],

@@ -109,12 +109,12 @@ class LearnerGroup:
         runtime = current_runtime()
         fd = runtime.shared_segment(f"learners:{name}", collective.segment_bytes())
         try:
-            self._shared = _join(fd, name, runtime.process_id, min_size, timeout)
-        finally:
-            os.close(fd)
-        self._queued = Queued(self._shared)
-        try:
-            self._wait_until_in(self._shared, time.monotonic() + timeout)
+            try:
+                shared = _join(fd, name, runtime.process_id, min_size, timeout)
+                self._shared, self._queued = shared, Queued(shared)
+            finally:
+                os.close(fd)
+            self._wait_until_in(shared, time.monotonic() + timeout)
         except BaseException:
             self.leave()
             raise

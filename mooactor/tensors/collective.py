@@ -91,7 +91,11 @@ class SharedGroup:
         #: In the order queued. Loop over a copy: a signal handler may change it.
         self.works: list[SharedWork] = []
         slot = self._slot = ffi.gc(ffi.new("moo_group **"), lib.moo_group_clear)
-        err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, slot)
+        try:
+            err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, slot)
+        except BaseException:  # whoever keeps the traceback keeps this
+            lib.moo_group_clear(slot)
+            raise
         if err:
             raise error_of(err)
 

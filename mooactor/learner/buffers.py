@@ -37,13 +37,17 @@ Staged = Callable[[Place], Any]
 
 
 class Buffer(NamedTuple):
-    """Memory that stands for one tensor, and keeps it alive."""
+    """Memory that stands for one tensor, and keeps it alive.
+
+    Invariant: it holds the memory itself. A torch tensor does not: `model.half()`,
+    `tensor.data = …` and `moo.move` give it other memory, and free its own.
+    """
 
     address: int
     bytes: int
     dtype: str
     shape: tuple[int, ...]
-    holder: Any  # the tensor itself, or its contiguous copy
+    holder: Any  # the tensor's memory, or its contiguous copy
     finish: Callable[[], object] | None = None  # brings the results back
     staged: Place | None = None  # the tensor's own place, if this is a copy
 
@@ -150,10 +154,11 @@ def _of_array(array: np.ndarray[Any, Any], written: bool, staged: Staged) -> Buf
 def _of_torch(tensor: Any, written: bool, staged: Staged) -> Buffer:
     name = name_of_torch(tensor)
     if is_plain(tensor):
-        address = tensor.data_ptr()
+        storage, address = tensor.untyped_storage(), tensor.data_ptr()
         if address % tensor.itemsize == 0:
-            return Buffer(address, tensor.nbytes, name, tensor.shape, tensor)
+            return Buffer(address, tensor.nbytes, name, tensor.shape, storage)
     check_torch(tensor)
+    tensor = tensor.detach()  # which keeps its memory, and with it its place
     place = _place_of_torch(tensor)
     _refuse_repeats(place, written)
     memory = staged(place)
@@ -193,18 +198,18 @@ def _copier(copy: Callable[[Any, Any], object], to: Any, memory: Any) -> Any:
 
 
 def _copy_of(tensor: Any) -> Any:
-    """A tensor's present value in main memory, contiguous, and nowhere else."""
-    plain = tensor.detach()
-    if not is_resolved(plain):
-        return plain.clone().resolve_conj().resolve_neg().cpu().contiguous()
-    if plain.is_cuda:
+    """A detached tensor's present value in main memory, contiguous, and nowhere
+    else."""
+    if not is_resolved(tensor):
+        return tensor.clone().resolve_conj().resolve_neg().cpu().contiguous()
+    if tensor.is_cuda:
         from mooactor.tensors.cuda import codec as cuda
 
-        return cuda.to_host(plain)
-    if plain.is_cpu:
+        return cuda.to_host(tensor)
+    if tensor.is_cpu:
         contiguous = sys.modules["torch"].contiguous_format
-        return plain.clone(memory_format=contiguous)
-    return plain.cpu().contiguous()
+        return tensor.clone(memory_format=contiguous)
+    return tensor.cpu().contiguous()
 
 
 def _copy_back(tensor: Any, memory: Any) -> None:
@@ -213,7 +218,7 @@ def _copy_back(tensor: Any, memory: Any) -> None:
 
         cuda.from_host(memory, tensor)
     else:
-        tensor.detach().copy_(memory)
+        tensor.copy_(memory)
 
 
 def empty_like(tensor: Any, shape: tuple[int, ...]) -> Any:

@@ -192,8 +192,9 @@ class LearnerGroup:
         Args:
           tensors: an array or tensor, or a list or dict of them, reduced as one;
             numpy or torch, f32, f64, f16, bf16, i32, i64 or u8. Unless `out` is
-            given the results replace them. After a failed operation the results are
-            undefined.
+            given the results replace them, in the memory that they have now: wait
+            before ``model.half()`` or ``tensor.data = …`` gives them another. After a
+            failed operation the results are undefined.
           op: ``"sum"``, ``"mean"`` (floating point only), ``"min"``, ``"max"`` or
             ``"product"``. Half precision is computed in f32 and rounded once.
           out: tensors of the same shapes and types for the results; the inputs

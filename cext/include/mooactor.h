@@ -417,8 +417,8 @@ typedef struct {
     moo_dtype dtype;
     moo_reduction op;
     uint32_t root;
-    uint64_t layout; /* any hash of the whole call's shapes and types: all
-                        members' must be equal */
+    uint64_t layout; /* any hash of the whole call's shapes, types and keys:
+                        all members' must be equal */
     uint32_t count;  /* of tensors */
     const void *const *inputs;
     void *const *outputs;

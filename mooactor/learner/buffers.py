@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mooactor.learner.arguments import label, listed
 from mooactor.learner.kinds import (
     check_array,
     check_torch,
@@ -72,22 +74,6 @@ class Buffer(NamedTuple):
         return zlib.crc32(self.dtype.encode()) if known is None else known
 
 
-def listed(tensors: Any) -> list[Any]:
-    """The tensors in one argument: itself, or its values in order."""
-    if type(tensors) is list:  # the usual case; the rest takes a while
-        return tensors
-    if is_array(tensors) or is_torch(tensors):
-        return [tensors]
-    if isinstance(tensors, Mapping):
-        return [tensors[key] for key in sorted(tensors)]
-    if isinstance(tensors, Iterable):
-        return list(tensors)
-    raise TypeError(
-        "expected an array, a tensor, or a list or dict of them, "
-        f"not {type(tensors).__name__}"
-    )
-
-
 def nothing_staged(place: Place) -> None:
     """No operation is queued."""
 
@@ -117,16 +103,20 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
     raise TypeError(f"{type(tensor).__name__} is neither an array nor a tensor")
 
 
-def layout_of(buffers: Iterable[Buffer]) -> int:
-    """A hash of shapes and types, the same in every process."""
-    return _layout_number(tuple([(b.code, b.shape) for b in buffers]))
+def layout_of(buffers: Iterable[Buffer], keys: tuple[Any, ...] = ()) -> int:
+    """A hash of shapes, types and keys (see `keys_of`), the same in every process."""
+    return _layout_number(tuple([(b.code, b.shape) for b in buffers]), keys)
 
 
 @functools.lru_cache(maxsize=1024)  # the same few, in each step of a training
-def _layout_number(kinds: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
-    # Not `hash`, which another version of Python may compute otherwise.
+def _layout_number(
+    kinds: tuple[tuple[int, tuple[int, ...]], ...], keys: tuple[Any, ...]
+) -> int:
+    # Not `hash`, nor `repr`, which another version of Python may compute otherwise.
     numbers = [n for code, shape in kinds for n in (code, len(shape), *shape)]
     packed = struct.pack(f"<{len(numbers)}Q", *numbers)
+    if keys:
+        packed += json.dumps(keys).encode("ascii")
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
 
 
@@ -247,13 +237,6 @@ def buffers_of(
             at = label(tensors, len(buffers))
             raise type(error)(f"{what} {at}: {error}" if at else str(error)) from None
     return buffers
-
-
-def label(tensors: Any, index: int) -> str:
-    """The name of a tensor of an argument: its key, or its position."""
-    if is_array(tensors) or is_torch(tensors):
-        return ""
-    return repr(sorted(tensors)[index]) if isinstance(tensors, Mapping) else str(index)
 
 
 def refuse_shared(

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from mooactor.errors import CallTimeout, InternalError
+from mooactor.learner.arguments import keys_of, refuse_other_keys
 from mooactor.learner.buffers import (
     Buffer,
     buffer_of,
@@ -191,18 +192,19 @@ class LearnerGroup:
 
         Args:
           tensors: an array or tensor, or a list or dict of them, reduced as one;
-            numpy or torch, f32, f64, f16, bf16, i32, i64 or u8. Unless `out` is
+            numpy or torch, f32, f64, f16, bf16, i32, i64 or u8. All members' dicts must
+            have the same keys: strings, integers or tuples of them. Unless `out` is
             given the results replace them, in the memory that they have now: wait
             before ``model.half()`` or ``tensor.data = …`` gives them another. After a
             failed operation the results are undefined.
           op: ``"sum"``, ``"mean"`` (floating point only), ``"min"``, ``"max"`` or
             ``"product"``. Half precision is computed in f32 and rounded once.
-          out: tensors of the same shapes and types for the results; the inputs
-            then stay as they are.
+          out: tensors of the same shapes and types, and with the same keys, for the
+            results; the inputs then stay as they are.
 
         Raises:
           TypeError: there is no such reduction of these types, or of tensors of this
-            kind; docs/allreduce.md has a table of kinds.
+            kind, of which docs/allreduce.md has a table; or keys are of another kind.
           ValueError: two of the tensors share memory, or elements of one do; a tensor
             shares memory, in part, with a result that is still queued and has to be
             copied; or `out` does not fit.
@@ -217,7 +219,8 @@ class LearnerGroup:
                         "tensor to another type first"
                     )
             result = tensors if out is None else out
-            return self._queue("allreduce", f"allreduce({op})", pairs, result, op=op)
+            label, keys = f"allreduce({op})", keys_of(tensors)
+            return self._queue("allreduce", label, pairs, result, op=op, keys=keys)
 
     def broadcast(self, tensors: T, root: int = 0) -> Work[T]:
         """Replace the tensors of all members by those of rank `root`.
@@ -230,8 +233,8 @@ class LearnerGroup:
         checks.count("root", root, "the rank of a member")
         with self._turn():
             pairs = self._pairs(tensors, None)
-            label = f"broadcast from rank {root}"
-            return self._queue("broadcast", label, pairs, tensors, root=root)
+            label, keys = f"broadcast from rank {root}", keys_of(tensors)
+            return self._queue("broadcast", label, pairs, tensors, root=root, keys=keys)
 
     def all_gather(self, tensor: Any) -> Work[Any]:
         """All members' tensors, stacked in rank order: ``[size, *shape]``."""
@@ -356,6 +359,7 @@ class LearnerGroup:
             refuse_shared(tensors, sources)
             self._queued.refuse_overlaps(sources)
             return [(source, source) for source in sources]
+        refuse_other_keys(keys_of(tensors), keys_of(out))
         targets = buffers_of(out, written=True, staged=staged, what="result")
         if layout_of(sources) != layout_of(targets):
             raise ValueError("out= must have the shapes and types of the tensors")
@@ -372,8 +376,9 @@ class LearnerGroup:
         *,
         op: str = "sum",
         root: int = 0,
+        keys: tuple[Any, ...] = (),
     ) -> Work[T]:
-        parts = parts_of(kind, pairs, op=op, root=root)
+        parts = parts_of(kind, pairs, op=op, root=root, keys=keys)
         entry = Entry([by for by, _ in pairs], [to for _, to in pairs], label)
         member = self._member()
         member.submit(entry, parts)

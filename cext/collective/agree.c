@@ -63,7 +63,7 @@ static moo_err disagree(moo_work *work, uint32_t rank,
     work->outcome.rank = rank;
     snprintf(work->outcome.text, sizeof work->outcome.text,
              "rank 0 called %s; rank %u called %s%s", a, (unsigned)rank, b,
-             shapes ? ", but with other shapes or types" : "");
+             shapes ? ", with other shapes, types or keys" : "");
     return (moo_err)MOO_EMISMATCH;
 }
 

@@ -93,42 +93,64 @@ moo_err moo_group_join(int fd, uint64_t process_id, uint32_t min_size,
 
 /* ---- looking ---- */
 
-void moo_group_describe(moo_group *group, moo_group_info *info)
+/* MOO_OK: the mutex is held, and until it is let go of the group stays open.
+ * The child of a fork never takes it: a thread that it has not got may hold
+ * it. */
+static moo_err look(moo_group *group)
 {
+    if (getpid() != group->pid)
+        return MOO_EFORK;
     pthread_mutex_lock(&group->mutex);
+    if (!group->closing)
+        return MOO_OK;
+    pthread_mutex_unlock(&group->mutex);
+    return MOO_ECLOSED;
+}
+
+moo_err moo_group_describe(moo_group *group, moo_group_info *info)
+{
+    moo_err err = look(group);
+    if (err)
+        return err;
     *info = group->info;
     info->hosts = group->hosts.count;
     info->transport = mooi_carrier(group);
     pthread_mutex_unlock(&group->mutex);
+    return MOO_OK;
 }
 
-uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids)
+moo_err moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids,
+                          uint32_t *size)
 {
-    pthread_mutex_lock(&group->mutex);
-    uint32_t size = group->info.size;
-    memcpy(pids, group->view.pids, size * sizeof *pids);
-    memcpy(ids, group->view.ids, size * sizeof *ids);
+    moo_err err = look(group);
+    if (err)
+        return err;
+    *size = group->info.size;
+    memcpy(pids, group->view.pids, *size * sizeof *pids);
+    memcpy(ids, group->view.ids, *size * sizeof *ids);
     pthread_mutex_unlock(&group->mutex);
-    return size;
+    return MOO_OK;
 }
 
-void moo_group_obstacle(moo_group *group, moo_outcome *out)
+moo_err moo_group_obstacle(moo_group *group, moo_outcome *out)
 {
+    moo_err err = look(group);
+    if (err)
+        return err;
     mooi_obstacle(group, out);
+    pthread_mutex_unlock(&group->mutex);
+    return MOO_OK;
 }
 
 /* ---- leaving ---- */
 
-void moo_group_leave(moo_group *group)
+/* Invariant: once `closing` is set under the mutex no operation begins, and
+ * none is queued; once mooi_group_stop has returned no thread is inside one,
+ * and none touches the segment, the ring or the watches. */
+void moo_group_close(moo_group *group)
 {
-    if (getpid() != group->pid) {
-        mooi_ring_disown(group);
-        mooi_unwatch(group);
-        if (group->mapped)
-            mooi_segment_unmap(group->segment);
-        return; /* the rest is a copy of objects that another process uses */
-    }
-    pthread_mutex_lock(&group->mutex);
+    if (look(group))
+        return;
     mooi_group_stop(group);
     bool midway = group->head &&
                   (group->head->entered || group->head->signature.part);
@@ -139,6 +161,25 @@ void moo_group_leave(moo_group *group)
     mooi_unwatch(group);
     if (group->mapped)
         mooi_segment_unmap(group->segment);
+}
+
+void moo_group_leave(moo_group *group)
+{
+    if (getpid() != group->pid) {
+        mooi_ring_disown(group);
+        mooi_unwatch(group);
+        if (group->mapped)
+            mooi_segment_unmap(group->segment);
+        return; /* the rest is a copy of objects that another process uses */
+    }
+    moo_group_close(group);
     pthread_mutex_lock(&group->mutex);
     mooi_group_rele(group);
+}
+
+void moo_group_clear(moo_group **slot)
+{
+    if (*slot)
+        moo_group_leave(*slot);
+    *slot = NULL;
 }

@@ -101,7 +101,9 @@ moo_err moo_group_start(moo_group *group)
     if (getpid() != group->pid)
         return MOO_EFORK;
     pthread_mutex_lock(&group->mutex);
-    if (!group->threaded) {
+    if (group->closing) {
+        err = MOO_ECLOSED;
+    } else if (!group->threaded) {
         err = mooi_thread_create(&group->thread, thread_main, group);
         group->threaded = !err;
     }
@@ -109,14 +111,14 @@ moo_err moo_group_start(moo_group *group)
     return err;
 }
 
-/* Mutex held. Become the runner once there is none; false: the slice is
+/* Mutex held. Wait until there is no runner. MOO_ETIMEOUT: the slice is
  * over. */
-static bool take_turn(moo_group *group, double slice_end)
+static moo_err take_turn(moo_group *group, double slice_end)
 {
-    while (group->running)
+    while (group->running && !group->closing)
         if (!wait_for_change(group, slice_end))
-            return false;
-    return true;
+            return MOO_ETIMEOUT;
+    return group->closing ? MOO_ECLOSED : MOO_OK;
 }
 
 moo_err moo_group_ready(moo_group *group, double seconds)
@@ -125,14 +127,15 @@ moo_err moo_group_ready(moo_group *group, double seconds)
     if (getpid() != group->pid)
         return MOO_EFORK;
     pthread_mutex_lock(&group->mutex);
-    if (!take_turn(group, slice_end)) {
+    moo_err err = take_turn(group, slice_end);
+    if (err) {
         pthread_mutex_unlock(&group->mutex);
-        return MOO_ETIMEOUT;
+        return err;
     }
     group->running = true;
     pthread_mutex_unlock(&group->mutex);
     group->slice_end = slice_end;
-    moo_err err = mooi_wait_formed(group, 0, 0);
+    err = mooi_wait_formed(group, 0, 0);
     pthread_mutex_lock(&group->mutex);
     group->running = false;
     pthread_cond_broadcast(&group->changed);
@@ -251,6 +254,11 @@ moo_err moo_group_submit(moo_group *group, const moo_request *requests,
     if (err)
         return err;
     pthread_mutex_lock(&group->mutex);
+    if (group->closing) {
+        pthread_mutex_unlock(&group->mutex);
+        free_call(first);
+        return MOO_ECLOSED;
+    }
     if (group->head)
         group->tail->next = first;
     else
@@ -270,7 +278,7 @@ static moo_err run_until_done(moo_group *group, moo_work *work,
                               double slice_end)
 {
     while (!work->done) {
-        if (group->threaded || group->running) {
+        if (group->threaded || group->running || group->closing) {
             if (!wait_for_change(group, slice_end) && !work->done)
                 return MOO_ETIMEOUT;
         } else if (run_first(group, slice_end)) {
@@ -297,6 +305,8 @@ moo_err moo_work_wait(moo_work *work, double seconds, moo_outcome *outcome)
 int moo_work_done(moo_work *work)
 {
     moo_group *group = work->group;
+    if (getpid() != group->pid)
+        return 0;
     pthread_mutex_lock(&group->mutex);
     int done = work->done;
     pthread_mutex_unlock(&group->mutex);
@@ -316,6 +326,13 @@ void moo_work_free(moo_work *work)
     }
     free_work(work);
     mooi_group_rele(group);
+}
+
+void moo_work_clear(moo_work **slot)
+{
+    if (*slot)
+        moo_work_free(*slot);
+    *slot = NULL;
 }
 
 /* ---- the end ---- */
@@ -343,4 +360,5 @@ void mooi_group_fail_queued(moo_group *group)
         group->head->outcome.status = MOO_ECLOSED;
         complete(group, group->head);
     }
+    pthread_cond_broadcast(&group->changed);
 }

@@ -417,8 +417,8 @@ typedef struct {
     moo_dtype dtype;
     moo_reduction op;
     uint32_t root;
-    uint64_t layout; /* any hash of the whole call's shapes and types: all
-                        members' must be equal */
+    uint64_t layout; /* any hash of the whole call's shapes, types and keys:
+                        all members' must be equal */
     uint32_t count;  /* of tensors */
     const void *const *inputs;
     void *const *outputs;
@@ -496,32 +496,46 @@ moo_err moo_group_submit(moo_group *group, const moo_request *requests,
  * a signal came; it is still queued or under way. */
 moo_err moo_work_wait(moo_work *work, double seconds, moo_outcome *outcome);
 
-/* Whether `work` is done. Never blocks. */
+/* Whether `work` is done. Never blocks. 0 in a forked child. */
 int moo_work_done(moo_work *work);
 
 /* Give the caller's hold of `work` back. Work that has not run yet still
  * runs. */
 void moo_work_free(moo_work *work);
 
+/* The same for the work in a slot that moo_group_submit may have filled; NULL:
+ * nothing. Empties the slot, so that it can be the slot's finalizer. */
+void moo_work_clear(moo_work **slot);
+
 /* Start a thread of the group's own, which runs the queue from now on. */
 moo_err moo_group_start(moo_group *group);
 
-void moo_group_describe(moo_group *group, moo_group_info *info);
+moo_err moo_group_describe(moo_group *group, moo_group_info *info);
 
 /* The reason why a newcomer is not admitted: the error of the members' last
  * barrier. status MOO_OK: it succeeded, or there was none. Takes the group's
  * lock, for which it may wait until another member's death is noticed. */
-void moo_group_obstacle(moo_group *group, moo_outcome *out);
+moo_err moo_group_obstacle(moo_group *group, moo_outcome *out);
 
-/* The members in rank order: pids[r], ids[r] for r < the returned size. Both
- * arrays must have room for MOO_GROUP_MAX, the largest size. */
-uint32_t moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids);
+/* The members in rank order: pids[r], ids[r] for r < *size. Both arrays must
+ * have room for MOO_GROUP_MAX, the largest size. */
+moo_err moo_group_members(moo_group *group, int32_t *pids, uint64_t *ids,
+                          uint32_t *size);
 
-/* Leave and free the group. Waits for the operation under way, if a thread
- * runs it; work queued behind it fails with MOO_ECLOSED. The others go on
- * without this member. No other thread may use the group any more, but its
+/* Leave; the others go on without this member. Waits for the operation under
+ * way, if a thread runs it; work queued behind it fails with MOO_ECLOSED, and
+ * so does every other call with this group from now on, in any thread. Safe to
+ * call twice: the second call may return first. In a forked child: does
+ * nothing. */
+void moo_group_close(moo_group *group);
+
+/* Close, and free the group. No other thread may use it any more, but its
  * works remain valid. In a forked child: frees, and does nothing else. */
 void moo_group_leave(moo_group *group);
+
+/* The same for the group in a slot that moo_group_join may have filled; NULL:
+ * nothing. Empties the slot, so that it can be the slot's finalizer. */
+void moo_group_clear(moo_group **slot);
 
 /* ---- mail: the ends of the control plane's ZeroMQ sockets ---- */
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mooactor.learner.arguments import label, listed
 from mooactor.learner.kinds import (
     check_array,
     check_torch,
@@ -27,7 +29,7 @@ from mooactor.learner.kinds import (
     name_of_torch,
 )
 from mooactor.learner.places import Place, first_shared, place_of
-from mooactor.tensors.collective import DTYPES
+from mooactor.tensors.operations import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,13 +39,17 @@ Staged = Callable[[Place], Any]
 
 
 class Buffer(NamedTuple):
-    """Memory that stands for one tensor, and keeps it alive."""
+    """Memory that stands for one tensor, and keeps it alive.
+
+    Invariant: it holds the memory itself. A torch tensor does not: `model.half()`,
+    `tensor.data = …` and `moo.move` give it other memory, and free its own.
+    """
 
     address: int
     bytes: int
     dtype: str
     shape: tuple[int, ...]
-    holder: Any  # the tensor itself, or its contiguous copy
+    holder: Any  # the tensor's memory, or its contiguous copy
     finish: Callable[[], object] | None = None  # brings the results back
     staged: Place | None = None  # the tensor's own place, if this is a copy
 
@@ -66,22 +72,6 @@ class Buffer(NamedTuple):
         """A number for the type, the same in every process."""
         known = DTYPES.get(self.dtype)
         return zlib.crc32(self.dtype.encode()) if known is None else known
-
-
-def listed(tensors: Any) -> list[Any]:
-    """The tensors in one argument: itself, or its values in order."""
-    if type(tensors) is list:  # the usual case; the rest takes a while
-        return tensors
-    if is_array(tensors) or is_torch(tensors):
-        return [tensors]
-    if isinstance(tensors, Mapping):
-        return [tensors[key] for key in sorted(tensors)]
-    if isinstance(tensors, Iterable):
-        return list(tensors)
-    raise TypeError(
-        "expected an array, a tensor, or a list or dict of them, "
-        f"not {type(tensors).__name__}"
-    )
 
 
 def nothing_staged(place: Place) -> None:
@@ -113,16 +103,20 @@ def buffer_of(tensor: Any, *, written: bool, staged: Staged = nothing_staged) ->
     raise TypeError(f"{type(tensor).__name__} is neither an array nor a tensor")
 
 
-def layout_of(buffers: Iterable[Buffer]) -> int:
-    """A hash of shapes and types, the same in every process."""
-    return _layout_number(tuple([(b.code, b.shape) for b in buffers]))
+def layout_of(buffers: Iterable[Buffer], keys: tuple[Any, ...] = ()) -> int:
+    """A hash of shapes, types and keys (see `keys_of`), the same in every process."""
+    return _layout_number(tuple([(b.code, b.shape) for b in buffers]), keys)
 
 
 @functools.lru_cache(maxsize=1024)  # the same few, in each step of a training
-def _layout_number(kinds: tuple[tuple[int, tuple[int, ...]], ...]) -> int:
-    # Not `hash`, which another version of Python may compute otherwise.
+def _layout_number(
+    kinds: tuple[tuple[int, tuple[int, ...]], ...], keys: tuple[Any, ...]
+) -> int:
+    # Not `hash`, nor `repr`, which another version of Python may compute otherwise.
     numbers = [n for code, shape in kinds for n in (code, len(shape), *shape)]
     packed = struct.pack(f"<{len(numbers)}Q", *numbers)
+    if keys:
+        packed += json.dumps(keys).encode("ascii")
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
 
 
@@ -150,10 +144,11 @@ def _of_array(array: np.ndarray[Any, Any], written: bool, staged: Staged) -> Buf
 def _of_torch(tensor: Any, written: bool, staged: Staged) -> Buffer:
     name = name_of_torch(tensor)
     if is_plain(tensor):
-        address = tensor.data_ptr()
+        storage, address = tensor.untyped_storage(), tensor.data_ptr()
         if address % tensor.itemsize == 0:
-            return Buffer(address, tensor.nbytes, name, tensor.shape, tensor)
+            return Buffer(address, tensor.nbytes, name, tensor.shape, storage)
     check_torch(tensor)
+    tensor = tensor.detach()  # which keeps its memory, and with it its place
     place = _place_of_torch(tensor)
     _refuse_repeats(place, written)
     memory = staged(place)
@@ -193,18 +188,18 @@ def _copier(copy: Callable[[Any, Any], object], to: Any, memory: Any) -> Any:
 
 
 def _copy_of(tensor: Any) -> Any:
-    """A tensor's present value in main memory, contiguous, and nowhere else."""
-    plain = tensor.detach()
-    if not is_resolved(plain):
-        return plain.clone().resolve_conj().resolve_neg().cpu().contiguous()
-    if plain.is_cuda:
+    """A detached tensor's present value in main memory, contiguous, and nowhere
+    else."""
+    if not is_resolved(tensor):
+        return tensor.clone().resolve_conj().resolve_neg().cpu().contiguous()
+    if tensor.is_cuda:
         from mooactor.tensors.cuda import codec as cuda
 
-        return cuda.to_host(plain)
-    if plain.is_cpu:
+        return cuda.to_host(tensor)
+    if tensor.is_cpu:
         contiguous = sys.modules["torch"].contiguous_format
-        return plain.clone(memory_format=contiguous)
-    return plain.cpu().contiguous()
+        return tensor.clone(memory_format=contiguous)
+    return tensor.cpu().contiguous()
 
 
 def _copy_back(tensor: Any, memory: Any) -> None:
@@ -213,7 +208,7 @@ def _copy_back(tensor: Any, memory: Any) -> None:
 
         cuda.from_host(memory, tensor)
     else:
-        tensor.detach().copy_(memory)
+        tensor.copy_(memory)
 
 
 def empty_like(tensor: Any, shape: tuple[int, ...]) -> Any:
@@ -242,13 +237,6 @@ def buffers_of(
             at = label(tensors, len(buffers))
             raise type(error)(f"{what} {at}: {error}" if at else str(error)) from None
     return buffers
-
-
-def label(tensors: Any, index: int) -> str:
-    """The name of a tensor of an argument: its key, or its position."""
-    if is_array(tensors) or is_torch(tensors):
-        return ""
-    return repr(sorted(tensors)[index]) if isinstance(tensors, Mapping) else str(index)
 
 
 def refuse_shared(

@@ -7,19 +7,28 @@ different tensors find out at the first part, before anything is reduced.
 
 from __future__ import annotations
 
+from typing import Any
+
 from mooactor.learner.buffers import Buffer, layout_of
-from mooactor.tensors import collective
-from mooactor.tensors.collective import Part
+from mooactor.tensors.operations import DTYPES, OPS, Part
 
 # A tensor's input and output memory.
 Pair = tuple[Buffer, Buffer]
 
 
 def parts_of(
-    kind: str, pairs: list[Pair], *, op: str = "sum", root: int = 0
+    kind: str,
+    pairs: list[Pair],
+    *,
+    op: str = "sum",
+    root: int = 0,
+    keys: tuple[Any, ...] = (),
 ) -> list[Part]:
-    """At least one part. An operation that only moves bytes has one, for all types."""
-    layout = layout_of(source for source, _ in pairs)
+    """At least one part. An operation that only moves bytes has one, for all types.
+
+    `keys`: of a dict of tensors, see `keys_of`.
+    """
+    layout = layout_of((source for source, _ in pairs), keys)
     groups = _by_dtype(pairs) if kind == "allreduce" else [pairs]
     return [_part(kind, group, op, root, layout) for group in groups]
 
@@ -27,8 +36,8 @@ def parts_of(
 def _part(kind: str, pairs: list[Pair], op: str, root: int, layout: int) -> Part:
     return Part(
         kind,
-        dtype=collective.DTYPES.get(pairs[0][0].dtype, 0) if pairs else 0,
-        op=collective.OPS[op],
+        dtype=DTYPES.get(pairs[0][0].dtype, 0) if pairs else 0,
+        op=OPS[op],
         root=root,
         layout=layout,
         inputs=[source.address for source, _ in pairs],

@@ -6,12 +6,12 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from mooactor.errors import CallTimeout, InternalError
+from mooactor.learner.arguments import keys_of, refuse_other_keys
 from mooactor.learner.buffers import (
     Buffer,
     buffer_of,
@@ -20,14 +20,16 @@ from mooactor.learner.buffers import (
     layout_of,
     refuse_shared,
 )
-from mooactor.learner.calls import parts_of
-from mooactor.learner.queued import Queued
+from mooactor.learner.calls import Pair, parts_of
+from mooactor.learner.children import is_child, refuse_in_child
+from mooactor.learner.queued import Entry, Queued
 from mooactor.learner.work import Work, failure
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
 from mooactor.tensors import collective
-from mooactor.tensors.collective import Info, SharedGroup, SharedWork
+from mooactor.tensors.collective import Info, SharedGroup
+from mooactor.tensors.operations import OPS
 from mooactor.tensors.transports import name_of
 
 T = TypeVar("T")
@@ -60,8 +62,8 @@ class LearnerGroup:
     wait for newcomers. All members see a new epoch after the same call, so decisions by
     it agree.
 
-    Threads: operations may be queued and waited for from any thread. Forks: a child
-    is no member.
+    Threads: operations may be queued and waited for from any thread. Forks: a child is
+    no member; there this, and its works, raise `ActorUnavailable`.
 
     ::
 
@@ -104,16 +106,16 @@ class LearnerGroup:
         )
         self.name, self.timeout = name, timeout
         self._shared: SharedGroup | None = None
-        self._queued = Queued()
         self._pid = os.getpid()
         runtime = current_runtime()
         fd = runtime.shared_segment(f"learners:{name}", collective.segment_bytes())
         try:
-            self._shared = _join(fd, name, runtime.process_id, min_size, timeout)
-        finally:
-            os.close(fd)
-        try:
-            self._wait_until_in(self._shared, time.monotonic() + timeout)
+            try:
+                shared = _join(fd, name, runtime.process_id, min_size, timeout)
+                self._shared, self._queued = shared, Queued(shared)
+            finally:
+                os.close(fd)
+            self._wait_until_in(shared, time.monotonic() + timeout)
         except BaseException:
             self.leave()
             raise
@@ -190,23 +192,25 @@ class LearnerGroup:
 
         Args:
           tensors: an array or tensor, or a list or dict of them, reduced as one;
-            numpy or torch, f32, f64, f16, bf16, i32, i64 or u8. Unless `out` is
-            given the results replace them. After a failed operation the results are
-            undefined.
+            numpy or torch, f32, f64, f16, bf16, i32, i64 or u8. All members' dicts must
+            have the same keys: strings, integers or tuples of them. Unless `out` is
+            given the results replace them, in the memory that they have now: wait
+            before ``model.half()`` or ``tensor.data = …`` gives them another. After a
+            failed operation the results are undefined.
           op: ``"sum"``, ``"mean"`` (floating point only), ``"min"``, ``"max"`` or
             ``"product"``. Half precision is computed in f32 and rounded once.
-          out: tensors of the same shapes and types for the results; the inputs
-            then stay as they are.
+          out: tensors of the same shapes and types, and with the same keys, for the
+            results; the inputs then stay as they are.
 
         Raises:
           TypeError: there is no such reduction of these types, or of tensors of this
-            kind; docs/allreduce.md has a table of kinds.
+            kind, of which docs/allreduce.md has a table; or keys are of another kind.
           ValueError: two of the tensors share memory, or elements of one do; a tensor
             shares memory, in part, with a result that is still queued and has to be
             copied; or `out` does not fit.
         """
-        checks.one_of("op", op, collective.OPS)
-        with self._preparing():
+        checks.one_of("op", op, OPS)
+        with self._turn():
             pairs = self._pairs(tensors, out)
             for source, _ in pairs:
                 if not collective.can_reduce(source.dtype, op):
@@ -214,9 +218,9 @@ class LearnerGroup:
                         f"{op!r} is not defined for {source.dtype}: convert the "
                         "tensor to another type first"
                     )
-            work = self._submit("allreduce", pairs, op=op)
             result = tensors if out is None else out
-            return self._work(f"allreduce({op})", work, result, pairs)
+            label, keys = f"allreduce({op})", keys_of(tensors)
+            return self._queue("allreduce", label, pairs, result, op=op, keys=keys)
 
     def broadcast(self, tensors: T, root: int = 0) -> Work[T]:
         """Replace the tensors of all members by those of rank `root`.
@@ -227,19 +231,18 @@ class LearnerGroup:
           TypeError, ValueError: as `allreduce` does.
         """
         checks.count("root", root, "the rank of a member")
-        with self._preparing():
+        with self._turn():
             pairs = self._pairs(tensors, None)
-            work = self._submit("broadcast", pairs, root=root)
-            return self._work(f"broadcast from rank {root}", work, tensors, pairs)
+            label, keys = f"broadcast from rank {root}", keys_of(tensors)
+            return self._queue("broadcast", label, pairs, tensors, root=root, keys=keys)
 
     def all_gather(self, tensor: Any) -> Work[Any]:
         """All members' tensors, stacked in rank order: ``[size, *shape]``."""
-        with self._preparing():
+        with self._turn():
             source = self._source(tensor)
             result = empty_like(tensor, (self.size, *source.shape))
             pair = source, buffer_of(result, written=True)
-            work = self._submit("all_gather", [pair])
-            return self._work("all_gather", work, result, [pair])
+            return self._queue("all_gather", "all_gather", [pair], result)
 
     def reduce_scatter(self, tensor: Any, op: Reduction = "mean") -> Work[Any]:
         """Reduce ``[size, *shape]`` over all members; each gets its row.
@@ -247,8 +250,8 @@ class LearnerGroup:
         Raises:
           ValueError: the first dimension is not the size of the group.
         """
-        checks.one_of("op", op, collective.OPS)
-        with self._preparing():
+        checks.one_of("op", op, OPS)
+        with self._turn():
             source = self._source(tensor)
             if not collective.can_reduce(source.dtype, op):
                 raise TypeError(
@@ -262,8 +265,8 @@ class LearnerGroup:
                 )
             result = empty_like(tensor, source.shape[1:])
             pair = source, buffer_of(result, written=True)
-            work = self._submit("reduce_scatter", [pair], op=op)
-            return self._work(f"reduce_scatter({op})", work, result, [pair])
+            label = f"reduce_scatter({op})"
+            return self._queue("reduce_scatter", label, [pair], result, op=op)
 
     def barrier(self) -> None:
         """Wait until all members have come here, and admit newcomers.
@@ -273,21 +276,22 @@ class LearnerGroup:
           RuntimeError: on a running event loop, which it would freeze.
         """
         refuse_to_block("a barrier", "`await asyncio.to_thread(group.barrier)`")
-        with self._queued.lock:
-            work = self._submit("barrier", [])
-            queued = self._work("barrier", work, None, [])
-        queued.wait()
+        with self._turn():
+            work = self._queue("barrier", "barrier", [], None)
+        work.wait()
 
     # -- the end -----------------------------------------------------------
 
     def leave(self) -> None:
-        """Leave the group; the others go on. May be called twice.
+        """Leave the group; the others go on. May be called twice, from any thread, and
+        by a forked child, which has nothing to leave.
 
         Operations of this member that are queued fail.
         """
-        shared, self._shared = self._shared, None
-        if shared is not None:
+        shared = self._shared
+        if shared is not None and not is_child(self._pid):
             shared.leave()
+            self._shared = None  # after: who was interrupted may call it again
 
     close = leave
 
@@ -303,9 +307,12 @@ class LearnerGroup:
         self.leave()
 
     def __repr__(self) -> str:
-        if self._shared is None:
+        if is_child(self._pid):
+            return f"<LearnerGroup {self.name!r}, of the parent process>"
+        try:
+            info = self._info()
+        except RuntimeError:
             return f"<LearnerGroup {self.name!r}, left>"
-        info = self._info()
         return (
             f"<LearnerGroup {self.name!r}, rank {info.rank} of {info.size}, "
             f"epoch {info.epoch}, {_way(info)}>"
@@ -320,29 +327,31 @@ class LearnerGroup:
     # -- inside ------------------------------------------------------------
 
     def _member(self) -> SharedGroup:
-        if self._shared is None:
+        refuse_in_child(self._pid, self.name)
+        shared = self._shared
+        if shared is None:
             raise RuntimeError(
                 f"this process has left learner group {self.name!r}; join it again "
                 "with moo.LearnerGroup"
             )
-        return self._shared
+        return shared
 
     def _info(self) -> Info:
         return self._member().describe()
 
-    @contextmanager
-    def _preparing(self) -> Iterator[None]:
-        """Held from a look at the queue until an operation is queued behind it."""
-        with self._queued.lock:
-            self._queued.settle()
-            yield
+    def _turn(self) -> AbstractContextManager[Any]:
+        """The lock, held from a look at the queue until an operation is queued behind
+        it."""
+        member = self._member()
+        member.settle()
+        return member.lock
 
     def _source(self, tensor: Any) -> Buffer:
         source = buffer_of(tensor, written=False, staged=self._queued.staged)
         self._queued.refuse_overlaps([source])
         return source
 
-    def _pairs(self, tensors: Any, out: Any) -> list[tuple[Buffer, Buffer]]:
+    def _pairs(self, tensors: Any, out: Any) -> list[Pair]:
         """The memory of tensors and of their results; without `out` it is the same."""
         staged = self._queued.staged
         sources = buffers_of(tensors, written=out is None, staged=staged)
@@ -350,6 +359,7 @@ class LearnerGroup:
             refuse_shared(tensors, sources)
             self._queued.refuse_overlaps(sources)
             return [(source, source) for source in sources]
+        refuse_other_keys(keys_of(tensors), keys_of(out))
         targets = buffers_of(out, written=True, staged=staged, what="result")
         if layout_of(sources) != layout_of(targets):
             raise ValueError("out= must have the shapes and types of the tensors")
@@ -357,27 +367,23 @@ class LearnerGroup:
         self._queued.refuse_overlaps((*sources, *targets))
         return list(zip(sources, targets))
 
-    def _submit(
+    def _queue(
         self,
         kind: str,
-        pairs: list[tuple[Buffer, Buffer]],
+        label: str,
+        pairs: list[Pair],
+        result: T,
         *,
         op: str = "sum",
         root: int = 0,
-    ) -> SharedWork:
-        parts = parts_of(kind, pairs, op=op, root=root)
-        return self._member().submit(parts, memory=pairs)
-
-    def _work(
-        self,
-        label: str,
-        work: SharedWork,
-        result: T,
-        pairs: Iterable[tuple[Buffer, Buffer]],
+        keys: tuple[Any, ...] = (),
     ) -> Work[T]:
-        entry = self._queued.add(work, [target for _, target in pairs], label)
+        parts = parts_of(kind, pairs, op=op, root=root, keys=keys)
+        entry = Entry([by for by, _ in pairs], [to for _, to in pairs], label)
+        member = self._member()
+        member.submit(entry, parts)
         finish = functools.partial(self._queued.bring, entry)
-        return Work(self.name, label, work, result, finish, self._member().start)
+        return Work(self.name, label, entry, result, finish, member.start, self._pid)
 
 
 def _way(info: Info) -> str:

@@ -10,42 +10,72 @@ copied back after; in between, the copy is the tensor. So
 - one on other memory that overlaps it has no such copy, and is refused;
 - results are copied back in the order queued, by the thread that waits for them or for
   a later operation.
+
+A signal handler may come between any two steps here. It may queue operations and wait
+for them, and it may raise. So an operation and its way back are one entry, which stays
+until all of its results are in their places: a copy that was cut short is made again by
+the next one who waits.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mooactor.control.interrupts import was_interrupted
 from mooactor.learner.buffers import Buffer
 from mooactor.learner.places import Place
-from mooactor.tensors.collective import SharedWork
+from mooactor.tensors.collective import SharedGroup
+from mooactor.tensors.operations import SharedWork
 
 
-class Entry:
+class Entry(SharedWork):
     """One operation and its results' places."""
 
-    __slots__ = ("work", "targets", "label", "error")
+    __slots__ = ("targets", "label", "error", "_settled")
 
-    def __init__(self, work: SharedWork, targets: Sequence[Buffer], label: str) -> None:
-        self.work, self.targets, self.label = work, targets, label
+    def __init__(
+        self, sources: Sequence[Buffer], targets: Sequence[Buffer], label: str
+    ) -> None:
+        super().__init__(sources)
+        self.targets, self.label = targets, label
         self.error: Exception | None = None  # of copying back
+        self._settled = False
+
+    def settle(self) -> None:
+        """Copy its results back; an error of that is kept for whoever waits for it."""
+        outcome = self.wait(0.0)
+        if outcome is not None and not outcome.status:
+            try:
+                self._bring_back()
+            except Exception as error:
+                if was_interrupted(error):
+                    raise  # it was not the copy's
+                self.error = error
+        self._settled = True
+
+    def _bring_back(self) -> None:
+        for target in self.targets:
+            if self._settled:
+                return  # by a signal handler; the program may use the tensors now
+            if target.finish is not None:
+                target.finish()
 
 
 class Queued:
-    """The queued operations. `lock` is held while one is prepared and queued."""
+    """The operations that a member has queued."""
 
-    __slots__ = ("lock", "_entries")
+    __slots__ = ("member",)
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._entries: deque[Entry] = deque()
+    def __init__(self, member: SharedGroup) -> None:
+        self.member = member
+
+    def _entries(self) -> list[Entry]:
+        return [work for work in self.member.works[:] if isinstance(work, Entry)]
 
     def staged(self, place: Place) -> Any:
         """The present copy of exactly this tensor, or None."""
-        for entry in reversed(self._entries):
+        for entry in reversed(self._entries()):
             for target in entry.targets:
                 if target.staged == place:
                     return target.holder
@@ -58,10 +88,11 @@ class Queued:
           ValueError: a tensor overlaps, without being the same, the result of a queued
             operation, and one of the two is staged.
         """
-        if not self._entries:
+        entries = self._entries()
+        if not entries:
             return
         for buffer in buffers:
-            for entry in self._entries:
+            for entry in entries:
                 if any(_hides(target, buffer) for target in entry.targets):
                     raise ValueError(
                         f"a tensor shares memory with a result of {entry.label}, "
@@ -69,43 +100,18 @@ class Queued:
                         f"copied: wait for {entry.label} first"
                     )
 
-    def add(self, work: SharedWork, targets: Sequence[Buffer], label: str) -> Entry:
-        """Note an operation that was queued just now; `lock` is held."""
-        entry = Entry(work, targets, label)
-        self._entries.append(entry)
-        return entry
-
     def bring(self, entry: Entry) -> None:
         """Bring the results of an operation that has ended to their place.
 
         Raises:
           Exception: copying them back raised it.
         """
-        self.settle()
+        self.member.settle()
         if entry.error is not None:
             raise entry.error
-
-    def settle(self) -> None:
-        """Copy back the results of all operations that have ended. Never blocks."""
-        with self.lock:
-            while self._entries and self._entries[0].work.done():
-                _bring_back(self._entries[0])
-                self._entries.popleft()  # after: an interrupted copy is made again
 
 
 def _hides(target: Buffer, buffer: Buffer) -> bool:
     if not (target.staged or buffer.staged):
         return False  # both are used where they lie, one after the other
     return target.staged != buffer.staged and target.place.shares(buffer.place)
-
-
-def _bring_back(entry: Entry) -> None:
-    outcome = entry.work.wait(0.0)
-    if outcome is None or outcome.status:
-        return
-    try:
-        for target in entry.targets:
-            if target.finish is not None:
-                target.finish()
-    except Exception as error:
-        entry.error = error

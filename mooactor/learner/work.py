@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, overload
 
 from mooactor.errors import ActorUnavailable, CallTimeout, PeerLost
+from mooactor.learner.children import is_child, refuse_in_child
 from mooactor.process import checks
 from mooactor.process.loops import refuse_to_block
-from mooactor.tensors import collective
-from mooactor.tensors.collective import Outcome, SharedWork
+from mooactor.tensors import operations
+from mooactor.tensors.operations import Outcome, SharedWork
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ class Work(Generic[T]):
     """
 
     __slots__ = (
-        *("_finish", "_group", "_label"),
+        *("_finish", "_group", "_label", "_pid"),
         *("_result", "_start", "_work"),
     )
 
@@ -46,13 +47,20 @@ class Work(Generic[T]):
         result: T,
         finish: Callable[[], object],
         start: Callable[[], None],
+        pid: int,
     ) -> None:
-        self._label, self._group = label, group
+        """`pid`: of the process that queued it."""
+        self._label, self._group, self._pid = label, group, pid
         self._work, self._result, self._finish = work, result, finish
         self._start = start
 
     def start(self) -> Work[T]:
-        """Run this and all later operations in the group's background thread."""
+        """Run this and all later operations in the group's background thread.
+
+        Raises:
+          RuntimeError: this process has left the group.
+        """
+        refuse_in_child(self._pid, self._group)
         self._start()
         return self
 
@@ -72,7 +80,8 @@ class Work(Generic[T]):
           ValueError: the members did not make the same call.
           RuntimeError: on a running event loop, which it would freeze.
         """
-        if not self.done():
+        refuse_in_child(self._pid, self._group)
+        if not self._work.done():
             refuse_to_block(self._label, "`await work`")
         timeout = checks.seconds("timeout", timeout)
         until = None if timeout is None else time.monotonic() + timeout
@@ -90,10 +99,12 @@ class Work(Generic[T]):
 
     def done(self) -> bool:
         """Whether it has ended, well or not. Never blocks."""
+        refuse_in_child(self._pid, self._group)
         return self._work.done()
 
     def __await__(self) -> Generator[Any, None, T]:
-        self.start()
+        if not self.done():  # what has ended needs no thread, nor the membership
+            self.start()
         return self._awaited().__await__()
 
     async def _awaited(self) -> T:
@@ -137,27 +148,29 @@ class Work(Generic[T]):
         return f"{self._label} of learner group {self._group!r}"
 
     def __repr__(self) -> str:
-        state = "done" if self.done() else "under way"
+        state = "done" if self._work.done() else "under way"
+        if is_child(self._pid):
+            state = "of the parent process"
         return f"<Work {self._label} of {self._group!r}, {state}>"
 
 
 def failure(what: str, outcome: Outcome) -> Exception:
     """The exception for an operation, described by `what`, with that outcome."""
     status = outcome.status
-    if status == collective.EPEER:
+    if status == operations.EPEER:
         return _lost(what, outcome)
-    if status == collective.ETIMEOUT:
+    if status == operations.ETIMEOUT:
         late = outcome.text or f"{_who(outcome)} did not take part"
         return CallTimeout(f"{what} took too long: {late}")
-    if status == collective.EMISMATCH:
+    if status == operations.EMISMATCH:
         return ValueError(f"the members disagree in {what}: {outcome.text}")
-    if status == collective.EUNREACHABLE:
+    if status == operations.EUNREACHABLE:
         why = outcome.text or "no transport is allowed by all members"
         return ActorUnavailable(
             f"{what}, whose members are on several hosts: {why}; see "
             "`mooactor doctor` and MOOACTOR_TRANSPORT"
         )
-    if status == collective.ECLOSED:
+    if status == operations.ECLOSED:
         return RuntimeError(f"this process left during {what}")
     return ValueError(
         f"{what} does not fit the group, whose size may have changed: read "

@@ -27,6 +27,7 @@ def _is_plain(torch: Any, tensor: Any) -> bool:
     return bool(
         tensor.is_cpu
         and tensor.layout is torch.strided
+        and not tensor.is_nested  # of layout strided as well
         and not tensor.is_quantized
         and not tensor.is_conj()
         and not tensor.is_neg()

@@ -141,7 +141,7 @@ static inline moo_outcome barrier(moo_group *group)
 static inline moo_group_info info_of(moo_group *group)
 {
     moo_group_info info;
-    moo_group_describe(group, &info);
+    CHECK(moo_group_describe(group, &info) == MOO_OK);
     return info;
 }
 

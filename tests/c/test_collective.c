@@ -64,22 +64,60 @@ static void a_joiner_must_agree_on_the_segment(void)
     ranks_free(&ranks);
 }
 
+/* What each function but wait and free says of the group. */
+static int all_say(moo_group *group, moo_err what)
+{
+    moo_request request = {.kind = MOO_GROUP_BARRIER};
+    int32_t pids[MOO_GROUP_MAX];
+    uint64_t ids[MOO_GROUP_MAX];
+    moo_group_info info;
+    moo_outcome outcome;
+    uint32_t size;
+    moo_work *work;
+    return moo_group_submit(group, &request, 1, &work) == what &&
+           moo_group_ready(group, 0) == what &&
+           moo_group_start(group) == what &&
+           moo_group_describe(group, &info) == what &&
+           moo_group_members(group, pids, ids, &size) == what &&
+           moo_group_obstacle(group, &outcome) == what;
+}
+
+static void a_closed_group_refuses_everything(void)
+{
+    struct ranks ranks = ranks_new(1, 1);
+    moo_group *group = join(&ranks);
+    CHECK_OK(barrier(group));
+    moo_group_close(group);
+    moo_group_close(group);
+    CHECK(all_say(group, MOO_ECLOSED));
+    moo_group_leave(group);
+    ranks_free(&ranks);
+}
+
+/* The mutex is held at the fork, as if by a thread that the child has not
+ * got. */
 static void a_forked_child_may_not_use_the_group(void)
 {
     struct ranks ranks = ranks_new(1, 1);
     moo_group *group = join(&ranks);
     moo_request request = {.kind = MOO_GROUP_BARRIER};
+    moo_outcome outcome;
+    moo_work *work;
+    CHECK(moo_group_submit(group, &request, 1, &work) == MOO_OK);
+    pthread_mutex_lock(&group->mutex);
     pid_t child = fork();
     if (!child) {
-        moo_work *work;
-        int ok = moo_group_submit(group, &request, 1, &work) == MOO_EFORK &&
-                 moo_group_ready(group, 0) == MOO_EFORK;
+        int ok = all_say(group, MOO_EFORK) && !moo_work_done(work) &&
+                 moo_work_wait(work, 0, &outcome) == MOO_EFORK;
+        moo_work_free(work);
+        moo_group_close(group);
         moo_group_leave(group);
         _exit(!ok);
     }
+    pthread_mutex_unlock(&group->mutex);
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    CHECK_OK(barrier(group));
+    CHECK_OK(finish_work(work));
     CHECK(info_of(group).size == 1);
     moo_group_leave(group);
     ranks_free(&ranks);
@@ -96,6 +134,7 @@ int main(void)
     a_lock_taken_by_a_dead_process_is_taken_over();
     a_work_outlives_its_group();
     a_joiner_must_agree_on_the_segment();
+    a_closed_group_refuses_everything();
     a_forked_child_may_not_use_the_group();
     CHECK(count_resources() == before);
     puts("test_collective: ok");

@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from mooactor.tensors import collective
-from mooactor.tensors.collective import Outcome, SharedGroup, SharedWork
+from mooactor.tensors import operations
+from mooactor.tensors.collective import SharedGroup, segment_bytes
 from mooactor.tensors.network import choose
+from mooactor.tensors.operations import Outcome, SharedWork
 
 
 class Ranks:
@@ -45,7 +46,7 @@ class Ranks:
         env: dict[str, str] | None = None,
     ) -> None:
         self._segment = os.memfd_create("group")
-        os.ftruncate(self._segment, collective.segment_bytes())
+        os.ftruncate(self._segment, segment_bytes())
         self.processes: list[subprocess.Popen[str]] = []
         try:
             self._start(where, hosts, timeout, binds or [""] * len(where), env or {})
@@ -129,21 +130,21 @@ def finish(work: SharedWork) -> Outcome:
 
 def barrier(group: SharedGroup) -> Outcome:
     """Wait for all."""
-    return finish(group.submit([collective.Part("barrier")]))
+    return finish(group.submit(SharedWork(), [operations.Part("barrier")]))
 
 
 def reduce(group: SharedGroup, array: np.ndarray[Any, Any]) -> Outcome:
     """The sum of all members' arrays, in place."""
     address = array.__array_interface__["data"][0]
-    part = collective.Part(
+    part = operations.Part(
         "allreduce",
-        dtype=collective.DTYPES[array.dtype.name],
-        op=collective.OPS["sum"],
+        dtype=operations.DTYPES[array.dtype.name],
+        op=operations.OPS["sum"],
         inputs=[address],
         outputs=[address],
         sizes=[array.nbytes],
     )
-    return finish(group.submit([part], memory=array))
+    return finish(group.submit(SharedWork(array), [part]))
 
 
 def do_sum(group: SharedGroup, elements: int) -> list[Any]:
@@ -188,7 +189,7 @@ def meet(group: SharedGroup, size: int, until: float) -> None:
             assert time.monotonic() < until, group.obstacle()
         seen = group.describe().size
         outcome = barrier(group)
-        assert outcome.status in (collective.OK, collective.EUNREACHABLE), outcome
+        assert outcome.status in (operations.OK, operations.EUNREACHABLE), outcome
         assert time.monotonic() < until, outcome
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.tensors import collective
+from mooactor.tensors import operations
 from tests.actors.networks.conftest import STAND_IN, obstacle
 from tests.conftest import eventually
 from tests.learner.hosts import Ranks
@@ -119,10 +119,10 @@ def test_where_nothing_leads_to_the_other_host_all_are_told(
     cable: Cable, ranks: Any
 ) -> None:
     group = ranks(cable, "ab", env={"MOOACTOR_TRANSPORT": "shm"})
-    assert [answer[0] for answer in group.do("status")] == [collective.EUNREACHABLE] * 2
+    assert [answer[0] for answer in group.do("status")] == [operations.EUNREACHABLE] * 2
     env = {"MOOACTOR_TRANSPORT": "ofi", "MOOACTOR_LIBFABRIC": "/nowhere"}
     seen = ranks(cable, "ab", env=env).do("status")
-    assert [answer[0] for answer in seen] == [collective.EUNREACHABLE] * 2
+    assert [answer[0] for answer in seen] == [operations.EUNREACHABLE] * 2
     assert "no allowed transport" in seen[0][1] == seen[1][1]
 
 
@@ -198,7 +198,7 @@ def _pull_while_busy(cable: Cable, group: Ranks, elements: int) -> list[Any]:
     seen = group.answers()
     cable.set("up")
     assert max(answer[-1] for answer in seen) - cut < CUT_S
-    assert {answer[1] for answer in seen} == {collective.EPEER}
+    assert {answer[1] for answer in seen} == {operations.EPEER}
     return seen
 
 
@@ -217,7 +217,7 @@ def test_while_the_cable_is_out_each_call_ends_in_the_same_error(
     cable.set("down")
     for _ in range(2):
         seen = group.do("status")
-        assert {answer[0] for answer in seen} == {collective.EPEER}
+        assert {answer[0] for answer in seen} == {operations.EPEER}
         assert len({answer[1] for answer in seen}) == 1
         assert max(answer[-1] for answer in seen) < CUT_S
     cable.set("up")
@@ -235,7 +235,7 @@ def test_a_killed_process_on_the_other_host_is_named_within_a_second(
     group.processes[1].send_signal(signal.SIGKILL)
     seen = [answer for answer in group.answers() if answer is not None]
     assert len(seen) == 3
-    assert {tuple(answer[1:3]) for answer in seen} == {(collective.EPEER, 1)}
+    assert {tuple(answer[1:3]) for answer in seen} == {(operations.EPEER, 1)}
     assert min(answer[-1] for answer in seen) - killed < 1.0
     states = [answer for answer in group.do("status") if answer is not None]
     assert [state[0] for state in states] == [0, 0, 0]

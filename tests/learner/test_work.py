@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import sys
 import threading
 import time
@@ -73,6 +74,67 @@ def test_who_queues_while_another_thread_leaves_is_told(session: Any) -> None:
         group.leave()
         thread.join()
         assert "has left" in ends[0]
+
+
+LOOKS = ("rank", "size", "epoch", "transport", "members", "statistics", "__repr__")
+
+
+def test_who_looks_while_another_thread_leaves_is_told(
+    session: Any, frequent_switches: None
+) -> None:
+    for turn in range(20):
+        group = moo.LearnerGroup(f"looked-at-{turn}", min_size=1)
+        started, ends = threading.Event(), []
+
+        def look(group: Any = group, started: Any = started, ends: Any = ends) -> None:
+            for name in itertools.cycle(LOOKS):
+                try:
+                    found = getattr(group, name)
+                    seen = found() if callable(found) else found
+                except Exception as error:
+                    ends.append(error)
+                    return
+                if name == "__repr__" and "left" in seen:
+                    continue
+                started.set()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        started.wait(20)
+        group.leave()
+        thread.join()
+        assert type(ends[0]) is RuntimeError and "has left" in str(ends[0])
+
+
+def test_what_was_found_before_a_group_was_left_says_so_after(session: Any) -> None:
+    group = moo.LearnerGroup("left-behind", min_size=1)
+    member = group._member()
+    ended, queued = group.allreduce(np.ones(3)), group.allreduce(np.ones(4))
+    ended.wait()
+    group.leave()
+    group.leave()
+    member.leave()
+    for act in (member.describe, member.members, member.start, member.obstacle):
+        with pytest.raises(RuntimeError, match="has left the learner group"):
+            act()
+    with pytest.raises(RuntimeError, match="has left the learner group"):
+        member.ready(0.0)
+    with pytest.raises(RuntimeError, match="has left the learner group"):
+        queued.start()
+    assert asyncio.run(_awaited(ended)).tolist() == [1.0] * 3
+    with pytest.raises(RuntimeError, match="left during allreduce"):
+        asyncio.run(_awaited(queued))
+    assert member.works == []
+
+
+def test_a_finished_work_starts_no_thread_when_it_is_awaited(session: Any) -> None:
+    with moo.LearnerGroup("without-a-thread", min_size=1) as group:
+        work = group.allreduce(np.ones(3))
+        work.wait()
+        asyncio.run(_awaited(work))
+        later = group.allreduce(np.ones(3))
+        time.sleep(0.05)
+        assert not later.done()  # in no thread of the group's own
 
 
 async def _await_briefly(work: Any) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import io
 import pickle
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,3 +178,9 @@ def test_what_cannot_be_moved_is_sent_by_value(here):
     assert move(parameter) is parameter
     objects = np.array([None, 1] * 50_000, dtype=object)
     assert move(objects) is objects
+    parts = [torch.ones(20_000), torch.ones(30_000)]
+    for layout in (torch.strided, torch.jagged):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are a prototype of torch's
+            nested = torch.nested.nested_tensor(parts, layout=layout)
+        assert move(nested) is nested

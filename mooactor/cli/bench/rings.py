@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from mooactor.cli.bench.measure import Effort, turn_about
 from mooactor.cli.bench.namespaces import Host, obstacle, two_namespaces
 from mooactor.cli.bench.row import Goal, Row, Skipped
-from mooactor.tensors import collective
-from mooactor.tensors.collective import Part, SharedGroup, SharedWork
+from mooactor.tensors.collective import SharedGroup, segment_bytes
+from mooactor.tensors.operations import DTYPES, OPS, Part, SharedWork
 
 NAMES = ("ring.2", "ring.4")
 SIZES_KB = (64, 1024, 16 << 10, 64 << 10)
@@ -74,7 +74,7 @@ def _group(kind: str, ranks: int, hosts: tuple[Host, Host]) -> Iterator[Ranks]:
         where = stack.enter_context(tempfile.TemporaryDirectory())
         segment = os.memfd_create("bench")
         stack.callback(os.close, segment)
-        os.ftruncate(segment, collective.segment_bytes())
+        os.ftruncate(segment, segment_bytes())
         processes = []
         for rank in range(ranks):
             host = hosts[rank * 2 // ranks]
@@ -132,15 +132,15 @@ def _ours(host: str, rank: int, ranks: int, segment: int) -> Rank:
         where = [tensor.data_ptr()]
         part = Part(
             "allreduce",
-            dtype=collective.DTYPES["float32"],
-            op=collective.OPS["sum"],
+            dtype=DTYPES["float32"],
+            op=OPS["sum"],
             inputs=where,
             outputs=where,
             sizes=[tensor.nbytes],
         )
-        finish(group.submit([part]))
+        finish(group.submit(SharedWork(tensor), [part]))
 
-    return Rank(lambda: finish(group.submit([Part("barrier")])), reduce)
+    return Rank(lambda: finish(group.submit(SharedWork(), [Part("barrier")])), reduce)
 
 
 def _gloo(rank: int, ranks: int, where: str) -> Rank:

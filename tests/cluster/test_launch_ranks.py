@@ -47,13 +47,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Launched] = []
 
     def start(
-        script: str, variables: Mapping[str, str], on: Sequence[str] = ()
+        script: str,
+        variables: Mapping[str, str],
+        on: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> Launched:
         folder = tmp_path / str(len(started))
         folder.mkdir()
         (folder / "script.py").write_text(script)
         environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **variables}
-        words = ["--patience", "60", "script.py"]
+        words = ["--patience", "60", *options, "script.py"]
         started.append(Launched(words, folder, environment, on))
         return started[-1]
 
@@ -141,6 +144,17 @@ def test_rank_0_says_how_many_hosts_have_not_come(start: Start, tmp_path: Path) 
     assert "1 of 2 hosts have joined in 3 s (n1)" in first.err
     assert "--min-hosts" in first.err
     assert first.out == ""
+
+
+def test_a_job_begins_with_as_many_hosts_as_the_user_asks_for(start: Start) -> None:
+    """Rank 0 starts one of them; the others join by themselves."""
+    nodes, options = "n[1-3]", ["--min-hosts", "2"]
+    further = start("", task(1, nodes), options=options)
+    first = start(REPORT, task(0, nodes), options=options)
+    assert first.end() == 0, first.err + further.err
+    assert "host n2 has joined" in first.err
+    assert json.loads(first.out)["MOOACTOR_HOST_NAME"] == "n1"
+    assert further.end() == 0, further.err
 
 
 def test_a_rank_that_finds_no_broker_says_so(start: Start, tmp_path: Path) -> None:

@@ -88,6 +88,15 @@ def test_status_shows_the_load_of_each_machine(cluster: Cluster, address: str) -
     assert float(line[start:].split()[0]) == pytest.approx(host["load"], abs=1.0)
 
 
+def test_json_shows_fields_of_later_versions_whatever_they_are(
+    cluster: Cluster, address: str
+) -> None:
+    b = cluster.member("b", address, digest=b"\x01\xff")
+    assert cluster.until(lambda: b.joined)
+    (line,) = ask(cluster, address, "status", "--json")
+    assert json.loads(line)["hosts"][0]["digest"] == "01ff"
+
+
 def test_status_of_an_empty_cluster_says_what_to_start(
     cluster: Cluster, address: str
 ) -> None:

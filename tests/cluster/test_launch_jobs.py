@@ -201,6 +201,7 @@ def test_more_hosts_than_there_are_cannot_be_asked_for(
         ["run", "--hosts", "a", "--hostfile", "b", "x.py"],
         ["run", "--ports", "5-1", "x.py"],
         ["run", "--min-hosts", "0", "x.py"],
+        ["run", "--address", "a b", "x.py"],
         ["slurm", "x.py"],
         ["kubernetes", "--hosts", "2", "x.py"],
     ],

@@ -286,10 +286,59 @@ def test_stop_ends_the_stand_by_too(cluster: Cluster, address: str) -> None:
     assert cluster.until(lambda: set(a.membership.brokers()) == {address, other})
     cluster.leave(a)
     assert ask(cluster, address, "stop") == [
-        "stopped 0 sessions, 0 hosts and the broker\n"
+        "stopped 0 sessions, 0 hosts and 2 brokers\n"
     ]
     assert cluster.until(lambda: all(c.ended for c in cluster.commands))
     assert standby.wait() == 0
+
+
+def test_stop_by_the_stand_by_ends_the_first_broker_too(
+    cluster: Cluster, address: str
+) -> None:
+    first = cluster.commands[0]
+    _, other = cluster.broker("--standby-of", address)
+    (line,) = ask(cluster, other, "stop", "--json")
+    assert json.loads(line) == {"sessions": 0, "hosts": 0, "brokers": 2}
+    assert cluster.until(lambda: first.ended) and first.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_stop_says_what_is_with_a_first_broker_that_does_not_answer(
+    cluster: Cluster, address: str, number: int
+) -> None:
+    first = cluster.commands[0]
+    a = cluster.member("a", address)
+    _, other = cluster.broker("--standby-of", address)
+    assert cluster.until(lambda: other in a.membership.brokers())
+    cluster.leave(a)
+    first.process.send_signal(number)
+    both = f"{other},{address}"
+    if number == signal.SIGKILL:
+        first.wait()
+        (line,) = ask(cluster, both, "stop")
+        assert line.startswith("stopped 0 sessions, 0 hosts and the broker; nothing ")
+        assert address in line
+    else:
+        (line,) = ask(cluster, both, "stop", code=1)
+        assert f"but not the broker at {address} (no answer" in line
+        assert "end it there with SIGTERM" in line
+
+
+def test_stop_leaves_the_broker_to_a_host_that_it_does_not_reach(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.on_stop = lambda: cluster.loop.later(0.01, lambda: cluster.leave(home.member))
+    lost = cluster.member("b", address)
+    lost.row["address"] = "tcp://127.0.0.1:1"  # where nobody listens
+    lost.membership.changed()
+    shown = ""
+    while "tcp://127.0.0.1:1" not in shown:
+        shown = "".join(ask(cluster, address, "status", "--json"))
+    (line,) = ask(cluster, address, "stop", code=1)
+    assert "stopped 1 session and 0 hosts, but not host b at tcp://127.0.0.1:1" in line
+    assert "The broker still runs: try again" in line
+    assert not cluster.commands[0].ended
+    assert lost.membership.brokers() == [address]
 
 
 def test_a_driver_without_a_host_of_its_own_is_listed_by_its_session_only(

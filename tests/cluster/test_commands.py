@@ -187,6 +187,19 @@ def test_logs_prints_each_stream_to_its_own(
     assert lines[1] == {"line": "two", "stream": 2, "host": "laptop"}
 
 
+def test_logs_says_where_lines_are_left_out(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    log = {"ev": "log", "line": "one", "stream": 1}
+    home.answers["logs"] = [{"ev": "left_out", "lines": 7}, log, {"ev": "end"}]
+    command = cluster.ask("logs", "p", "--connect", address)
+    assert command.out == ["one\n"]
+    (line,) = command.err
+    assert line.startswith("mooactor logs: 7 lines are left out here")
+    gap, _ = map(json.loads, ask(cluster, address, "logs", "p", "--json"))
+    assert gap == {"left_out": 7, "host": "laptop"}
+
+
 def test_logs_follows_until_ctrl_c(cluster: Cluster, address: str, home: Agent) -> None:
     home.answers["logs"] = [{"ev": "log", "line": "one", "stream": 1}]
     words = ("logs", "p", "-f", "--connect", address)

@@ -174,13 +174,37 @@ def test_ctrl_c_of_rank_0_ends_all_ranks(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_the_other_ranks_end_when_rank_0_is_killed(start: Start) -> None:
+def test_the_other_ranks_end_when_the_node_of_rank_0_is_lost(start: Start) -> None:
     first, further = start(WAITING, task(0)), start("", task(1))
     assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    processes = first.descendants()
+    for process in processes:
+        os.kill(
+            process.pid, signal.SIGSTOP
+        )  # so that none of them ends another in order
     first.signal(signal.SIGKILL)
+    for process in processes:
+        os.kill(process.pid, signal.SIGKILL)
     assert first.end() == -signal.SIGKILL
     assert further.end() == 1, further.err
     assert "the broker is gone, and the run is over" in further.err
+
+
+@pytest.mark.slow
+def test_a_host_that_hears_of_no_end_costs_the_program_no_exit_code(
+    start: Start, tmp_path: Path
+) -> None:
+    """Rank 0 waits a second for the other hosts, which may be busy or just away."""
+    go = str(tmp_path / "go")
+    waits = f"import os, time\nwhile not os.path.exists({go!r}): time.sleep(0.1)"
+    first = start(f"print('up', flush=True)\n{waits}", task(0))
+    further = start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    (host,) = (p for p in further.descendants() if " --name n2" in p.command())
+    os.kill(host.pid, signal.SIGSTOP)
+    Path(go).touch()
+    assert first.end() == 0, first.err
+    assert further.end() == 0, further.err
 
 
 def test_a_signal_to_another_rank_costs_the_program_no_exit_code(start: Start) -> None:

@@ -16,6 +16,7 @@ from mooactor.cluster.launch import (
     nodelist,
     rendezvous,
     ssh,
+    starter,
     targets,
     variables,
 )
@@ -117,6 +118,8 @@ def test_the_end_of_a_host_that_ran_is_told_without_advice() -> None:
     target = Target("b", "b")
     assert ssh.failure(target, "python3", 137, "") == "killed by signal 9 (SIGKILL)"
     assert ssh.failure(target, "python3", 1, "why") == "exit code 1: why"
+    said = ssh.failure(target, "python3", starter.UNHEARD, "it has left")
+    assert said == "it had heard nothing of this command for 60 s"
 
 
 @pytest.mark.parametrize(

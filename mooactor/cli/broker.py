@@ -55,6 +55,7 @@ def _serve(
     if first is not None:
         later = serving.loop.later
         standby = Standby(node, str(first), later, serving.log, serving.stop)
+        broker.first = standby.first
     print(f"mooactor broker at {node.address}", flush=True)
     serving.run(node, broker.look, broker.due)
     if standby is not None:

@@ -16,6 +16,7 @@ from mooactor.cli.failure import Failure
 from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
+from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host import addresses
 from mooactor.host.rows import Row, unpack_answer
 
@@ -34,7 +35,7 @@ class Talk:
         self.received: list[Message] = []
         self.closed: str | None = None  # why
         self._heard = heard
-        self.channel: Channel | None = None
+        self.channel: OutgoingChannel | None = None
 
     def handle(self, channel: Channel, message: Message) -> None:
         if self._heard is None:
@@ -48,6 +49,21 @@ class Talk:
     def post(self, message: Message) -> None:
         if self.channel is not None and self.closed is None:
             self.channel.post(message)
+
+    @property
+    def over(self) -> bool:
+        """Whether the channel has ended as that of a node does which was told to end:
+        it had taken what was posted, or took leave."""
+        channel = self.channel
+        assert channel is not None
+        left = channel.delivered or (bool(channel.peer) and channel.parted)
+        return self.closed is not None and left
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing listened there, as far as this host could see."""
+        assert self.channel is not None
+        return self.closed is not None and self.channel.refused
 
     def answer(self, event: str) -> Message | None:
         """The first message that came with this ``ev``."""
@@ -85,10 +101,10 @@ class Client:
     def __init__(self, connect: str | None = None, key_file: str | None = None) -> None:
         text = connect or os.environ.get(VARIABLE) or "127.0.0.1"
         try:
-            self._addresses = addresses.parse_list(text)
+            self.addresses = list(map(str, addresses.parse_list(text)))
         except ValueError as error:
             raise Failure(str(error)) from None
-        hosts = [address.host for address in self._addresses]
+        hosts = [addresses.parse(address).host for address in self.addresses]
         self._key = secret.load(key_file, hosts=hosts)
         self._broker: Talk | None = None
         self._rid = 0
@@ -146,7 +162,7 @@ class Client:
         return self._broker
 
     def _first(self) -> Talk:
-        talks = [self.open({"address": str(a)}) for a in self._addresses]
+        talks = [self.open({"address": address}) for address in self.addresses]
         for talk in talks:
             talk.post({"op": "still"})  # answered to all that are no members
 
@@ -160,7 +176,7 @@ class Client:
         if found := answered():
             return found[0]
         why = "; ".join(talk.closed or "it is busy" for talk in talks)
-        where = ", ".join(map(str, self._addresses))
+        where = ", ".join(self.addresses)
         raise Failure(
             f"no broker answers at {where} ({why}): start one with `mooactor broker`, "
             f"or name another with --connect; the key here is {self._key}"
@@ -168,12 +184,15 @@ class Client:
 
     def rows(self) -> list[Row]:
         """The members of the cluster, as the broker knows them now."""
-        broker = self.broker
+        return self.rows_of(self.broker)
+
+    def rows_of(self, broker: Talk) -> list[Row]:
+        """The same of one broker."""
         self._rid += 1
         broker.received.clear()
         broker.post({"op": "hosts", "rid": self._rid})
-        self.wait(lambda: self._listed() or broker.closed is not None, PATIENCE_S)
-        if not self._listed():
+        self.wait(lambda: self._listed(broker) or broker.closed is not None, PATIENCE_S)
+        if not self._listed(broker):
             raise Failure(
                 f"the broker at {broker.row['address']} does not answer any more "
                 f"({broker.closed or 'it is busy'}): try again, or name another one "
@@ -183,12 +202,10 @@ class Client:
         broker.received.clear()
         return listed
 
-    def _listed(self) -> bool:
+    def _listed(self, broker: Talk) -> bool:
         """Whether the whole answer to the last question is there."""
-        assert self._broker is not None
         return any(
-            m.get("rid") == self._rid and not m.get("more")
-            for m in self._broker.received
+            m.get("rid") == self._rid and not m.get("more") for m in broker.received
         )
 
     # -- agents ------------------------------------------------------------

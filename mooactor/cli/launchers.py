@@ -43,7 +43,10 @@ def _add_run(commands: Commands) -> None:
     run.add_argument("--key-file", metavar="FILE", help="default: a new key each time")
     clustering.add_ports_option(run)
     run.add_argument(
-        "--address", metavar="ADDR", help="of this machine, as the hosts see it"
+        "--address",
+        metavar="ADDR",
+        type=_address,
+        help="of this machine, as the hosts see it",
     )
     run.add_argument(
         "--min-hosts", metavar="N", type=_count, help="begin with N (default: all)"
@@ -59,6 +62,18 @@ def _add_run(commands: Commands) -> None:
     )
     clustering.add_offers(run, " on each host")
     run.set_defaults(run=clustering.run_by("run"))
+
+
+def _address(text: str) -> str:
+    """The type of an option that is a host's name or address."""
+    from mooactor.control.addresses import is_host
+
+    if not is_host(text.removeprefix("[").removesuffix("]")):
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.80} is no address: write a name or a number such as 10.0.0.5, "
+            "without a port"
+        )
+    return text
 
 
 def _add_machines(

@@ -7,13 +7,14 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from mooactor.cli.client import Client, Talk, homes
 from mooactor.cli.failure import Failure
 from mooactor.cli.status import shown
 
-PATIENCE_S = 10.0  # without --follow
+PATIENCE_S = 10.0  # without --follow, from one piece of news to the next
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,10 +42,13 @@ def _follow(client: Client, options: argparse.Namespace) -> int:
             id(talk) in reader.ended or talk.closed is not None for talk in talks
         )
 
-    client.wait(over, None if options.follow else PATIENCE_S)
+    if options.follow:
+        client.wait(over, None)
+    else:
+        _wait_while_lines_come(client, over, reader)
     silent = [talk for talk in talks if id(talk) not in reader.ended]
     lost = [talk for talk in silent if id(talk) in reader.found]
-    if options.follow and lost:
+    if lost:
         raise Failure(_lost(options.name, lost[0]), 1)
     if reader.found:
         return 0
@@ -62,10 +66,21 @@ def _follow(client: Client, options: argparse.Namespace) -> int:
     )
 
 
+def _wait_while_lines_come(
+    client: Client, over: Callable[[], bool], reader: _Reader
+) -> None:
+    while True:
+        reader.news = False
+        client.wait(lambda: over() or reader.news, PATIENCE_S)
+        if over() or not reader.news:
+            return
+
+
 def _lost(name: str, talk: Talk) -> str:
+    why = talk.closed or f"it has said nothing for {PATIENCE_S:g} s"
     return (
         f"the session of {talk.row['name']}, which has {name!r}, cannot be heard any "
-        f"more ({talk.closed}): `mooactor status` says whether it is still there"
+        f"more ({why}): `mooactor status` says whether it is still there"
     )
 
 
@@ -77,9 +92,13 @@ class _Reader:
         self._as_json = as_json
         self.found: set[int] = set()
         self.ended: set[int] = set()
+        self.news = False  # something has come
 
     def heard(self, talk: Talk, message: dict[str, Any]) -> None:
-        if message.get("ev") == "log":
+        self.news = True
+        if message.get("ev") == "left_out":
+            self._print_gap(talk, message.get("lines"))
+        elif message.get("ev") == "log":
             self.found.add(id(talk))
             self._print(talk, message)
         elif message.get("ev") == "end":
@@ -95,6 +114,13 @@ class _Reader:
             _print_json(talk, line=line, stream=stream)
         else:
             print(line, file=sys.stderr if stream == 2 else sys.stdout, flush=True)
+
+    def _print_gap(self, talk: Talk, lines: object) -> None:
+        if self._as_json:
+            _print_json(talk, left_out=lines)
+        else:
+            text = f"mooactor logs: {lines} lines are left out here: they came faster "
+            print(f"{text}than they were read", file=sys.stderr, flush=True)
 
     def _print_end(self, talk: Talk, message: dict[str, Any]) -> None:
         label, why = str(message.get("label")), str(message["why"])

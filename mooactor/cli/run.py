@@ -80,7 +80,7 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         min_hosts=options.min_hosts,
         patience_s=options.patience or (_PATIENCE_IN_JOB_S if rank else _PATIENCE_S),
     )
-    _check(plan)
+    _check(plan, rank)
     return plan
 
 
@@ -102,12 +102,16 @@ def _offers(options: argparse.Namespace) -> list[str]:
     return [word for pair in said.items() for word in pair]
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: Plan, rank: Rank | None) -> None:
     """What can be known to be missing before anything starts."""
-    if plan.min_hosts and len(plan.targets) > 1 and plan.min_hosts > len(plan.targets):
+    # The environment of a rank may understate how many hosts there are, unless it says
+    # that this one is alone.
+    there = len(plan.targets) if rank is None or rank.hosts == 1 else None
+    if there and plan.min_hosts and plan.min_hosts > there:
+        hosts = "one host" if there == 1 else f"{there} hosts"
         raise LaunchError(
-            f"--min-hosts {plan.min_hosts} is more than the {len(plan.targets)} hosts: "
-            "name more hosts, or ask for fewer"
+            f"--min-hosts {plan.min_hosts} is more than the {hosts}: name more hosts, "
+            "or ask for fewer"
         )
     if not plan.targets[0].is_here:
         return  # its starter looks

@@ -17,8 +17,13 @@ def run(options: argparse.Namespace) -> int:
     """Print it once."""
     with Client(options.connect, options.key_file) as client:
         found = look(client)
-    print(json.dumps(found) if options.json else as_text(found))
+    print(as_json(found) if options.json else as_text(found))
     return 0
+
+
+def as_json(found: dict[str, Any]) -> str:
+    """One line. Members of a later version may have fields of bytes: these are hex."""
+    return json.dumps(found, default=bytes.hex)
 
 
 def look(client: Client) -> dict[str, Any]:

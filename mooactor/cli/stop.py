@@ -1,51 +1,133 @@
 # SPDX-License-Identifier: MIT
-"""``mooactor stop``: end the sessions of a cluster, then hosts and broker."""
+"""``mooactor stop``: end the sessions of a cluster, then its hosts and its brokers.
+
+Invariant: what counts as stopped has taken the request and then closed its channel, or
+is known to be gone: nothing listens at its address, and no broker lists it. A member
+that was not reached keeps its broker, by which it can be found.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
+from collections.abc import Iterable
 
-from mooactor.cli.client import Client, homes
+from mooactor.cli.brokers import Brokers
+from mooactor.cli.client import Client, Talk, homes
 from mooactor.cli.failure import Failure
 from mooactor.host.rows import Row
 
 PATIENCE_S = 15.0  # actors may finish what is queued
+_LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
+_LOOK_S = 0.1
 
 
 def run(options: argparse.Namespace) -> int:
     """End them, and wait for it."""
     with Client(options.connect, options.key_file) as client:
-        rows = client.rows()
+        brokers = Brokers(client)
+        rows = brokers.rows()
         drivers = homes(rows)
         hosts = [row for row in rows if row not in drivers]
-        left = _end(client, drivers) + _end(client, hosts)
-        if not left:
-            _end_broker(client)
-    if left:
-        names = ", ".join(f"{row['kind']} {row['name']}" for row in left)
-        raise Failure(f"still there after {PATIENCE_S:g} s: {names}; try again", 1)
-    counts = {"sessions": len(drivers), "hosts": len(hosts), "brokers": 1}
-    text = f"{_some(drivers, 'session')}, {_some(hosts, 'host')} and the broker"
-    print(json.dumps(counts) if options.json else f"stopped {text}")
+        left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
+        counts = {
+            "sessions": _number_of("home", rows) - _number_of("home", left),
+            "hosts": _number_of("host", rows) - _number_of("host", left),
+        }
+        if left:
+            raise Failure(_still_there(counts, left), 1)
+        there = brokers.end(PATIENCE_S)
+    counts["brokers"] = len(brokers.answered) - len(there)
+    lost = [talk for talk in brokers.silent if not talk.refused]
+    if there or lost:
+        raise Failure(_unstopped(counts, there, lost), 1)
+    absent = [talk.row["address"] for talk in brokers.silent]
+    print(json.dumps(counts) if options.json else _said(counts, absent))
     return 0
 
 
-def _some(rows: list[Row], noun: str) -> str:
-    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'}"
+def _number_of(kind: str, rows: Iterable[Row | Talk]) -> int:
+    found = (row.row if isinstance(row, Talk) else row for row in rows)
+    return sum(row["kind"] == kind for row in found)
 
 
-def _end(client: Client, rows: list[Row]) -> list[Row]:
-    """Ask them to end; return those that are still there after a while."""
+def _end(client: Client, brokers: Brokers, rows: list[Row]) -> list[Talk]:
+    """Ask them to end; the talks with those of which it is not known that they have."""
+    left = _tell(client, rows)
+    # One that ends just now refuses channels; the next try finds nobody there.
+    again = [talk for talk in left if talk.closed is not None and not talk.refused]
+    left = [talk for talk in left if talk not in again]
+    left += _tell(client, [talk.row for talk in again])
+    if gone := [talk for talk in left if talk.refused]:
+        listed = _listed(client, brokers, {talk.row["id"] for talk in gone})
+        left = [t for t in left if t not in gone or t.row["id"] in listed]
+    return left
+
+
+def _tell(client: Client, rows: list[Row]) -> list[Talk]:
+    """The same, once, without a look at the brokers."""
     talks = [client.open(row) for row in rows]
     for talk in talks:
         talk.post({"op": "stop"})
     client.wait(lambda: all(talk.closed is not None for talk in talks), PATIENCE_S)
-    return [talk.row for talk in talks if talk.closed is None]
+    return [talk for talk in talks if not talk.over]
 
 
-def _end_broker(client: Client) -> None:
-    broker = client.broker
-    broker.post({"op": "stop"})
-    if not client.wait(lambda: broker.closed is not None, PATIENCE_S):
-        raise Failure("the broker has not ended; try again", 1)
+def _listed(client: Client, brokers: Brokers, ids: set[str]) -> set[str]:
+    """Those of these nodes that a broker lists for longer than it does after the end of
+    one."""
+    latest = time.monotonic() + _LISTED_S
+    while found := ids & {row["id"] for row in brokers.rows()}:
+        if time.monotonic() >= latest:
+            break
+        client.wait(lambda: False, _LOOK_S)
+    return found
+
+
+# -- words -----------------------------------------------------------------
+
+
+def _said(counts: dict[str, int], absent: list[str]) -> str:
+    text = f"stopped {_some(counts)}"
+    for address in absent:
+        text += f"; nothing listens at {address}, where another broker was"
+    return text
+
+
+def _some(counts: dict[str, int]) -> str:
+    sessions, hosts = (_count(counts[f"{n}s"], n) for n in ("session", "host"))
+    if "brokers" not in counts:
+        return f"{sessions} and {hosts}"
+    brokers = counts["brokers"]
+    last = "the broker" if brokers == 1 else _count(brokers, "broker")
+    return f"{sessions}, {hosts} and {last}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _still_there(counts: dict[str, int], left: list[Talk]) -> str:
+    names = "; ".join(_name(talk) for talk in left)
+    return (
+        f"stopped {_some(counts)}, but not {names}. The broker still runs: try again, "
+        "from a machine that reaches these if this one does not, or end each on its "
+        "own machine with SIGTERM"
+    )
+
+
+def _name(talk: Talk) -> str:
+    row = talk.row
+    what = "the session of" if row["kind"] == "home" else "host"
+    why = talk.closed or f"it is still there after {PATIENCE_S:g} s"
+    return f"{what} {row['name']} at {row['address']} ({why})"
+
+
+def _unstopped(counts: dict[str, int], there: list[Talk], lost: list[Talk]) -> str:
+    names = [f"{t.row['address']} (it has not ended)" for t in there]
+    names += [f"{t.row['address']} ({t.closed or 'it does not answer'})" for t in lost]
+    return (
+        f"stopped {_some(counts)}, but not the broker at {'; '.join(names)}: try again "
+        "from a machine that reaches it, or end it there with SIGTERM"
+    )

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -44,7 +43,7 @@ def _next(client: Client, last: dict[str, Any]) -> dict[str, Any]:
 
 def _show(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(found), flush=True)
+        print(status.as_json(found), flush=True)
         return
     head = time.strftime("%H:%M:%S  Ctrl-C ends this")
     clear = _CLEAR if sys.stdout.isatty() else ""

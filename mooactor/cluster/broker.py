@@ -26,6 +26,9 @@ load               ``{"ev": "joined", "brokers", "members", "notes"}``, and
 ``standby``,       the sender is a second broker at that address. Members are told
 address            of it, ``{"ev": "brokers", "addresses"}``, and announce
                    themselves to it as well
+``peers``          who else is a broker of this cluster: ``{"ev": "peers", "first",
+                   "standbys"}``, each with its ``address`` and, if it was heard of,
+                   its ``id``; ``first`` is None if this broker is no stand-by
 ``stop``           end, with the stand-bys, ``{"ev": "stop"}``; there is no answer
 =================  =================================================================
 
@@ -71,11 +74,14 @@ class Broker:
       node: whose channels it accepts. The caller serves it, and calls `look`.
       log: takes a line for each thing that an operator may want to know.
       stop: is called when a client asks the broker to end.
+
+    `first` is a function that tells whose stand-by this is.
     """
 
     def __init__(
         self, node: Node, log: Callable[[str], None], stop: Callable[[], None]
     ) -> None:
+        self.first: Callable[[], Message | None] = lambda: None
         self.registry = Registry(_post)
         self._node = node
         self._log = log
@@ -90,6 +96,7 @@ class Broker:
             "hosts": self._hosts,
             "watch": lambda channel, _: self.registry.watch(channel),
             "standby": self._standby,
+            "peers": self._peers,
             "stop": self._end,
         }
         node.accept = lambda channel: self
@@ -184,6 +191,13 @@ class Broker:
         self._log(f"the stand-by {address} has joined")
         self._tell_of_standbys()
 
+    def _peers(self, channel: Channel, message: Message) -> None:
+        standbys = [
+            {"address": address, "id": standby.peer.hex()}
+            for standby, address in self._standbys.items()
+        ]
+        channel.post({"ev": "peers", "first": self.first(), "standbys": standbys})
+
     def _end(self, channel: Channel, message: Message) -> None:
         self._log("was told to end")
         for standby in self._standbys:
@@ -259,13 +273,20 @@ class Standby:
         self._node, self._address, self._later, self._log = node, address, later, log
         self._stop = stop
         self._closed = False
+        self._first_id = ""  # the node that it was last
         self._open()
+
+    def first(self) -> Message:
+        """The first broker, for those who ask for it."""
+        found = self._channel.peer.hex() or self._first_id
+        return {"address": self._address, "id": found}
 
     def _open(self) -> None:
         if self._closed:
             return
         beat_s = brokerlink.CHANNEL_BEAT_S
-        self._say(self._node.connect(self._address, self, beat_s=beat_s))
+        self._channel = self._node.connect(self._address, self, beat_s=beat_s)
+        self._say(self._channel)
 
     def _say(self, channel: Channel) -> None:
         """Be heard of now and then, for as long as this channel is there."""
@@ -281,6 +302,7 @@ class Standby:
             self._stop()
 
     def channel_closed(self, channel: Channel, why: str) -> None:
+        self._first_id = channel.peer.hex() or self._first_id
         self._later(self.RETRY_S, self._open)
 
     def close(self) -> None:

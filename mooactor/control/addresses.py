@@ -18,22 +18,48 @@ from mooactor.tensors import interfaces
 
 EVERY = interfaces.EVERY
 _ELSEWHERE = "192.0.2.1"  # RFC 5737: for documentation, so nobody's
-_FORM = re.compile(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]/:\s]+):(\d{1,5})")
+# Letters of names and of interfaces; libzmq has a meaning for others, such as ``;``.
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_ZONE = re.compile(r"[A-Za-z0-9._-]{1,15}")  # IFNAMSIZ, without the zero
+
+
+def is_host(text: str) -> bool:
+    """Whether this is a name, an IPv4 address, or an IPv6 address without brackets, the
+    latter perhaps with a zone (RFC 4007): ``fe80::1%eth0``.
+
+    Invariant: whatever reads an address asks this. An address that one reader took and
+    another refused would be handed on to where nobody expects that it is refused.
+    """
+    if ":" not in text:
+        return _NAME.fullmatch(text) is not None
+    address, zoned, zone = text.partition("%")
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        return False
+    return not zoned or _ZONE.fullmatch(zone) is not None
+
+
+def is_port(text: str) -> bool:
+    """Whether this is a number of a port, or 0 for any."""
+    digits = text.isascii() and text.isdecimal() and len(text) <= 5
+    return digits and int(text) < 1 << 16
 
 
 def parse(address: str) -> tuple[str, int]:
     """Its host, without brackets, and its port.
 
     Raises:
-      ValueError: it is no address.
+      ValueError: it is no address, or not written as `form` writes it.
     """
-    found = _FORM.fullmatch(address)
-    if found is None or not 0 < int(found[2]) < 1 << 16:
+    host, _, digits = address.removeprefix("tcp://").rpartition(":")
+    host, port = host.strip("[]"), int(digits) if is_port(digits) else 0
+    if not port or not is_host(host) or form(host, port) != address:
         raise ValueError(
             f"{address[:100]!r} is no address: give tcp://HOST:PORT, such as "
             "tcp://10.0.0.5:4431"
         )
-    return found[1].strip("[]"), int(found[2])
+    return host, port
 
 
 def form(host: str, port: int | str) -> str:

@@ -87,6 +87,7 @@ class Channel:
 
     ``peer`` is the id of the other node, empty until it has answered; ``address`` is
     where that node listens; ``why`` says why the channel has ended, and is None before.
+    ``parted``: the other side has said that it closes the channel.
     """
 
     def __init__(self, keeper: Keeper, key: bytes, address: str, beat_s: float) -> None:
@@ -94,6 +95,7 @@ class Channel:
         self.peer = b""
         self.address = address
         self.why: str | None = None
+        self.parted = False
         self._keeper = keeper
         self._beat_s = beat_s
         self._listener: Listener | None = None
@@ -133,6 +135,12 @@ class Channel:
     def queued(self) -> int:
         """Bytes that wait for the other side, beside those under way."""
         return self._out.queued
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the other side has told that it has taken all that was posted; also
+        once the channel has ended."""
+        return bool(self.peer) and self._out.all_taken
 
     def post(self, message: Message) -> None:
         """Send a message, as soon as the other side takes it; never blocks. A closed
@@ -311,6 +319,7 @@ class Channel:
 
     def _close(self, frame: frames.Frame) -> None:
         why = frames.read_why(frame)
+        self.parted = True
         if self._carrier is not None:
             self._carrier.send(frames.pack_why(frames.CLOSED, self.key, why))
         self.end(why)

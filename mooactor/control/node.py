@@ -110,7 +110,7 @@ class Node:
 
     def connect(
         self, address: str, listener: Listener, *, beat_s: float | None = None
-    ) -> Channel:
+    ) -> OutgoingChannel:
         """Open a channel; returns at once. If nobody answers within the patience, the
         listener hears that it is closed, and why.
 

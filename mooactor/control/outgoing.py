@@ -26,6 +26,11 @@ _TURNED_DOWN = (
 
 
 class OutgoingChannel(Channel):
+    """``refused``: the last that is known of the address is that nothing listens there.
+    The process is gone, or a firewall says so."""
+
+    refused = False
+
     def __init__(
         self,
         keeper: Keeper,
@@ -141,7 +146,7 @@ class OutgoingChannel(Channel):
         if self.peer not in (b"", peer):
             self.end(self._gone())
             return
-        self.peer = peer
+        self.peer, self.refused = peer, False
         self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
         self.attach(self._attempt, frame.taken)
@@ -176,6 +181,7 @@ class OutgoingChannel(Channel):
 
     def _probed(self, code: int) -> None:
         self._probe = None
+        self.refused = code == REFUSED
         if code != REFUSED or self._carrier is not None or self.why is not None:
             return
         if self.peer:

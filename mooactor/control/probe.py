@@ -27,13 +27,18 @@ class Probe:
         if something listens there, or another.
 
         Raises:
-          OSError: this process can have no more sockets.
+          OSError: this process can have no more sockets, or `host` is no address here,
+            such as one of an interface that only others have.
         """
         self._ready = ready
         self._answered = answered
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._code = self._socket.connect_ex((host, port))
+        try:
+            self._code = self._socket.connect_ex((host, port))
+        except BaseException:
+            self._socket.close()
+            raise
         if self._code == errno.EINPROGRESS:
             ready.watch(self._socket.fileno(), self._finish, select.EPOLLOUT)
         else:

@@ -70,6 +70,11 @@ class Outflow:
         return not self._queue and self._next == self._end
 
     @property
+    def all_taken(self) -> bool:
+        """Whether the other side has told that it has all that was posted."""
+        return not self._queue and not self._window
+
+    @property
     def _end(self) -> int:
         return self._acknowledged + len(self._window)
 

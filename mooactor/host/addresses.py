@@ -4,14 +4,14 @@
 ``tcp://ADDR:PORT``, or shorter: without ``tcp://``, without the port, or the port alone
 as ``:PORT``. ADDR is a name, an IPv4 address, an IPv6 address (in brackets where a port
 follows), or ``*`` for all addresses of this host.
+What a host and a port are, `control.addresses` says, which reads whole addresses.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from typing import NamedTuple
 
-from mooactor.control.addresses import form
+from mooactor.control import addresses
 
 BROKER_PORT = 4431
 _SCHEME = "tcp://"
@@ -24,7 +24,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return form(self.host, self.port)
+        return addresses.form(self.host, self.port)
 
 
 def parse(text: str, default_port: int = BROKER_PORT) -> Address:
@@ -35,7 +35,8 @@ def parse(text: str, default_port: int = BROKER_PORT) -> Address:
     """
     rest = text.strip().removeprefix(_SCHEME)
     host, port = _split(rest)
-    if not _is_host(host) or not _is_port(port):
+    known = host in ("", "*") or addresses.is_host(host)
+    if not known or (port and not addresses.is_port(port)):
         raise ValueError(
             f"{text!r:.200} is no address: write ADDR:PORT, such as 10.0.0.5:4431, "
             "[fd00::5]:4431 or *:4431"
@@ -61,12 +62,13 @@ def parse_list(text: str, default_port: int = BROKER_PORT) -> list[Address]:
 
 
 def is_reachable(text: str) -> bool:
-    """Whether this is the whole address of one port of one host."""
+    """Whether this is the whole address of one port of one host: `Node.connect` takes
+    it."""
     try:
-        found = parse(text, 0)
+        addresses.parse(text)
     except ValueError:
         return False
-    return found.host != "*" and found.port > 0 and str(found) == text
+    return True
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -82,25 +84,6 @@ def _split(text: str) -> tuple[str, str]:
     return host if host or port else " ", port
 
 
-def _is_host(host: str) -> bool:
-    if ":" in host:
-        try:
-            return bool(ipaddress.IPv6Address(host.partition("%")[0]))
-        except ValueError:
-            return False
-    # the letters of names and interfaces; ZeroMQ has a meaning for others
-    if not host.isascii() or len(host) > 255:
-        return False
-    return host in ("", "*") or all(c.isalnum() or c in "-._" for c in host)
-
-
-def _is_port(port: str) -> bool:
-    if not port:
-        return True
-    digits = port.isascii() and port.isdecimal() and len(port) <= 5
-    return digits and int(port) <= 65535
-
-
 def parse_ports(text: str) -> range:
     """The ports of ``A-B``, both included, or of a single one.
 
@@ -109,7 +92,7 @@ def parse_ports(text: str) -> range:
     """
     first, _, last = text.partition("-")
     last = last or first
-    if not all(map(_is_port, (first, last))) or not first:
+    if not all(map(addresses.is_port, (first, last))):
         raise ValueError(f"{text!r:.80} are no ports: write A-B, such as 20000-29999")
     if not 0 < int(first) <= int(last):
         raise ValueError(f"{text!r:.80} has no port: write the lower one first")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mooactor.control import frames
 from mooactor.control.channel import Channel
 from mooactor.host import rows
+from mooactor.host.fields import MALFORMED
 from mooactor.host.load import load_average
 from mooactor.host.rows import Row
 
@@ -107,10 +108,17 @@ class BrokerLink:
     # -- the broker's news -------------------------------------------------
 
     def handle(self, channel: Channel, message: Message) -> None:
-        """Act on a message of the broker's; unknown ones are of a later version."""
+        """Act on a message of the broker's; unknown ones are of a later version. One
+        that cannot be acted on costs this link its channel, and the agent nothing."""
         action = self._actions.get(str(message.get("ev")))
-        if channel is self._channel and action is not None:
+        if channel is not self._channel or action is None:
+            return
+        try:
             action(message)
+        except MALFORMED as error:
+            why = f"it sent a malformed message: {error!r:.200}"
+            channel.close(why)
+            self.channel_closed(channel, why)
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The broker is gone, or was never there: try again soon, for ever."""

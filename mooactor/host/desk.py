@@ -10,7 +10,9 @@ op          fields        answer
 ``logs``    name, follow  ``{"ev": "log", "line", "stream"}`` for each line, then
                           ``{"ev": "end", "found"}``. With `follow` that comes once
                           no actor of this name will run again, with the ``label``
-                          of the last one and ``why`` it ended
+                          of the last one and ``why`` it ended. ``{"ev":
+                          "left_out", "lines"}`` stands for so many lines that a slow
+                          reader does not get
 ``stop``                  none: the session ends, and the channel with it
 ==========  ============  ==========================================================
 
@@ -19,13 +21,13 @@ Homes of other sessions of the namespace come here, too: see `visitors`.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
+from mooactor.host import history
 from mooactor.host.fields import MALFORMED
+from mooactor.host.history import WITH_SESSION, History, is_meant
 from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
 
@@ -33,89 +35,8 @@ if TYPE_CHECKING:
     from mooactor.host.home import Home
     from mooactor.host.supervised import Supervised
 
-_MOST_LINES = 1000  # kept of one actor
-_MOST_ACTORS = 1000  # of which lines are kept: those that printed last
-_MOST_QUEUED = 1 << 22  # bytes for a reader that is slow; later lines are left out
 _PATIENCE_S = 1.0  # for processes that are busy
 _GRACE_S = 3.0
-_WITH_SESSION = "its session has ended"
-
-
-class History:
-    """The last lines that each actor has printed, also of those that are dead."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, deque[tuple[int, str]]] = {}
-        self._followers: list[tuple[str, Channel]] = []
-
-    def add(self, number: int, prefix: bytes, line: bytes) -> None:
-        """An actor has printed a line on its stdout (1) or stderr (2)."""
-        label = _label(prefix)
-        kept = self._lines.pop(label, None) or deque(maxlen=_MOST_LINES)
-        text = line.decode(errors="replace")
-        kept.append((number, text))
-        self._lines[label] = kept  # the last one, in the order of this dict
-        if len(self._lines) > _MOST_ACTORS:
-            del self._lines[next(iter(self._lines))]
-        for followed, channel in self._followers:
-            if _is(label, followed):
-                _post_line(channel, number, text)
-
-    def send(self, name: str, channel: Channel) -> bool:
-        """Send the lines of the actor of this name; whether there were any."""
-        found = [kept for label, kept in self._lines.items() if _is(label, name)]
-        for number, text in [line for kept in found for line in kept]:
-            _post_line(channel, number, text)
-        return bool(found)
-
-    def follow(self, name: str, channel: Channel) -> None:
-        """Send those to come, too."""
-        self._followers.append((name, channel))
-
-    @property
-    def followed(self) -> bool:
-        """Whether somebody follows an actor."""
-        return bool(self._followers)
-
-    def forget(self, channel: Channel) -> None:
-        """Nobody reads there any more."""
-        self._followers = [one for one in self._followers if one[1] is not channel]
-
-    def end(self, label: str, why: str, rest: Collection[str]) -> None:
-        """An actor will not run again. Those who follow it hear of that, unless their
-        name means one of the `rest`, the labels of those that are not over."""
-        for follower in list(self._followers):
-            name, channel = follower
-            if _is(label, name) and not any(_is(other, name) for other in rest):
-                self._followers.remove(follower)
-                post_end(channel, label, why)
-
-    def close(self) -> None:
-        """The session is over."""
-        for name, channel in self._followers:
-            post_end(channel, name, _WITH_SESSION)
-        self._followers.clear()
-
-
-def post_end(channel: Channel, label: str, why: str) -> None:
-    """The last message to one who follows an actor."""
-    channel.post({"ev": "end", "found": True, "label": label, "why": why})
-
-
-def _label(prefix: bytes) -> str:
-    """Of ``(LABEL pid=1 host=b) ``."""
-    text = prefix.decode(errors="replace")
-    return text[1 : text.rindex(" pid=")] if " pid=" in text else text
-
-
-def _is(label: str, name: str) -> bool:
-    """Whether an actor is meant: by its name, or by its label."""
-    return label == name or label.endswith(f":{name}")
-
-
-def _post_line(channel: Channel, number: int, text: str) -> None:
-    if channel.queued < _MOST_QUEUED:
-        channel.post({"ev": "log", "line": text, "stream": number})
 
 
 class Desk:
@@ -126,7 +47,7 @@ class Desk:
         self._home = home
         self._mark = mark
         self._driver = driver
-        self.history = History()
+        self.history = History(home.loop.later)
         home.logs.history = self.history.add
         home.on_over = self._over
 
@@ -157,21 +78,22 @@ class Desk:
         if type(name) is not str:
             channel.close("the name is no string")
             return
-        printed = self.history.send(name, channel)
+        reader = self.history.read(name, channel)
         actor = self._last(name)
         if follow is not True or actor is None:
-            channel.post({"ev": "end", "found": printed or actor is not None})
+            reader.end(found=reader.waits or actor is not None)
         elif actor.over:
             record = ExitRecord.of_plain(actor.last_notice()["record"])
-            post_end(channel, actor.label, self._why(record))
+            history.end(reader, actor.label, self._why(record))
         else:
-            self.history.follow(name, channel)
+            reader.follows = True
+        self.history.send()
 
     def _last(self, name: str) -> Supervised | None:
         """The actor that is meant: one that is not over, else the latest."""
         for actors in (self._home.living, self._home.actors):
             for actor in reversed(actors.values()):
-                if _is(actor.label, name):
+                if is_meant(actor.label, name):
                     return actor
         return None
 
@@ -183,7 +105,7 @@ class Desk:
     def _why(self, record: ExitRecord) -> str:
         """How an actor ended, in words."""
         if record.kind == "stopped" and self._home.ending:
-            return _WITH_SESSION
+            return WITH_SESSION
         return in_words(record)
 
 

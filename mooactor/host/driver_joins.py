@@ -100,7 +100,8 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
 
     Raises:
       ActorUnavailable: none has within `PATIENCE_S`.
-      VersionMismatch: one has refused it for its version.
+      VersionMismatch: one has refused it for its version, and no other one answers.
+      MooError: the agent cannot take part; its own reason is the message.
     """
     future = agent.joined
     agent.wait(future, PATIENCE_S)
@@ -110,6 +111,8 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
             print(f"mooactor: {note}", file=sys.stderr)
         return
     names = ", ".join(map(str, joining.addresses))
+    if said.get("ev") == "not_joined":
+        raise errors.MooError(f"this session cannot join {names}: {said['why']}")
     if said:
         raise errors.VersionMismatch(
             f"the broker at {said['broker']} refuses this program: {said['why']}"

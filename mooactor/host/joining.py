@@ -21,10 +21,11 @@ from mooactor.host.versions import versions
 
 def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     """Join as `config["cluster"]` says. The driver hears ``joined`` once a broker has
-    taken the announcement, or ``refused`` with the reason.
+    taken the announcement, or ``refused`` with the reason once one of the list has
+    refused it and no other one has answered.
 
     Raises:
-      OSError: no address to listen on.
+      MooError: there is no address or port to listen on.
     """
     options = config["cluster"]
     node = Node(options["secret"], **listening(options))
@@ -66,11 +67,23 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         if neighbors is not None:
             neighbors.on_row(row)
 
+    refusals: dict[str, str] = {}
+    silent = set(options["addresses"])  # nothing was heard of these yet
+
+    def settle() -> None:
+        if refusals and not silent:
+            address, why = next(iter(refusals.items()))
+            home.tell_driver({"ev": "refused", "broker": address, "why": why})
+
     def refused(address: str, why: str) -> None:
-        home.tell_driver({"ev": "refused", "broker": address, "why": why})
+        silent.discard(address)
+        refusals.setdefault(address, why)
+        settle()
 
     def lost(address: str, why: str) -> None:
+        silent.discard(address)
         home.tell_driver({"ev": "broker_lost", "broker": address, "why": why})
+        settle()
 
     membership = Membership(
         node,

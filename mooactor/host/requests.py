@@ -10,7 +10,8 @@ Invariants:
   changes, and by their exact types, for any sender.
 * An error in a request ends that request and nothing else. Its sender gets
   ``"failed": reason`` in the reply; a failed `spawn`, which may be sent without an
-  ``rid``, is told as the death of that actor.
+  ``rid``, is told as the death of that actor, and a failed `configure` as
+  ``{"ev": "not_joined", "why"}``.
 * The `spawn` of an unknown actor may be unread on another line, though it was sent
   before this request. Such a request is put off until every line has been read up to
   that time.
@@ -26,6 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mooactor.control.lifeline import Message
+from mooactor.errors import MooError
 from mooactor.host.births import Births
 from mooactor.host.eventloop import Line
 from mooactor.host.fields import (
@@ -166,7 +168,7 @@ class Requests:
             action()
         except Refused as error:
             self._refuse(line, message, str(error))
-        except OSError as error:
+        except (OSError, MooError) as error:
             self._refuse(line, message, str(error))
         except Exception as error:  # a bug: not everybody's end
             traceback.print_exc(file=sys.stderr)
@@ -176,6 +178,8 @@ class Requests:
         rid, actor_id = message.get("rid"), message.get("id")
         if type(rid) is int:
             self._reply(line, rid, None, failed=why)
+        elif message.get("op") == "configure":
+            self._home.loop.post(line, {"ev": "not_joined", "why": why})
         elif message.get("op") == "snapshot":
             lost = f"a snapshot is lost, a restart would restore an older one: {why}"
             self._home.loop.post(line, {"ev": "lost_snapshot", "why": lost})

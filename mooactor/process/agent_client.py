@@ -33,7 +33,8 @@ class AgentClient:
         self._lifeline = lifeline
         self._wait = wait
         self._wake = wake
-        self.joined = Future()  # the agent's news that a broker has taken the session
+        # The agent's news that a broker has taken the session, or that none can.
+        self.joined = Future()
         self.broker_news = ""  # why none has yet
         self.ended = False  # the session is over here: its agent may end, too
         self._lock = threading.Lock()
@@ -163,7 +164,7 @@ class AgentClient:
             self.joined.set_value(message)
             self._wake()
 
-    _ev_refused = _ev_joined
+    _ev_refused = _ev_not_joined = _ev_joined
 
     def _ev_ended(self, message: Message) -> None:
         print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)

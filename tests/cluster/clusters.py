@@ -26,9 +26,12 @@ COMMAND = [sys.executable, "-m", "mooactor"]
 class Command:
     """A `mooactor` command in a process of its own; its output is collected."""
 
-    def __init__(self, *words: str, **environment: str) -> None:
+    def __init__(
+        self, *command: str, words: Sequence[str] = (), **environment: str
+    ) -> None:
+        """`words`: of another program, in the place of a command."""
         self.process = subprocess.Popen(
-            [*COMMAND, *words],
+            words or [*COMMAND, *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,10 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""The ``mooactor`` command, which launches the hosts of `members`."""
+"""The ``mooactor`` command, which launches the hosts of `members`. Their starters have
+a patience of `SILENCE` seconds with a silent launcher, if that is set."""
+
+import os
+import re
 
 from mooactor import cli
-from mooactor.cluster.launch import plan
+from mooactor.cluster.launch import plan, program
+
+SILENCE = "TEST_SILENCE_S"
 
 
 def main() -> None:
     plan.MODULE = "tests.cluster.members"
+    if seconds := os.environ.get(SILENCE):
+        text = re.sub(
+            rb"SILENCE_S = [\d.]+", b"SILENCE_S = " + seconds.encode(), program._STARTER
+        )
+        program._HEAD = b"%d\n%s" % (len(text), text)
     raise SystemExit(cli.main())

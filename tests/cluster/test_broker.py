@@ -16,6 +16,7 @@ import pytest
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
 from tests.cluster.clusters import Cluster, Member
+from tests.control.nodes import Recorder
 from tests.process.programs import start
 from tests.processes import stop
 
@@ -251,6 +252,39 @@ def test_a_stand_by_answers_when_the_first_broker_is_gone(cluster: Cluster) -> N
 
 
 @pytest.mark.slow
+def test_a_stand_by_at_an_interface_that_members_lack_costs_them_nothing(
+    cluster: Cluster,
+) -> None:
+    _, address = cluster.broker()
+    a = cluster.member("a", address)
+    node = Node(cluster.key.secret)
+    cluster.nodes.append(node)
+    channel = node.connect(address, Recorder())
+    for zone in ("br-lan", "eth0"):
+        channel.post({"op": "standby", "address": f"tcp://[fe80::1%{zone}]:4431"})
+    known = lambda: a.membership._told.get(address)  # noqa: E731
+    assert cluster.until(lambda: known() == ["tcp://[fe80::1%eth0]:4431"])
+    assert a.names() == ["a"] and a.membership.brokers() == [address]
+
+
+def test_a_message_of_a_broker_that_cannot_be_acted_on_costs_that_link_only(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, address = cluster.broker()
+    _, other = cluster.broker()
+
+    def introduced(broker: str, addresses: list[str]) -> None:
+        if broker == address:
+            raise ValueError("no address")
+
+    a = cluster.member("a", address, other)
+    with monkeypatch.context() as patched:
+        patched.setattr(a.membership, "introduced", introduced)
+        assert cluster.until(lambda: address in a.lost)
+        assert other not in a.lost
+    assert cluster.until(lambda: set(a.membership.brokers()) == {address, other})
+
+
 def test_a_list_whose_first_broker_is_not_there_is_no_obstacle(
     cluster: Cluster,
 ) -> None:

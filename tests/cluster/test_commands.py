@@ -88,6 +88,15 @@ def test_status_shows_the_load_of_each_machine(cluster: Cluster, address: str) -
     assert float(line[start:].split()[0]) == pytest.approx(host["load"], abs=1.0)
 
 
+def test_json_shows_fields_of_later_versions_whatever_they_are(
+    cluster: Cluster, address: str
+) -> None:
+    b = cluster.member("b", address, digest=b"\x01\xff")
+    assert cluster.until(lambda: b.joined)
+    (line,) = ask(cluster, address, "status", "--json")
+    assert json.loads(line)["hosts"][0]["digest"] == "01ff"
+
+
 def test_status_of_an_empty_cluster_says_what_to_start(
     cluster: Cluster, address: str
 ) -> None:
@@ -176,6 +185,19 @@ def test_logs_prints_each_stream_to_its_own(
     assert home.asked[-1] == {"op": "logs", "name": "p", "follow": False}
     lines = [json.loads(x) for x in ask(cluster, address, "logs", "p", "--json")]
     assert lines[1] == {"line": "two", "stream": 2, "host": "laptop"}
+
+
+def test_logs_says_where_lines_are_left_out(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    log = {"ev": "log", "line": "one", "stream": 1}
+    home.answers["logs"] = [{"ev": "left_out", "lines": 7}, log, {"ev": "end"}]
+    command = cluster.ask("logs", "p", "--connect", address)
+    assert command.out == ["one\n"]
+    (line,) = command.err
+    assert line.startswith("mooactor logs: 7 lines are left out here")
+    gap, _ = map(json.loads, ask(cluster, address, "logs", "p", "--json"))
+    assert gap == {"left_out": 7, "host": "laptop"}
 
 
 def test_logs_follows_until_ctrl_c(cluster: Cluster, address: str, home: Agent) -> None:
@@ -277,10 +299,59 @@ def test_stop_ends_the_stand_by_too(cluster: Cluster, address: str) -> None:
     assert cluster.until(lambda: set(a.membership.brokers()) == {address, other})
     cluster.leave(a)
     assert ask(cluster, address, "stop") == [
-        "stopped 0 sessions, 0 hosts and the broker\n"
+        "stopped 0 sessions, 0 hosts and 2 brokers\n"
     ]
     assert cluster.until(lambda: all(c.ended for c in cluster.commands))
     assert standby.wait() == 0
+
+
+def test_stop_by_the_stand_by_ends_the_first_broker_too(
+    cluster: Cluster, address: str
+) -> None:
+    first = cluster.commands[0]
+    _, other = cluster.broker("--standby-of", address)
+    (line,) = ask(cluster, other, "stop", "--json")
+    assert json.loads(line) == {"sessions": 0, "hosts": 0, "brokers": 2}
+    assert cluster.until(lambda: first.ended) and first.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_stop_says_what_is_with_a_first_broker_that_does_not_answer(
+    cluster: Cluster, address: str, number: int
+) -> None:
+    first = cluster.commands[0]
+    a = cluster.member("a", address)
+    _, other = cluster.broker("--standby-of", address)
+    assert cluster.until(lambda: other in a.membership.brokers())
+    cluster.leave(a)
+    first.process.send_signal(number)
+    both = f"{other},{address}"
+    if number == signal.SIGKILL:
+        first.wait()
+        (line,) = ask(cluster, both, "stop")
+        assert line.startswith("stopped 0 sessions, 0 hosts and the broker; nothing ")
+        assert address in line
+    else:
+        (line,) = ask(cluster, both, "stop", code=1)
+        assert f"but not the broker at {address} (no answer" in line
+        assert "end it there with SIGTERM" in line
+
+
+def test_stop_leaves_the_broker_to_a_host_that_it_does_not_reach(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    home.on_stop = lambda: cluster.loop.later(0.01, lambda: cluster.leave(home.member))
+    lost = cluster.member("b", address)
+    lost.row["address"] = "tcp://127.0.0.1:1"  # where nobody listens
+    lost.membership.changed()
+    shown = ""
+    while "tcp://127.0.0.1:1" not in shown:
+        shown = "".join(ask(cluster, address, "status", "--json"))
+    (line,) = ask(cluster, address, "stop", code=1)
+    assert "stopped 1 session and 0 hosts, but not host b at tcp://127.0.0.1:1" in line
+    assert "The broker still runs: try again" in line
+    assert not cluster.commands[0].ended
+    assert lost.membership.brokers() == [address]
 
 
 def test_a_driver_without_a_host_of_its_own_is_listed_by_its_session_only(

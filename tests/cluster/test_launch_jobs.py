@@ -184,10 +184,14 @@ def test_a_job_that_sbatch_refuses_says_why_and_what_to_do(
 def test_more_hosts_than_there_are_cannot_be_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["--hosts", "a,b", "--min-hosts", "3", "x.py"]
-    assert main(["run", *words]) == 2
-    said = capsys.readouterr().err
-    assert "--min-hosts 3 is more than the 2 hosts: name more hosts" in said
+    for hosts, there in (
+        (["--hosts", "a,b"], "2 hosts"),
+        (["--hosts", "a"], "one host"),
+        (["--local-only"], "one host"),
+    ):
+        assert main(["run", *hosts, "--min-hosts", "3", "x.py"]) == 2
+        said = capsys.readouterr().err
+        assert f"--min-hosts 3 is more than the {there}: name more hosts" in said
 
 
 @pytest.mark.parametrize(
@@ -197,6 +201,7 @@ def test_more_hosts_than_there_are_cannot_be_asked_for(
         ["run", "--hosts", "a", "--hostfile", "b", "x.py"],
         ["run", "--ports", "5-1", "x.py"],
         ["run", "--min-hosts", "0", "x.py"],
+        ["run", "--address", "a b", "x.py"],
         ["slurm", "x.py"],
         ["kubernetes", "--hosts", "2", "x.py"],
     ],

@@ -47,13 +47,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Launched] = []
 
     def start(
-        script: str, variables: Mapping[str, str], on: Sequence[str] = ()
+        script: str,
+        variables: Mapping[str, str],
+        on: Sequence[str] = (),
+        options: Sequence[str] = (),
     ) -> Launched:
         folder = tmp_path / str(len(started))
         folder.mkdir()
         (folder / "script.py").write_text(script)
         environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **variables}
-        words = ["--patience", "60", "script.py"]
+        words = ["--patience", "60", *options, "script.py"]
         started.append(Launched(words, folder, environment, on))
         return started[-1]
 
@@ -143,6 +146,17 @@ def test_rank_0_says_how_many_hosts_have_not_come(start: Start, tmp_path: Path) 
     assert first.out == ""
 
 
+def test_a_job_begins_with_as_many_hosts_as_the_user_asks_for(start: Start) -> None:
+    """Rank 0 starts one of them; the others join by themselves."""
+    nodes, options = "n[1-3]", ["--min-hosts", "2"]
+    further = start("", task(1, nodes), options=options)
+    first = start(REPORT, task(0, nodes), options=options)
+    assert first.end() == 0, first.err + further.err
+    assert "host n2 has joined" in first.err
+    assert json.loads(first.out)["MOOACTOR_HOST_NAME"] == "n1"
+    assert further.end() == 0, further.err
+
+
 def test_a_rank_that_finds_no_broker_says_so(start: Start, tmp_path: Path) -> None:
     (tmp_path / "script.py").touch()
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **task(1)}
@@ -160,13 +174,37 @@ def test_ctrl_c_of_rank_0_ends_all_ranks(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_the_other_ranks_end_when_rank_0_is_killed(start: Start) -> None:
+def test_the_other_ranks_end_when_the_node_of_rank_0_is_lost(start: Start) -> None:
     first, further = start(WAITING, task(0)), start("", task(1))
     assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    processes = first.descendants()
+    for process in processes:
+        os.kill(
+            process.pid, signal.SIGSTOP
+        )  # so that none of them ends another in order
     first.signal(signal.SIGKILL)
+    for process in processes:
+        os.kill(process.pid, signal.SIGKILL)
     assert first.end() == -signal.SIGKILL
     assert further.end() == 1, further.err
     assert "the broker is gone, and the run is over" in further.err
+
+
+@pytest.mark.slow
+def test_a_host_that_hears_of_no_end_costs_the_program_no_exit_code(
+    start: Start, tmp_path: Path
+) -> None:
+    """Rank 0 waits a second for the other hosts, which may be busy or just away."""
+    go = str(tmp_path / "go")
+    waits = f"import os, time\nwhile not os.path.exists({go!r}): time.sleep(0.1)"
+    first = start(f"print('up', flush=True)\n{waits}", task(0))
+    further = start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    (host,) = (p for p in further.descendants() if " --name n2" in p.command())
+    os.kill(host.pid, signal.SIGSTOP)
+    Path(go).touch()
+    assert first.end() == 0, first.err
+    assert further.end() == 0, further.err
 
 
 def test_a_signal_to_another_rank_costs_the_program_no_exit_code(start: Start) -> None:

@@ -51,10 +51,13 @@ def srun(
     )
 
 
+@pytest.mark.parametrize("mpi", ["none", "pmi2"])
 def test_srun_starts_the_program_once_with_a_host_on_each_node(
-    cluster: dict[str, str], tmp_path: Path
+    cluster: dict[str, str], tmp_path: Path, mpi: str
 ) -> None:
-    done = srun(cluster, tmp_path, REPORT, "-N2", "--ntasks-per-node=1")
+    """Whatever MPI it serves otherwise: a cluster's MpiDefault."""
+    words = ["-N2", "--ntasks-per-node=1", f"--mpi={mpi}"]
+    done = srun(cluster, tmp_path, REPORT, *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["MOOACTOR_HOST_NAME"] == "n1"
     assert runs(tmp_path) == []

@@ -16,10 +16,12 @@ import pytest
 
 import mooactor
 from tests import networks
+from tests.cluster import launching
 from tests.cluster.launched import ROOT, Launched, Terminal, command
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
 from tests.marks import slow
+from tests.processes import Process
 
 pytestmark = pytest.mark.slow
 
@@ -365,6 +367,23 @@ def test_a_host_that_fails_is_started_again_and_the_run_goes_on(
 def offers(run: Launched) -> list[str]:
     """What host b has said of itself, each time it joined; its pid is at the end."""
     return [line for line in run.err.splitlines() if line.startswith("[b] offers")]
+
+
+def test_a_launcher_that_was_stopped_for_long_starts_its_hosts_again(
+    launch: Callable[..., Launched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its silence has ended them in order, but nobody had told them to stop."""
+    monkeypatch.setenv(launching.SILENCE, "11.0")  # it says something each 10 s
+    run = launch("--hosts", "localhost,b", script=PATIENT)
+    assert is_up(run) and eventually(lambda: offers(run)), run.err
+    host = Process.of(int(offers(run)[0].split()[-1]))
+    run.signal(signal.SIGSTOP)
+    assert eventually(lambda: not host.is_running(), 30)
+    run.signal(signal.SIGCONT)
+    assert eventually(lambda: len(offers(run)) == 2, 30), run.err
+    assert "host b has ended: it had heard nothing of this command for" in run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
 
 
 def test_a_host_that_was_told_to_stop_stays_away(

@@ -4,21 +4,26 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from mooactor.cluster.launch import (
     environment,
+    hydra,
     nodelist,
     rendezvous,
     ssh,
+    starter,
     targets,
     variables,
 )
 from mooactor.cluster.launch.environment import Rank
 from mooactor.cluster.launch.rendezvous import Meeting
 from mooactor.cluster.launch.targets import LaunchError, Target
+from tests.cluster.launched import ROOT
 
 
 @pytest.mark.parametrize(
@@ -113,6 +118,8 @@ def test_the_end_of_a_host_that_ran_is_told_without_advice() -> None:
     target = Target("b", "b")
     assert ssh.failure(target, "python3", 137, "") == "killed by signal 9 (SIGKILL)"
     assert ssh.failure(target, "python3", 1, "why") == "exit code 1: why"
+    said = ssh.failure(target, "python3", starter.UNHEARD, "it has left")
+    assert said == "it had heard nothing of this command for 60 s"
 
 
 @pytest.mark.parametrize(
@@ -171,19 +178,82 @@ def test_every_launcher_says_which_rank_this_is() -> None:
     rank_of = environment.rank_of
     assert rank_of(SRUN) == Rank("srun", 1, 0, 2, "n2", "n3", "77.0")
     assert rank_of(MPIRUN) == Rank("mpirun", 3, 1, 2, None, HERE, "3921608705")
-    assert rank_of(TORCHRUN) == Rank("torchrun", 2, 0, 2, "first", HERE, "none-29500")
+    assert rank_of(TORCHRUN) == Rank(
+        "torchrun", 2, 0, 2, "first", HERE, "first-29500-none"
+    )
     pod = {
         "JOB_COMPLETION_INDEX": "1",
         "MOOACTOR_FIRST": "j-0.j",
         "MOOACTOR_HOSTS": "3",
     }
-    assert rank_of(pod) == Rank("Kubernetes", 1, 0, 3, "j-0.j", HERE, "job")
+    assert rank_of(pod) == Rank("Kubernetes", 1, 0, 3, "j-0.j", HERE, "j-0.j")
     assert rank_of({}) is None
 
 
 def test_mpirun_inside_a_slurm_job_is_mpirun() -> None:
     rank = environment.rank_of({**SRUN, **MPIRUN})
     assert rank is not None and rank.launcher == "mpirun"
+
+
+PMI = {"PMI_RANK": "3", "PMI_SIZE": "4"}
+HYDRA = {**PMI, "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+
+
+def test_srun_that_serves_mpi_is_srun() -> None:
+    """srun --mpi=pmi2, which may be the default of a cluster."""
+    rank = environment.rank_of({**SRUN, **PMI, "PMI_JOBID": "77.0"})
+    assert rank == Rank("srun", 1, 0, 2, "n2", "n3", "77.0")
+
+
+def test_mpiexec_inside_a_slurm_job_is_mpiexec() -> None:
+    """Hydra has its proxies started by srun, one on each node."""
+    rank = environment.rank_of({**SRUN, **HYDRA})
+    assert rank == Rank("mpiexec", 3, 1, 2, None, HERE, "77")
+
+
+@pytest.mark.parametrize(
+    ("one", "more"),
+    [
+        (TORCHRUN, {"MASTER_ADDR": "other"}),
+        (TORCHRUN, {"MASTER_PORT": "29501"}),
+        (TORCHRUN, {"TORCHELASTIC_RUN_ID": "b"}),
+        (HYDRA, {"PBS_JOBID": "8.lab"}),
+        (HYDRA, {"MOOACTOR_JOB": "b"}),
+        (MPIRUN, {"PMIX_NAMESPACE": "b"}),
+        (SRUN, {"SLURM_STEP_ID": "1"}),
+    ],
+)
+def test_jobs_of_one_user_do_not_meet(
+    one: dict[str, str], more: dict[str, str]
+) -> None:
+    first, second = environment.rank_of(one), environment.rank_of({**one, **more})
+    assert first is not None and second is not None
+    assert rendezvous.path_of(first, "") != rendezvous.path_of(second, "")
+    assert rendezvous.port_of(first, None) != rendezvous.port_of(second, None)
+
+
+@pytest.mark.parametrize("between", [[], ["sh", "-c", '"$@"; true', "sh"]])
+def test_a_job_of_hydra_is_known_by_the_mpiexec_of_its_proxy(
+    between: list[str],
+) -> None:
+    asked = "from mooactor.cluster.launch import hydra; print(hydra.control_port())"
+    rank = [*between, sys.executable, "-c", asked]
+    # A stand-in for the proxy, which has the rank as its child.
+    proxy = f"import subprocess; subprocess.run({rank!r})"
+    words = [
+        "hydra_pmi_proxy",
+        "-c",
+        proxy,
+        "--control-port",
+        "n1:4711",
+        "--rmk",
+        "user",
+    ]
+    done = subprocess.run(
+        words, executable=sys.executable, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == "n1:4711\n", done.stderr
+    assert hydra.control_port() is None
 
 
 def test_a_batch_script_without_srun_is_told_to_use_it() -> None:

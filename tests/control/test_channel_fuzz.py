@@ -191,6 +191,24 @@ def test_an_invalid_message_closes_that_channel_with_the_reason(
     still_works(served)
 
 
+@pytest.mark.parametrize(
+    "address", ["tcp://[::1%é..b]:80", "tcp://[fe80::1%nosuch]:80", "tcp://[::1]:0"]
+)
+def test_an_address_that_nobody_can_ask_ends_no_node(
+    served: tuple[Node, Node, Recorder], address: str
+) -> None:
+    """A node asks at the address of the other side whether that is still there."""
+    _, other, _ = served
+    theirs = Recorder()
+    other.accept = theirs.accept
+    hello = {"wire": frames.WIRE, "id": bytes(8), "address": address, "peer": b""}
+    with insider(other.address) as dealer:
+        dealer.send(frames.pack_dict(frames.HELLO, KEY, hello, 1))
+        assert together((other,), lambda: theirs.channels)
+        assert frames.unpack(dealer.recv()).kind == frames.WELCOME
+    still_works(served)
+
+
 def test_a_connection_has_one_channel(served: tuple[Node, Node, Recorder]) -> None:
     _, other, _ = served
     with insider(other.address) as dealer:

@@ -3,6 +3,7 @@
 
 import pytest
 
+from mooactor.control import addresses
 from mooactor.control.addresses import is_loopback
 from mooactor.host.addresses import (
     Address,
@@ -25,6 +26,7 @@ from mooactor.host.addresses import (
         ("[::1]", "::1", 4431),
         ("fd00::5", "fd00::5", 4431),
         ("[fe80::1%eth0]:5", "fe80::1%eth0", 5),
+        ("[fe80::1%br-lan]:5", "fe80::1%br-lan", 5),
         ("*:5", "*", 5),
         (":5", "*", 5),
         ("*", "*", 4431),
@@ -52,6 +54,11 @@ def test_an_address_may_be_written_in_many_ways(
         "[::1",
         "[a]:5",
         "[::1]5",
+        "[::1%é..b]:80",
+        "[::1%]:80",
+        "[fe80::1%a/b]:80",
+        "[fe80::1%a%b]:80",
+        "[fe80::1%name-of-17-chars]:80",
         "ipc://x",
         "a/b",
         "::g",
@@ -110,3 +117,35 @@ def test_only_a_whole_address_is_reachable() -> None:
     assert is_reachable("tcp://a:5") and is_reachable("tcp://[::1]:5")
     for text in ("a:5", "tcp://a", "tcp://*:5", "tcp://a:0", "ipc://x", ""):
         assert not is_reachable(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcp://a:5",
+        "tcp://broker_1.lab:5",
+        "tcp://[::1]:5",
+        "tcp://[fe80::1%br-lan]:5",
+        "tcp://[fe80::1%eth0.100]:5",
+        "tcp://[::1%é..b]:80",
+        "tcp://ü:5",
+        "tcp://a;b:5",
+        "tcp://a:05",
+        "tcp://a:0",
+        "tcp://*:5",
+        "tcp://::1:5",
+        "tcp://[a]:5",
+        "tcp://[[::1]]:5",
+    ],
+)
+def test_what_one_reader_of_addresses_takes_the_others_take(text: str) -> None:
+    """An address is refused where it comes in, and nowhere after that."""
+    try:
+        user = str(parse_list(text)[0]) == text
+    except ValueError:
+        user = False
+    try:
+        whole = addresses.form(*addresses.parse(text)) == text
+    except ValueError:
+        whole = False
+    assert user == whole == is_reachable(text)

@@ -85,6 +85,21 @@ def test_logs_shows_what_an_actor_has_printed_also_after_its_death(made):
         assert "no session has an actor called 'nobody'" in error
 
 
+def test_logs_shows_the_newest_lines_however_much_was_printed(made):
+    with moo.init(local=False, logs=False):
+        handle = on("b", name="parrot").spawn()
+        for number in range(99):
+            handle.say(f"{number}" + "x" * 60_000)
+        handle.say("THE LAST LINE")
+        moo.kill(handle)
+
+        def shown():
+            return command(made, "logs", "parrot")[1].splitlines()
+
+        assert eventually(lambda: shown()[-1:] == ["THE LAST LINE"])
+        assert len(shown()) == 100
+
+
 def hosts_shown(made):
     """The table of hosts, by name: the cells of each line but its first one."""
     table = command(made, "status")[1].split("\n\n")[0].splitlines()[1:]

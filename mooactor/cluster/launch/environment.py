@@ -2,6 +2,10 @@
 """What srun, mpirun, torchrun and Kubernetes tell a process of its peers.
 
 Each starts the same command on every host, with variables that say which one this is.
+
+Invariant: ``job`` is the same for all ranks of a job, and another one for each job of
+this user that may run at the same time. It names the file by which the ranks meet, and
+the broker's port: jobs with one name take each other's hosts.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from mooactor.cluster.launch import nodelist
+from mooactor.cluster.launch import hydra, nodelist
 from mooactor.cluster.launch.targets import LaunchError
 
 _Environment = Mapping[str, str]
@@ -28,7 +32,8 @@ class Rank(NamedTuple):
       first: a name or address of the host of number 0, if that is known;
         MOOACTOR_FIRST says it where it is not so.
       host: the name of this host.
-      job: differs between jobs of one user that may run at the same time.
+      job: differs between jobs of one user that may run at the same time;
+        MOOACTOR_JOB says it where nothing else does.
     """
 
     launcher: str
@@ -51,7 +56,9 @@ def rank_of(environ: _Environment) -> Rank | None:
         if all(sign in environ for sign in signs):
             try:
                 rank = read(environ)
-                return rank._replace(first=environ.get("MOOACTOR_FIRST") or rank.first)
+                first = environ.get("MOOACTOR_FIRST") or rank.first
+                job = environ.get("MOOACTOR_JOB") or rank.job
+                return rank._replace(first=first, job=job)
             except (KeyError, ValueError) as error:
                 raise LaunchError(
                     f"{' and '.join(signs)} are set, but {error} is missing or wrong: "
@@ -67,7 +74,8 @@ def rank_of(environ: _Environment) -> Rank | None:
 
 
 def _torchrun(environ: _Environment) -> Rank:
-    # It counts workers; its "groups" are the hosts.
+    # It counts workers; its "groups" are the hosts. All jobs have the same run id but
+    # for --rdzv-id, while no two have one port of one host.
     local = int(environ["LOCAL_RANK"])
     name = environ.get("TORCHELASTIC_RUN_ID", "")
     return Rank(
@@ -77,7 +85,7 @@ def _torchrun(environ: _Environment) -> Rank:
         int(environ["GROUP_WORLD_SIZE"]),
         environ["MASTER_ADDR"],
         socket.gethostname(),
-        f"{name}-{environ['MASTER_PORT']}",
+        f"{environ['MASTER_ADDR']}-{environ['MASTER_PORT']}-{name}",
     )
 
 
@@ -99,11 +107,12 @@ def _open_mpi(environ: _Environment) -> Rank:
 
 
 def _pmi(environ: _Environment) -> Rank:
-    # MPICH's Hydra and Intel MPI.
+    # MPICH's Hydra, Intel MPI and others.
     size = int(environ["PMI_SIZE"])
     local = int(environ.get("MPI_LOCALRANKID", "0"))
     here = int(environ.get("MPI_LOCALNRANKS", "1"))
-    job = environ.get("PMI_KVSNAME") or environ.get("PMI_PORT") or "mpiexec"
+    named = (environ[name] for name in _JOBS if environ.get(name))
+    job = hydra.control_port() or next(named, "mpiexec")
     return Rank(
         "mpiexec",
         int(environ["PMI_RANK"]),
@@ -113,6 +122,11 @@ def _pmi(environ: _Environment) -> Rank:
         socket.gethostname(),
         job,
     )
+
+
+#: Where an mpiexec does not say which job this is: it hands on its own environment, so
+#: a batch system's number reaches all ranks.
+_JOBS = ("PMI_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "SLURM_JOB_ID")
 
 
 def _slurm(environ: _Environment) -> Rank:
@@ -131,14 +145,15 @@ def _slurm(environ: _Environment) -> Rank:
 
 def _kubernetes(environ: _Environment) -> Rank:
     hosts = environ.get("MOOACTOR_HOSTS")
+    first = environ.get("MOOACTOR_FIRST") or _first_pod()
     return Rank(
         "Kubernetes",
         int(environ["JOB_COMPLETION_INDEX"]),
         0,
         int(hosts) if hosts else None,
-        environ.get("MOOACTOR_FIRST") or _first_pod(),
+        first,
         socket.gethostname(),
-        "job",
+        first,
     )
 
 
@@ -152,7 +167,10 @@ def _first_pod() -> str:
 _LAUNCHERS: tuple[tuple[tuple[str, ...], Callable[[_Environment], Rank]], ...] = (
     (("RANK", "WORLD_SIZE", "MASTER_ADDR"), _torchrun),
     (("OMPI_COMM_WORLD_RANK",), _open_mpi),
-    (("PMI_RANK", "PMI_SIZE"), _pmi),
+    # Hydra sets the last two beside the first two; inside a Slurm job its proxies are
+    # tasks of srun. srun --mpi=pmi2 sets the first two itself.
+    (("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"), _pmi),
     (("SLURM_PROCID", "SLURM_STEP_ID"), _slurm),
+    (("PMI_RANK", "PMI_SIZE"), _pmi),
     (("JOB_COMPLETION_INDEX",), _kubernetes),
 )

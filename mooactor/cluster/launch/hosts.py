@@ -42,7 +42,8 @@ class Hosts:
         self._again: Counter[str] = Counter()  # attempts to start one again
 
     def start(self, address: str, port: int, wait: Callable[..., bool]) -> None:
-        """Start all at the same time, and wait until enough have joined.
+        """Start all at the same time, and wait until enough of them have joined. Hosts
+        that others start are counted by `Launch.gather`.
 
         Args:
           address: this machine's own, for a host on it.
@@ -54,7 +55,9 @@ class Hosts:
         """
         plan = self._plan
         started = [self.start_one(target, address, port) for target in plan.targets]
-        enough = len(started) if plan.min_hosts is None else plan.min_hosts
+        # In a job rank 0 starts one of many, and that one must be there: the program
+        # runs on it.
+        enough = min(plan.min_hosts or len(started), len(started))
 
         def settled() -> bool:
             failed = sum(p.code is not None for p in started)

@@ -31,7 +31,7 @@ class Plan:
       variables: for the environment of the hosts and of the program.
       offers: options for every ``mooactor host``: ``--num-cpus 4``.
       address: where the hosts reach this machine; None: where ssh comes from.
-      min_hosts: so many must start; None: all.
+      min_hosts: so many must join, those of other ranks included; None: all.
       patience_s: the time that the hosts have to start.
     """
 

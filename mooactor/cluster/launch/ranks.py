@@ -154,10 +154,17 @@ class Further(Launch):
                 self.hosts.mind()
         finally:
             watch.close()
-        if watch.lost_s <= _BROKER_LOST_S:
+        if watch.lost_s <= _BROKER_LOST_S or self._is_over(watch):
             return 0
         self.output.say("the broker is gone, and the run is over")
         return 1
+
+    def _is_over(self, watch: Watch) -> bool:
+        """Whether rank 0 has ended the run, which it may have done while the host here
+        could not be told, as it was just being started again. Then rank 0 alone says
+        how the run went."""
+        withdrawn = self._path is not None and rendezvous.read(self._path) is None
+        return watch.told_to_end or withdrawn
 
 
 def run(plan: Plan, rank: Rank, folder: str, *, key_is_named: bool) -> int:

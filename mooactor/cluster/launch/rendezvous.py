@@ -50,8 +50,8 @@ def path_of(rank: Rank, folder: str) -> str:
 
 def port_of(rank: Rank, ports: range | None) -> int:
     """The broker's port, where it must follow from the job: one of `ports`, or the
-    usual one where each job has a network, or hosts, of its own."""
-    if ports is None and rank.launcher != "srun":
+    usual one where each host of a job has a network of its own."""
+    if ports is None and rank.launcher == "Kubernetes":
         return BROKER_PORT
     usable = ports or range(_FROM, _TO + 1)
     return usable[zlib.crc32(rank.job.encode()) % len(usable)]

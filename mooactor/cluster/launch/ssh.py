@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 
-from mooactor.cluster.launch.starter import ORDER_ON_STDIN
+from mooactor.cluster.launch.starter import ORDER_ON_STDIN, SILENCE_S, UNHEARD
 from mooactor.cluster.launch.targets import LaunchError, Target
 
 _FAILED = 255  # ssh's own exit code
@@ -75,6 +75,8 @@ def failure_to_start(target: Target, python: str, code: int, last: str) -> str:
 def _ended(code: int, last: str) -> str:
     if found := _signal_in(code):
         return f"killed by signal {found} ({found.name})"
+    if code == UNHEARD:
+        return f"it had heard nothing of this command for {SILENCE_S:.0f} s"
     return f"exit code {code}" + (f": {last}" if last else "")
 
 

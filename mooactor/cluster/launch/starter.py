@@ -11,7 +11,8 @@ program finds in MOOACTOR_KEY_FILE: only this user can open it, and it is gone w
 process is.
 
 A launcher that is silent for a minute counts as gone: it says something each ten
-seconds.
+seconds. The exit code is `UNHEARD` then, whatever that of the program: it was not told
+to end, and a launcher that was only stopped starts it again.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ ORDER_ON_STDIN = (
 GRACE_S = 1.5  # from SIGTERM to SIGKILL, if the launcher names no other
 BEAT_S = 10.0  # between lines of a launcher that has nothing to say
 SILENCE_S = 60.0  # without one, its machine or the network is gone; sshd may not know
+UNHEARD = 121  # the exit code of a starter that nobody talks to any more
 _PR_SET_PDEATHSIG = 1
 
 
@@ -253,6 +255,7 @@ class Started:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: self._pass_on(number))
         self._heard = time.monotonic()
+        self._unheard = False
         for work in (self._obey, self._listen_for_silence):
             threading.Thread(target=work, daemon=True).start()
 
@@ -263,11 +266,13 @@ class Started:
             os._exit(1)
 
     def wait(self) -> int:
-        """The exit code of the program, and 128 + N after signal N, as a shell says it.
-        Nothing of its process group is left."""
+        """The exit code of the program, 128 + N after signal N, as a shell says it, or
+        `UNHEARD`. Nothing of its process group is left."""
         code = self._process.wait()
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        if self._unheard:
+            return UNHEARD
         return code if code >= 0 else 128 - code
 
     def _obey(self) -> None:
@@ -283,6 +288,7 @@ class Started:
     def _listen_for_silence(self) -> None:
         while (left := self._heard + SILENCE_S - time.monotonic()) > 0:
             time.sleep(left)
+        self._unheard = True
         self._end()
 
     def _end(self) -> None:

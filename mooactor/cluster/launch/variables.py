@@ -17,7 +17,16 @@ _PREFIX = "MOOACTOR_"
 #: The launch itself says these on each host: keys, and where things are.
 _OF_THE_LAUNCH = frozenset(
     f"{_PREFIX}{name}"
-    for name in ("KEY", "KEY_FILE", "ADDRESS", "HOST_NAME", "PORTS", "HOSTS", "FIRST")
+    for name in (
+        "KEY",
+        "KEY_FILE",
+        "ADDRESS",
+        "HOST_NAME",
+        "PORTS",
+        "HOSTS",
+        "FIRST",
+        "JOB",
+    )
 )
 #: These hold for one host.
 _OF_A_HOST = frozenset(

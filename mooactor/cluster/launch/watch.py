@@ -31,6 +31,7 @@ class Watch:
         self._loop, self._address, self._members = loop, address, members
         self._node = Node(key, bind="127.0.0.1" if "//127." in address else "*")
         self._lost_since: float | None = time.monotonic()
+        self.told_to_end = False  # the broker that was lost last, and took leave
         self._closed = False
         self._listed: list[Row] = []  # of a list that is still coming
         loop.watch(self._node.fileno(), self._node.serve)
@@ -82,6 +83,8 @@ class Watch:
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The broker is gone, or not there yet: try again."""
         self._lost_since = self._lost_since or time.monotonic()
+        if channel.peer:
+            self.told_to_end = channel.parted
         self._listed = []
         self._loop.later(_RETRY_S, self._open)
 

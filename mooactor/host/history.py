@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""What actors have printed lately, and those who read it with ``mooactor logs``.
+
+A reader gets lines as its channel takes them: at most `_MOST_QUEUED` bytes wait in the
+channel, the rest waits here. Invariant: no line that a reader was to have is missing in
+silence. Those that were kept when it asked are all sent. Of later ones the oldest make
+way once `_MOST_WAITING` bytes wait, and the reader is told how many, at that place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from mooactor.control.channel import Channel
+
+_MOST_LINES = 1000  # kept of one actor
+_MOST_ACTORS = 1000  # of which lines are kept: those that printed last
+_MOST_QUEUED = 1 << 22  # bytes in the channel of a reader
+_MOST_WAITING = 1 << 24  # and here, for one that is slow
+_MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
+_PAUSE_S = 0.05  # until a channel is looked at again
+WITH_SESSION = "its session has ended"
+
+_Line = tuple[int, str]  # of stdout (1) or stderr (2)
+
+
+class Reader:
+    """One who asked for the lines of the actor of a name."""
+
+    def __init__(self, name: str, channel: Channel, lines: Iterable[_Line]) -> None:
+        self.name = name
+        self.channel = channel
+        self.follows = False  # those to come, too
+        self.over = False  # it has been sent everything
+        self._waiting = deque(lines)
+        self._bytes = sum(len(text) for _, text in self._waiting)
+        self._most = max(self._bytes, _MOST_WAITING)
+        self._left_out = 0
+        self._last: dict[str, Any] | None = None
+
+    def add(self, line: _Line) -> None:
+        """A new line."""
+        self._waiting.append(line)
+        self._bytes += len(line[1])
+        while self._bytes > self._most:
+            self._bytes -= len(self._waiting.popleft()[1])
+            self._left_out += 1
+
+    def end(self, **fields: Any) -> None:
+        """After what waits comes nothing but this."""
+        self.follows, self._last = False, {"ev": "end", **fields}
+
+    def send(self, most: int | None = None) -> None:
+        """Post what the channel takes: until `most` bytes wait there."""
+        most = _MOST_QUEUED if most is None else most
+        while self._waiting and self.channel.queued < most:
+            self._tell_of_gap()
+            number, text = self._waiting.popleft()
+            self._bytes -= len(text)
+            self.channel.post({"ev": "log", "line": text, "stream": number})
+        if not self._waiting and self._last is not None and not self.over:
+            self._tell_of_gap()
+            self.channel.post(self._last)
+            self.over = True
+
+    def drop(self) -> None:
+        """There is no time left for what still waits."""
+        self._left_out += len(self._waiting)
+        self._waiting.clear()
+        self.send()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting)
+
+    def _tell_of_gap(self) -> None:
+        if self._left_out:
+            self.channel.post({"ev": "left_out", "lines": self._left_out})
+            self._left_out = 0
+
+
+class History:
+    """The last lines that each actor has printed, also of those that are dead.
+
+    Args:
+      later: calls a function after so many seconds.
+    """
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], None]) -> None:
+        self._later = later
+        self._lines: dict[str, deque[_Line]] = {}
+        self._readers: list[Reader] = []
+        self._sends_again = False
+
+    def add(self, number: int, prefix: bytes, line: bytes) -> None:
+        """An actor has printed a line on its stdout (1) or stderr (2)."""
+        label = _label(prefix)
+        kept = self._lines.pop(label, None) or deque(maxlen=_MOST_LINES)
+        text = line.decode(errors="replace")
+        kept.append((number, text))
+        self._lines[label] = kept  # the last one, in the order of this dict
+        if len(self._lines) > _MOST_ACTORS:
+            del self._lines[next(iter(self._lines))]
+        for reader in self._readers:
+            if reader.follows and is_meant(label, reader.name):
+                reader.add((number, text))
+                self._send(reader)
+
+    def read(self, name: str, channel: Channel) -> Reader:
+        """A reader with the lines of the actor of this name. Then either `Reader.end`
+        is called, or it follows; and `send`."""
+        found = [kept for label, kept in self._lines.items() if is_meant(label, name)]
+        reader = Reader(name, channel, [line for kept in found for line in kept])
+        self._readers.append(reader)
+        return reader
+
+    @property
+    def followed(self) -> bool:
+        """Whether somebody follows an actor."""
+        return any(reader.follows for reader in self._readers)
+
+    def forget(self, channel: Channel) -> None:
+        """Nobody reads there any more."""
+        self._readers = [one for one in self._readers if one.channel is not channel]
+
+    def end(self, label: str, why: str, rest: Collection[str]) -> None:
+        """An actor will not run again. Those who follow it hear of that, unless their
+        name means one of the `rest`, the labels of those that are not over."""
+        for reader in self._readers:
+            name = reader.name
+            others = any(is_meant(other, name) for other in rest)
+            if reader.follows and is_meant(label, name) and not others:
+                end(reader, label, why)
+        self.send()
+
+    def send(self) -> None:
+        """Post to all readers what their channels take now, and the rest soon."""
+        for reader in self._readers:
+            self._send(reader)
+        self._readers = [reader for reader in self._readers if not reader.over]
+
+    def _send(self, reader: Reader) -> None:
+        reader.send()
+        if reader.waits and not self._sends_again:
+            self._sends_again = True
+            self._later(_PAUSE_S, self._send_again)
+
+    def _send_again(self) -> None:
+        self._sends_again = False
+        self.send()
+
+    def close(self) -> None:
+        """The session is over."""
+        for reader in self._readers:
+            if reader.follows:
+                end(reader, reader.name, WITH_SESSION)
+            reader.send(_MOST_AT_THE_END)
+            reader.drop()
+        self._readers.clear()
+
+
+def end(reader: Reader, label: str, why: str) -> None:
+    """The last message to one who follows an actor."""
+    reader.end(found=True, label=label, why=why)
+
+
+def _label(prefix: bytes) -> str:
+    """Of ``(LABEL pid=1 host=b) ``."""
+    text = prefix.decode(errors="replace")
+    return text[1 : text.rindex(" pid=")] if " pid=" in text else text
+
+
+def is_meant(label: str, name: str) -> bool:
+    """Whether an actor is meant: by its name, or by its label."""
+    return label == name or label.endswith(f":{name}")

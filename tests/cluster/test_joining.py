@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""What ``moo.init`` makes of brokers that refuse, and of an agent that cannot join."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from mooactor.control.channel import Channel
+from mooactor.control.node import Node
+from tests.cluster.clusters import Cluster, Command
+from tests.processes import stop
+
+pytestmark = pytest.mark.slow
+
+DRIVER = """
+import sys, time
+import mooactor as moo
+
+begun = time.monotonic()
+try:
+    with moo.init(sys.argv[1]):
+        print("joined", flush=True)
+except moo.MooError as error:
+    print(f"{time.monotonic() - begun:.0f} {type(error).__name__}: {error}", flush=True)
+"""
+
+
+class Refuser:
+    """A broker that takes nobody."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.refused = 0
+        self.node = Node(cluster.key.secret)
+        self.node.accept = lambda channel: self
+        cluster.nodes.append(self.node)
+
+    def handle(self, channel: Channel, message: dict[str, Any]) -> None:
+        if message["op"] == "announce":
+            self.refused += 1
+            channel.post({"ev": "refused", "why": "install something else"})
+
+    def channel_closed(self, channel: Channel, why: str) -> None: ...
+
+
+def driver(cluster: Cluster, *brokers: str, before: str = "") -> Command:
+    own = {
+        "MOOACTOR_KEY_FILE": cluster.key.source,
+        "XDG_CONFIG_HOME": str(cluster.directory),
+    }
+    words = [sys.executable, "-c", before + DRIVER, ",".join(brokers)]
+    command = Command(words=words, **own)
+    cluster.commands.append(command)
+    return command
+
+
+def test_a_broker_that_refuses_does_not_speak_for_the_others(cluster: Cluster) -> None:
+    broker, address = cluster.broker()
+    refuser = Refuser(cluster)
+    stop(broker.process.pid)  # so that it answers last
+    program = driver(cluster, refuser.node.address, address)
+    assert cluster.until(lambda: refuser.refused)
+    broker.process.send_signal(signal.SIGCONT)
+    assert cluster.until(lambda: program.ended), program.text()
+    assert program.wait() == 0 and program.out == ["joined\n"], program.text()
+
+
+def test_a_refusal_counts_once_the_others_are_known_not_to_answer(
+    cluster: Cluster,
+) -> None:
+    refuser = Refuser(cluster)
+    program = driver(cluster, "tcp://127.0.0.1:1", refuser.node.address)
+    assert cluster.until(lambda: program.ended), program.text()
+    (line,) = program.out
+    seconds, said = line.split(" ", 1)
+    assert said.startswith(f"VersionMismatch: the broker at {refuser.node.address}")
+    assert "install something else" in said
+    assert int(seconds) < 15  # of the 20 for brokers that may still come
+
+
+def test_the_agents_own_error_is_the_programs(cluster: Cluster) -> None:
+    _, address = cluster.broker()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        # The session's own process listens elsewhere: the agent alone finds no port.
+        patch = (
+            "from mooactor.host.driver_joins import Joining\n"
+            "plain = Joining.plain\n"
+            f"taken = {{'ports': [{port}, {port}]}}\n"
+            "Joining.plain = lambda self: plain(self) | taken\n"
+        )
+        begun = time.monotonic()
+        program = driver(cluster, address, before=patch)
+        assert cluster.until(lambda: program.ended), program.text()
+    assert time.monotonic() - begun < 19
+    assert f"MooError: this session cannot join {address}: " in program.out[0]
+    assert f"all 1 ports from {port} to {port} are taken" in program.out[0]

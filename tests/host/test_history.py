@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""Lines of actors on their way to readers that take them slowly."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooactor.host import history
+from mooactor.host.history import History
+
+LINE = "x" * 1000
+
+
+class Slow:
+    """A channel that hands its messages on when it is told to."""
+
+    def __init__(self) -> None:
+        self.under_way: deque[dict[str, Any]] = deque()
+        self.read: list[dict[str, Any]] = []
+
+    @property
+    def queued(self) -> int:
+        return sum(len(m.get("line", "")) for m in self.under_way)
+
+    def post(self, message: dict[str, Any]) -> None:
+        self.under_way.append(message)
+
+    def drain(self) -> None:
+        self.read += self.under_way
+        self.under_way.clear()
+
+    def lines(self) -> list[str]:
+        return [m["line"] for m in self.read if m["ev"] == "log"]
+
+
+class Kept(History):
+    """A history whose timers run when they are told to."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+        super().__init__(lambda delay, action: self.due.append(action))
+
+    def say(self, number: int) -> None:
+        self.add(1, b"(Talker:t pid=1 host=b) ", f"{number:05d}{LINE}".encode())
+
+    def run(self) -> None:
+        due, self.due = self.due, []
+        for action in due:
+            action()
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    monkeypatch.setattr(history, "_MOST_QUEUED", 10_000)
+    monkeypatch.setattr(history, "_MOST_WAITING", 50_000)
+    return Kept()
+
+
+def numbers(channel: Slow) -> list[int]:
+    return [int(line[:5]) for line in channel.lines()]
+
+
+def until_read(kept: Kept, channel: Slow) -> None:
+    while kept.due or channel.under_way:
+        assert channel.queued < 15_000
+        channel.drain()
+        kept.run()
+
+
+def test_all_that_was_kept_reaches_a_reader_piece_by_piece(kept: Kept) -> None:
+    for number in range(500):
+        kept.say(number)
+    channel: Any = Slow()
+    reader = kept.read("t", channel)
+    reader.end(found=True)
+    kept.send()
+    until_read(kept, channel)
+    assert numbers(channel) == list(range(500))
+    assert channel.read[-1] == {"ev": "end", "found": True}
+    assert len(channel.read) == 501
+
+
+def test_a_slow_reader_that_follows_hears_how_many_lines_it_misses(kept: Kept) -> None:
+    channel: Any = Slow()
+    kept.say(0)
+    kept.read("t", channel).follows = True
+    kept.send()
+    for number in range(1, 500):
+        kept.say(number)  # nobody reads
+    until_read(kept, channel)
+    (gap,) = (m for m in channel.read if m["ev"] == "left_out")
+    at = channel.read.index(gap)
+    before = [int(m["line"][:5]) for m in channel.read[:at]]
+    after = [int(m["line"][:5]) for m in channel.read[at + 1 :]]
+    assert before == list(range(len(before))) and after[-1] == 499
+    assert gap["lines"] == after[0] - before[-1] - 1 > 0
+    assert after == list(range(after[0], 500))
+    for number in range(500, 510):
+        kept.say(number)
+        until_read(kept, channel)
+    assert numbers(channel)[-10:] == list(range(500, 510))
+
+
+def test_the_end_of_an_actor_comes_after_all_of_its_lines(kept: Kept) -> None:
+    channel: Any = Slow()
+    kept.read("t", channel).follows = True
+    for number in range(40):
+        kept.say(number)
+    kept.end("Talker:t", "killed", [])
+    assert not kept.followed
+    until_read(kept, channel)
+    assert numbers(channel) == list(range(40))
+    assert channel.read[-1]["why"] == "killed"
+
+
+def test_the_end_of_a_session_names_the_lines_that_have_no_time_left(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_MOST_AT_THE_END", 20_000)
+    channel: Any = Slow()
+    kept.read("t", channel).follows = True
+    for number in range(40):
+        kept.say(number)
+    kept.close()
+    kept.run()
+    channel.drain()
+    *_, gap, end = channel.read
+    assert gap == {"ev": "left_out", "lines": 40 - len(channel.lines())}
+    assert end["why"] == history.WITH_SESSION
+
+
+def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:
+    channel: Any = Slow()
+    kept.read("t", channel).follows = True
+    kept.say(0)
+    kept.forget(channel)
+    kept.say(1)
+    assert len(channel.under_way) == 1 and not kept.followed

@@ -380,7 +380,7 @@ class LearnerGroup:
     ) -> Work[T]:
         parts = parts_of(kind, pairs, op=op, root=root, keys=keys)
         entry = Entry([by for by, _ in pairs], [to for _, to in pairs], label)
-        member = self._member()
+        member = self._queued.member
         member.submit(entry, parts)
         finish = functools.partial(self._queued.bring, entry)
         return Work(self.name, label, entry, result, finish, member.start, self._pid)

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable
 from pickle import PickleBuffer
 from typing import Any
 
-from mooactor.tensors import fetches, tickets
+from mooactor.tensors import exports, fetches, tickets
 from mooactor.tensors.descriptors import length_of, owner_of
 from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import (
     error_for,
-    export_error,
     fetch_error,
     import_error,
     out_of_memory,
@@ -70,7 +69,7 @@ class DataPlane:
 
     __slots__ = (
         "_plane",
-        "_drop",
+        "drop",
         "directory",
         "process_id",
         "memory_limit",
@@ -123,8 +122,9 @@ class DataPlane:
         # In C, every buffer holds on to the plane. Their finalizers must not depend on
         # each other in Python: in a reference cycle they run in any order.
         self._plane = ffi.gc(out[0], lib.moo_plane_rele)
-        self._drop = functools.partial(lib.moo_drop, out[0])
-        _drops.append(self._drop)
+        #: The finalizer of its memory, by the address.
+        self.drop = functools.partial(lib.moo_drop, out[0])
+        _drops.append(self.drop)
         if network is not None and network.transports is not None:
             err = serve(self._plane, network)
             if err:
@@ -167,29 +167,14 @@ class DataPlane:
           ActorUnavailable: no allowed transport leads to it, or led a moment ago.
           ValueError: the buffer was moved away before, or is empty.
         """
-        if type(buffer) is PickleBuffer:
-            buffer = buffer.raw()
-        out = _new_descriptor()
         flags = (lib.MOO_MOVED if moved else 0) | (0 if wait else lib.MOO_NOWAIT)
-        with ffi.from_buffer(buffer) as data:
-            err = lib.moo_export(self._plane, data, len(data), peer, flags, out)
-            if err:
-                raise export_error(err, self, len(data), peer)
-        return bytes(ffi.buffer(out))
+        return exports.export(self, (buffer,), peer, flags)[0]
 
     def export_all(
         self, buffers: Iterable[Buffer], peer: int, *, wait: bool = False
     ) -> list[bytes]:
         """Descriptors of several buffers; if one fails, none is exported."""
-        descriptors: list[bytes] = []
-        try:
-            for buffer in buffers:
-                descriptors.append(self.export(buffer, peer, wait=wait))
-        except BaseException:
-            for descriptor in descriptors:
-                self.revoke(descriptor)
-            raise
-        return descriptors
+        return exports.export(self, buffers, peer, 0 if wait else lib.MOO_NOWAIT)
 
     def revoke(self, descriptor: bytes) -> None:
         """End the lease of a descriptor that was never sent."""
@@ -359,7 +344,7 @@ class DataPlane:
         Raises:
           OutOfMemory: the limit is reached.
         """
-        return self._allocate(nbytes, lib.moo_empty, self._plane, nbytes)
+        return exports.allocated(self, nbytes, lib.moo_empty, self._plane, nbytes)
 
     def share(self, buffer: Buffer) -> memoryview:
         """The buffer's present value, read-only, which `export` never copies.
@@ -373,8 +358,9 @@ class DataPlane:
         if type(buffer) is PickleBuffer:
             buffer = buffer.raw()
         with ffi.from_buffer(buffer) as data:
-            arguments = self._plane, data, len(data)
-            return self._allocate(len(data), lib.moo_share, *arguments).toreadonly()
+            size = len(data)
+            arguments = lib.moo_share, self._plane, data, size
+            return exports.allocated(self, size, *arguments).toreadonly()
 
     def mark_moved(self, address: int) -> bool:
         """Give the shared memory around `address` away with its next export.
@@ -418,23 +404,11 @@ class DataPlane:
             f"{stats['imports']} imports>"
         )
 
-    def _allocate(
-        self, nbytes: int, function: Callable[..., int], *args: Any
-    ) -> memoryview:
-        out = _new_pointer()
-        err = function(*args, out)
-        if err:
-            raise export_error(err, self, nbytes, self.process_id)
-        return self._view(out[0], nbytes)
-
     def _view(self, pointer: Any, nbytes: int) -> memoryview:
-        return memoryview(ffi.buffer(ffi.gc(pointer, self._drop), nbytes))
+        return memoryview(ffi.buffer(ffi.gc(pointer, self.drop), nbytes))
 
 
 if missing is None:
-    _new_descriptor = functools.partial(
-        ffi.new, ffi.typeof(f"uint8_t[{lib.MOO_DESCRIPTOR_BYTES}]")
-    )
     _new_pointer = functools.partial(ffi.new, ffi.typeof("void **"))
     _new_size = functools.partial(ffi.new, ffi.typeof("size_t *"))
     # Memory from here, as numpy sees it.

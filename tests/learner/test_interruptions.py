@@ -54,15 +54,14 @@ def on_interrupt(act: Callable[[], object]) -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def at_each_point(run: Callable[[int], str]) -> list[str]:
-    """The points at which `run` was interrupted, up to the first run that was not."""
-    points = list(itertools.takewhile(bool, map(run, itertools.count(1))))
-    assert len(points) > 5
-    return points
+def at_each_point(run: Callable[[int], bool]) -> None:
+    """Call `run` with 1, 2, … as long as there is a point of that number."""
+    points = sum(1 for _ in itertools.takewhile(bool, map(run, itertools.count(1))))
+    assert points > 5
 
 
 def test_an_interrupted_call_is_made_with_its_results_or_not_made(alone: Any) -> None:
-    def run(number: int) -> str:
+    def run(number: int) -> bool:
         source, out = staged(7.0), staged(0.0)
         before = alone.statistics()["operations"]
 
@@ -70,7 +69,7 @@ def test_an_interrupted_call_is_made_with_its_results_or_not_made(alone: Any) ->
             alone.allreduce(source, op="sum", out=out).wait()
 
         with handled():
-            point = interrupted(call, number)
+            point, was_whole = interrupted(call, number)
         assert alone.statistics()["pending"] in (0, 1)
         alone.barrier()
         made = alone.statistics()["operations"] - before - 1
@@ -82,7 +81,7 @@ def test_an_interrupted_call_is_made_with_its_results_or_not_made(alone: Any) ->
         source = None
         gc.collect()
         assert memory() is None, point
-        return point
+        return not was_whole
 
     at_each_point(run)
 
@@ -97,10 +96,9 @@ def test_a_refused_call_is_forgotten_wherever_it_is_interrupted(session: Any) ->
         with pytest.raises(RuntimeError, match="has left"):
             group.allreduce(staged(1.0))
 
-    def run(number: int) -> str:
+    def run(number: int) -> bool:
         with handled():
-            point = interrupted(call, number)
-        return point
+            return not interrupted(call, number).was_whole
 
     at_each_point(run)
     call()
@@ -108,22 +106,22 @@ def test_a_refused_call_is_forgotten_wherever_it_is_interrupted(session: Any) ->
 
 
 def test_a_handlers_exception_is_not_taken_for_one_of_copying_back(alone: Any) -> None:
-    def run(number: int) -> str:
+    def run(number: int) -> bool:
         outs = [staged(0.0), staged(0.0)]
         first = alone.allreduce([staged(7.0), staged(8.0)], op="sum", out=outs)
         second = alone.allreduce(np.ones(3), op="sum")
         with handled():
-            point = interrupted(second.wait, number)
+            point, was_whole = interrupted(second.wait, number)
         first.wait()
         second.wait()
         assert [set(out.flat) for out in outs] == [{7.0}, {8.0}], point
-        return point
+        return not was_whole
 
     at_each_point(run)
 
 
 def test_a_handler_may_wait_for_what_its_program_waits_for(alone: Any) -> None:
-    def run(number: int) -> str:
+    def run(number: int) -> bool:
         outs = [staged(0.0) for _ in range(3)]
         works = [alone.allreduce(staged(7.0), op="sum", out=out) for out in outs]
 
@@ -138,13 +136,13 @@ def test_a_handler_may_wait_for_what_its_program_waits_for(alone: Any) -> None:
             work.wait()
         assert [set(out.flat) for out in outs] == [{7.0}] * 3, number
         assert kept(alone) == 0
-        return "came" if came else ""
+        return bool(came)
 
     at_each_point(run)
 
 
 def test_a_handler_may_queue_what_it_waits_for(alone: Any) -> None:
-    def run(number: int) -> str:
+    def run(number: int) -> bool:
         out, own = staged(0.0), staged(0.0)
         later: list[Any] = []
 
@@ -162,13 +160,13 @@ def test_a_handler_may_queue_what_it_waits_for(alone: Any) -> None:
         for work in later:
             work.wait()
         assert kept(alone) == 0
-        return "came" if came else ""
+        return bool(came)
 
     at_each_point(run)
 
 
 def test_an_interrupted_member_has_not_joined() -> None:
-    def run(number: int) -> str:
+    def run(number: int) -> bool:
         segment = os.memfd_create("interrupted")
         os.ftruncate(segment, segment_bytes())
         joined: list[SharedGroup] = []
@@ -177,7 +175,7 @@ def test_an_interrupted_member_has_not_joined() -> None:
             joined.append(SharedGroup(segment, 1, 1, 20.0))
 
         with handled():
-            point = interrupted(join, number)
+            point, was_whole = interrupted(join, number)
         for group in joined:
             group.leave()
         later = SharedGroup(segment, 2, 1, 20.0)
@@ -185,6 +183,6 @@ def test_an_interrupted_member_has_not_joined() -> None:
         assert later.ready(20.0), point  # the other would have to let it in
         assert later.describe().size == 1
         later.leave()
-        return point
+        return not was_whole
 
     at_each_point(run)

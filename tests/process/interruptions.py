@@ -13,17 +13,16 @@ import ctypes
 import dis
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import mooactor
 
-#: Instructions that look for signals.
-_LOOKS = ("CALL", "JUMP_BACKWARD")
 _PACKAGE = str(Path(mooactor.__file__).parent)
 
 _press: Any = ctypes.pythonapi["PyErr_SetInterrupt"]
@@ -35,8 +34,16 @@ class Interruption(Exception):
     """What the handler raises."""
 
 
-def _interrupt(*_: object) -> None:
+_answers: list[str] = []
+_LOST = "in a finalizer, where Python loses what is raised"
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
     sys.settrace(None)
+    if any(one.f_code.co_name == "__del__" for one in _stack(frame)):
+        _answers.append(_LOST)
+        return
+    _answers.append("".join(traceback.format_stack(frame, 3)))
     raise Interruption
 
 
@@ -75,29 +82,44 @@ class _Presses:
             self._before[code] = {
                 one.offset
                 for one, following in pairwise(dis.get_instructions(code))
-                if following.opname.startswith(_LOOKS)
+                if _looks(following.opname) and not _leaves(one.opname)
             }
         return self._before[code]
 
 
-def interrupted(run: Callable[[], object], number: int) -> str:
-    """Run it up to the point of that number: the file and line there. Empty if it ended
-    before."""
+def _looks(name: str) -> bool:
+    """Whether that instruction looks for signals, itself or what it calls."""
+    return name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
+
+
+def _leaves(name: str) -> bool:
+    """Whether another instruction may come after it than the one below."""
+    return "JUMP" in name or name.startswith(("RETURN", "RAISE", "RERAISE"))
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+class Run(NamedTuple):
+    """`where` it was interrupted; empty if it came to its end. Whether that was because
+    there is no such point."""
+
+    where: str
+    was_whole: bool
+
+
+def interrupted(run: Callable[[], object], number: int) -> Run:
+    """Run it up to the point of that number."""
+    _answers.clear()
     sys.settrace(_Presses(number).trace)
     try:
         run()
-    except Interruption as error:
-        return _place(error.__traceback__)
+    except Interruption:
+        return Run(_answers[0], False)
     finally:
         sys.settrace(None)
-    return ""
-
-
-def _place(trace: TracebackType | None) -> str:
-    places = []
-    while trace is not None:
-        places.append(
-            f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-        )
-        trace = trace.tb_next
-    return " ".join(places[-3:-1])  # the last is the handler's
+    assert _answers in ([], [_LOST]), f"it did not reach the program:\n{_answers[0]}"
+    return Run("", not _answers)

@@ -13,6 +13,7 @@ from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.future import Reply, taken_over
 from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.inbound import InboundTransfers, Transfer
+from mooactor.tensors import exports
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
 
@@ -61,8 +62,12 @@ class Payloads:
         # If it dies before it has a plane, only the agent can tell: nobody hangs up.
         self._links.watch(process_id)
         descriptors = self.plane.export_all(buffers, process_id, wait=wait)
-        self._have_owners_watch(descriptors, process_id)
-        return bodies.pack_attached(descriptors, data)
+        try:
+            self._have_owners_watch(descriptors, process_id)
+            return bodies.pack_attached(descriptors, data)
+        except BaseException:
+            exports.take_back(self.plane, descriptors)
+            raise
 
     def forget_grants(self, process_id: int) -> None:
         """A process is gone: forget its grants, as owner and as receiver."""

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""Memory that is lent or allocated while a signal handler raises, at any point."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from mooactor.tensors import DataPlane
+from tests.process.interruptions import handled, interrupted
+
+MB = 1 << 20
+
+
+def test_an_interrupted_export_has_lent_nothing(
+    plane: DataPlane, new_id: Callable[[], int]
+) -> None:
+    buffers = [np.ones(MB, np.uint8), plane.empty_buffer(MB), np.ones(7, np.uint8)]
+    peer, before = new_id(), plane.statistics()
+
+    lent: list[list[bytes]] = []
+
+    def lend() -> None:
+        lent.append(plane.export_all(buffers, peer))
+
+    for number in itertools.count(1):
+        with handled():
+            point = interrupted(lend, number).where
+        if lent:
+            break
+        found = plane.statistics()
+        assert (found["leases"], found["used"]) == (0, before["used"]), point
+    assert number > 20
+    for descriptor in lent[0]:
+        plane.revoke(descriptor)
+
+
+@pytest.mark.parametrize("how", ["empty", "share"])
+def test_an_interrupted_allocation_is_freed(plane: DataPlane, how: str) -> None:
+    array = np.ones(MB, np.uint8)
+
+    def allocate() -> None:
+        if how == "empty":
+            plane.empty_buffer(MB)
+        else:
+            plane.share(array)
+
+    for number in itertools.count(1):
+        with handled():
+            point, was_whole = interrupted(allocate, number)
+        assert plane.statistics()["used"] == 0, point
+        if was_whole:
+            break
+    assert number > 5

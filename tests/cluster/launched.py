@@ -25,7 +25,7 @@ WHOLE = [sys.executable, "-m", "mooactor", "run"]
 
 def command() -> list[str]:
     """``mooactor run`` with hosts that do nothing; see `members`."""
-    return [sys.executable, "-c", _COMMAND, str(ROOT), "run"]
+    return [sys.executable, "-P", "-c", _COMMAND, str(ROOT), "run"]
 
 
 class Launched:

@@ -78,16 +78,27 @@ print(json.dumps({
 def test_the_program_runs_on_the_first_host_and_finds_the_broker(
     launch: Callable[..., Launched], names: str, tmp_path: Path
 ) -> None:
-    run = launch("--hosts", names, script=REPORT, arguments=("--env", "x y"))
+    given = ("--env", "x y", "{PYTHON}{ADDRESS}")
+    run = launch("--hosts", names, script=REPORT, arguments=given)
     assert run.end() == 0, run.err
     found = json.loads(run.out)
     assert found["host"] == names.split(",")[0]
     assert found["ssh"] == (found["host"] != "localhost")
-    assert found["argv"] == ["script.py", "--env", "x y"]
+    assert found["argv"] == ["script.py", *given]
     assert found["cwd"] == str(tmp_path)
     assert found["address"].startswith("tcp://127.0.0.1:")
     assert len(bytes.fromhex(found["key"])) == 32
     assert found["mode"] == 0o600 and found["owned"]
+
+
+@pytest.mark.parametrize("module", ["json", "ctypes", "subprocess"])
+def test_modules_beside_the_program_are_the_programs_alone(
+    launch: Callable[..., Launched], tmp_path: Path, module: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text("VALUE = 7\nprint('mine')")
+    run = launch("--local-only", script=f"import {module}\nprint({module}.VALUE)")
+    assert run.end() == 0, run.err
+    assert run.out == "mine\n7\n"
 
 
 def test_every_run_has_a_key_of_its_own(launch: Callable[..., Launched]) -> None:

@@ -37,6 +37,7 @@ class Sent:
     ) -> None:
         order = {
             "words": ["{PYTHON}", "-c", program],
+            "arguments": [],
             "environment": {"WHERE": "tcp://{ADDRESS}:1"},
             "address": "10.0.0.5",
             "key": KEY,
@@ -104,6 +105,14 @@ def test_variables_of_the_user_are_taken_as_they_are() -> None:
     )
     expected = f"{{PYTHON}} $HOME tcp://10.0.0.5:1 {ROOT}:/more\n"
     assert sent.line() == expected
+    assert sent.process.wait(20) == 0
+    sent.end()
+
+
+def test_arguments_of_the_user_are_taken_as_they_are() -> None:
+    given = ["{PYTHON}", "tcp://{ADDRESS}:1", "{OUT}"]
+    sent = Sent("import sys; print(*sys.argv[1:], flush=True)", arguments=given)
+    assert sent.line() == " ".join(given) + "\n"
     assert sent.process.wait(20) == 0
     sent.end()
 

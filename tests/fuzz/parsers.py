@@ -153,7 +153,8 @@ def orders(rng: random.Random) -> None:
     """What a launcher sends to the starter on another host."""
     line = _json(changed(rng, ORDER))
     order = starter.read_order(mutate(rng, line) if rng.random() < 0.5 else line)
-    for text in (order["cwd"], *order["words"], *order["environment"]):
+    words = order["words"] + order["arguments"]
+    for text in (order["cwd"], *words, *order["environment"]):
         assert b"\0" not in os.fsencode(text)
 
 
@@ -217,6 +218,7 @@ ORDER: dict[str, Any] = {
     "script": None,
     "address": "10.0.0.5",
     "words": ["{PYTHON}", "-m", "mooactor"],
+    "arguments": ["train.py", "{OUT}"],
     "environment": {"X": "{ADDRESS}"},
     "key": "0" * 64,
 }

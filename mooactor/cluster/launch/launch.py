@@ -193,7 +193,8 @@ class Launch:
         else:
             environment["MOOACTOR_ADDRESS"] = f"tcp://{{ADDRESS}}:{port}"
             address = plan.address and bracketed(plan.address)
-            order = plan.order(["{PYTHON}", *plan.program], address, **environment)
+            words = ["{PYTHON}"]
+            order = plan.order(words, address, plan.program, **environment)
             order.update(script=plan.script, host=first.name)
             self.script = self.start_program(
                 first, plan.interpreter, order, label=first.name, inherits=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,12 +68,18 @@ class Plan:
         return None if self.program[0] == "-m" else self.program[0]
 
     def order(
-        self, words: list[str], address: str | None, **environment: str
+        self,
+        words: list[str],
+        address: str | None,
+        arguments: Sequence[str] = (),
+        **environment: str,
     ) -> dict[str, Any]:
-        """For the `starter` of a program; ``{ADDRESS}`` in it stands for `address`, or
-        for where ssh came from."""
+        """For the `starter` of a program. ``{ADDRESS}`` in words and environment stands
+        for `address`, or for where ssh came from, and ``{PYTHON}`` for its interpreter.
+        The arguments are the user's: nothing is filled in."""
         return {
             "words": words,
+            "arguments": list(arguments),
             "environment": environment,
             "variables": self.variables,
             "address": address,

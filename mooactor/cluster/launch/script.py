@@ -10,9 +10,11 @@ import subprocess
 
 from mooactor.host.eventloop import EventLoop
 
-# Then the program replaces it. It dies with the launcher, even if that is killed.
+# Then the program replaces it. It dies with the launcher, even if that is killed. No
+# module in the working directory is for this line.
 _TIED = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "import ctypes, os; ctypes.CDLL(None).prctl(1, 9); "
     "os.getppid() == int(sys.argv[1]) or os._exit(1); "
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )

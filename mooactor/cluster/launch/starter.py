@@ -32,9 +32,11 @@ from typing import Any
 
 FAILED = "mooactor starter: "  # begins the line on stdout that says what is missing
 # What the interpreter is started with, on one line for the shell of any user; even
-# Python 2 can read it.
+# Python 2 can read it, which has no -P. What lies in the working directory does not
+# take the place of modules: the user's own json.py, say.
 ORDER_ON_STDIN = (
-    "import sys; sys.version_info < (3, 11) and (sys.stdout.write("
+    "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
+    "sys.version_info < (3, 11) and (sys.stdout.write("
     f'"{FAILED}" + sys.executable + " is Python " + sys.version.split()[0] + '
     '", and mooactor needs 3.11 or newer: name another interpreter with --python"'
     "), sys.stdout.flush(), sys.exit(2)); "
@@ -75,6 +77,7 @@ _ORDER: dict[str, tuple[type, ...]] = {
     "wire": (str,),
     "address": (str, type(None)),
     "words": (list,),
+    "arguments": (list,),
     "environment": (dict,),
     "key": (str,),
 }
@@ -91,8 +94,13 @@ def read_order(line: bytes) -> dict[str, Any]:
     for key, kinds in fields.items():
         if type(order.get(key, ())) not in kinds:
             raise Missing(f"the launcher's order is malformed: no {key}")
-    texts = [*order["path"], *order["words"], *order["environment"].values()]
-    texts += [*order["environment"], order["key"], order["address"] or ""]
+    texts = [*order["path"], *order["words"], *order["arguments"]]
+    texts += [
+        *order["environment"].values(),
+        *order["environment"],
+        order["key"],
+        order["address"] or "",
+    ]
     texts += [order["cwd"], order["version"], order["wire"], order.get("script") or ""]
     if not order["words"] or not all(map(_is_text, texts)):
         raise Missing("the launcher's order is malformed: there is something else")
@@ -157,7 +165,7 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
         )
     address = order["address"] or _launcher()
     values = {"ADDRESS": address, "PYTHON": sys.executable}
-    words = [_filled(word, values) for word in order["words"]]
+    words = [_filled(word, values) for word in order["words"]] + order["arguments"]
     more = {name: _filled(text, values) for name, text in order["environment"].items()}
     more["MOOACTOR_KEY_FILE"] = key_file(order["key"])
     given = order.get("variables", {})  # of the user's: nothing is filled in

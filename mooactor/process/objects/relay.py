@@ -135,6 +135,25 @@ class Relay:
             self._sender.post(asked.owner, envelope.RETRY, token)
         return asked is not None
 
+    def came_again(self, token: int, key: Key | None, *, arriving: bool) -> None:
+        """A value came that is here already, is `arriving`, or is not needed any more.
+        `key`: others may ask for it here, so what is arriving is kept for them. Of one
+        that is gone they are sent on to its owner, which need not wait for this
+        process, either."""
+        if arriving:
+            if key is not None:
+                self.expect(token, key)
+            return
+        asked = self._asked.pop(token, None)
+        if asked is not None:
+            self._sender.post(asked.owner, envelope.TAKEN, token)
+        key = self._keys.pop(token, key)
+        if key is None or key in self._keys.values():
+            return
+        kept = self._kept.get(key)
+        if kept is None or kept.stored is None:
+            self._forget(key)
+
     def give_up(self, token: int, error: BaseException) -> None:
         """It is lost for good: its owner need not wait, and others must not."""
         asked = self._asked.pop(token, None)

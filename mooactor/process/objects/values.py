@@ -228,13 +228,16 @@ class Values:
                 relay.ask_owner(token)
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
-        if self._has_come(token):
-            self._payloads.reply_of(record)  # its attached memory is given back
-            return
+        key = None
         if record.flags & envelope.KEEP:
             number, payload = bodies.split_number(record.payload)
-            record = record._replace(payload=payload)
-            relay.expect(token, Key(sender, number))
+            record, key = record._replace(payload=payload), Key(sender, number)
+        if self._has_come(token):
+            self._payloads.reply_of(record)  # its attached memory is given back
+            relay.came_again(token, key, arriving=token in self._arriving)
+            return
+        if key is not None:
+            relay.expect(token, key)
         future = self._expected.get(token)
         if future is None:
             future = self._expected[token] = Future()

@@ -67,6 +67,7 @@ class Serving(SerialWorker):
             sender=SimpleNamespace(dirty=set()),
             payloads=SimpleNamespace(cancel=ignore),
             housekeeper=SimpleNamespace(arm=ignore),
+            values=SimpleNamespace(given_up=ignore),
             flush=ignore,
         )
         life: Any = {"label": "Member", "policy": None}

@@ -91,14 +91,14 @@ def test_a_value_that_comes_twice_is_taken_once(
     on_b: Any, on_c: Any, monkeypatch: Any
 ) -> None:
     """Two threads that find a Ref done at the same time may both send its value."""
-    values = current_runtime().values
-    send = values.send
+    handovers = current_runtime().handovers
+    send = handovers.send
 
     def send_twice(ref: Any, target: int, token: int) -> int:
         send(ref, target, token)
         return send(ref, target, token)
 
-    monkeypatch.setattr(values, "send", send_twice)
+    monkeypatch.setattr(handovers, "send", send_twice)
     ref = on_b.make.remote(MB, 3)
     assert ref.get().nbytes == MB
     for number in range(20):
@@ -113,14 +113,14 @@ def test_a_stored_value_that_comes_twice_leaves_nothing(
     """Of two actors of a host one keeps it for the other."""
     near = three.start("c", Guest)
     assert near.add(0) == 0
-    values = current_runtime().values
-    send = values.send
+    handovers = current_runtime().handovers
+    send = handovers.send
 
     def send_twice(ref: Any, target: int, token: int) -> int:
         send(ref, target, token)
         return send(ref, target, token)
 
-    monkeypatch.setattr(values, "send", send_twice)
+    monkeypatch.setattr(handovers, "send", send_twice)
     stored = moo.put(np.ones(MB, np.uint8))
     for _ in range(5):
         uses = [actor.total.remote(stored) for actor in (near, on_c)]

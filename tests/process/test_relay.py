@@ -94,7 +94,18 @@ def test_nobody_is_sent_away_while_another_call_here_waits_for_the_value() -> No
 def test_the_owner_of_a_value_that_came_from_a_holder_too_late_need_not_wait() -> None:
     relay = Relaying()
     relay.on_redirect(record(OWNER, envelope.REDIRECT, TOKEN, (OTHER, KEY.number)))
+    assert relay.asks_holder(TOKEN)
     relay.came_again(TOKEN, None, arriving=False)
     asked = OTHER, envelope.ASK, TOKEN, 0
     assert relay.posted == [asked, (OWNER, envelope.TAKEN, TOKEN, 0)]
     assert len(relay) == 0
+
+
+def test_only_its_holder_can_say_that_it_has_none() -> None:
+    relay = Relaying()
+    relay.on_redirect(record(OWNER, envelope.REDIRECT, TOKEN, (OTHER, KEY.number)))
+    assert not relay.holder_has_none(TOKEN, OWNER)
+    assert relay.asks_holder(TOKEN)
+    assert relay.holder_has_none(TOKEN, OTHER)
+    assert relay.posted[-1] == (OWNER, envelope.RETRY, TOKEN, 0)
+    assert not relay.asks_holder(TOKEN)

@@ -306,6 +306,7 @@ class Worker(Beginnings):
                 job.cancelled = True  # it may have been taken just now
                 self.mailbox.remove(job.sender, job.call_id)
                 self._let_go(job)
+                self._forwards.pop((job.sender, job.call_id), None)
         for key, job in list(self.running.items()):
             concerned = job.flags & kind == kind and job.call_id <= latest
             if key[0] == process_id and concerned:

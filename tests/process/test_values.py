@@ -50,6 +50,17 @@ def test_a_value_whose_call_never_comes_is_dropped_in_time(
     assert eventually(lambda: (runtime.poller.try_drain(), holdings() == nothing)[1])
 
 
+def test_so_is_the_last_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other comes after it that would have the clock looked at."""
+    runtime = current_runtime()
+    assert eventually(lambda: (runtime.poller.try_drain(), not _expected())[1])
+    monkeypatch.setattr(runtime.values, "_will_sweep", False)  # it is far off
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.2)
+    send_to_self(6)
+    assert eventually(lambda: not _expected())
+    assert set(holdings().values()) == {0}
+
+
 def test_a_call_that_comes_after_that_is_told(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

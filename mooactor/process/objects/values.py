@@ -106,6 +106,7 @@ class Values:
         self._arriving: dict[int, Transfer] = {}
         self._broke: dict[int, _Break] = {}  # lately, by process; the housekeeper's
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
+        self._will_sweep = False
         self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
         self._used: OrderedDict[int, None] = OrderedDict()  # lately, by token
 
@@ -314,15 +315,35 @@ class Values:
     def _note_unclaimed(self, token: int) -> None:
         """Nobody waits for it yet: its call is under way, or its caller died before it
         sent that."""
+        self._unclaimed[token] = perf_counter()
+        self._drop_unclaimed()
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        """Look once more, also if no other value comes for which nobody waits."""
+        if self._unclaimed and not self._will_sweep:
+            self._will_sweep = True
+            self._later(_UNCLAIMED_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._will_sweep = False
+        self._drop_unclaimed()
+        self._sweep_later()
+
+    def _drop_unclaimed(self) -> None:
+        """Those that have waited for too long. In the poller's thread, or the
+        housekeeper's, perhaps both at once."""
         now = perf_counter()
-        self._unclaimed[token] = now
         while self._unclaimed:
-            oldest, since = next(iter(self._unclaimed.items()))
+            try:
+                oldest, since = next(iter(self._unclaimed.items()))
+            except (StopIteration, RuntimeError):
+                return  # the other thread was quicker
             if now - since < _UNCLAIMED_S:
                 return
-            del self._unclaimed[oldest]
-            self.abandon(oldest)
-            _remember(self._given_up, oldest)
+            if self._unclaimed.pop(oldest, None) is not None:
+                self.abandon(oldest)
+                _remember(self._given_up, oldest)
 
     def _came(
         self, token: int, future: Future, reply: Reply, error: BaseException | None

@@ -38,8 +38,9 @@ CANCEL   caller -> actor      call id      nothing
 CREDIT   consumer -> producer call id      nothing; ``value``: room for so many items
 STOP     anyone -> actor      0            nothing
 FORWARD  caller -> actor      call id      target, token
-         actor -> caller      call id      the same: it will; with GONE: it will not
-FETCH    borrower -> owner    object       target, token
+         actor -> caller      call id      the same, with PROMISED
+FETCH    borrower -> owner    object       target, token, request; unless that is 0:
+         owner -> borrower    object       the same, with PROMISED
 BORROW   lender -> owner      object       borrower
 RELEASE  borrower -> owner    object       borrower, lender
 PROBE    waiter -> actor      call id      initiator, its wait (8), place in that (4),
@@ -51,6 +52,7 @@ REDIRECT owner -> receiver    token        holder, tree
 ASK      receiver -> holder   token        owner, tree
 TAKEN    receiver -> owner    token        nothing
 RETRY    receiver -> owner    token        nothing
+         receiver -> caller   token        nothing
 DROP     owner -> holder      tree         nothing
 LOST     process -> itself    process id   nothing
 AUDIT    owner -> holder      lender       object, any number of times
@@ -91,7 +93,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 7
+VERSION = 8
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -111,7 +113,7 @@ VALUE = 11  # producer -> consumer: the value of a Ref that a queued call waits 
 REDIRECT = 12  # owner -> receiver: take a value from a third process
 ASK = 13  # receiver -> holder: send the value that you were given to keep
 TAKEN = 14  # receiver -> owner: it has come
-RETRY = 15  # receiver -> owner: it does not come from there
+RETRY = 15  # receiver -> owner, or the caller that handed it on: it does not come
 DROP = 16  # owner -> holder: nobody will ask for it any more
 LOST = 17  # a process to itself: another one is gone
 # Borrows whose lender has died; see `audit`.
@@ -138,9 +140,9 @@ REFS = 32  # CALL: some arguments are placeholders, filled by FORWARDed values
 WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)
 ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
-GONE = 32  # FORWARD: the result was sent already; VALUE: it cannot be had from here,
-#            with ERROR: nor from its owner
+GONE = 32  # VALUE: it cannot be had from here, with ERROR: nor from its owner
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
+PROMISED = 64  # FORWARD, FETCH, as an answer: the value will be sent
 BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs
 
 _EPOCHS = 255

@@ -15,9 +15,9 @@ from mooactor.process.loops import blocks_a_loop
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
+from mooactor.process.objects.handovers import Handovers, placed
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
-from mooactor.process.objects.values import Values, placed
 
 
 class CalleeGone(Exception):
@@ -31,12 +31,12 @@ class Arguments:
         self,
         process_id: int,
         payloads: Payloads,
-        values: Values,
+        handovers: Handovers,
         broadcaster: Broadcaster,
     ) -> None:
         self._process_id = process_id
         self._payloads = payloads
-        self._values = values
+        self._handovers = handovers
         self._broadcaster = broadcaster
 
     def encode(
@@ -81,7 +81,7 @@ class Arguments:
             flags |= envelope.ATTACHED
         data, flags = borrowing.issue(link.process_id, data, flags)
         if refs:
-            send, target = self._values.send, link.process_id
+            send, target = self._handovers.send, link.process_id
             tokens = [(token, send(ref, target, token)) for token, ref in refs]
             data = bodies.pack_tokens(tokens, data)
             flags |= envelope.REFS
@@ -111,7 +111,7 @@ class Arguments:
         broadcaster, target = self._broadcaster, link.process_id
         if prepared.is_large and broadcaster.may_be_elsewhere(target):
             token = secrets.randbits(63)
-            broadcaster.send(prepared, target, token, self._values.send_error)
+            broadcaster.send(prepared, target, token, self._handovers.send_error)
             tokens = bodies.pack_tokens([(token, self._process_id)], b"")
             return tokens, envelope.REFS | envelope.WHOLE
         try:

@@ -11,14 +11,15 @@ whose connection it was tells the other by a BROKE record, the first that it sen
 the next one. Each ends what was under way between them, in either direction:
 
 * calls whose reply has not come end with `ActorUnavailable`, ``delivered=None``, or are
-  sent again with ``retries=``; so do streams, and Refs whose values were on their way.
+  sent again with ``retries=``; so do streams, and borrowed Refs that are read here.
   Where our own connection broke they are sent again at once, to wait with later calls
   for the next one: so calls start in the order in which they were made. Some may not
   have left yet and wait there, too: BROKE names the next call id, and the receiver
   passes over calls with lower ones that come after it;
 * streams that it produces for the other are closed; other calls of the other go on,
   and their replies are dropped by a caller that has given up waiting;
-* values to be taken from the other, as holder, are asked of their owners.
+* values to be taken from the other, as holder, are asked of their owners; those that
+  it should send, of the callers that have handed their Refs on: see `handovers`.
 
 All of that happens in the housekeeper's thread, so two breaks are handled one after the
 other; what concerns the mailbox, in the poller's.
@@ -38,8 +39,10 @@ from mooactor.control import bodies, envelope
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.process.objects.broadcast import Broadcaster
+from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
+from mooactor.process.objects.values import Values
 from mooactor.process.poller import Poller
 from mooactor.process.server import Server
 
@@ -69,6 +72,8 @@ class Breaks:
         messenger: Messenger,
         poller: Poller,
         caller: Caller,
+        values: Values,
+        handovers: Handovers,
         broadcaster: Broadcaster,
         relay: Relay,
         recounts: Recounts,
@@ -79,6 +84,8 @@ class Breaks:
         self._messenger = messenger
         self._poller = poller
         self._caller = caller
+        self._values = values
+        self._handovers = handovers
         self._broadcaster = broadcaster
         self._relay = relay
         self._recounts = recounts
@@ -128,7 +135,7 @@ class Breaks:
         mark: int,
         latest: int,
     ) -> None:
-        self._end(process_id, why, delivered, mark)
+        self._end(process_id, why, delivered, mark, theirs=False)
         payload = bodies.pack_numbers(latest)
         self._messenger.put(envelope.pack_record(envelope.BROKE, process_id, payload))
 
@@ -142,7 +149,7 @@ class Breaks:
         process_id = record.sender
         (mark,) = bodies.numbers(record.payload, 1)
         why = f"its connection to here{self._where(process_id)} broke"
-        end = partial(self._end, process_id, why, None, record.call_id)
+        end = partial(self._end, process_id, why, None, record.call_id, theirs=True)
         self._later(0.0, end)
         if self.server is not None:
             known = self.server.latest_call_of(process_id)
@@ -160,11 +167,15 @@ class Breaks:
         why: str,
         delivered: bool | None,
         latest: int,
+        *,
+        theirs: bool,
     ) -> None:
         self._poller.try_drain()  # what has come has come
         link = self._links.of_process(process_id)
         if link is not None and link.cause is None:
             self._caller.losses.connection_broke(link, why, delivered, latest)
+        self._values.connection_broke(process_id, why, delivered, theirs=theirs)
+        self._handovers.connection_broke(process_id)
         self._broadcaster.process_lost(process_id)
         self._relay.process_lost(process_id)
         self._recounts.connection_broke(process_id)

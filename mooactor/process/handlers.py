@@ -23,8 +23,8 @@ def of_every_process(runtime: Runtime) -> dict[int, Handler]:
     """For what the driver and each actor's process take."""
     return {
         envelope.REPLY: runtime.caller.on_reply,
-        envelope.FORWARD: runtime.values.on_forward,
-        envelope.FETCH: runtime.values.on_fetch,
+        envelope.FORWARD: runtime.handovers.on_forward,
+        envelope.FETCH: runtime.handovers.on_fetch,
         envelope.BORROW: runtime.objects.on_borrow,
         envelope.RELEASE: runtime.objects.on_release,
         envelope.PROBE: runtime.deadlocks.on_probe,
@@ -32,7 +32,7 @@ def of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.REDIRECT: runtime.relay.on_redirect,
         envelope.ASK: runtime.relay.on_ask,
         envelope.TAKEN: runtime.broadcaster.on_taken,
-        envelope.RETRY: runtime.values.on_retry,
+        envelope.RETRY: runtime.handovers.on_retry,
         envelope.DROP: runtime.relay.on_drop,
         envelope.AUDIT: runtime.audit.on_record,
         envelope.HOLDS: runtime.audit.on_record,

@@ -8,6 +8,7 @@ retries left. The rules are those of `caller`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mooactor import errors
 from mooactor.control.links import Link
@@ -38,9 +39,6 @@ class Losses:
     def _calls_of(self, link: Link) -> list[Future]:
         return [o for o in list(self._pending.values()) if o.link is link]
 
-    def _futures_of(self, link: Link) -> list[Future]:
-        return self._calls_of(link) + self._values.expected_of(link)
-
     def awaits_answer(self, link: Link, turns: Turns) -> bool:
         """Whether a call that its actor may have begun is not answered here yet."""
         futures = (self._pending.get(call_id) for call_id in list(link.calls))
@@ -56,10 +54,9 @@ class Losses:
         error of its own."""
         assert link.cause is not None
         lost = Lost(link, link.cause)
-        for future in self._futures_of(link):
-            sent = self._pending.get(future.call_id) is future
+        for future in self._calls_of(link):
             why = link.gone(delivered=None)
-            if sent and why.delivered is None:
+            if why.delivered is None:
                 why.delivered = turns.delivered(future.call_id)
             if self._replies.drop(future.call_id):
                 why.delivered = True  # it ran, and its result did not get here
@@ -67,6 +64,7 @@ class Losses:
             future.set_error(why)
             self._forget(future.call_id, link)
         link.calls.clear()
+        self._values.producer_lost(link, partial(link.gone, None))
         lost.say()
 
     def end_late(
@@ -89,17 +87,17 @@ class Losses:
         """The process of a link died, and another will follow: send calls with retries
         left again, and end the others."""
         lost = Lost(link, cause)
-        futures = self._futures_of(link)
+        futures = self._calls_of(link)
         link.calls.clear()
         for future in futures:
-            sent = self._pending.get(future.call_id) is future
-            delivered = turns.delivered(future.call_id) if sent else None
+            delivered = turns.delivered(future.call_id)
             if self._replies.drop(future.call_id):
                 delivered = True
             if not self._retried(link, future, delivered):
                 lost.add(future, delivered)
                 future.set_error(link.restarted(cause, delivered))
                 self._forget(future.call_id, link)
+        self._values.producer_lost(link, partial(link.restarted, cause, None))
         lost.say()
 
     def send_early(self, link: Link) -> None:
@@ -119,8 +117,8 @@ class Losses:
         self, link: Link, why: str, delivered: bool | None, latest: int
     ) -> None:
         """A connection with the process of a link broke, and the process lives: calls
-        and values under way may be lost. Send calls with retries left again, and end
-        the others, but not those whose record has come.
+        under way may be lost. Send those with retries left again, and end the others,
+        but not those whose record has come.
 
         Args:
           delivered: False if nothing of them was sent.
@@ -141,8 +139,6 @@ class Losses:
                     lost.add(future, ran)
                     future.set_error(link.cut_off(why, ran))
                     self._forget(call_id, link)
-        for future in self._values.not_here_of(link):
-            future.set_error(link.cut_off(why, delivered))
         lost.say()
 
     def _retried(self, link: Link, future: Future, delivered: bool | None) -> bool:

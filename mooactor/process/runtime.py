@@ -8,7 +8,8 @@ dependencies of the parts, and `handlers` which of them takes which kind of reco
   to be sent; `poller` reads, and `dispatch` hands each record on;
 * `caller` has the calls that this process made, `server` (in an actor's process; see
   `actor.worker`) those that it takes;
-* `values` and `objects` have the values of Refs, `borrows` tells their holders,
+* `values`, `handovers` and `objects` have the values of Refs, on their way to here, to
+  others and for later; `borrows` tells their holders,
   `payloads` attaches tensors to records, and `plane` has the memory of tensors;
 * `agent` is the lifeline to the host's agent, which tells of `deaths`;
 * in a session of several hosts, `messenger` has the connections to the others, `breaks`
@@ -48,6 +49,7 @@ from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.future import Future
+from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.recount import Recounts
@@ -172,17 +174,13 @@ class Runtime:
         self.broadcaster = Broadcaster(self.process_id, payloads, sender)
         self.relay = Relay(links, sender, payloads)
         self.values = Values(
-            links,
-            sender,
-            payloads,
-            table,
-            self.broadcaster,
-            self.relay,
-            self.later,
-            poller.wake,
+            links, sender, payloads, self.relay, self.later, poller.wake
+        )
+        self.handovers = Handovers(
+            links, sender, payloads, table, self.broadcaster, spans_hosts
         )
         self.arguments = Arguments(
-            self.process_id, payloads, self.values, self.broadcaster
+            self.process_id, payloads, self.handovers, self.broadcaster
         )
         self.deadlocks = DeadlockDetector(
             self.process_id, poller, sender, self._abandon
@@ -212,6 +210,8 @@ class Runtime:
             self.messenger,
             poller,
             self.caller,
+            self.values,
+            self.handovers,
             self.broadcaster,
             self.relay,
             self.recounts,
@@ -234,7 +234,7 @@ class Runtime:
 
     def serve(self, server: Server) -> None:
         """From here on calls are taken in, by `server`."""
-        self.server = self.values.producer = self.deadlocks.server = server
+        self.server = self.handovers.producer = self.deadlocks.server = server
         self.agent.on_survey = partial(statistics.of_actor, server)
         self.breaks.server = self.caller.admission.server = server
         self.messages.begin(handlers.of_an_actor(self.process_id, server))
@@ -331,6 +331,7 @@ class Runtime:
         return not (
             len(self.caller)
             or len(self.values)
+            or len(self.handovers)
             or len(self.objects)
             or self.sender.dirty
             or self.sender.afterwards
@@ -359,6 +360,7 @@ class Runtime:
         dead = every_incarnation(old) if death.following is None else old
         self.objects.process_lost(dead)
         self.audit.lender_lost(dead)
+        self.handovers.process_lost(dead)
         self.broadcaster.process_lost(old)
         self.relay.process_lost(old)
         self.plane.peer_lost(old)
@@ -379,6 +381,7 @@ class Runtime:
         self.flush()
         self.caller.close()
         self.values.close()
+        self.handovers.close()
         self.objects.close()
         self.broadcaster.close()
         self.relay.close()

@@ -26,7 +26,9 @@ def of_runtime(runtime: Runtime) -> dict[str, Any]:
         "values_pending": len(runtime.values),
         "arriving": 0 if runtime.inbound is None else len(runtime.inbound),
         "objects": len(runtime.objects),
-        "relayed": len(runtime.broadcaster) + len(runtime.relay),
+        "relayed": len(runtime.broadcaster)
+        + len(runtime.relay)
+        + len(runtime.handovers),
         "links": len(runtime.links),
         "dropped": runtime.messages.dropped + runtime.epochs.late,
         "strangers": 0 if runtime.closed else runtime.messenger.strangers,

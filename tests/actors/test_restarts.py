@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mooactor as moo
 from tests.actors.counter import Counter, Remembers
+from tests.gates import wait_at
 
 
 def test_a_restarted_actor_takes_calls_again(spawn: Any) -> None:
@@ -243,3 +246,44 @@ def test_environment_variables_are_set_before_the_constructor(spawn: Any) -> Non
             return self.value
 
     assert spawn(moo.on(Reads, env={"MOO_TEST": "yes"})).get() == "yes"
+
+
+@moo.actor
+class Flaky:
+    """Its process dies in its first call, once the gate is open."""
+
+    def __init__(self, gate: Path, marker: Path) -> None:
+        self.gate, self.marker = gate, marker
+
+    def work(self) -> str:
+        wait_at(self.gate)
+        if not self.marker.exists():
+            self.marker.touch()
+            os._exit(1)
+        return "done"
+
+    async def work_async(self) -> str:
+        while not self.gate.exists():
+            await asyncio.sleep(0.001)
+        return self.work()
+
+
+@pytest.mark.parametrize("method", ["work", "work_async"])
+@pytest.mark.parametrize("retries", [1, 0])
+def test_who_was_handed_a_result_gets_that_of_the_call_that_was_made_again(
+    spawn: Any, tmp_path: Path, method: str, retries: int
+) -> None:
+    gate = tmp_path / "gate"
+    policy = moo.Restart(max=2)
+    flaky = spawn(moo.on(Flaky, restart=policy), gate, tmp_path / "marker")
+    user = spawn(Counter)
+    ref = getattr(flaky, method).options(retries=retries).remote()
+    uses = [user.echo.remote(ref) for _ in range(3)]
+    gate.touch()
+    if retries:
+        assert moo.get([ref, *uses], timeout=60) == ["done"] * 4
+    else:
+        for one in (ref, *uses):
+            assert isinstance(one.exception(timeout=60), moo.ActorRestarted)
+    assert user.echo(1) == 1
+    assert moo.stats()["values_pending"] == 0

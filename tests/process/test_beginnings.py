@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.control import codec
+from mooactor.control import bodies, codec
 from mooactor.control.envelope import CALL, EMPTY, STREAM, Record
 from mooactor.errors import Cancelled
 from mooactor.process.actor import (
@@ -67,6 +67,7 @@ class Serving(SerialWorker):
             sender=SimpleNamespace(dirty=set()),
             payloads=SimpleNamespace(cancel=ignore),
             housekeeper=SimpleNamespace(arm=ignore),
+            values=SimpleNamespace(given_up=ignore),
             flush=ignore,
         )
         life: Any = {"label": "Member", "policy": None}
@@ -173,6 +174,15 @@ def test_credits_of_streams_that_have_ended_leave_nothing() -> None:
     actor.on_credit(CALLER, 20, 1000)
     after = actor.sizes() | {"_callers": before["_callers"]}
     assert after == before | {"_seconds": after["_seconds"]}
+
+
+def test_a_call_that_is_dropped_with_its_caller_leaves_nothing() -> None:
+    actor = Serving(Member())
+    before = actor.sizes()
+    actor.on_call(call(1, b"work"))
+    assert actor.on_forward(CALLER, 1, bodies.pack_pair(5 << 16, 1))
+    actor.on_process_lost(CALLER)
+    assert actor.sizes() == before
 
 
 @pytest.mark.slow

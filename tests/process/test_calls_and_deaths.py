@@ -109,7 +109,7 @@ class World:
         housekeeper: Any = SimpleNamespace(
             at=lambda when, action: self.due.append(action), arm=lambda: None
         )
-        values: Any = SimpleNamespace(expected_of=lambda link: [])
+        values: Any = SimpleNamespace(producer_lost=lambda link, why: None)
         payloads: Any = SimpleNamespace(inbound=None)
         sender = Sender(self.post, self.links, housekeeper.arm)  # type: ignore[arg-type]
         self.caller = Caller(

@@ -91,20 +91,48 @@ def test_a_value_that_comes_twice_is_taken_once(
     on_b: Any, on_c: Any, monkeypatch: Any
 ) -> None:
     """Two threads that find a Ref done at the same time may both send its value."""
-    values = current_runtime().values
-    send = values.send
+    handovers = current_runtime().handovers
+    send = handovers.send
 
     def send_twice(ref: Any, target: int, token: int) -> int:
         send(ref, target, token)
         return send(ref, target, token)
 
-    monkeypatch.setattr(values, "send", send_twice)
+    monkeypatch.setattr(handovers, "send", send_twice)
     ref = on_b.make.remote(MB, 3)
     assert ref.get().nbytes == MB
     for number in range(20):
         refs = [on_c.total.remote(ref) for _ in range(1 + number % 3)]
         assert moo.get(refs, timeout=20) == [3 * MB] * len(refs)
     assert eventually(lambda: on_c.statistics()["values_pending"] == 0)
+
+
+def test_a_stored_value_that_comes_twice_leaves_nothing(
+    three: Hosts, on_c: Any, monkeypatch: Any
+) -> None:
+    """Of two actors of a host one keeps it for the other."""
+    near = three.start("c", Guest)
+    assert near.add(0) == 0
+    handovers = current_runtime().handovers
+    send = handovers.send
+
+    def send_twice(ref: Any, target: int, token: int) -> int:
+        send(ref, target, token)
+        return send(ref, target, token)
+
+    monkeypatch.setattr(handovers, "send", send_twice)
+    stored = moo.put(np.ones(MB, np.uint8))
+    for _ in range(5):
+        uses = [actor.total.remote(stored) for actor in (near, on_c)]
+        assert moo.get(uses, timeout=20) == [MB, MB]
+    del stored, uses
+
+    def relayed() -> int:
+        current_runtime().objects.sweep()
+        both = [actor.statistics()["relayed"] for actor in (near, on_c)]
+        return int(sum(both) + current_runtime().statistics()["relayed"])
+
+    assert eventually(lambda: relayed() == 0)
 
 
 def test_actors_of_two_hosts_call_each_other(on_b: Any, on_c: Any) -> None:

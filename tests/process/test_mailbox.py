@@ -124,6 +124,8 @@ class Taken(SerialWorker):
         self.interface: Any = SimpleNamespace(options=options)
         self._callers, self._marks, self._vain = {1: 0}, {}, {}
         self.running = {}
+        values = SimpleNamespace(given_up=lambda caller, mark: None)
+        self.parts: Any = SimpleNamespace(values=values)
         self.let_go: list[Job] = []
         self.refused: list[BaseException] = []
 
@@ -246,7 +248,7 @@ class Awaiting(Taken):
         self.values = values_of(ME)
         messenger = SimpleNamespace(put=self.posted.append)
         poller = SimpleNamespace(wake=lambda: None)
-        self.parts: Any = SimpleNamespace(
+        self.parts = SimpleNamespace(
             values=self.values, messenger=messenger, poller=poller
         )
 
@@ -273,14 +275,12 @@ def values_of(process_id: int) -> Values:
         receive=lambda reply, then: None,
     )
     relay = SimpleNamespace(arrived=lambda token, reply: None)
-    links = SimpleNamespace(process_id=process_id)
+    links = SimpleNamespace(process_id=process_id, is_gone=lambda process_id: False)
     none: Any = None
     return Values(
         links,  # type: ignore[arg-type]
         none,
         payloads,  # type: ignore[arg-type]
-        none,
-        none,
         relay,  # type: ignore[arg-type]
         none,
         lambda: None,

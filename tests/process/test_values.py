@@ -28,7 +28,7 @@ def send_to_self(token: int) -> None:
     """A value of 64 KiB, as another process would send it."""
     runtime = current_runtime()
     ref = moo.put(value(token))
-    runtime.values.send(ref, runtime.process_id, token)
+    runtime.handovers.send(ref, runtime.process_id, token)
     assert eventually(lambda: (runtime.poller.try_drain(), token in _expected())[1])
 
 
@@ -44,10 +44,21 @@ def test_a_value_whose_call_never_comes_is_dropped_in_time(
     monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
     runtime = current_runtime()
     ref = moo.put(value(2))
-    runtime.values.send(ref, runtime.process_id, 2)
+    runtime.handovers.send(ref, runtime.process_id, 2)
     del ref
     nothing = dict.fromkeys(holdings(), 0)
     assert eventually(lambda: (runtime.poller.try_drain(), holdings() == nothing)[1])
+
+
+def test_so_is_the_last_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other comes after it that would have the clock looked at."""
+    runtime = current_runtime()
+    assert eventually(lambda: (runtime.poller.try_drain(), not _expected())[1])
+    monkeypatch.setattr(runtime.values, "_will_sweep", False)  # it is far off
+    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.2)
+    send_to_self(6)
+    assert eventually(lambda: not _expected())
+    assert set(holdings().values()) == {0}
 
 
 def test_a_call_that_comes_after_that_is_told(
@@ -56,7 +67,7 @@ def test_a_call_that_comes_after_that_is_told(
     monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
     runtime = current_runtime()
     ref = moo.put(value(3))  # there until its value has come, however late that is
-    runtime.values.send(ref, runtime.process_id, 3)
+    runtime.handovers.send(ref, runtime.process_id, 3)
 
     def is_dropped() -> bool:
         runtime.poller.try_drain()
@@ -73,9 +84,10 @@ def test_a_refused_value_is_dropped_whether_it_comes_before_or_after(
 ) -> None:
     runtime = current_runtime()
     send_to_self(4)
-    runtime.values.refuse(4, runtime.process_id)
-    runtime.values.refuse(5, runtime.process_id)
-    runtime.values.send(moo.put(value(5)), runtime.process_id, 5)
+    for token in (4, 5):
+        runtime.values.expect(token, runtime.process_id)
+        runtime.values.abandon(token)
+    runtime.handovers.send(moo.put(value(5)), runtime.process_id, 5)
     nothing = dict.fromkeys(holdings(), 0)
     assert eventually(lambda: (runtime.poller.try_drain(), holdings() == nothing)[1])
 

@@ -213,7 +213,7 @@ class Answers(abc.ABC):
             if buffers:
                 payload = self.parts.payloads.attach(payload, buffers, target)
         except Exception as error:
-            self.parts.values.send_error(target, token, error)
+            self.parts.handovers.send_error(target, token, error)
             return
         payload, keep = borrowing.issue(target, payload, keep)
         self.parts.sender.post(target, envelope.VALUE, token, payload, keep)

@@ -11,6 +11,7 @@ from mooactor.control.sender import Sender
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.housekeeper import Housekeeper
 from mooactor.process.objects.borrow import Borrows
+from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.values import Values
 from mooactor.process.poller import Poller
@@ -31,6 +32,7 @@ class Parts(Protocol):
     # arguments and results
     payloads: Payloads
     values: Values
+    handovers: Handovers
     borrows: Borrows
     # the host's agent, for snapshots and the end
     agent: AgentClient

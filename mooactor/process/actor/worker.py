@@ -61,6 +61,8 @@ class Worker(Beginnings):
             job = record.memo.setdefault("job", made)
         if job.unwanted:
             self._let_go(job)
+            if job.needs:
+                self.parts.values.given_up(sender, self._marks.get(sender, 0))
             return
         refusable = self.stopping or self._may_refuse
         if refusable and job.refusal is None and not job.was_queued():
@@ -112,7 +114,7 @@ class Worker(Beginnings):
         expect = self.parts.values.expect
         job.needs = needs = []
         for token, producer in tokens:
-            future = expect(token, producer)
+            future = expect(token, producer, (job.sender, job.call_id))
             needs.append((token, future))
             if not future.state:
                 future.listen(self._on_awaited)
@@ -232,6 +234,11 @@ class Worker(Beginnings):
         self._forwards.setdefault(key, []).append(pair)
         return self._is_here(sender, call_id) or not self._take_back(key, pair)
 
+    def will_forward(self, token: int) -> bool:
+        """Whether a result will be sent as that token, too."""
+        noted = [pair for pairs in list(self._forwards.values()) for pair in pairs]
+        return any(bodies.pair(pair)[1] == token for pair in noted)
+
     def _take_back(self, key: tuple[int, int], pair: bytes) -> bool:
         """The call ended while that was noted, or is just being begun. False: its end
         has found the note."""
@@ -265,6 +272,7 @@ class Worker(Beginnings):
         self._callers.pop(process_id, None)
         self._marks.pop(process_id, None)
         self._give_up(process_id, 0, math.inf)
+        self.parts.values.given_up(process_id)
 
     def latest_call_of(self, process_id: int) -> int:
         """The highest id of a call that has come from a process."""
@@ -272,8 +280,10 @@ class Worker(Beginnings):
 
     def pass_over(self, process_id: int, mark: int) -> None:
         """A caller's connection broke. Calls with lower ids that come from here on are
-        not wanted: it has ended them, or made them again."""
+        not wanted: it has ended them, or made them again. So has it those that are
+        here, whose values need not come any more."""
         self._marks[process_id] = mark
+        self.parts.values.given_up(process_id, mark)
 
     def on_connection_broke(self, process_id: int, latest: float) -> None:
         """Items or credits may be lost, so that process's streams up to call `latest`
@@ -289,6 +299,7 @@ class Worker(Beginnings):
                 job.cancelled = True  # it may have been taken just now
                 self.mailbox.remove(job.sender, job.call_id)
                 self._let_go(job)
+                self._forwards.pop((job.sender, job.call_id), None)
         for key, job in list(self.running.items()):
             concerned = job.flags & kind == kind and job.call_id <= latest
             if key[0] == process_id and concerned:

@@ -177,21 +177,23 @@ class Broadcaster:
         """It has come from its holder."""
         self._waiting.pop(record.call_id, None)
 
-    def retry(self, token: int) -> None:
-        """It does not come from there: that process is no holder.
+    def retry(self, token: int) -> bool:
+        """It does not come from there: that process is no holder. False: no holder was
+        to send it.
 
         Raises:
           MooError: it cannot be sent.
         """
         entry = self._waiting.pop(token, None)
         if entry is None:
-            return
+            return False
         stored, target, source = entry
         tree = self._tree_of(stored)
         if source in tree.holders.values():
             tree.lost(source)
             self._sender.post(source, envelope.DROP, tree.number)
         self._send_now(stored, target, token)
+        return True
 
     def process_lost(self, process_id: int) -> None:
         """A process died: forget it as holder and as receiver."""

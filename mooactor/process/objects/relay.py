@@ -117,6 +117,10 @@ class Relay:
         """Whether it comes from a holder, or must be kept for others."""
         return token in self._asked or token in self._keys
 
+    def asks_holder(self, token: int) -> bool:
+        """Whether a holder is to send it, as its owner has said."""
+        return token in self._asked
+
     def retry(self, token: int, error: BaseException | None) -> bool:
         """It was lost. True if its owner was asked to send it. Otherwise it came from
         the owner; then the processes that wait for it here ask the owner, unless
@@ -134,6 +138,32 @@ class Relay:
         if asked is not None:
             self._sender.post(asked.owner, envelope.RETRY, token)
         return asked is not None
+
+    def holder_has_none(self, token: int, process_id: int) -> bool:
+        """The same, if that process is the holder."""
+        asked = self._asked.get(token)
+        return (
+            asked is not None and asked.holder == process_id and self.ask_owner(token)
+        )
+
+    def came_again(self, token: int, key: Key | None, *, arriving: bool) -> None:
+        """A value came that is here already, is `arriving`, or is not needed any more.
+        `key`: others may ask for it here, so what is arriving is kept for them. Of one
+        that is gone they are sent on to its owner, which need not wait for this
+        process, either."""
+        if arriving:
+            if key is not None:
+                self.expect(token, key)
+            return
+        asked = self._asked.pop(token, None)
+        if asked is not None:
+            self._sender.post(asked.owner, envelope.TAKEN, token)
+        key = self._keys.pop(token, key)
+        if key is None or key in self._keys.values():
+            return
+        kept = self._kept.get(key)
+        if kept is None or kept.stored is None:
+            self._forget(key)
 
     def give_up(self, token: int, error: BaseException) -> None:
         """It is lost for good: its owner need not wait, and others must not."""

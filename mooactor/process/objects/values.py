@@ -1,69 +1,94 @@
 # SPDX-License-Identifier: MIT
-"""The way of a Ref's value to a third process: directly from the process that has it.
+"""Values on their way to this process: of Refs that calls were given, and of borrowed
+Refs that are read here.
 
-A Ref among the arguments of a call becomes a placeholder with a random *token*; its
-value is sent to the callee as a VALUE record with that token: by this process if the
-value is here, by its producer (FORWARD) if it is still to come, by its owner (FETCH)
-if it was borrowed. The callee runs the call once the values of all tokens are there.
+A call comes with a random *token* in the place of each Ref among its arguments, and
+runs once the values of all its tokens are there. A value that arrives before its call
+waits for it; a value whose call was refused, cancelled or never made is dropped, and
+with it its memory and its borrows. So is one that comes a second time.
 
-A value that arrives before its call waits for it; a value whose call was refused,
-cancelled or never made is dropped, and with it its memory and its borrows. So is one
-that comes a second time: of two threads that find a future done, each may send it.
+Each token gets a value, or the error with its cause, as `handovers` has it. The
+receiver's part of that, for values that have not come:
+
+* The *producer* of a token is the process that should send it. If that is dead, or its
+  connection to here broke, the *caller* is asked for the value, the process that has
+  handed the Ref on. If that has none, the token ends with an error.
+* If the connection from here to the producer broke, or its connection broke before the
+  call was here, the producer is asked first whether it still has to send the value. An
+  answer comes behind all that it has sent.
+* A question is put again after each break with the process that was asked.
+* Tokens of calls that the caller has given up, because the connection from there broke
+  or it is dead, end with an error: nothing may come from there any more.
+* A token whose call does not run is waited for like the others, so that its value is
+  known, and dropped, when it comes. But nobody is asked for it.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
+from mooactor.control.ways import BUSY_PATIENCE_S
 from mooactor.process.objects.audit import INBOX_S
-from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.future import Future, Reply, taken_over
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.broadcast import Broadcaster
     from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.relay import Relay
-    from mooactor.process.objects.table import ObjectTable, Stored
 
 #: The time that a value waits for its call, which was sent within microseconds of it.
 _UNCLAIMED_S = 60.0
 _LATELY = 1024  # tokens that are remembered
+#: A call comes at most so long after a value that was sent when it was made.
+_DOUBTED_S = 2 * BUSY_PATIENCE_S
+#: As `Expected.call`, of a Ref that is read here.
+_OWN = (0, 0)
 
 
-class Producer(Protocol):
-    """The callee's side, whose results can be forwarded."""
+class Expected(Future):
+    """The value that will come as one token."""
 
-    def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
-        """Whether the result of that call will be sent to a third process, too."""
+    __slots__ = ("producer", "call", "wanted", "asked", "cause")
+
+    def __init__(self) -> None:
+        Future.__init__(self)
+        self.producer = 0  # the process that should send it; `link` leads there
+        # The caller, and the number, of the call that waits for it.
+        self.call: tuple[int, int] = _OWN
+        self.wanted = True  # False: that does not run
+        self.asked = 0  # the process that was asked for it
+        self.cause: errors.MooError | None = None  # its error, if that has none
+
+
+class _Break(NamedTuple):
+    when: float
+    why: str
 
 
 class Values:
-    """Values on their way to this process, and those that it sends or forwards."""
-
-    #: The callee's side, in an actor's process.
-    producer: Producer | None = None
+    """Those of one process. In the poller's thread, except: ``expect`` also where a Ref
+    is read, ``forget`` and ``abandon`` in the actor's, and the news of deaths and
+    breaks in the housekeeper's. So tables are changed one item at a time, and read as
+    copies."""
 
     def __init__(
         self,
         links: Links,
         sender: Sender,
         payloads: Payloads,
-        table: ObjectTable,
-        broadcaster: Broadcaster,
         relay: Relay,
         later: Callable[[float, Callable[[], None]], None],
         wake: Callable[[], None],
@@ -73,121 +98,154 @@ class Values:
         self._links = links
         self._sender = sender
         self._payloads = payloads
-        self._table = table
-        self._broadcaster = broadcaster
         self._relay = relay
         self._later = later
         self._wake = wake
         self._delivers = 0  # the thread that delivers a value just now
-        self._expected: dict[int, Future] = {}
-        self._forwarded: dict[int, tuple[Future, int]] = {}
+        self._expected: dict[int, Expected] = {}
         self._arriving: dict[int, Transfer] = {}
+        self._broke: dict[int, _Break] = {}  # lately, by process; the housekeeper's
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
+        self._will_sweep = False
         self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
         self._used: OrderedDict[int, None] = OrderedDict()  # lately, by token
 
     def __len__(self) -> int:
         return len(self._expected)
 
-    def send(self, ref: Future, target: int, token: int) -> int:
-        """Have the value of `ref` sent to process `target` as `token`. If that fails,
-        the error is sent in its place.
-
-        Returns the process id of its sender: its producer, or this one.
-        """
-        ref.end_with_session()  # an error is a result, too
-        home = getattr(ref, "home", None)
-        if home is not None and home.owner != self._me and not ref.state:
-            pair = bodies.pack_pair(target, token)
-            self._sender.post(home.owner, envelope.FETCH, home.object_id, pair)
-            return int(home.owner)
-        if home is not None and home.owner == self._me:
-            stored = self._table.stored(home.object_id)
-            if stored is not None:
-                self._send_stored(stored, target, token)
-                return self._me
-        link = ref.link
-        if not ref.state and link is not None and link.cause is None:
-            self._forwarded[token] = (ref, target)
-            self._links.peer_of(link).flush()
-            self._sender.post(
-                link.process_id,
-                envelope.FORWARD,
-                ref.call_id,
-                bodies.pack_pair(target, token),
-            )
-            ref.listen(lambda: self._forward_failure(token))
-            return int(link.process_id)
-        ref.listen(lambda: self._send_result(ref, target, token))
-        return self._me
-
-    def _send_stored(self, stored: Stored, target: int, token: int) -> None:
-        try:
-            self._broadcaster.send(stored, target, token, self.send_error)
-        except errors.MooError as error:
-            self.send_error(target, token, error)
-
-    def _send_result(self, ref: Future, target: int, token: int) -> None:
-        flags = 0
-        try:
-            value = ref.unwrap()
-            with Borrowing(self._payloads.borrows, target) as borrowing:
-                payload, buffers = codec.encode(value)
-            if buffers:
-                payload = self._payloads.attach(payload, buffers, target)
-                flags = envelope.ATTACHED
-        except BaseException as error:
-            self.send_error(target, token, error)
-            return
-        payload, flags = borrowing.issue(target, payload, flags)
-        self._sender.post(target, envelope.VALUE, token, payload, flags)
-
-    def send_error(self, target: int, token: int, error: BaseException) -> None:
-        """Send an error in place of a value."""
-        with Borrowing(self._payloads.borrows, target) as borrowing:
-            payload = codec.encode_error(error, f"process {os.getpid()}")
-        payload, flags = borrowing.issue(target, payload, envelope.ERROR)
-        self._sender.post(target, envelope.VALUE, token, payload, flags)
-
-    def _forward_failure(self, token: int) -> None:
-        """The producer has no result to forward: tell the target."""
-        entry = self._forwarded.get(token)
-        if entry is not None and entry[0].failure() is not None:
-            del self._forwarded[token]
-            self._send_result(entry[0], entry[1], token)
-
-    def expect(self, token: int, producer: int) -> Future:
-        """The value that will come as `token`, sent by process `producer`."""
+    def expect(
+        self, token: int, producer: int, call: tuple[int, int] = _OWN
+    ) -> Expected:
+        """The value that will come as `token`, sent by process `producer`. `call`: the
+        caller and the number of the call that waits for it."""
         self._unclaimed.pop(token, None)
         future = self._expected.get(token)
         if future is None:
-            future = self._expected[token] = Future()
+            future = self._expected[token] = Expected()
             if token in self._given_up:
                 future.set_error(_late(token))
-        if not future.state and producer != self._me:
+        if call is not _OWN:
+            future.call = call
+        if not future.state and not future.asked:
+            self._look_after(token, future, producer)
+        return future
+
+    def _look_after(self, token: int, future: Expected, producer: int) -> None:
+        """Take note of what happened to its producer, and to its caller."""
+        caller, why = future.call[0], ""
+        if producer != self._me:
+            future.producer = producer
             future.link = self._links.link(
                 actor_of(producer), producer & 0xFFFF, "the producer", watch=True
             )
-            if self._links.is_gone(producer):
-                self._doubt(token)
-        return future
+            why = self._why_doubted(producer)
+        if self._links.is_gone(producer) or self._links.is_gone(caller):
+            # No further notice of that will come. A value sent before may still lie in
+            # the inbox.
+            self._later(INBOX_S, partial(self._settle_death, token))
+        elif why and caller not in (0, producer) and self._is_away(token):
+            cause = future.link.cut_off(why, delivered=None)
+            self._ask(token, future, producer, cause)
 
-    def _doubt(self, token: int) -> None:
-        """Its producer is dead, and no further notice of that will come. A value sent
-        before may still lie in the inbox."""
-        self._later(INBOX_S, partial(self._settle_doubt, token))
+    def _why_doubted(self, producer: int) -> str:
+        """Why a value of that process may have been lost before its call came."""
+        found = self._broke.get(producer)
+        recent = found is not None and perf_counter() - found.when < _DOUBTED_S
+        return found.why if found is not None and recent else ""
 
-    def _settle_doubt(self, token: int) -> None:
+    def _settle_death(self, token: int) -> None:
         future = self._expected.get(token)
-        if future is None or token in self._arriving:
+        if future is None or future.asked or not self._is_away(token):
             return
         link: Link | None = future.link
+        dead = "producer" if self._links.is_gone(future.producer) else "caller"
+        cause: errors.MooError
         if link is not None and link.cause is not None:
-            future.set_error(link.gone(delivered=None))
-        else:  # another process of that actor lives, without this value
-            gone = "the process that should have sent this value is dead"
-            future.set_error(errors.ActorUnavailable(gone))
+            cause = link.gone(delivered=None)
+        else:  # another process of that actor may live, without this value
+            cause = errors.ActorUnavailable(f"the {dead} of this value is dead")
+        self._ask_caller(token, future, cause)
         self._wake()
+
+    # -- values that may not come ------------------------------------------
+
+    def _ask(
+        self, token: int, future: Expected, process_id: int, cause: errors.MooError
+    ) -> None:
+        """Ask a process for a value. If it has none, `cause` is the reason."""
+        if not (future.wanted and process_id) or self._links.is_gone(process_id):
+            future.set_error(cause)
+            return
+        future.cause, future.asked = cause, process_id
+        self._sender.post(process_id, envelope.RETRY, token)
+
+    def _ask_caller(self, token: int, future: Expected, cause: errors.MooError) -> None:
+        """It does not come from its producer."""
+        self._payloads.cancel(self._arriving.pop(token, None))
+        self._ask(token, future, future.call[0], cause)
+
+    def _has_none(self, token: int, process_id: int) -> None:
+        """That process does not send it."""
+        future = self._expected.get(token)
+        if future is None or not self._is_away(token):
+            return
+        cause = future.cause or _not_sent()
+        if process_id == future.asked == future.call[0]:
+            future.set_error(cause)
+        elif process_id in (future.asked, future.producer):
+            self._ask_caller(token, future, cause)
+
+    def producer_lost(self, link: Link, why: Callable[[], errors.MooError]) -> None:
+        """Processes of an actor are dead, says `why`. In the housekeeper's thread, as
+        the next one."""
+        for token, future in list(self._expected.items()):
+            mine = future.link is link and not future.state
+            if mine and self._links.is_gone(future.producer):
+                future.producer, future.link = 0, None
+                self._ask_caller(token, future, why())
+
+    def connection_broke(
+        self, process_id: int, why: str, delivered: bool | None, *, theirs: bool
+    ) -> None:
+        """A connection with a process broke, and that lives. `theirs`: its own, over
+        which values come."""
+        if theirs:
+            self._note_break(process_id, why)
+        for token, future in list(self._expected.items()):
+            link: Link | None = future.link
+            if not self._is_away(token) or self._relay.asks_holder(token):
+                continue
+            if future.asked == process_id:
+                self._sender.post(process_id, envelope.RETRY, token)
+            if link is None or future.producer != process_id:
+                continue
+            cause = link.cut_off(why, delivered)
+            if theirs or future.call is _OWN:
+                self._ask_caller(token, future, cause)
+            elif not future.asked:
+                self._ask(token, future, process_id, cause)
+
+    def _note_break(self, process_id: int, why: str) -> None:
+        now = perf_counter()
+        for other, found in list(self._broke.items()):
+            if now - found.when > _DOUBTED_S:
+                self._broke.pop(other, None)
+        self._broke[process_id] = _Break(now, why)
+
+    def given_up(self, caller: int, mark: float = math.inf) -> None:
+        """A process has ended its calls with numbers below `mark`, or makes them again:
+        the connection from there broke, or it is dead. In the poller's thread."""
+        for token, future in list(self._expected.items()):
+            its, call_id = future.call
+            if its == caller and call_id < mark and self._is_away(token):
+                future.set_error(_cut_off_from_caller())
+
+    def _is_away(self, token: int) -> bool:
+        """Whether nothing of it has come, not even the record."""
+        future = self._expected.get(token)
+        return future is not None and not future.state and token not in self._arriving
+
+    # -- values that come --------------------------------------------------
 
     def forget(self, token: int) -> None:
         """Drop the expectation of a value, and its data under way."""
@@ -201,43 +259,45 @@ class Values:
         """Ask the owner of an object for its value."""
         token = secrets.randbits(63)
         future = self.expect(token, owner)
-        target = bodies.pack_pair(self._me, token)
-        self._sender.post(owner, envelope.FETCH, object_id, target)
+        request = bodies.pack_numbers(self._me, token, 0)
+        self._sender.post(owner, envelope.FETCH, object_id, request)
         future.listen(lambda: self.forget(token))
         return future
-
-    def refuse(self, token: int, producer: int) -> None:
-        """Its call does not run."""
-        self.expect(token, producer)
-        self.abandon(token)
 
     def abandon(self, token: int) -> None:
         """Nobody waits for it any more, though it may still come."""
         future = self._expected.get(token)
         if future is None:
             return
+        future.wanted = False
         future.listen(lambda: self.forget(token))
         if not self._relay.knows(token):
             self._payloads.cancel(self._arriving.get(token))
+        if future.cause is not None:
+            future.set_error(future.cause)
 
     def on_value(self, record: envelope.Record) -> None:
         """A value, or the notice that it is not available. In the poller's thread."""
         sender, token, relay = record.sender, record.call_id, self._relay
         if record.flags & envelope.GONE:
             if not record.flags & envelope.ERROR:
-                relay.ask_owner(token)
+                if not relay.holder_has_none(token, sender):
+                    self._has_none(token, sender)
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
-        if self._has_come(token):
-            self._payloads.reply_of(record)  # its attached memory is given back
-            return
+        key = None
         if record.flags & envelope.KEEP:
             number, payload = bodies.split_number(record.payload)
-            record = record._replace(payload=payload)
-            relay.expect(token, Key(sender, number))
+            record, key = record._replace(payload=payload), Key(sender, number)
+        if self._has_come(token):
+            self._payloads.reply_of(record)  # its attached memory is given back
+            relay.came_again(token, key, arriving=token in self._arriving)
+            return
+        if key is not None:
+            relay.expect(token, key)
         future = self._expected.get(token)
         if future is None:
-            future = self._expected[token] = Future()
+            future = self._expected[token] = Expected()
             self._note_unclaimed(token)
         reply = self._payloads.reply_of(record)
         transfer = self._payloads.receive(reply, partial(self._arrived, token, False))
@@ -255,15 +315,35 @@ class Values:
     def _note_unclaimed(self, token: int) -> None:
         """Nobody waits for it yet: its call is under way, or its caller died before it
         sent that."""
+        self._unclaimed[token] = perf_counter()
+        self._drop_unclaimed()
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        """Look once more, also if no other value comes for which nobody waits."""
+        if self._unclaimed and not self._will_sweep:
+            self._will_sweep = True
+            self._later(_UNCLAIMED_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._will_sweep = False
+        self._drop_unclaimed()
+        self._sweep_later()
+
+    def _drop_unclaimed(self) -> None:
+        """Those that have waited for too long. In the poller's thread, or the
+        housekeeper's, perhaps both at once."""
         now = perf_counter()
-        self._unclaimed[token] = now
         while self._unclaimed:
-            oldest, since = next(iter(self._unclaimed.items()))
+            try:
+                oldest, since = next(iter(self._unclaimed.items()))
+            except (StopIteration, RuntimeError):
+                return  # the other thread was quicker
             if now - since < _UNCLAIMED_S:
                 return
-            del self._unclaimed[oldest]
-            self.abandon(oldest)
-            _remember(self._given_up, oldest)
+            if self._unclaimed.pop(oldest, None) is not None:
+                self.abandon(oldest)
+                _remember(self._given_up, oldest)
 
     def _came(
         self, token: int, future: Future, reply: Reply, error: BaseException | None
@@ -297,74 +377,14 @@ class Values:
         error = transfer.error
         if transfer.lost:
             if self._relay.ask_owner(token):
-                del self._arriving[token]
+                self._arriving.pop(token, None)
                 return
             if not settled:  # if it died, news of that is coming
                 self._payloads.soon(partial(self._arrived, token, True))
                 return
             error = transfer.cut_off("a value was")
-        del self._arriving[token]
+        self._arriving.pop(token, None)
         self._came(token, future, transfer.reply, error)
-
-    def on_forward(self, record: envelope.Record) -> None:
-        """From a caller: forward a result. From a producer: whether it will."""
-        sender, pair = record.sender, bytes(record.payload)
-        target, token = bodies.pair(pair)
-        entry = self._forwarded.pop(token, None)
-        if entry is None:
-            known = self.producer is not None and self.producer.on_forward(
-                sender, record.call_id, pair
-            )
-            flags = 0 if known else envelope.GONE
-            self._sender.post(sender, envelope.FORWARD, record.call_id, pair, flags)
-        elif record.flags & envelope.GONE:
-            ref = entry[0]
-            ref.listen(lambda: self._send_result(ref, target, token))
-        else:
-            self._forwarded[token] = entry  # kept until it is done, for its failure
-            entry[0].listen(lambda: self._settle_forward(token))
-
-    def _settle_forward(self, token: int) -> None:
-        """The producer forwards; only a failure is still ours to tell."""
-        self._forward_failure(token)
-        self._forwarded.pop(token, None)
-
-    def on_fetch(self, record: envelope.Record) -> None:
-        """Another process asks for a value of ours."""
-        object_id = record.call_id
-        target, token = bodies.pair(record.payload)
-        stored = self._table.stored(object_id)
-        future = self._table.future(object_id)
-        if stored is not None:
-            self._send_stored(stored, target, token)
-        elif future is not None:
-            found = future
-            found.listen(lambda: self._send_result(found, target, token))
-        else:
-            gone = errors.ActorUnavailable(
-                "the value of this Ref has been freed; compute it again"
-            )
-            self.send_error(target, token, gone)
-
-    def on_retry(self, record: envelope.Record) -> None:
-        """A value that should come from a holder did not."""
-        token = record.call_id
-        try:
-            self._broadcaster.retry(token)
-        except errors.MooError as error:
-            self.send_error(record.sender, token, error)
-
-    def expected_of(self, link: Link) -> list[Future]:
-        """The values expected from an actor."""
-        return [o for o in list(self._expected.values()) if o.link is link]
-
-    def not_here_of(self, link: Link) -> list[Future]:
-        """Those of them of which nothing has come, not even the record."""
-        expected = list(self._expected.items())
-        return [o for token, o in expected if o.link is link and self._is_away(token)]
-
-    def _is_away(self, token: int) -> bool:
-        return token not in self._arriving
 
     def close(self) -> None:
         """Nothing will arrive any more: expected values fail."""
@@ -373,19 +393,24 @@ class Values:
         self._expected.clear()
 
 
-def placed(arg: Any, refs: list[tuple[int, Future]]) -> Any:
-    """An argument, or a placeholder for the Ref that it is, which is noted."""
-    if not isinstance(arg, Future):
-        return arg
-    token = secrets.randbits(63)
-    refs.append((token, arg))
-    return bodies.Placeholder(token)
-
-
 def _remember(tokens: OrderedDict[int, None], token: int) -> None:
     tokens[token] = None
     if len(tokens) > _LATELY:
         tokens.popitem(last=False)
+
+
+def _not_sent() -> errors.MooError:
+    return errors.ActorUnavailable(
+        "the process that should have sent this value does not have it any more"
+    )
+
+
+def _cut_off_from_caller() -> errors.MooError:
+    return errors.ActorUnavailable(
+        "a value among its arguments may be lost: the connection to its caller broke, "
+        "or that is dead; call again",
+        delivered=False,
+    )
 
 
 def _late(token: int) -> errors.MooError:

@@ -12,7 +12,8 @@ anything from its parent's session.
 * The runtime is closed, so its pending futures end when they are looked at: see
   `Future.end_with_session`.
 * The C parts see to themselves, also where a fork runs none of Python's hooks: the
-  inbox (``cext/mail/inbox.c``) and the data plane (``cext/plane/plane.c``).
+  inbox (``cext/mail/inbox.c``), the data plane (``cext/plane/plane.c``) and learner
+  groups (``cext/collective/group.c``, `learner.children`).
 * The agent does not know of the child, and needs not: see `agent` for how it learns of
   the parent's end.
 

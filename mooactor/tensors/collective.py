@@ -21,6 +21,7 @@ from mooactor.tensors.operations import (
     Part,
     SharedWork,
     error_of,
+    filled,
     outcome_of,
 )
 
@@ -50,12 +51,15 @@ class SharedGroup:
     not anybody keeps it. Both queues are in the same order, because `lock` is held
     while an operation enters both, and no signal handler can come between.
 
+    The collector leaves the group before it takes apart any memory that C works on: it
+    calls all finalizers first.
+
     Threads: any may leave at any time. Every other method then raises; C sees to that.
     Forks: so they do in a forked child, but `submit` and `settle` might wait for the
     lock there.
     """
 
-    __slots__ = ("lock", "works", "_slot")
+    __slots__ = ("lock", "works", "_finalizer", "_slot")
 
     def __init__(
         self,
@@ -90,7 +94,8 @@ class SharedGroup:
         self.lock = threading.RLock()
         #: In the order queued. Loop over a copy: a signal handler may change it.
         self.works: list[SharedWork] = []
-        slot = self._slot = ffi.gc(ffi.new("moo_group **"), lib.moo_group_clear)
+        slot = self._slot = ffi.new("moo_group **")
+        self._finalizer = ffi.gc(slot, lib.moo_group_clear)
         try:
             err = lib.moo_group_join(fd, process_id, min_size, timeout_s, options, slot)
         except BaseException:  # whoever keeps the traceback keeps this
@@ -101,13 +106,7 @@ class SharedGroup:
 
     @property
     def _group(self) -> Any:
-        return self._slot[0]
-
-    def __del__(self) -> None:
-        # The collector calls this before it takes apart any memory that C works on.
-        slot = getattr(self, "_slot", None)  # a signal may have cut `__init__` short
-        if slot is not None and slot[0] != ffi.NULL:
-            lib.moo_group_close(slot[0])
+        return filled(self._slot)
 
     def ready(self, seconds: float) -> bool:
         """Whether the group has its members and this one is among them."""
@@ -187,7 +186,8 @@ class SharedGroup:
 
     def leave(self) -> None:
         """Leave at once. Queued work fails. May be called twice."""
-        lib.moo_group_close(self._group)
+        if self._slot[0] != ffi.NULL:  # else a finalizer has come first
+            lib.moo_group_close(self._slot[0])
         self.settle()
 
 

@@ -99,10 +99,11 @@ class SharedWork:
     if Python is interrupted at any point.
     """
 
-    __slots__ = ("_slot", "_memory", "_outcome")
+    __slots__ = ("_finalizer", "_memory", "_outcome", "_slot")
 
     def __init__(self, memory: object = None) -> None:
-        self._slot = ffi.gc(ffi.new("moo_work **"), lib.moo_work_clear)
+        self._slot = ffi.new("moo_work **")
+        self._finalizer = ffi.gc(self._slot, lib.moo_work_clear)
         self._memory = memory
         self._outcome = ffi.new("moo_outcome *")
 
@@ -118,7 +119,7 @@ class SharedWork:
     def wait(self, seconds: float) -> Outcome | None:
         """The outcome, or None: not yet, after `seconds` or a signal."""
         out = self._outcome
-        err = lib.moo_work_wait(self._slot[0], seconds, out)
+        err = lib.moo_work_wait(filled(self._slot), seconds, out)
         if err == ETIMEOUT:
             return None
         if err:
@@ -132,6 +133,18 @@ class SharedWork:
         child."""
         work = self._slot[0]
         return work != ffi.NULL and bool(lib.moo_work_done(work))
+
+
+def filled(slot: Any) -> Any:
+    """What C has put into a slot.
+
+    Raises:
+      RuntimeError: nothing; or the slot's finalizer, which may come before others of
+        the same garbage, has emptied it.
+    """
+    if slot[0] == ffi.NULL:
+        raise error_of(ECLOSED)
+    return slot[0]
 
 
 def outcome_of(out: Any) -> Outcome:

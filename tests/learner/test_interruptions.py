@@ -6,11 +6,8 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import signal
-import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.tensors.collective import SharedGroup, segment_bytes
-from tests.process.interruptions import handled, interrupted
+from tests.signals import interrupted
 
 
 @pytest.fixture(scope="module")
@@ -37,23 +34,6 @@ def kept(group: Any) -> int:
     return len(group._queued.member.works)
 
 
-@contextmanager
-def on_interrupt(act: Callable[[], object]) -> Iterator[list[bool]]:
-    """A handler that does that, and returns; whether it came."""
-    came: list[bool] = []
-
-    def handler(*_: object) -> None:
-        sys.settrace(None)
-        came.append(True)
-        act()
-
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def at_each_point(run: Callable[[int], bool]) -> None:
     """Call `run` with 1, 2, … as long as there is a point of that number."""
     points = sum(1 for _ in itertools.takewhile(bool, map(run, itertools.count(1))))
@@ -68,8 +48,7 @@ def test_an_interrupted_call_is_made_with_its_results_or_not_made(alone: Any) ->
         def call() -> None:
             alone.allreduce(source, op="sum", out=out).wait()
 
-        with handled():
-            point, was_whole = interrupted(call, number)
+        point = interrupted(call, number)
         assert alone.statistics()["pending"] in (0, 1)
         alone.barrier()
         made = alone.statistics()["operations"] - before - 1
@@ -81,7 +60,7 @@ def test_an_interrupted_call_is_made_with_its_results_or_not_made(alone: Any) ->
         source = None
         gc.collect()
         assert memory() is None, point
-        return not was_whole
+        return bool(point)
 
     at_each_point(run)
 
@@ -97,8 +76,7 @@ def test_a_refused_call_is_forgotten_wherever_it_is_interrupted(session: Any) ->
             group.allreduce(staged(1.0))
 
     def run(number: int) -> bool:
-        with handled():
-            return not interrupted(call, number).was_whole
+        return bool(interrupted(call, number))
 
     at_each_point(run)
     call()
@@ -110,12 +88,11 @@ def test_a_handlers_exception_is_not_taken_for_one_of_copying_back(alone: Any) -
         outs = [staged(0.0), staged(0.0)]
         first = alone.allreduce([staged(7.0), staged(8.0)], op="sum", out=outs)
         second = alone.allreduce(np.ones(3), op="sum")
-        with handled():
-            point, was_whole = interrupted(second.wait, number)
+        point = interrupted(second.wait, number)
         first.wait()
         second.wait()
         assert [set(out.flat) for out in outs] == [{7.0}, {8.0}], point
-        return not was_whole
+        return bool(point)
 
     at_each_point(run)
 
@@ -130,13 +107,12 @@ def test_a_handler_may_wait_for_what_its_program_waits_for(alone: Any) -> None:
             works[1].wait()
             works.append(alone.allreduce(staged(7.0), op="sum", out=outs[0]))
 
-        with on_interrupt(lambda: works[1].wait()) as came:
-            interrupted(wait, number)
+        point = interrupted(wait, number, act=works[1].wait)
         for work in works:
             work.wait()
-        assert [set(out.flat) for out in outs] == [{7.0}] * 3, number
+        assert [set(out.flat) for out in outs] == [{7.0}] * 3, point
         assert kept(alone) == 0
-        return bool(came)
+        return bool(point)
 
     at_each_point(run)
 
@@ -154,13 +130,12 @@ def test_a_handler_may_queue_what_it_waits_for(alone: Any) -> None:
         def call() -> None:
             alone.allreduce(staged(7.0), op="sum", out=out).wait()
 
-        with on_interrupt(act) as came:
-            interrupted(call, number)
-        assert set(out.flat) == {7.0}, number
+        point = interrupted(call, number, act=act)
+        assert set(out.flat) == {7.0}, point
         for work in later:
             work.wait()
         assert kept(alone) == 0
-        return bool(came)
+        return bool(point)
 
     at_each_point(run)
 
@@ -174,8 +149,7 @@ def test_an_interrupted_member_has_not_joined() -> None:
         def join() -> None:
             joined.append(SharedGroup(segment, 1, 1, 20.0))
 
-        with handled():
-            point, was_whole = interrupted(join, number)
+        point = interrupted(join, number)
         for group in joined:
             group.leave()
         later = SharedGroup(segment, 2, 1, 20.0)
@@ -183,6 +157,6 @@ def test_an_interrupted_member_has_not_joined() -> None:
         assert later.ready(20.0), point  # the other would have to let it in
         assert later.describe().size == 1
         later.leave()
-        return not was_whole
+        return bool(point)
 
     at_each_point(run)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import os
 import sys
 import threading
 import time
@@ -17,6 +18,9 @@ import numpy as np
 import pytest
 
 import mooactor as moo
+from mooactor.tensors.collective import SharedGroup, segment_bytes
+from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.operations import ECLOSED, Part, SharedWork
 from tests.learner.member import Member
 
 THREADS, EACH = 8, 100
@@ -162,3 +166,51 @@ def test_a_cancelled_await_is_over_at_once_and_the_operation_is_not(
         assert peer.reduce_often(300_000, 1) == [2.0]
         assert asyncio.run(_awaited(work)) is array
         assert array[-1] == 2.0
+
+
+def test_the_collector_closes_a_group_before_it_frees_the_memory_of_its_works() -> None:
+    segment = os.memfd_create("collected")
+    os.ftruncate(segment, segment_bytes())
+    seen, info = [], ffi.new("moo_group_info *")
+    memory = np.ones(3)
+    freed = weakref.ref(
+        memory, lambda _: seen.append(lib.moo_group_describe(raw, info))
+    )
+    work = SharedWork(memory)  # older, so the collector takes it apart first
+    group = SharedGroup(segment, 1, 1, 20.0)
+    os.close(segment)
+    raw = group._group
+    cycle: list[Any] = [group.submit(work, [Part("barrier")]), group]
+    cycle.append(cycle)
+    del memory, work, group, cycle
+    gc.collect()
+    assert freed() is None
+    assert seen == [ECLOSED]
+
+
+class Leaver:
+    """A part of a program whose finalizer looks at its group, and leaves it."""
+
+    def __init__(self, group: Any, seen: list[str]) -> None:
+        self.group, self.work, self.seen = group, group.allreduce(np.ones(3)), seen
+
+    def __del__(self) -> None:
+        self.seen.append(repr(self.group))
+        for act in (self.group.members, self.work.start, self.work.wait):
+            try:
+                act()
+            except RuntimeError as error:
+                self.seen.append(str(error))
+        self.group.leave()
+        self.seen.append(str(self.work.done()))
+
+
+def test_a_finalizer_may_come_after_that_of_its_group(session: Any) -> None:
+    seen: list[str] = []
+    leaver = Leaver(moo.LearnerGroup("garbage", min_size=1), seen)
+    leaver.itself = leaver  # type: ignore[attr-defined]
+    del leaver
+    gc.collect()
+    assert seen[0] == "<LearnerGroup 'garbage', left>"
+    assert len(seen) == 5
+    assert all("left" in text for text in seen[1:4])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mooactor.tensors import DataPlane
-from tests.process.interruptions import handled, interrupted
+from tests.signals import interrupted
 
 MB = 1 << 20
 
@@ -27,8 +27,7 @@ def test_an_interrupted_export_has_lent_nothing(
         lent.append(plane.export_all(buffers, peer))
 
     for number in itertools.count(1):
-        with handled():
-            point = interrupted(lend, number).where
+        point = interrupted(lend, number)
         if lent:
             break
         found = plane.statistics()
@@ -49,9 +48,8 @@ def test_an_interrupted_allocation_is_freed(plane: DataPlane, how: str) -> None:
             plane.share(array)
 
     for number in itertools.count(1):
-        with handled():
-            point, was_whole = interrupted(allocate, number)
+        point = interrupted(allocate, number)
         assert plane.statistics()["used"] == 0, point
-        if was_whole:
+        if not point:
             break
     assert number > 5

@@ -366,7 +366,7 @@ def end_with(runtime: Runtime, future: Future, label: str) -> None:
     if runtime.forked:
         # They belong to threads and event loops of the parent, and so do their
         # wake-ups.
-        future._listeners = None
+        future._listeners.clear()
     if not future.state:
         future.set_error(runtime.over(label))
 

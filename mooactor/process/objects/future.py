@@ -57,7 +57,9 @@ class Future:
         self.state = PENDING
         self._result: Any = None
         self._results: list[tuple[int, Any, Callable[[Future], object] | None]] = []
-        self._listeners: list[Callable[[], object]] | None = None
+        # A list from the beginning: of two threads that made one, the one would append
+        # to a list that the other throws away.
+        self._listeners: list[Callable[[], object]] = []
         self.call_id = 0
         self.link: Any = None  # the `Link` to the callee, while it is pending
         self.request: Any = None  # the `Repeatable` of a call with `retries=`
@@ -131,8 +133,6 @@ class Future:
         """Call `listener` once it is done: at once if it is, else in the thread
         that completes it. It must be quick, must not raise, and must not mind being
         called twice."""
-        if self._listeners is None:
-            self._listeners = []
         self._listeners.append(listener)
         if self.state:
             self._call_listeners()

@@ -22,21 +22,18 @@ from mooactor.tensors.failures import (
     error_for,
     export_error,
     fetch_error,
-    import_error,
     out_of_memory,
     serve_error,
     size_text,
 )
 from mooactor.tensors.fetches import Fetch
+from mooactor.tensors.imports import CONTACT_TIMEOUT_MS, Import
 from mooactor.tensors.limits import memory_in_reach
 from mooactor.tensors.network import Network, serve
 from mooactor.tensors.transports import name_of
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 
-# The time that an import waits for the owner's contact. The owner began to make contact
-# before it sent the descriptor, unless this process was not listening yet.
-CONTACT_TIMEOUT_MS = 5_000
 # The time after a process's death in which its descriptors can be imported.
 GRACE_MS = 200
 _TICKETS = 256
@@ -70,7 +67,7 @@ class DataPlane:
 
     __slots__ = (
         "_plane",
-        "_drop",
+        "drop",
         "directory",
         "process_id",
         "memory_limit",
@@ -123,8 +120,9 @@ class DataPlane:
         # In C, every buffer holds on to the plane. Their finalizers must not depend on
         # each other in Python: in a reference cycle they run in any order.
         self._plane = ffi.gc(out[0], lib.moo_plane_rele)
-        self._drop = functools.partial(lib.moo_drop, out[0])
-        _drops.append(self._drop)
+        #: The finalizer of its memory, by the address.
+        self.drop = functools.partial(lib.moo_drop, out[0])
+        _drops.append(self.drop)
         if network is not None and network.transports is not None:
             err = serve(self._plane, network)
             if err:
@@ -171,11 +169,16 @@ class DataPlane:
             buffer = buffer.raw()
         out = _new_descriptor()
         flags = (lib.MOO_MOVED if moved else 0) | (0 if wait else lib.MOO_NOWAIT)
-        with ffi.from_buffer(buffer) as data:
-            err = lib.moo_export(self._plane, data, len(data), peer, flags, out)
-            if err:
-                raise export_error(err, self, len(data), peer)
-        return bytes(ffi.buffer(out))
+        try:
+            with ffi.from_buffer(buffer) as data:
+                err = lib.moo_export(self._plane, data, len(data), peer, flags, out)
+                if err:
+                    raise export_error(err, self, len(data), peer)
+            return bytes(ffi.buffer(out))
+        except BaseException:
+            # If a signal handler raised it, there may be a lease that nobody knows of.
+            lib.moo_revoke(self._plane, out, len(out))
+            raise
 
     def export_all(
         self, buffers: Iterable[Buffer], peer: int, *, wait: bool = False
@@ -210,17 +213,11 @@ class DataPlane:
           InternalError: the descriptor was imported or revoked before.
           ValueError: it is no descriptor.
         """
-        if self.is_remote(descriptor):
-            return self.begin(descriptor).result()
-        out, size = _new_pointer(), _new_size()
-        err = lib.moo_import(
-            self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS, out, size
-        )
-        if err == lib.MOO_EINVAL and tickets.is_ticket(descriptor):
-            return tickets.Ticket(self, descriptor)
-        if err:
-            raise import_error(err)
-        return self._view(out[0], size[0])
+        return self.importing(descriptor).result()
+
+    def importing(self, descriptor: bytes) -> Import:
+        """As `import_`, to be carried through by the caller; see `Import`."""
+        return Import(self, descriptor)
 
     def begin(
         self, descriptor: bytes, tag: int = 0, out: Buffer | None = None
@@ -428,7 +425,7 @@ class DataPlane:
         return self._view(out[0], nbytes)
 
     def _view(self, pointer: Any, nbytes: int) -> memoryview:
-        return memoryview(ffi.buffer(ffi.gc(pointer, self._drop), nbytes))
+        return memoryview(ffi.buffer(ffi.gc(pointer, self.drop), nbytes))
 
 
 if missing is None:

@@ -44,13 +44,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.control import bodies, codec, envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.doubts import Doubts, Key
-from mooactor.process.objects.future import Future
-from mooactor.process.objects.holds import Claims
+from mooactor.process.objects.future import Future, Reply
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -117,16 +116,12 @@ class Stored:
 
     def value(self) -> Any:
         """Decode it here: a view of the same memory, private on write."""
-        shared = self._buffers
+        shared, borrowing = self._buffers, self._borrowing
         plane = self._open_plane()
-        buffers = [
-            plane.import_(plane.export(buffer, plane.process_id)) for buffer in shared
-        ]
-        if self._borrowing is None:
-            return codec.decode(self._data, buffers=buffers)
-        me = plane.process_id
-        with Claims(self._payloads.borrows, me, self._borrowing.lend_to(me)):
-            return codec.decode(self._data, buffers=buffers)
+        reply = Reply(self._data, [], False, plane)  # what it has not decoded it frees
+        for buffer in shared:
+            reply.descriptors.append(plane.export(buffer, plane.process_id))
+        return reply.value() if borrowing is None else borrowing.decode(reply.value)
 
 
 class OwnedValue:

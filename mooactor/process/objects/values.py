@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
+from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import actor_of
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
@@ -128,15 +129,20 @@ class Values:
             self.send_error(target, token, error)
 
     def _send_result(self, ref: Future, target: int, token: int) -> None:
+        failure = ref.failure()
+        if failure is not None:
+            self.send_error(target, token, failure)
+            return
         flags = 0
         try:
-            value = ref.unwrap()
             with Borrowing(self._payloads.borrows, target) as borrowing:
-                payload, buffers = codec.encode(value)
+                payload, buffers = codec.encode(ref.unwrap())
             if buffers:
                 payload = self._payloads.attach(payload, buffers, target)
                 flags = envelope.ATTACHED
         except BaseException as error:
+            if was_interrupted(error):
+                raise  # if it was a listener, it is called again
             self.send_error(target, token, error)
             return
         payload, flags = borrowing.issue(target, payload, flags)
@@ -153,8 +159,8 @@ class Values:
         """The producer has no result to forward: tell the target."""
         entry = self._forwarded.get(token)
         if entry is not None and entry[0].failure() is not None:
-            del self._forwarded[token]
             self._send_result(entry[0], entry[1], token)
+            self._forwarded.pop(token, None)
 
     def expect(self, token: int, producer: int) -> Future:
         """The value that will come as `token`, sent by process `producer`."""
@@ -191,19 +197,30 @@ class Values:
 
     def forget(self, token: int) -> None:
         """Drop the expectation of a value, and its data under way."""
-        if self._expected.pop(token, None) is not None:
-            _remember(self._used, token)
-        transfer = self._arriving.pop(token, None)
-        if transfer is not None:
-            self._payloads.cancel(transfer)
+        if token in self._expected:
+            _remember(self._used, token)  # first: unknown, it would be expected anew
+            self._expected.pop(token, None)
+        if token in self._arriving:
+            self._payloads.cancel(self._arriving.get(token))
+            self._arriving.pop(token, None)
 
-    def fetch(self, owner: int, object_id: int, label: str) -> Future:
-        """Ask the owner of an object for its value."""
+    def fetch(
+        self, owner: int, object_id: int, then: Callable[[Future], object]
+    ) -> Future:
+        """Ask the owner of an object for its value; `then` gets the future of it, once
+        that is done, and perhaps twice."""
         token = secrets.randbits(63)
-        future = self.expect(token, owner)
-        target = bodies.pack_pair(self._me, token)
-        self._sender.post(owner, envelope.FETCH, object_id, target)
-        future.listen(lambda: self.forget(token))
+        try:
+            future = self.expect(token, owner)
+            future.listen(lambda: then(future))
+            # Last: if a signal handler cuts `then` short, the value is still expected
+            # when its record is handled again.
+            future.listen(lambda: self.forget(token))
+            target = bodies.pack_pair(self._me, token)
+            self._sender.post(owner, envelope.FETCH, object_id, target)
+        except BaseException:
+            self.forget(token)
+            raise
         return future
 
     def refuse(self, token: int, producer: int) -> None:
@@ -229,7 +246,10 @@ class Values:
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
         if self._has_come(token):
-            self._payloads.reply_of(record)  # its attached memory is given back
+            reply = self._payloads.reply_of(record)  # its memory is given back
+            future = self._expected.get(token)
+            if future is not None and future.state:
+                future.set_raw(reply)  # for listeners, if handling it was cut short
             return
         if record.flags & envelope.KEEP:
             number, payload = bodies.split_number(record.payload)

@@ -69,6 +69,9 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         value of `moo.put` it does not. If the Ref is used further, copy the value
         before you change it.
 
+        If a signal handler raises meanwhile, as that of Ctrl-C does, nothing has
+        changed, and the next `get` gives the value.
+
         Args:
           timeout: seconds to wait; the call itself goes on if they pass.
 
@@ -232,9 +235,8 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
             return
         if home.owner == self._runtime.process_id:
             return  # a result, which comes by itself
-        self.call_id = -1  # asked for, once
-        source = self._runtime.values.fetch(home.owner, home.object_id, self._label)
-        source.listen(lambda: self._take(source))
+        self._runtime.values.fetch(home.owner, home.object_id, self._take)
+        self.call_id = -1  # asked for, once, unless a signal handler cut that short
 
     def end_with_session(self) -> None:
         runtime = self._runtime
@@ -244,11 +246,8 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
             end_with(runtime, future, self._label)
 
     def _take(self, source: Future) -> None:
-        error = source.failure()
-        if error is not None:
-            self.set_error(error)
-        else:
-            self.set_value(source.unwrap())
+        """Its value is here; whoever reads it decodes it."""
+        self.set_raw(_Fetched(source))
 
     def _hold(self) -> Hold:
         """The owner and number by which other processes know it.
@@ -283,6 +282,18 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
         return f"<Ref {self._label} {'failed' if self.failure() else 'done'}>"
 
 
+class _Fetched:
+    """A borrowed value, as `Reply` is one."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Future) -> None:
+        self._source = source
+
+    def value(self) -> Any:
+        return self._source.unwrap()
+
+
 class Told(Ref[None]):
     """In place of a Ref, for a `tell`; nobody gets to see it."""
 
@@ -313,9 +324,11 @@ codec.learn(Ref, _lend)
 
 
 def _borrowed(owner: int, object_id: int, label: str) -> Ref[Any]:
-    hold = claimed(owner, object_id)
+    found = claimed(owner, object_id)
+    if isinstance(found, Ref):
+        return found
     return _known_as(
-        hold or Hold(current_runtime().borrows, owner, object_id, None), label
+        found or Hold(current_runtime().borrows, owner, object_id, None), label
     )
 
 
@@ -366,7 +379,7 @@ def end_with(runtime: Runtime, future: Future, label: str) -> None:
     if runtime.forked:
         # They belong to threads and event loops of the parent, and so do their
         # wake-ups.
-        future._listeners = None
+        future._listeners.clear()
     if not future.state:
         future.set_error(runtime.over(label))
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from mooactor import errors
 from mooactor.actors.ref import deadline_passed, end_with, refuse_on_loop
 from mooactor.control import envelope
+from mooactor.control.interrupts import was_interrupted
 from mooactor.process.calls import context
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.runtime import Runtime
@@ -38,7 +39,7 @@ class Channel(Future):
         is taken."""
         self.items.extend(once)
         self._runtime.poller.wake()
-        for listener in list(self._listeners or ()):
+        for listener in list(self._listeners):
             listener()
 
     def expire(self) -> None:
@@ -63,7 +64,8 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         self._label = label
         self.channel = Channel(runtime, label, timeout)
         self._window = window
-        self._taken = 0
+        self._taken = 0  # items
+        self._credited = 0  # as many of them, or of those to come, as it has credit for
 
     def open(self, process_id: int) -> None:
         """Tell the producer its window."""
@@ -81,36 +83,70 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
     def _arrived(self) -> bool:
         return bool(self.channel.items) or self.channel.state != 0
 
-    def _take(self) -> T_co:
-        reply = self.channel.items.popleft()
-        self._taken += 1
-        if 2 * self._taken >= self._window and not self.channel.state:
-            self._give_credit(self._taken)
-            self._taken = 0
-        value: T_co = reply.value()
-        return value
+    def _let_go_on(self) -> None:
+        """The next item is about to be taken: tell the producer, not for each one."""
+        due = self._taken + 1 - self._credited
+        if 2 * due >= self._window and not self.channel.state:
+            self._give_credit(due)
+            self._credited += due
+
+    def _value(self, item: Reply) -> T_co:
+        """Decode the next item. It stays the next one, unless that fails."""
+        self._let_go_on()
+        try:
+            value: T_co = item.value()
+            return value
+        except BaseException as error:
+            if not was_interrupted(error) and self._is_next(item):
+                self._taken += 1
+                del self.channel.items[0]
+            raise
+
+    def _is_next(self, item: Reply) -> bool:
+        """Whether no signal handler has taken it meanwhile. Calls nothing, as `del`
+        then must not meet another item."""
+        items = self.channel.items
+        if items:
+            return items[0] is item
+        return False
 
     def __iter__(self) -> Stream[T_co]:
         return self
 
     def __next__(self) -> T_co:
-        """The next item.
+        """The next item. It stays the next one if a signal handler raises meanwhile.
 
         Raises:
           StopIteration: the generator has returned.
           BaseException: it raised, or its actor died.
           RuntimeError: on a running event loop; use ``async for`` there.
         """
-        if not self.channel.items:
-            self._end_with_session()
-            if not self.channel.state:
-                refuse_on_loop(self._label)
-                if not self._runtime.wait_some((self.channel,), 1, self._arrived):
-                    self._not_done()
-            if not self.channel.items:
-                self.channel.unwrap()  # raises the error at its end
-                raise StopIteration
-        return self._take()
+        items = self.channel.items
+        while True:
+            while not items:
+                self._await_one()
+            item = items[0]
+            value = self._value(item)
+            if self._is_next(item):
+                # No call comes after this, in which a signal handler could lose it.
+                self._taken += 1
+                del items[0]
+                return value
+
+    def _await_one(self) -> None:
+        """Wait for an item.
+
+        Raises:
+          StopIteration, BaseException: there are no more, as `__next__` has it.
+        """
+        self._end_with_session()
+        if not self.channel.state:
+            refuse_on_loop(self._label)
+            if not self._runtime.wait_some((self.channel,), 1, self._arrived):
+                self._not_done()
+        if self.channel.state and not self.channel.items:
+            self.channel.unwrap()  # raises the error at its end
+            raise StopIteration
 
     def _end_with_session(self) -> None:
         if self._runtime.closed:
@@ -128,13 +164,20 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         return self
 
     async def __anext__(self) -> T_co:
-        while not self.channel.items:
-            self._end_with_session()
-            if self.channel.state:
-                self.channel.unwrap()
-                raise StopAsyncIteration
-            await self._arrival()
-        return self._take()
+        items = self.channel.items
+        while True:
+            while not items:
+                self._end_with_session()
+                if self.channel.state and not items:
+                    self.channel.unwrap()
+                    raise StopAsyncIteration
+                await self._arrival()
+            item = items[0]
+            value = self._value(item)
+            if self._is_next(item):
+                self._taken += 1  # as in `__next__`
+                del items[0]
+                return value
 
     async def _arrival(self) -> None:
         event, arrived = self._runtime.poller.event()

@@ -21,7 +21,7 @@ from typing import Any
 import cloudpickle
 
 from mooactor.control import exceptions, inspection
-from mooactor.errors import pass_ctrl_c
+from mooactor.control.interrupts import pass_interruption
 from mooactor.tensors import codec as layout
 
 # Their pickles need neither cloudpickle nor a look inside.
@@ -136,7 +136,7 @@ def find_unpicklable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         try:
             encode(value)
         except BaseException as error:
-            pass_ctrl_c(error)
+            pass_interruption(error)
             return f"{name} (a {type_(value).__qualname__})"
     return "the arguments"
 

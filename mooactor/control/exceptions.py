@@ -11,7 +11,7 @@ result can be unpickled again.
 Invariants:
 
 * `encode` and `decode` never fail, even if ``__str__``, ``__reduce__``, ``__setattr__``
-  or the arguments do. The one exception that passes is Ctrl-C.
+  or the arguments do. The exceptions that pass are those of signal handlers.
 * The exception arrives as its own type if the receiver has that type. Otherwise a
   `RemoteError` stands in for it and says why.
 * An argument or attribute that cannot be pickled is left out, and a note says so.
@@ -44,7 +44,8 @@ from mooactor.control.inspection import (
     slots_of,
     trace_of,
 )
-from mooactor.errors import RemoteError, pass_ctrl_c, text_of
+from mooactor.control.interrupts import pass_interruption
+from mooactor.errors import RemoteError, text_of
 
 #: Bytes that the parts of one exception may have.
 MAX_BYTES = 1 << 30
@@ -148,7 +149,7 @@ class _Parts:
                 raise ValueError(f"it has {len(data)} bytes")
             pickle.loads(data)
         except BaseException as error:
-            pass_ctrl_c(error)
+            pass_interruption(error)
             self.lost.append(f"{what} ({shortened(text_of(error), 200)})")
             return b""
         return data
@@ -217,7 +218,7 @@ def decode(payload: bytes | memoryview) -> BaseException:
             _annotate(made[i], node, where)
         return made[0]
     except BaseException as error:
-        pass_ctrl_c(error)
+        pass_interruption(error)
         return RemoteError(f"an exception could not be read: {text_of(error)}")
 
 
@@ -247,7 +248,7 @@ def _made(node: Node, made: dict[int, BaseException]) -> BaseException:
         try:
             return set_attributes(made_of(cls, args), state or {})
         except BaseException as error:
-            pass_ctrl_c(error)
+            pass_interruption(error)
             node.lost.append(f"the object ({text_of(error)})")
     why = "; ".join(node.lost) or "this process has no such class"
     message = f"{node.name}: {node.text} (its own type could not be restored: {why})"
@@ -260,7 +261,7 @@ def _loaded(data: bytes, what: str, lost: list[str]) -> Any:
     try:
         return pickle.loads(data)
     except BaseException as error:
-        pass_ctrl_c(error)
+        pass_interruption(error)
         lost.append(f"{what} ({text_of(error)})")
         return None
 

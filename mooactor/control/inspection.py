@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from types import MemberDescriptorType
 from typing import Any
 
-from mooactor.errors import pass_ctrl_c, text_of
+from mooactor.control.interrupts import pass_interruption
+from mooactor.errors import text_of
 
 MAX_TEXT = 1 << 16
 _HUGE = 1 << 24
@@ -137,13 +138,13 @@ def _is_huge(value: Any) -> bool:
 
 
 def short_repr(value: Any) -> str:
-    """Some 200 characters at most. Only Ctrl-C passes."""
+    """Some 200 characters at most. Only what a signal handler raises passes."""
     if _is_huge(value):
         return f"<{len(value)} items of {short_name_of(type(value))}>"
     try:
         return shortened(str.__str__(repr(value)), 200)
     except BaseException as error:
-        pass_ctrl_c(error)
+        pass_interruption(error)
         return f"<a {short_name_of(type(value))}>"
 
 
@@ -161,7 +162,7 @@ def trace_of(error: BaseException, always: bool) -> str:
     try:
         frames = traceback.format_tb(_TRACEBACK.__get__(error))
     except BaseException as problem:
-        pass_ctrl_c(problem)
+        pass_interruption(problem)
         frames = ["  (its frames cannot be shown)\n"]
     if not frames:
         return last if always else ""

@@ -12,6 +12,8 @@ import signal
 from types import CodeType, TracebackType
 from typing import Any
 
+from mooactor.errors import pass_ctrl_c
+
 
 def was_interrupted(error: BaseException) -> bool:
     """Whether a signal handler of this process raised `error`."""
@@ -20,6 +22,13 @@ def was_interrupted(error: BaseException) -> bool:
     codes = set(map(_code_of, map(signal.getsignal, signal.valid_signals())))
     codes.discard(None)
     return bool(codes) and _passes(error.__traceback__, codes)
+
+
+def pass_interruption(error: BaseException) -> None:
+    """Raise again what a signal handler raised, or may have; see `pass_ctrl_c`."""
+    if was_interrupted(error):
+        raise error
+    pass_ctrl_c(error)
 
 
 def _passes(trace: TracebackType | None, codes: set[CodeType | None]) -> bool:

@@ -28,6 +28,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import zmq
@@ -88,6 +89,11 @@ class Peer:
         """Send `record` now, behind those that wait already."""
         if _send(self._outbox, record, len(record)) == _ENOMEM:
             raise MemoryError(f"no memory for a message of {len(record)} bytes")
+
+    def sending(self, record: bytes) -> Callable[[], object]:
+        """A function of C that does so, unless there is no memory."""
+        send: Callable[[], object] = partial(_send, self._outbox, record, len(record))
+        return send
 
     def queue(self, record: bytes) -> bool:
         """Keep `record` for the next flush; True if something now waits for it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from operator import call
 
 from mooactor.control import envelope
 from mooactor.control.links import Links
@@ -68,13 +69,21 @@ class Sender:
 
     def post_what_is_due(self) -> None:
         """Post the records that finalizers have left behind."""
-        while self.afterwards:
+        afterwards = self.afterwards
+        while afterwards:
             with self._posting:
-                try:
-                    record = self.afterwards.popleft()
-                except IndexError:
+                if not afterwards:
                     return  # another thread was quicker
-                self.post(*record)
+                due = afterwards[0]
+                steps: list[Callable[[], object]] = [afterwards.popleft]
+                if not self._links.is_gone(due[0]):
+                    record = envelope.pack_record(*due[1:])
+                    steps.append(self._messenger.peer(due[0]).sending(record))
+                at_once = map(call, steps)
+                if afterwards and afterwards[0] is due:
+                    # One call, which no signal handler cuts in two: a record that is
+                    # lost keeps a value for ever, one sent twice frees it too early.
+                    deque(at_once, 0)
 
     def post_all_that_is_due(self) -> None:
         """The same; returns when other threads have posted theirs, too."""

@@ -9,7 +9,7 @@ when the first actor is placed there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.lifeline import Message
 from mooactor.host.placement import Candidate, Needs, NoPlace, choose
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 OWN = "own"  # the session of this agent's driver, in this host's account
 
 
+class _Place(NamedTuple):
+    """Where an actor is placed. `here`: on this host, in whose account it is; not on a
+    `mooactor host` of the same name."""
+
+    host: str
+    needs: Needs
+    here: bool
+
+
 class Sites:
     """See the module. A home places its actors; their hosts have the last word.
 
@@ -31,7 +40,7 @@ class Sites:
     actor, and holds for as long as the actor is placed: a host's name says nothing, for
     a `mooactor host` with the name of this one may come and go meanwhile, and one that
     is lost may be back, as another site, before the old one is closed. An actor that
-    is started at another site is placed anew before.
+    is started at another site than it was placed for, or ran at, is placed anew before.
     """
 
     def __init__(self, here: Site, resources: Resources) -> None:
@@ -40,7 +49,7 @@ class Sites:
         self.cluster: Cluster | None = None  # set once the session has joined one
         self._config: Message = {}
         self._offers_here = True
-        self._placed: dict[int, tuple[str, Needs]] = {}  # by actor: where, for what
+        self._placed: dict[int, _Place] = {}  # by actor
         # By actor that is placed: the site of its last process, if it had one there.
         self._started: dict[int, Site | RemoteSite] = {}
         # By host: the processors that actors use unreserved, and what is reserved.
@@ -120,9 +129,10 @@ class Sites:
         """
         hosts = [one.name for one in choose(self.candidates(), needs, len(ids))]
         for actor_id, host in zip(ids, hosts, strict=True):
-            self._placed[actor_id] = (host, needs)
+            here = self._is_here(host)
+            self._placed[actor_id] = _Place(host, needs, here)
             self._count(host, needs, 1)
-            if self._is_here(host) and self._take(actor_id, needs) is None:
+            if here and self._take(actor_id, needs) is None:
                 self.unplace(ids)
                 raise NoPlace(f"{needs}: this host has {self._resources.devices}")
         return hosts
@@ -138,7 +148,7 @@ class Sites:
         for actor_id in ids:
             if actor_id not in self._placed:
                 continue
-            host, needs = self._placed.pop(actor_id)
+            host, needs, _ = self._placed.pop(actor_id)
             self._count(host, needs, -1)
             self._resources.give_back((OWN, actor_id))
             site = self._started.pop(actor_id, None)
@@ -158,7 +168,7 @@ class Sites:
     def host_of(self, actor_id: int) -> str:
         """The name of an actor's host; empty if it has none."""
         placed = self._placed.get(actor_id)
-        return "" if placed is None else placed[0]
+        return "" if placed is None else placed.host
 
     # -- processes -----------------------------------------------------------
 
@@ -175,8 +185,8 @@ class Sites:
             self.unplace([actor.id])
         if actor.id not in self._placed:
             self.place([actor.id], actor.needs)
-        host, needs = self._placed[actor.id]
-        if self._is_here(host):
+        host, needs, here = self._placed[actor.id]
+        if here:
             grant = self._take(actor.id, needs) or Grant({}, [])
             self.here.preload(actor.preload)
             process = self.here.start(grant.give(life), fds, tries)
@@ -190,13 +200,16 @@ class Sites:
         return remote
 
     def _has_moved(self, actor_id: int) -> bool:
-        """Whether its host's name is that of another site than when it last ran."""
-        before = self._started.get(actor_id)
-        if before is None:
+        """Whether its host's name is that of another site than when it was placed, or
+        last ran."""
+        placed, before = self._placed.get(actor_id), self._started.get(actor_id)
+        if placed is None:
             return False
-        host = self.host_of(actor_id)
-        now = self.here if self._is_here(host) else self._sites.get(host)
-        return before is not now or (isinstance(before, RemoteSite) and before.closed)
+        if placed.here != self._is_here(placed.host):
+            return True
+        if not isinstance(before, RemoteSite):
+            return False
+        return before.closed or before is not self._sites.get(placed.host)
 
     def _site(self, host: str) -> RemoteSite:
         """The session's part on another host, opened on first use."""
@@ -238,8 +251,9 @@ class Sites:
             del self._sites[site.host]
         lost = [
             one
-            for one, (host, _) in self._placed.items()
-            if host == site.host and self._started.get(one, site) is site
+            for one, placed in self._placed.items()
+            if placed.host == site.host and self._started.get(one, site) is site
+            if not placed.here
         ]
         self.unplace(lost)
 

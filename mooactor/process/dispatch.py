@@ -11,10 +11,10 @@ signal handler, and run again afterwards. So every handler can be run twice:
 * A call enters the mailbox by emptying an iterator that holds it once (`Job.entry`), an
   item of a stream its channel in the same way; a reply ends a future, of which the
   first end counts.
-* A handler keeps its results for a record in the record's ``memo``.
-* Credit given twice lets a producer get further ahead; a value sent or a reference
-  counted twice is held longer than need be. A reference given back twice would be freed
-  too early: that record is dropped before it is handled.
+* A handler keeps its results for a record in the record's ``memo``. A reference that is
+  lent or given back has its count there, which is gone in the step that counts it.
+* Credit given twice lets a producer get further ahead; a value sent twice is held
+  longer than need be.
 """
 
 from __future__ import annotations
@@ -101,6 +101,11 @@ class Dispatch:
     def done_with(self, serial: int) -> None:
         """The message was taken from the queue: it does not come again."""
         self._open.pop(serial, None)
+        if self._open:
+            # Of one that a signal handler interrupted just now, it was not said.
+            for other in list(self._open):
+                if not self._messenger.holds(other):
+                    self._open.pop(other, None)
 
     def _parsed(self, message: bytes) -> deque[envelope.Record]:
         records: deque[envelope.Record] = deque()
@@ -117,11 +122,8 @@ class Dispatch:
         return records
 
     def _try(self, record: envelope.Record, records: deque[envelope.Record]) -> None:
-        kind = record.kind
-        if kind == envelope.RELEASE:
-            records.remove(record)
         try:
-            handler = self._handlers.get(kind)
+            handler = self._handlers.get(record.kind)
             if handler is not None:
                 handler(record)
             elif self._early is not None:

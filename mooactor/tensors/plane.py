@@ -21,21 +21,18 @@ from mooactor.tensors.extension import ffi, lib, missing, why_missing
 from mooactor.tensors.failures import (
     error_for,
     fetch_error,
-    import_error,
     out_of_memory,
     serve_error,
     size_text,
 )
 from mooactor.tensors.fetches import Fetch
+from mooactor.tensors.imports import CONTACT_TIMEOUT_MS, Import
 from mooactor.tensors.limits import memory_in_reach
 from mooactor.tensors.network import Network, serve
 from mooactor.tensors.transports import name_of
 
 Buffer = bytes | bytearray | memoryview | PickleBuffer | Any
 
-# The time that an import waits for the owner's contact. The owner began to make contact
-# before it sent the descriptor, unless this process was not listening yet.
-CONTACT_TIMEOUT_MS = 5_000
 # The time after a process's death in which its descriptors can be imported.
 GRACE_MS = 200
 _TICKETS = 256
@@ -195,17 +192,11 @@ class DataPlane:
           InternalError: the descriptor was imported or revoked before.
           ValueError: it is no descriptor.
         """
-        if self.is_remote(descriptor):
-            return self.begin(descriptor).result()
-        out, size = _new_pointer(), _new_size()
-        err = lib.moo_import(
-            self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS, out, size
-        )
-        if err == lib.MOO_EINVAL and tickets.is_ticket(descriptor):
-            return tickets.Ticket(self, descriptor)
-        if err:
-            raise import_error(err)
-        return self._view(out[0], size[0])
+        return self.importing(descriptor).result()
+
+    def importing(self, descriptor: bytes) -> Import:
+        """As `import_`, to be carried through by the caller; see `Import`."""
+        return Import(self, descriptor)
 
     def begin(
         self, descriptor: bytes, tag: int = 0, out: Buffer | None = None

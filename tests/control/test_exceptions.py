@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copyreg
 import json
+import signal
 import subprocess
 import threading
 import traceback
@@ -116,6 +117,22 @@ class HoldsLock(Exception):
         super().__init__("text", threading.Lock())
         self.lock = threading.Lock()
         self.kept = [1, 2]
+
+
+armed: list[bool] = []
+
+
+class Strikes(Exception):
+    """While it is unpickled there comes a signal, if it is `armed`."""
+
+    def __reduce__(self) -> Any:
+        return _strike, ()
+
+
+def _strike() -> Strikes:
+    if armed:
+        signal.raise_signal(signal.SIGUSR2)
+    return Strikes()
 
 
 def crossed(error: BaseException, hops: int = 1) -> BaseException:
@@ -370,6 +387,25 @@ def test_ctrl_c_is_not_swallowed() -> None:
     # In a main thread that takes Ctrl-C, a KeyboardInterrupt may be one.
     with pytest.raises(KeyboardInterrupt):
         codec.encode_error(Interrupted(), "here")
+
+
+def test_what_a_signal_handler_raises_meanwhile_is_no_part_of_it() -> None:
+    class Alarm(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    payload = codec.encode_error(Strikes(), "here")
+    before = signal.signal(signal.SIGUSR2, ring)
+    armed.append(True)
+    try:
+        with pytest.raises(Alarm):
+            codec.decode_error(payload)
+    finally:
+        armed.clear()
+        signal.signal(signal.SIGUSR2, before)
+    assert isinstance(codec.decode_error(payload), Strikes)
 
 
 def test_notes_are_added_also_where_the_class_refuses_them() -> None:

@@ -200,8 +200,14 @@ class LoneHome:
 
     def free_cpus(self, host: str) -> float:
         """What is free there, as this home counts it."""
+        return self._free(host).cpus
+
+    def free_gpus(self, host: str) -> float:
+        return self._free(host).gpus
+
+    def _free(self, host: str) -> Amount:
         (found,) = [one for one in self.sites.candidates() if one.name == host]
-        return found.free.cpus
+        return found.free
 
     def site(self, host: str) -> RemoteSite:
         """The session's present part on another host."""

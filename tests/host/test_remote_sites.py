@@ -104,6 +104,45 @@ def test_an_actor_of_the_driver_that_restarts_at_a_host_with_its_name_is_reserve
     assert not lone.resources.reserved()
 
 
+def test_what_is_placed_here_and_starts_at_a_host_of_this_name_is_reserved_there(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("", here="a", local=True)
+    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
+    assert lone.resources.reserved().gpus == 1.0
+    lone.hosts.names = {"a"}
+    actor = lone.spawn(2, num_gpus=1.0)
+    assert actor.process in lone.site("a")._processes.values()
+    assert not lone.resources.reserved()
+    assert lone.free_gpus("a") == 0.0
+
+
+def test_the_loss_of_a_host_of_this_name_takes_no_place_that_is_reserved_here(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("", here="a", local=True)
+    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
+    lone.hosts.names = {"a"}
+    lone.spawn(3)
+    lone.lose("a")
+    assert lone.sites.is_placed(2 << 16)
+    assert lone.resources.reserved().gpus == 1.0
+
+
+def test_what_is_placed_at_a_host_of_this_name_that_leaves_is_reserved_here(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("a", here="a", local=True)
+    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
+    assert not lone.resources.reserved()
+    lone.hosts.names = set()
+    actor = lone.spawn(2, num_gpus=1.0)
+    assert actor.process.pid == 4243  # of this host
+    assert lone.resources.reserved().gpus == 1.0
+    lone.spawn(3, num_gpus=1.0)
+    assert "all is reserved" in lone.died()[3 << 16]["note"]
+
+
 def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
     lone: LoneHome,
 ) -> None:

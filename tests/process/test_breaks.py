@@ -259,7 +259,7 @@ def test_a_value_on_its_way_is_not_waited_for(two: Hosts, way: Any) -> None:
     proxy.hold()
     before = proxy.came
     fetched = current_runtime().values.fetch(
-        guest._where()[1].process_id, ref.home.object_id, "the value"
+        guest._where()[1].process_id, ref.home.object_id, lambda value: None
     )
     assert eventually(lambda: proxy.came > before)
     proxy.cut()

@@ -27,6 +27,7 @@ from mooactor.process.objects.table import ObjectTable
 from mooactor.process.poller import Poller
 from mooactor.process.waits import WaitForRoom
 from tests.conftest import eventually
+from tests.process.interruptions import points
 
 KEY = bytes(envelope.KEY_BYTES)
 OWNER, BORROWER, THIRD = 1 << 16, 2 << 16, 3 << 16
@@ -108,6 +109,43 @@ def test_a_borrow_of_a_third_process_is_counted_until_its_borrower_gives_it_back
     assert borrower.armed == 1
     borrower.sender.flush()
     assert eventually(lambda: owner.counts(number) == {(THIRD, OWNER): 1})
+
+
+def test_a_borrow_that_ends_while_signals_come_is_given_back_once(
+    process: Callable[[int], Process],
+) -> None:
+    owner, borrower = process(OWNER), process(BORROWER)
+    number, key = owner.table.new_id(), (BORROWER, OWNER)
+    owner.table.lend(number, BORROWER, Future())
+    for point in points():
+        owner.table.lend(number, BORROWER)
+        hold = Hold(borrower.borrows, OWNER, number, OWNER)
+        del hold
+
+        def give_back() -> None:
+            borrower.sender.flush()
+            assert eventually(lambda: owner.counts(number) == {key: 1})
+
+        where = point.interrupt(give_back)
+        give_back()
+        borrower.sender.post(OWNER, envelope.BORROW, number, bodies.pack_numbers(THIRD))
+        both = {key: 1, (THIRD, BORROWER): 1}
+        assert eventually(lambda: owner.counts(number) == both), where
+        owner.table.given_back(number, THIRD, BORROWER)
+
+
+def test_a_local_ref_that_goes_while_signals_come_is_counted_once(
+    process: Callable[[int], Process],
+) -> None:
+    owner = process(OWNER)
+    number = owner.table.new_id()
+    owner.table.lend(number, OWNER, Future())
+    for point in points():
+        owner.table.lend(number, OWNER)
+        owner.table.drop_local(number, OWNER)
+        where = point.interrupt(owner.table.sweep)
+        owner.table.sweep()
+        assert owner.counts(number) == {(OWNER, OWNER): 1}, where
 
 
 def test_after_the_end_of_a_session_finalizers_send_nothing(

@@ -25,7 +25,10 @@ class Plane:
     def __init__(self, strikes: int, error: Exception | None = None) -> None:
         self.strikes, self.error = strikes, error
 
-    def import_(self, descriptor: bytes) -> memoryview:
+    def importing(self, descriptor: bytes) -> SimpleNamespace:
+        return SimpleNamespace(result=lambda: self.result(descriptor))
+
+    def result(self, descriptor: bytes) -> memoryview:
         if self.strikes:
             self.strikes -= 1
             signal.raise_signal(signal.SIGUSR2)

@@ -19,7 +19,7 @@ import pytest
 from mooactor.control import bodies, envelope
 from mooactor.process.objects.audit import Audit
 from mooactor.process.objects.borrow import Borrows
-from mooactor.process.objects.holds import Claims, Hold
+from mooactor.process.objects.holds import Claims, Hold, claimed
 from mooactor.process.objects.recount import ARRIVED_S, FORGOTTEN_S, Recounts
 from mooactor.process.objects.table import ObjectTable
 
@@ -104,7 +104,8 @@ class Node:
         )
         if kind == MESSAGE:
             owner, object_id = bodies.pair(payload)
-            self.waiting.append(Claims(self.borrows, sender, [(owner, object_id)]))
+            claims = Claims(self.borrows, sender, [(owner, object_id)])
+            self.waiting.append(claims.arrive())
         elif kind == BROKEN:
             self.recounts.connection_broke(sender)
         elif kind == envelope.BORROW:
@@ -117,11 +118,9 @@ class Node:
     def decode(self) -> None:
         """A message that waited is decoded, or dropped."""
         claims = self.waiting.pop(self.world.rng.randrange(len(self.waiting)))
-        with claims:
-            for key in claims.borrows():
-                hold = claims.claim(*key)
-                if hold is not None and self.world.rng.random() < 0.9:
-                    self.holds.append(hold)
+        for hold in claims.decode(lambda: [claimed(*key) for key in claims.borrows()]):
+            if self.world.rng.random() < 0.9:
+                self.holds.append(hold)
 
 
 class Kept:

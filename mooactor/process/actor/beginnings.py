@@ -155,7 +155,9 @@ class Beginnings(Answers):
 
     def _let_go(self, job: Job) -> None:
         """It will not run: its data, arrived or under way, is not wanted."""
-        job.arguments = None
+        if job.arguments is not None:
+            job.arguments.let_go()  # the frames of the error may have them
+            job.arguments = None
         if job.flags & envelope.STREAM:
             self._streams.pop((job.sender, job.call_id), None)
         self.parts.payloads.cancel(job.transfer)

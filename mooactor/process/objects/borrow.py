@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from mooactor.control import bodies, envelope
 from mooactor.control.sender import Sender
+from mooactor.process.objects.holds import claiming
 from mooactor.tensors import receiver
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from mooactor.process.objects.future import Future
     from mooactor.process.objects.holds import Hold
     from mooactor.process.objects.table import ObjectTable
+
+T = TypeVar("T")
 
 
 class Borrows:
@@ -140,6 +143,13 @@ class Borrowing:
         for hold, future in met:
             self._borrows.lend(hold, borrower, future)
         return [(hold.owner, hold.object_id) for hold, _ in met]
+
+    def decode(self, decode: Callable[[], T]) -> T:
+        """Decode the pickle here, where its Refs are the very ones that were met."""
+        refs: dict[tuple[int, int], list[Future | None]] = {}
+        for hold, future in self._met or ():
+            refs.setdefault((hold.owner, hold.object_id), []).append(future)
+        return claiming({key: iter(found) for key, found in refs.items()}, decode)
 
     def recall(self, borrower: int) -> None:
         """The reverse of `lend_to`, for a borrower that never gives back itself."""

@@ -14,6 +14,7 @@ from mooactor.control.interrupts import was_interrupted
 from mooactor.errors import ActorUnavailable
 from mooactor.process.objects.holds import Claims
 from mooactor.tensors.descriptors import length_of
+from mooactor.tensors.imports import Import
 from mooactor.tensors.plane import DataPlane
 
 PENDING, RAW, VALUE, ERROR = range(4)
@@ -57,7 +58,9 @@ class Future:
         self.state = PENDING
         self._result: Any = None
         self._results: list[tuple[int, Any, Callable[[Future], object] | None]] = []
-        self._listeners: list[Callable[[], object]] | None = None
+        # A list from the beginning: of two threads that made one, the one would append
+        # to a list that the other throws away.
+        self._listeners: list[Callable[[], object]] = []
         self.call_id = 0
         self.link: Any = None  # the `Link` to the callee, while it is pending
         self.request: Any = None  # the `Repeatable` of a call with `retries=`
@@ -91,7 +94,8 @@ class Future:
     ) -> bool:
         # Several threads may race (a reply against a death notice): the first wins.
         mine = (state, result, before)
-        self._results.append(mine)
+        if not self.state:
+            self._results.append(mine)
         first = self._results[0]
         failed: BaseException | None = None
         if first[2] is not None and not self.state:
@@ -131,8 +135,6 @@ class Future:
         """Call `listener` once it is done: at once if it is, else in the thread
         that completes it. It must be quick, must not raise, and must not mind being
         called twice."""
-        if self._listeners is None:
-            self._listeners = []
         self._listeners.append(listener)
         if self.state:
             self._call_listeners()
@@ -175,26 +177,34 @@ class Future:
         return self._result if self.state == ERROR else None
 
     def _decode(self) -> None:
-        with _decoding.setdefault(id(self), threading.RLock()):
-            if self.state != RAW:
-                return
-            try:
-                decoded = VALUE, self._result.value(), None
-            except BaseException as error:
-                if was_interrupted(error):
-                    raise  # it was not the result's; the next reader decodes it
-                # Frames of here say nothing of an error of there.
-                if not isinstance(self._result, Reply) or self._result.failed:
-                    drop_traceback(error)
-                decoded = ERROR, error, None
+        try:
+            with _decoding.setdefault(id(self), threading.RLock()):
+                if self.state == RAW:
+                    self._decode_now()
+        finally:
+            _decoding.pop(id(self), None)
+
+    def _decode_now(self) -> None:
+        raw = self._result
+        try:
+            decoded = VALUE, raw.value(), None
+        except BaseException as error:
+            if was_interrupted(error):
+                raise  # it was not the result's; the next reader decodes it
+            # Frames of here say nothing of an error of there.
+            if not isinstance(raw, Reply) or raw.failed:
+                drop_traceback(error)
+            decoded = ERROR, error, None
+        if self.state == RAW:  # else a signal handler of this thread has read it
             self._results[:] = [decoded]
             self._result = decoded[1]
             self.state = decoded[0]
-        _decoding.pop(id(self), None)
+        if decoded[0] == ERROR and isinstance(raw, Reply):
+            raw.let_go()  # the frames of the error may have it
 
 
 class Reply:
-    """A reply as it came, not yet decoded.
+    """A reply as it came, not yet decoded. Whoever has its value drops it.
 
     Memory attached to a result is taken over on arrival, because its owner may die
     before somebody reads it. Arguments of queued calls are taken over when they run: if
@@ -204,7 +214,15 @@ class Reply:
     It may be dropped at any time: memory and borrows (see `holds`) are given back.
     """
 
-    __slots__ = ("payload", "failed", "descriptors", "buffers", "claims", "_plane")
+    __slots__ = (
+        "payload",
+        "failed",
+        "descriptors",
+        "buffers",
+        "claims",
+        "_imports",
+        "_plane",
+    )
 
     def __init__(
         self,
@@ -219,6 +237,7 @@ class Reply:
         self.descriptors = descriptors
         self.buffers: list[memoryview] = []
         self.claims = claims
+        self._imports: list[Import] | None = None  # while it is taken over
         self._plane = plane
 
     def is_remote(self) -> bool:
@@ -235,9 +254,11 @@ class Reply:
         Raises:
           ActorDied: its owner died before it handed the memory over.
         """
-        while self.descriptors:
-            self.buffers.append(self._plane.import_(self.descriptors[0]))
-            del self.descriptors[0]
+        if self.descriptors:
+            if self._imports is None:
+                self._imports = list(map(self._plane.importing, self.descriptors))
+            self.buffers = [one.result() for one in self._imports]
+            self.descriptors, self._imports = [], None
 
     def replaced_by(self, error: bytes) -> Reply:
         """A reply that fails, in place of this; `error` is from `encode_error`."""
@@ -245,16 +266,15 @@ class Reply:
         return Reply(error, [], True, self._plane)
 
     def value(self) -> Any:
-        """Decode it, once.
+        """Decode it. Only one value of it is used: it is decoded again if a signal
+        handler has cut that short.
 
         Raises:
           BaseException: the remote exception, or the failure of decoding.
         """
-        claims, self.claims = self.claims, None
-        if claims is None:
+        if self.claims is None:
             return self._decoded()
-        with claims:
-            return self._decoded()
+        return self.claims.decode(self._decoded)
 
     def _decoded(self) -> Any:
         if self.failed:
@@ -262,12 +282,20 @@ class Reply:
         self.take_over()
         if not self.buffers:
             return None if self.payload is None else codec.decode(self.payload)
-        value = codec.decode(self.payload, buffers=self.buffers)
+        return codec.decode(self.payload, buffers=self.buffers)
+
+    def let_go(self) -> None:
+        """Give back what no value of it has; it is not decoded any more."""
         self.buffers = []
-        return value
+        if self.claims is not None:
+            self.claims.give_back()
 
     def __del__(self) -> None:
-        for descriptor in self.descriptors:
+        try:
+            descriptors = self.descriptors
+        except AttributeError:
+            return  # a signal handler cut `__init__` short
+        for descriptor in descriptors:
             try:
                 self._plane.discard(descriptor)
             except (ValueError, RuntimeError, ActorUnavailable):

@@ -39,6 +39,7 @@ from typing import Any, Protocol
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
+from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import died_with
 from mooactor.control.links import Link, Links
 from mooactor.control.sender import Sender
@@ -238,15 +239,20 @@ class Handovers:
     def _send_result(self, ref: Future, target: int, token: int) -> None:
         if self._links.is_gone(target):
             return
+        failure = ref.failure()
+        if failure is not None:
+            self.send_error(target, token, failure)
+            return
         flags = 0
         try:
-            value = ref.unwrap()
             with Borrowing(self._payloads.borrows, target) as borrowing:
-                payload, buffers = codec.encode(value)
+                payload, buffers = codec.encode(ref.unwrap())
             if buffers:
                 payload = self._payloads.attach(payload, buffers, target)
                 flags = envelope.ATTACHED
         except BaseException as error:
+            if was_interrupted(error):
+                raise  # if it was a listener, it is called again
             self.send_error(target, token, error)
             return
         payload, flags = borrowing.issue(target, payload, flags)

@@ -3,19 +3,22 @@
 
 `table` has the protocol. A payload with Refs in it names their borrows beside the
 pickle; `Claims` are those borrows, as *holds*. Each Ref that is decoded claims the hold
-of its own, and keeps it for as long as it lives. Holds that nobody claimed, because the
-payload was dropped undecoded or decoding failed half-way, are given back with the
-claims. So every borrow that arrives is given back, even if its payload is dropped.
+of its own, and keeps it for as long as it lives. The claims keep all of them until they
+are dropped with the payload, so that decoding can begin anew after a signal handler has
+cut it short. So every borrow that arrives is given back: with its Ref, or with the
+payload if no Ref has claimed it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from mooactor.process.objects.borrow import Borrows
+
+T = TypeVar("T")
 
 
 class Hold:
@@ -37,59 +40,77 @@ class Hold:
         self.lender = lender
 
     def __del__(self) -> None:
-        if self.lender is not None and not self._borrows.ended:
-            self._borrows.give_back_later(self, self.lender)
-
-
-class _Decoding(threading.local):
-    claims: Claims | None = None
-
-
-_here = _Decoding()
+        try:
+            lender = self.lender
+        except AttributeError:
+            return  # a signal handler cut `__init__` short
+        if lender is not None and not self._borrows.ended:
+            self._borrows.give_back_later(self, lender)
 
 
 class Claims:
-    """The borrows of one payload. Within it, this thread decodes that payload."""
+    """The borrows of one payload, from `arrive` on."""
 
-    __slots__ = ("_holds", "_before")
+    __slots__ = ("_borrows", "_lender", "_holds")
 
     def __init__(
         self, borrows: Borrows, lender: int, lent: Iterable[tuple[int, int]]
     ) -> None:
         """`lent`: (owner, number) of each."""
+        self._borrows = borrows
+        self._lender = lender
         self._holds: dict[tuple[int, int], list[Hold]] = {}
         for owner, number in lent:
-            hold = Hold(borrows, owner, number, lender)
-            borrows.arrived(hold)
+            hold = Hold(borrows, owner, number, None)
             self._holds.setdefault((owner, number), []).append(hold)
 
-    def __enter__(self) -> Claims:
-        self._before, _here.claims = _here.claims, self
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _here.claims = self._before
-        self._before = None
-        # An exception would keep them in its frames.
-        self._holds.clear()
-
-    def disarm(self) -> None:
-        """Give nothing back: other claims have the same borrows."""
+    def arrive(self) -> Claims:
+        """Have them given back when they end. May be repeated, if that was cut short,
+        until they are decoded."""
         for holds in self._holds.values():
             for hold in holds:
-                hold.lender = None
+                hold.lender = self._lender
+                self._borrows.arrived(hold)
+        return self
+
+    def decode(self, decode: Callable[[], T]) -> T:
+        """Have this thread decode that payload; the Refs in it claim their holds. May
+        be called again, for Refs in place of those."""
+        unclaimed = {key: iter(holds) for key, holds in self._holds.items()}
+        return claiming(unclaimed, decode)
+
+    def give_back(self) -> None:
+        """Keep none any more: those without a Ref are not needed."""
+        for holds in self._holds.values():
+            holds.clear()
 
     def borrows(self) -> list[tuple[int, int]]:
-        """(owner, number) of each that was not claimed yet."""
+        """(owner, number) of each."""
         return [key for key, holds in self._holds.items() for _ in holds]
 
-    def claim(self, owner: int, object_id: int) -> Hold | None:
-        """Take one hold of a value, or None if all are claimed."""
-        holds = self._holds.get((owner, object_id))
-        return holds.pop() if holds else None
+
+class _Decoding(threading.local):
+    unclaimed: Mapping[tuple[int, int], Iterator[Any]] | None = None
 
 
-def claimed(owner: int, object_id: int) -> Hold | None:
-    """The hold for a Ref that this thread is decoding, if it was lent with it."""
-    claims = _here.claims
-    return None if claims is None else claims.claim(owner, object_id)
+_here = _Decoding()
+
+
+def claiming(
+    unclaimed: Mapping[tuple[int, int], Iterator[Any]], decode: Callable[[], T]
+) -> T:
+    """`decode()`, whose Refs find these with `claimed`."""
+    # A signal handler runs after calls only: it cannot leave these to a later payload.
+    before, _here.unclaimed = _here.unclaimed, unclaimed
+    try:
+        return decode()
+    finally:
+        _here.unclaimed = before
+
+
+def claimed(owner: int, object_id: int) -> Any:
+    """What this thread has for the Ref that it is decoding, or None: its `Hold`, or the
+    Ref itself."""
+    unclaimed = _here.unclaimed
+    found = None if unclaimed is None else unclaimed.get((owner, object_id))
+    return None if found is None else next(found, None)

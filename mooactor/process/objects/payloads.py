@@ -108,9 +108,7 @@ class Payloads:
         if record.flags & envelope.BORROWS:
             lender, borrows, payload = bodies.split_borrows(payload)
             made = Claims(self.borrows, lender, borrows)
-            claims = record.memo.setdefault("claims", made)
-            if claims is not made:
-                made.disarm()  # they are the other's
+            claims = record.memo.setdefault("claims", made).arrive()
         if record.flags & envelope.ATTACHED:
             descriptors, payload = bodies.split_attached(payload)
         elif record.flags & envelope.EMPTY:
@@ -118,10 +116,12 @@ class Payloads:
         failed = record.kind in (envelope.REPLY, envelope.VALUE) and bool(
             record.flags & envelope.ERROR
         )
-        reply = Reply(payload, descriptors, failed, self.plane, claims)
-        first: Reply = record.memo.setdefault("reply", reply)
-        if first is not reply:
-            reply.descriptors = []  # they are the other's
+        reply = Reply(payload, [], failed, self.plane, claims)
+        if "reply" not in record.memo:
+            # With no call between the two: dropped, it would give its memory back.
+            record.memo["reply"] = reply
+            reply.descriptors = descriptors
+        first: Reply = record.memo["reply"]
         return first
 
     def receive(

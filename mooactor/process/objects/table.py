@@ -44,13 +44,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
-from mooactor.control import bodies, codec, envelope
+from mooactor.control import bodies, envelope
 from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.doubts import Doubts, Key
-from mooactor.process.objects.future import Future
-from mooactor.process.objects.holds import Claims
+from mooactor.process.objects.future import Future, Reply
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -117,16 +116,12 @@ class Stored:
 
     def value(self) -> Any:
         """Decode it here: a view of the same memory, private on write."""
-        shared = self._buffers
+        shared, borrowing = self._buffers, self._borrowing
         plane = self._open_plane()
-        buffers = [
-            plane.import_(plane.export(buffer, plane.process_id)) for buffer in shared
-        ]
-        if self._borrowing is None:
-            return codec.decode(self._data, buffers=buffers)
-        me = plane.process_id
-        with Claims(self._payloads.borrows, me, self._borrowing.lend_to(me)):
-            return codec.decode(self._data, buffers=buffers)
+        reply = Reply(self._data, [], False, plane)  # what it has not decoded it frees
+        for buffer in shared:
+            reply.descriptors.append(plane.export(buffer, plane.process_id))
+        return reply.value() if borrowing is None else borrowing.decode(reply.value)
 
 
 class OwnedValue:
@@ -139,13 +134,19 @@ class OwnedValue:
         self.stored = stored
         self.counts: dict[tuple[int, int], int] = {}  # by (holder, lender)
 
-    def add(self, key: tuple[int, int], count: int) -> None:
-        """Add to a count, which may be negative; one of zero is dropped."""
-        total = self.counts.get(key, 0) + count
-        if total:
-            self.counts[key] = total
-        else:
-            self.counts.pop(key, None)
+    def add(
+        self, key: tuple[int, int], count: int, once: list[int] | None = None
+    ) -> None:
+        """Add to a count, which may be negative; one of zero is dropped. `once` is
+        emptied in the same step, whatever a signal handler does."""
+        counts = self.counts
+        total = counts.get(key, 0) + count
+        if total:  # no call from here on
+            counts[key] = total
+        elif key in counts:
+            del counts[key]
+        if once:
+            del once[:]
 
 
 class ObjectTable:
@@ -165,7 +166,8 @@ class ObjectTable:
         self.doubts = Doubts(self._lock)
         self.broken: set[int] = set()  # processes, a connection with which has broken
         self.when_negative: Callable[[Key], None] | None = None
-        self.dropped: deque[tuple[int, int]] = deque()  # (object id, lender)
+        # Object id, lender, and the count; see `_count`.
+        self.dropped: deque[tuple[int, int, list[int]]] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -200,18 +202,20 @@ class ObjectTable:
         """Another process has lent a value of ours."""
         (holder,) = bodies.numbers(record.payload, 1)
         object_id, lender = record.call_id, record.sender
-        self._count(object_id, holder, lender, 1)
+        self._count(object_id, holder, lender, record.memo.setdefault("count", [1]))
         self._look_after(holder)
         if self._links.is_gone(lender):
             self.audit.ask(holder, lender, [object_id])
 
     def on_release(self, record: envelope.Record) -> None:
         """A borrow has ended elsewhere."""
-        self.given_back(record.call_id, *bodies.pair(record.payload))
+        holder, lender = bodies.pair(record.payload)
+        once = record.memo.setdefault("count", [-1])
+        self._count(record.call_id, holder, lender, once)
 
     def given_back(self, object_id: int, holder: int, lender: int) -> None:
         """A borrow has ended."""
-        self._count(object_id, holder, lender, -1)
+        self._count(object_id, holder, lender, [-1])
 
     def recount(
         self, holder: int, lender: int, counts: Iterable[tuple[int, int]]
@@ -278,16 +282,19 @@ class ObjectTable:
         if self._links.is_gone(holder):
             self.process_lost(holder)
 
-    def _count(self, object_id: int, holder: int, lender: int, count: int) -> None:
+    def _count(self, object_id: int, holder: int, lender: int, once: list[int]) -> None:
+        """`once` has the count, until it was counted: so this may be repeated."""
         freed = None  # dies after the lock is given back
         with self._lock:
             entry = self._entries.get(object_id)
             if entry is None:
                 return
             key = (holder, lender)
-            if count < 0 and key not in entry.counts and not self._may_count(lender):
-                return
-            entry.add(key, count)
+            if once:
+                back = once[0] < 0 and key not in entry.counts
+                if back and not self._may_count(lender):
+                    return
+                entry.add(key, once[0], once)
             if self.doubts:
                 self.doubts.note((object_id, holder, lender))
             negative = entry.counts.get(key, 0) < 0
@@ -302,16 +309,20 @@ class ObjectTable:
     def drop_local(self, object_id: int, lender: int) -> None:
         """A local hold is gone. Called by the garbage collector, which may strike
         while a lock is held: so only a note is made, and `sweep` acts on it."""
-        self.dropped.append((object_id, lender))
+        self.dropped.append((object_id, lender, [-1]))
 
     def sweep(self) -> None:
         """Free the values whose Refs the garbage collector reported."""
-        while self.dropped:
+        dropped = self.dropped
+        while dropped:
             try:
-                object_id, lender = self.dropped.popleft()
+                first = dropped[0]
             except IndexError:
                 return  # another thread took the last one
-            self._count(object_id, self._me, lender, -1)
+            object_id, lender, once = first
+            self._count(object_id, self._me, lender, once)
+            if dropped and dropped[0] is first:
+                del dropped[0]
 
     def process_lost(self, process_id: int) -> None:
         """Forget the holds of a dead process, and of the same actor's processes before

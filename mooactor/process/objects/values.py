@@ -249,19 +249,30 @@ class Values:
 
     def forget(self, token: int) -> None:
         """Drop the expectation of a value, and its data under way."""
-        if self._expected.pop(token, None) is not None:
-            _remember(self._used, token)
-        transfer = self._arriving.pop(token, None)
-        if transfer is not None:
-            self._payloads.cancel(transfer)
+        if token in self._expected:
+            _remember(self._used, token)  # first: unknown, it would be expected anew
+            self._expected.pop(token, None)
+        if token in self._arriving:
+            self._payloads.cancel(self._arriving.get(token))
+            self._arriving.pop(token, None)
 
-    def fetch(self, owner: int, object_id: int, label: str) -> Future:
-        """Ask the owner of an object for its value."""
+    def fetch(
+        self, owner: int, object_id: int, then: Callable[[Future], object]
+    ) -> Future:
+        """Ask the owner of an object for its value; `then` gets the future of it, once
+        that is done, and perhaps twice."""
         token = secrets.randbits(63)
-        future = self.expect(token, owner)
-        request = bodies.pack_numbers(self._me, token, 0)
-        self._sender.post(owner, envelope.FETCH, object_id, request)
-        future.listen(lambda: self.forget(token))
+        try:
+            future = self.expect(token, owner)
+            future.listen(lambda: then(future))
+            # Last: if a signal handler cuts `then` short, the value is still expected
+            # when its record is handled again.
+            future.listen(lambda: self.forget(token))
+            request = bodies.pack_numbers(self._me, token, 0)
+            self._sender.post(owner, envelope.FETCH, object_id, request)
+        except BaseException:
+            self.forget(token)
+            raise
         return future
 
     def abandon(self, token: int) -> None:
@@ -290,7 +301,10 @@ class Values:
             number, payload = bodies.split_number(record.payload)
             record, key = record._replace(payload=payload), Key(sender, number)
         if self._has_come(token):
-            self._payloads.reply_of(record)  # its attached memory is given back
+            reply = self._payloads.reply_of(record)  # its memory is given back
+            future = self._expected.get(token)
+            if future is not None and future.state:
+                future.set_raw(reply)  # for listeners, if handling it was cut short
             relay.came_again(token, key, arriving=token in self._arriving)
             return
         if key is not None:

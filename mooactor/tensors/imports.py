@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""An import: memory of another process, on its way into this one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mooactor.tensors import tickets
+from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.failures import import_error
+
+if TYPE_CHECKING:
+    from mooactor.tensors.fetches import Fetch
+    from mooactor.tensors.plane import DataPlane
+
+# The time that an import waits for the owner's contact. The owner began to make contact
+# before it sent the descriptor, unless this process was not listening yet.
+CONTACT_TIMEOUT_MS = 5_000
+
+
+class Import:
+    """One descriptor, which can be imported once; made by `DataPlane.importing`.
+
+    A signal handler that raises may cut `result` short at any point. What is here by
+    then is kept, so the next call of it goes on. Dropping this gives it back.
+    """
+
+    __slots__ = ("_plane", "_descriptor", "_out", "_size", "_fetch", "_result")
+
+    def __init__(self, plane: DataPlane, descriptor: bytes) -> None:
+        self._plane = plane
+        self._descriptor = descriptor
+        self._out = ffi.new("void **")
+        self._size = ffi.new("size_t *")
+        self._fetch: Fetch | None = None  # if it comes from another host
+        self._result: list[Any] = []
+
+    def result(self) -> Any:
+        """As `DataPlane.import_`. May be called again, for the same result."""
+        if not self._result:
+            if not self._out[0]:
+                if self._plane.is_remote(self._descriptor):
+                    return self._fetched()
+                self._import()
+            if self._out[0]:
+                self._finish()
+        return self._result[0]
+
+    def _import(self) -> None:
+        descriptor = self._descriptor
+        err = lib.moo_import(
+            self._plane.pointer,
+            descriptor,
+            len(descriptor),
+            CONTACT_TIMEOUT_MS,
+            self._out,
+            self._size,
+        )
+        if err == lib.MOO_EINVAL and tickets.is_ticket(descriptor):
+            self._result.extend(map(tickets.Ticket, (self._plane,), (descriptor,)))
+        elif err:
+            raise import_error(err)
+
+    def _finish(self) -> None:
+        """The memory gets its finalizer and its place here in one step."""
+        memory = map(ffi.gc, (self._out[0],), (self._plane.drop,))
+        self._result.extend(map(memoryview, map(ffi.buffer, memory, (self._size[0],))))
+
+    def _fetched(self) -> Any:
+        if self._fetch is None:
+            self._fetch = self._plane.begin(self._descriptor)
+        return self._fetch.result()
+
+    def __del__(self) -> None:
+        try:
+            out, result = self._out, self._result
+        except AttributeError:
+            return  # a signal handler cut `__init__` short
+        if out[0] and not result:
+            self._plane.drop(out[0])

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT
+"""A read that a signal handler cuts short at any point has changed nothing: repeated,
+it gives the value, with its Refs held, and nothing is left afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import mooactor as moo
+from mooactor.process.current import current_runtime
+from tests.actors.keeper import Keeper, number_in, value
+from tests.actors.test_ref_ownership import all_is_given_back
+from tests.conftest import eventually
+from tests.marks import slow
+from tests.process.interruptions import points
+
+
+class Makes(Keeper):
+    def pair(self, number: int) -> Any:
+        return value(number), moo.put(value(number))
+
+    def nested(self, number: int) -> Any:
+        return [moo.put(self.pair(number))]
+
+    def pairs(self, count: int) -> Iterator[Any]:
+        for number in range(count):
+            yield self.pair(number)
+
+
+Read = tuple[Callable[[], Any], Callable[[Any], Any]]  # and what to make of its value
+
+
+def number_of(pair: Any) -> int:
+    """The number of a pair, whose Ref must be held."""
+    number = number_in(pair[0])
+    assert number_in(pair[1].get(timeout=20)) == number
+    return number
+
+
+def a_result(actor: Any) -> Read:
+    ref = actor.pair.remote(7)
+    moo.wait([ref])
+    return ref.get, number_of
+
+
+def a_result_to_come(actor: Any) -> Read:
+    return actor.pair.remote(7).get, number_of
+
+
+def one_of_two_results(actor: Any) -> Read:
+    array, ref = actor.pair.options(num_returns=2).remote(7)
+    return ref.get, lambda inner: number_of((array.get(), inner))
+
+
+def an_error(actor: Any) -> Read:
+    actor.keep(0, [moo.put(value(7))])
+    ref = actor.fail_with.remote(0)
+    moo.wait([ref])
+    return ref.exception, lambda error: number_in(error.args[0][0].get(timeout=20))
+
+
+def a_borrowed_value(actor: Any) -> Read:
+    (ref,) = actor.nested(7)
+    return lambda: ref.get(timeout=20), number_of
+
+
+def a_stored_value(actor: Any) -> Read:
+    ref = moo.put(actor.pair(7))
+    return ref.get, number_of
+
+
+def rest_of(stream: Any) -> Callable[[Any], int]:
+    def numbers(first: Any) -> int:
+        assert [number_of(pair) for pair in (first, *stream)] == [0, 1, 2]
+        return 7
+
+    return numbers
+
+
+def an_item(actor: Any) -> Read:
+    stream = actor.pairs.options(stream_window=1)(3)
+    return lambda: next(stream), rest_of(stream)
+
+
+def an_item_of_async_for(actor: Any) -> Read:
+    stream = actor.pairs.options(stream_window=1)(3)
+    arrived = stream.channel.items
+    assert eventually(lambda: (current_runtime().look(), arrived)[1])
+
+    def read() -> Any:
+        try:
+            stream.__anext__().send(None)  # without a loop, which would see it first
+        except StopIteration as done:
+            return done.value
+
+    return read, rest_of(stream)
+
+
+READS = [
+    a_result,
+    a_result_to_come,
+    one_of_two_results,
+    an_error,
+    a_borrowed_value,
+    a_stored_value,
+    an_item,
+    an_item_of_async_for,
+]
+
+
+@pytest.mark.parametrize("step", [5, slow(1)])  # at one of so many points
+@pytest.mark.parametrize("begin", READS, ids=lambda begin: begin.__name__)
+def test_a_read_that_is_interrupted_can_be_repeated(
+    spawn: Any, begin: Callable[[Any], Read], step: int
+) -> None:
+    actor = spawn(Makes)
+    done = 0
+    for point in points(step):
+        read, number = begin(actor)
+        if point.interrupt(read):
+            actor.sleep(0)  # it has heard of all that was given back
+            assert number(read()) == 7, point.where
+            done += 1
+        del read, number
+    assert done > 20 // step
+    actor.drop_all()
+    all_is_given_back(actor)

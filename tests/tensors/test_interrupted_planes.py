@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Memory that is sent and received while signal handlers raise: see `interruptions`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from mooactor.tensors import DataPlane
+from tests.conftest import eventually
+from tests.process.interruptions import points
+
+SENT = os.urandom(5000)
+
+
+def test_an_import_goes_on_where_it_was_interrupted(
+    new_plane: Callable[..., DataPlane],
+) -> None:
+    sender, receiver = new_plane(), new_plane()
+    for point in points():
+        memory = receiver.importing(sender.export(SENT, receiver.process_id))
+        point.interrupt(memory.result)
+        assert bytes(memory.result()) == SENT, point.where
+        assert memory.result() is memory.result()
+        del memory
+    assert eventually(lambda: sender.statistics()["used"] == 0)
+
+
+def test_an_import_that_is_given_up_after_an_interruption_leaves_nothing(
+    new_plane: Callable[..., DataPlane],
+) -> None:
+    sender, receiver = new_plane(), new_plane()
+    for point in points():
+        descriptor = sender.export(SENT, receiver.process_id)
+        memory = receiver.importing(descriptor)
+        point.interrupt(memory.result)
+        del memory
+        try:
+            receiver.discard(descriptor)
+        except ValueError:
+            pass  # it was imported
+        assert eventually(lambda: sender.statistics()["used"] == 0), point.where
+
+
+def test_an_export_that_is_interrupted_leaves_nothing(
+    new_plane: Callable[..., DataPlane],
+) -> None:
+    sender, receiver = new_plane(), new_plane()
+    for point in points():
+        sent: list[bytes] = []
+        point.interrupt(lambda: sent.append(sender.export(SENT, receiver.process_id)))
+        for descriptor in sent:
+            assert bytes(receiver.import_(descriptor)) == SENT
+        assert eventually(lambda: sender.statistics()["used"] == 0), point.where

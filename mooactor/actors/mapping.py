@@ -4,7 +4,8 @@
 Invariants, at every moment between two steps of the consumer:
 
 * at most ``members * in_flight`` items have been taken whose results the consumer has
-  not, and at most `in_flight` of them are under way at one member;
+  not (one more, after a step that a signal handler has cut short), and at most
+  `in_flight` of them are under way at one member;
 * an item is in exactly one state: waiting to be sent, under way, or settled;
 * an item is sent again only if it certainly did not run, or if `retries` allows it;
 * the error of an item says what is known of all its attempts.
@@ -15,8 +16,9 @@ Only the consumer's own thread sends, so a consumer that stops stops everything.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from mooactor import errors
@@ -25,6 +27,7 @@ from mooactor.actors.handle import RemoteMethod
 from mooactor.actors.monitor import Monitor
 from mooactor.actors.ref import Ref
 from mooactor.control import envelope
+from mooactor.control.interrupts import was_interrupted
 from mooactor.process import checks
 from mooactor.process.calls import context, either, speak_for_all
 from mooactor.process.current import current_runtime
@@ -34,7 +37,6 @@ from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
 
-_END = object()
 _GONE = (errors.ActorDied, errors.ActorUnavailable)  # another member may do better
 
 
@@ -88,10 +90,10 @@ class _Item:
     def under_way(self) -> bool:
         return self.ref is not None and not self.settled
 
-    def send_again(self, delivered: bool | None) -> None:
-        """After an attempt was lost."""
-        self.ref, self.settled = None, False
-        self.before = either(self.before, delivered)
+    def send_again(self, delivered: bool | None, retries: int) -> None:
+        """After an attempt was lost; with so many left."""
+        before = either(self.before, delivered)
+        self.ref, self.before, self.retries = None, before, retries
 
 
 class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
@@ -115,24 +117,33 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         self._label = f"a result of {methods[0]}"
         self._members = [_Member(method) for method in methods]
         self._items = iter(items)
+        self._drawn: deque[Any] = deque()  # from them, and not taken yet; one at most
         self._ordered = ordered
         self._in_flight = in_flight
         self._retries = retries
-        self._failure: Exception | None = None  # of the items' own iterator
+        self._failure: BaseException | None = None  # of an item, or their own iterator
+        self._left: list[Ref[Any]] = []  # under way, and not wanted any more
         self._fill()
 
     # -- sending -----------------------------------------------------------
 
-    def _fill(self) -> None:
-        while len(self._taken) < len(self._members) * self._in_flight:
+    def _fill(self, due: int = 0) -> None:
+        """Take items, and send them; `due` of those taken are about to leave."""
+        while len(self._taken) - due < len(self._members) * self._in_flight:
             try:
-                value = next(self._items, _END)
-            except Exception as error:  # comes after the results before it
-                self._failure, value = error, _END
-            if value is _END:
+                if not self._drawn:
+                    self._drawn.extend(islice(self._items, 1))
+            except Exception as error:
+                if was_interrupted(error):
+                    raise
+                self._failure = error  # comes after the results before it
+            if not self._drawn:
                 self._items = iter(())
                 break
-            self._taken.append(_Item(value, self._retries))
+            item = _Item(self._drawn[0], self._retries)
+            # No call comes between these, so no signal handler does.
+            self._taken += [item]
+            del self._drawn[0]
         self._send()
 
     def _send(self) -> None:
@@ -168,9 +179,13 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         item.tried.append(member)
         try:
             item.ref = member.method.remote(item.value)
-        except Exception as error:  # is raised at the item's place
-            item.ref = Ref(self._runtime, member.method)
-            item.ref.set_error(error)
+        except BaseException as error:
+            ref: Ref[Any] = Ref(self._runtime, member.method)
+            interrupted = was_interrupted(error)
+            ref.set_error(_unknown(member.method) if interrupted else error)
+            item.ref = ref  # which raises it at the item's place
+            if interrupted or not isinstance(error, Exception):
+                raise
 
     # -- results -----------------------------------------------------------
 
@@ -179,22 +194,22 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         for item in self._taken:
             if item.under_way and item.ref is not None and item.ref.state:
                 error = item.ref.failure()
-                item.settled = True
-                if item.member is not None and isinstance(error, _GONE):
-                    self._lost(item, item.member, error)
-                else:
-                    item.value = None  # will not be sent again
+                if not self._is_sent_again(item, error):
+                    item.value, item.settled = None, True
         self._send()
 
-    def _lost(self, item: _Item, member: _Member, error: errors.MooError) -> None:
+    def _is_sent_again(self, item: _Item, error: BaseException | None) -> bool:
+        """Whether there is another attempt, because this one was lost."""
+        if item.member is None or not isinstance(error, _GONE):
+            return False
         if isinstance(error, errors.ActorDied):
-            member.died()
+            item.member.died()
         others = [m for m in self._members if m.alive and m not in item.tried]
         if error.delivered is False and others:
-            item.send_again(False)
+            item.send_again(False, item.retries)
         elif item.retries > 0 and any(m.alive for m in self._members):
-            item.retries -= 1
-            item.send_again(error.delivered)
+            item.send_again(error.delivered, item.retries - 1)
+        return item.ref is None
 
     def _ready(self) -> _Item | None:
         """The item whose result is next, once that is there."""
@@ -203,27 +218,36 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         return next((item for item in some if item.settled), None)
 
     def _result(self, item: _Item) -> R_co:
+        """Its value; it is taken in the last step, which nothing can interrupt."""
         assert item.ref is not None
-        self._taken.remove(item)
         error = item.ref.failure()
         if error is not None:
-            self.close()
             speak_for_all(error, item.before)
+            self._drop_all(error)
+            self._ended()
             raise error
-        self._fill()
+        self._fill(due=1)
         value: R_co = item.ref.unwrap()
+        place = self._taken.index(item) if item in self._taken else len(self._taken)
+        del self._taken[place : place + 1]
         return value
+
+    def _drop_all(self, failure: BaseException | None) -> None:
+        """From here on there is only this error to come, if any."""
+        left = self._refs()
+        self._left += left
+        self._taken, self._failure = [], failure
 
     def _ended(self) -> bool:
         """Whether all results were taken.
 
         Raises:
-          Exception: the items' iterator raised it; once.
+          BaseException: the items' iterator, or an item, raised it; once.
         """
         if self._taken:
             return False
+        self._stop()
         error, self._failure = self._failure, None
-        self.close()
         if error is not None:
             raise error
         return True
@@ -282,10 +306,15 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
 
     def close(self) -> None:
         """Take no more items, and cancel what is under way."""
-        refs, self._taken = self._refs(), []
-        self._items, self._failure = iter(()), None
-        for ref in refs:
+        self._drop_all(None)
+        self._stop()
+
+    def _stop(self) -> None:
+        self._items = iter(())
+        self._drawn.clear()
+        for ref in self._left:
             ref.cancel()
+        self._left = []
         for member in self._members:
             member.close()
 
@@ -310,6 +339,13 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<Map of {self._members[0].method} over {len(self._members)} members>"
+
+
+def _unknown(method: RemoteMethod) -> errors.ActorUnavailable:
+    return errors.ActorUnavailable(
+        f"a signal handler raised while a call of {method} was sent; it may have run",
+        delivered=None,
+    )
 
 
 def check_options(ordered: Any, in_flight: Any, retries: Any, items: Any) -> None:

@@ -4,12 +4,14 @@ it gives the value, with its Refs held, and nothing is left afterwards."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import mooactor as moo
+from mooactor.actors.mapping import Map
 from mooactor.process.current import current_runtime
 from tests.actors.keeper import Keeper, number_in, value
 from tests.actors.test_ref_ownership import all_is_given_back
@@ -99,6 +101,13 @@ def an_item_of_async_for(actor: Any) -> Read:
     return read, rest_of(stream)
 
 
+def an_item_of_a_map(actor: Any) -> Read:
+    # Whether an attempt has run is not known if it was interrupted: there are others.
+    options: Any = {"ordered": True, "in_flight": 1, "retries": 1}
+    items = Map([actor.pair], range(3), **options)
+    return lambda: next(items), rest_of(items)
+
+
 READS = [
     a_result,
     a_result_to_come,
@@ -108,6 +117,7 @@ READS = [
     a_stored_value,
     an_item,
     an_item_of_async_for,
+    an_item_of_a_map,
 ]
 
 
@@ -128,3 +138,32 @@ def test_a_read_that_is_interrupted_can_be_repeated(
     assert done > 20 // step
     actor.drop_all()
     all_is_given_back(actor)
+
+
+class Runs:
+    """Remembers what has run."""
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+
+    def run(self, item: int) -> int:
+        self.items.append(item)
+        return item
+
+    def all(self) -> list[int]:
+        return self.items
+
+
+@pytest.mark.parametrize("step", [5, slow(1)])
+def test_no_item_of_a_map_runs_twice_without_retries(spawn: Any, step: int) -> None:
+    actor = spawn(Runs)
+    first = 0
+    for point in points(step):
+        options: Any = {"ordered": True, "in_flight": 2, "retries": 0}
+        results = Map([actor.run], range(first, first + 5), **options)
+        point.interrupt(lambda: next(results))
+        with contextlib.suppress(moo.ActorUnavailable):
+            list(results)
+        first += 5
+    items = actor.all()
+    assert len(items) == len(set(items)) > 20 // step

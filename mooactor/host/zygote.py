@@ -49,6 +49,7 @@ from mooactor.process import dump
 from mooactor.process.actor import threads
 from mooactor.process.actor.life import live
 from mooactor.process.system import die_with, libc, name_process
+from mooactor.tensors.limits import default_memory_limit
 
 _QUIET_MS = 1  # without a request; then a spare process is forked
 _OURS = (0, 1, 2)
@@ -73,6 +74,7 @@ def main(fd: int, agent: int) -> None:
     dump.install("the zygote", at_once=True)  # and the actors; see `live`
     _close_all_but({*_OURS, fd})
     threads.hold()
+    default_memory_limit()
     gc.collect()
     gc.freeze()  # a collection in a child must not touch, and so copy, shared pages
     line = Lifeline(socket.socket(fileno=fd))

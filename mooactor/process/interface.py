@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -35,24 +35,36 @@ class MethodOptions:
 
 
 class MethodSpec:
-    """One public method, as callers and the actor itself need to know it."""
+    """One public method, as callers and the actor itself need to know it.
 
-    __slots__ = ("name", "kind", "options", "signature", "wire", "_least", "_most")
+    Only callers need its signature, so it is found out when one asks: in an actor that
+    starts it would take longer than all else that is learnt of its class.
+    """
+
+    __slots__ = ("name", "kind", "options", "wire", "_signature", "_least", "_most")
 
     def __init__(
         self,
         name: str,
         kind: Kind,
         options: MethodOptions,
-        signature: inspect.Signature,
+        signature: inspect.Signature | Callable[[], inspect.Signature],
     ) -> None:
         self.name = name
         self.kind = kind
         self.options = options
-        self.signature = signature
+        self._signature = signature
         encoded = name.encode()
         self.wire = bytes((len(encoded),)) + encoded
-        self._least, self._most = _positional_bounds(signature)
+        self._least, self._most = _UNKNOWN
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Without `self`, annotations and default values."""
+        found = self._signature
+        if not isinstance(found, inspect.Signature):
+            found = self._signature = found()
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, self.kind, self.options, self.signature)
@@ -66,8 +78,10 @@ class MethodSpec:
         """
         if not kwargs and self._least <= len(args) <= self._most:
             return
+        signature = self.signature
+        self._least, self._most = _positional_bounds(signature)
         try:
-            self.signature.bind(*args, **kwargs)
+            signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
 
@@ -80,6 +94,9 @@ class MethodSpec:
         return self.kind in ("generator", "async generator")
 
 
+_UNKNOWN = 1, 0  # an empty range
+
+
 def _positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
     """The numbers of bare positional arguments that surely fit; an empty range if more
     must be checked."""
@@ -89,7 +106,7 @@ def _positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
             most = 1 << 30
         elif parameter.kind is parameter.KEYWORD_ONLY:
             if parameter.default is parameter.empty:
-                return 1, 0
+                return _UNKNOWN
         elif parameter.kind is not parameter.VAR_KEYWORD:
             most += 1
             least += parameter.default is parameter.empty
@@ -148,11 +165,15 @@ def _method_spec(name: str, attribute: Any) -> MethodSpec | None:
     if not inspect.isroutine(attribute):
         return None
     options = getattr(attribute, METHOD_ATTRIBUTE, MethodOptions())
-    try:
-        signature = _bare(signature_of(attribute), skip)
-    except (ValueError, TypeError):  # some builtins have none
-        signature = _ANYTHING
+    signature = functools.partial(_signature, attribute, skip)
     return MethodSpec(name, _kind(attribute), options, signature)
+
+
+def _signature(attribute: Any, skip: int) -> inspect.Signature:
+    try:
+        return _bare(signature_of(attribute), skip)
+    except (ValueError, TypeError):  # some builtins have none
+        return _ANYTHING
 
 
 def signature_of(function: Any) -> inspect.Signature:

@@ -27,7 +27,7 @@ from mooactor.tensors.failures import (
 )
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.imports import CONTACT_TIMEOUT_MS, Import
-from mooactor.tensors.limits import memory_in_reach
+from mooactor.tensors.limits import default_memory_limit
 from mooactor.tensors.network import Network, serve
 from mooactor.tensors.transports import name_of
 
@@ -108,7 +108,7 @@ class DataPlane:
         #: whoever has a way to the process sets this. Without it they are dropped.
         self.tell: Callable[[int, bytes], None] = lambda peer, message: None
         self.hearers: dict[int, Callable[[int, bytes], None]] = {}  # by first byte
-        self.memory_limit = memory_limit or memory_in_reach() // 2
+        self.memory_limit = memory_limit or default_memory_limit()
         digest = hashlib.blake2b(key, digest_size=lib.MOO_KEY_BYTES).digest()
         out = ffi.new("moo_plane **")
         err = lib.moo_plane_open(

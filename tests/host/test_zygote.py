@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import signal
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.process.interface import interface_of
+from mooactor.tensors.limits import default_memory_limit
 from tests.actors.counter import Counter
 from tests.conftest import at_best, eventually, leaked, resources
 from tests.process import programs
@@ -433,3 +436,18 @@ def test_many_deaths_at_once_are_known_at_once() -> None:
     with session():
         # A quiet machine takes 0.05 s, and most of that is the kernel's.
         assert at_best(seconds, 2.0)
+
+
+class Reader:
+    def learnt(self) -> tuple[int, bool]:
+        """How often a limit was asked for that was known, and whether a signature is."""
+        spec = interface_of(Reader).methods["learnt"]
+        found = isinstance(spec._signature, inspect.Signature)
+        return default_memory_limit.cache_info().hits, found
+
+
+def test_what_takes_long_to_find_out_is_not_found_out_by_each_new_actor() -> None:
+    with session():
+        hits, has_signature = moo.spawn(Reader).learnt()
+    assert hits > 0
+    assert not has_signature

@@ -62,9 +62,9 @@ class Guest:
             self.seen.append(number)
             yield number
 
-    def hand_on(self, other: Any, nbytes: int) -> int:
+    def hand_on(self, other: Any, nbytes: int, retries: int = 0) -> int:
         """Make data, and have another actor add it up."""
-        return int(other.total(self.make(nbytes)))
+        return int(other.total.options(retries=retries)(self.make(nbytes)))
 
     def pass_on(self, other: Any, data: Any) -> int:
         """Data that came from elsewhere goes to a third process."""

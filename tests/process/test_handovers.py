@@ -183,7 +183,7 @@ def test_so_is_one_whose_call_came_after_that(three: Hosts) -> None:
         assert ref.get(timeout=20) == 0.5
         assert eventually(lambda: proxy.came > before)
         assert proxy.cut() == 1
-        assert maker.hand_on.options(retries=5).remote(user, 10).get(timeout=20) == 10
+        assert maker.hand_on.remote(user, 10, retries=5).get(timeout=20) == 10
         slow.go_on()
         assert "was cut off" in str(failure_of(use))
         # From here on there is nothing to be lost.

@@ -440,7 +440,7 @@ def test_many_deaths_at_once_are_known_at_once() -> None:
 
 class Reader:
     def learnt(self) -> tuple[int, bool]:
-        """How often a limit was asked for that was known, and whether a signature is."""
+        """How often a limit that was known was asked for; whether a signature is."""
         spec = interface_of(Reader).methods["learnt"]
         found = isinstance(spec._signature, inspect.Signature)
         return default_memory_limit.cache_info().hits, found

@@ -52,7 +52,7 @@ def _offer(options: argparse.Namespace) -> Offer:
         raise Failure(str(error)) from None
     hosts = [broker.host for broker in brokers]
     key = secret.load(options.key_file, hosts=[*hosts, bind] if bind else hosts)
-    reach = reach_of(brokers[0], bind, options.ports, local=key.local)
+    reach = reach_of(brokers, bind, options.ports, local=key.local)
     name = options.name or host_name()
     return Offer(
         name,

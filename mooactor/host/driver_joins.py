@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ class Joining:
     addresses: list[Address]
     secret: bytes = field(repr=False)
     local: bool = True  # whether actors may be on the driver's host
-    bind: str | None = None  # numeric, or "*"; None: the way to the first broker
+    bind: str | None = None  # numeric, or "*"; None: the way to a broker
     ports: range | None = None  # None: any
     namespace: str | None = None  # shared with other sessions; None: its own
     local_key: bool = False  # which serves on this host alone
@@ -53,20 +54,24 @@ class Joining:
 
     def reach(self) -> dict[str, Any]:
         """How processes of this host can be reached from others."""
-        return reach_of(self.addresses[0], self.bind, self.ports, local=self.local_key)
+        return reach_of(self.addresses, self.bind, self.ports, local=self.local_key)
 
 
 def reach_of(
-    broker: Address, bind: str | None, ports: range | None, *, local: bool
+    brokers: Sequence[Address],
+    bind: str | None,
+    ports: range | None,
+    *,
+    local: bool,
 ) -> dict[str, Any]:
     """Where to listen, and the address to tell others. `local`: the key serves on this
     host alone.
 
     Raises:
-      ActorUnavailable: there is no way to the broker's address from here.
+      ActorUnavailable: there is no way to any of the brokers' addresses from here.
       AuthError: it leads beyond this host, and the key is `local`.
     """
-    advertise = bind if bind not in (None, "*") else _way_to(broker)
+    advertise = bind if bind not in (None, "*") else _way_to(brokers)
     listen = bind or advertise
     if local:
         stay_here([listen])
@@ -79,20 +84,28 @@ def reach_of(
     }
 
 
-def _way_to(broker: Address) -> str:
-    """The address of this host on the way to a broker. Nothing is sent."""
-    try:
-        found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError as error:
-        raise errors.ActorUnavailable(
-            f"there is no way to the broker at {broker} ({error.strerror or error}): "
-            "check its address, and this host's network",
-            delivered=False,
-        ) from None
+def _way_to(brokers: Sequence[Address]) -> str:
+    """The address of this host on the way to the first broker that there is a way to:
+    of one whose machine is gone, the name may be gone as well. Nothing is sent."""
+    obstacles = []
+    for broker in brokers:
+        try:
+            return _source_towards(broker)
+        except OSError as error:
+            obstacles.append(f"{broker} ({error.strerror or error})")
+    raise errors.ActorUnavailable(
+        f"there is no way to the broker at {', '.join(obstacles)}: "
+        "check its address, and this host's network",
+        delivered=False,
+    )
+
+
+def _source_towards(broker: Address) -> str:
+    found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_DGRAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
 
 
 def await_joined(agent: AgentClient, joining: Joining) -> None:

@@ -100,3 +100,20 @@ def test_the_agents_own_error_is_the_programs(cluster: Cluster) -> None:
     assert time.monotonic() - begun < 19
     assert f"MooError: this session cannot join {address}: " in program.out[0]
     assert f"all 1 ports from {port} to {port} are taken" in program.out[0]
+
+
+def test_the_name_of_one_broker_may_be_gone_with_its_machine(cluster: Cluster) -> None:
+    _, address = cluster.broker()
+    gone = "tcp://nowhere.invalid:4431"
+    program = driver(cluster, gone, address)
+    assert cluster.until(lambda: program.ended), program.text()
+    assert program.wait() == 0 and program.out == ["joined\n"], program.text()
+    words = ("--name", "h", "--key-file", cluster.key.source)
+    host = cluster.command("host", "--join", f"{gone},{address}", *words)
+    assert cluster.until(lambda: "joined" in host.text()), host.text()
+    program = driver(cluster, gone, "tcp://nowhere.invalid:4432")
+    assert cluster.until(lambda: program.ended), program.text()
+    assert "there is no way to the broker at tcp://nowhere.invalid:4431 (" in (
+        program.text()
+    )
+    assert "tcp://nowhere.invalid:4432 (" in program.text()

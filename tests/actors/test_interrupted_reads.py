@@ -16,8 +16,8 @@ from mooactor.process.current import current_runtime
 from tests.actors.keeper import Keeper, number_in, value
 from tests.actors.test_ref_ownership import all_is_given_back
 from tests.conftest import eventually
+from tests.interruptions import points
 from tests.marks import slow
-from tests.process.interruptions import points
 
 
 class Makes(Keeper):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.tensors.collective import SharedGroup, segment_bytes
-from tests.signals import interrupted
+from tests.interruptions import Point, points
 
 
 @pytest.fixture(scope="module")
@@ -34,33 +33,35 @@ def kept(group: Any) -> int:
     return len(group._queued.member.works)
 
 
-def at_each_point(run: Callable[[int], bool]) -> None:
-    """Call `run` with 1, 2, … as long as there is a point of that number."""
-    points = sum(1 for _ in itertools.takewhile(bool, map(run, itertools.count(1))))
-    assert points > 5
+def at_each_point(run: Callable[[Point], None]) -> None:
+    """Call `run`, which interrupts something, with each point that this has."""
+    found = 0
+    for point in points():
+        run(point)
+        found += not point.is_missing
+    assert found > 5
 
 
 def test_an_interrupted_call_is_made_with_its_results_or_not_made(alone: Any) -> None:
-    def run(number: int) -> bool:
+    def run(point: Point) -> None:
         source, out = staged(7.0), staged(0.0)
         before = alone.statistics()["operations"]
 
         def call() -> None:
             alone.allreduce(source, op="sum", out=out).wait()
 
-        point = interrupted(call, number)
+        point.interrupt(call)
         assert alone.statistics()["pending"] in (0, 1)
         alone.barrier()
         made = alone.statistics()["operations"] - before - 1
-        assert (out == (7.0 if made else 0.0)).all(), point
-        assert made or point
+        assert (out == (7.0 if made else 0.0)).all(), point.where
+        assert made or point.where
         alone.allreduce(np.ones(3)).wait()
-        assert kept(alone) == 0, point
+        assert kept(alone) == 0, point.where
         memory = weakref.ref(source.base)
         source = None
         gc.collect()
-        assert memory() is None, point
-        return bool(point)
+        assert memory() is None, point.where
 
     at_each_point(run)
 
@@ -75,8 +76,8 @@ def test_a_refused_call_is_forgotten_wherever_it_is_interrupted(session: Any) ->
         with pytest.raises(RuntimeError, match="has left"):
             group.allreduce(staged(1.0))
 
-    def run(number: int) -> bool:
-        return bool(interrupted(call, number))
+    def run(point: Point) -> None:
+        point.interrupt(call)
 
     at_each_point(run)
     call()
@@ -84,21 +85,20 @@ def test_a_refused_call_is_forgotten_wherever_it_is_interrupted(session: Any) ->
 
 
 def test_a_handlers_exception_is_not_taken_for_one_of_copying_back(alone: Any) -> None:
-    def run(number: int) -> bool:
+    def run(point: Point) -> None:
         outs = [staged(0.0), staged(0.0)]
         first = alone.allreduce([staged(7.0), staged(8.0)], op="sum", out=outs)
         second = alone.allreduce(np.ones(3), op="sum")
-        point = interrupted(second.wait, number)
+        point.interrupt(second.wait)
         first.wait()
         second.wait()
-        assert [set(out.flat) for out in outs] == [{7.0}, {8.0}], point
-        return bool(point)
+        assert [set(out.flat) for out in outs] == [{7.0}, {8.0}], point.where
 
     at_each_point(run)
 
 
 def test_a_handler_may_wait_for_what_its_program_waits_for(alone: Any) -> None:
-    def run(number: int) -> bool:
+    def run(point: Point) -> None:
         outs = [staged(0.0) for _ in range(3)]
         works = [alone.allreduce(staged(7.0), op="sum", out=out) for out in outs]
 
@@ -107,18 +107,17 @@ def test_a_handler_may_wait_for_what_its_program_waits_for(alone: Any) -> None:
             works[1].wait()
             works.append(alone.allreduce(staged(7.0), op="sum", out=outs[0]))
 
-        point = interrupted(wait, number, act=works[1].wait)
+        point.interrupt(wait, works[1].wait)
         for work in works:
             work.wait()
-        assert [set(out.flat) for out in outs] == [{7.0}] * 3, point
+        assert [set(out.flat) for out in outs] == [{7.0}] * 3, point.where
         assert kept(alone) == 0
-        return bool(point)
 
     at_each_point(run)
 
 
 def test_a_handler_may_queue_what_it_waits_for(alone: Any) -> None:
-    def run(number: int) -> bool:
+    def run(point: Point) -> None:
         out, own = staged(0.0), staged(0.0)
         later: list[Any] = []
 
@@ -130,18 +129,17 @@ def test_a_handler_may_queue_what_it_waits_for(alone: Any) -> None:
         def call() -> None:
             alone.allreduce(staged(7.0), op="sum", out=out).wait()
 
-        point = interrupted(call, number, act=act)
-        assert set(out.flat) == {7.0}, point
+        point.interrupt(call, act)
+        assert set(out.flat) == {7.0}, point.where
         for work in later:
             work.wait()
         assert kept(alone) == 0
-        return bool(point)
 
     at_each_point(run)
 
 
 def test_an_interrupted_member_has_not_joined() -> None:
-    def run(number: int) -> bool:
+    def run(point: Point) -> None:
         segment = os.memfd_create("interrupted")
         os.ftruncate(segment, segment_bytes())
         joined: list[SharedGroup] = []
@@ -149,14 +147,13 @@ def test_an_interrupted_member_has_not_joined() -> None:
         def join() -> None:
             joined.append(SharedGroup(segment, 1, 1, 20.0))
 
-        point = interrupted(join, number)
+        point.interrupt(join)
         for group in joined:
             group.leave()
         later = SharedGroup(segment, 2, 1, 20.0)
         os.close(segment)
-        assert later.ready(20.0), point  # the other would have to let it in
+        assert later.ready(20.0), point.where  # the other would have to let it in
         assert later.describe().size == 1
         later.leave()
-        return bool(point)
 
     at_each_point(run)

@@ -27,7 +27,7 @@ from mooactor.process.objects.table import ObjectTable
 from mooactor.process.poller import Poller
 from mooactor.process.waits import WaitForRoom
 from tests.conftest import eventually
-from tests.process.interruptions import points
+from tests.interruptions import points
 
 KEY = bytes(envelope.KEY_BYTES)
 OWNER, BORROWER, THIRD = 1 << 16, 2 << 16, 3 << 16

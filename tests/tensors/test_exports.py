@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from mooactor.tensors import DataPlane
-from tests.signals import interrupted
+from tests.interruptions import points
 
 MB = 1 << 20
 
@@ -26,15 +25,15 @@ def test_an_interrupted_export_has_lent_nothing(
     def lend() -> None:
         lent.append(plane.export_all(buffers, peer))
 
-    for number in itertools.count(1):
-        point = interrupted(lend, number)
-        if lent:
-            break
+    done = 0
+    for point in points():
+        if point.interrupt(lend):
+            done += 1
+        for descriptor in lent.pop() if lent else []:
+            plane.revoke(descriptor)
         found = plane.statistics()
-        assert (found["leases"], found["used"]) == (0, before["used"]), point
-    assert number > 20
-    for descriptor in lent[0]:
-        plane.revoke(descriptor)
+        assert (found["leases"], found["used"]) == (0, before["used"]), point.where
+    assert done > 20
 
 
 @pytest.mark.parametrize("how", ["empty", "share"])
@@ -47,9 +46,8 @@ def test_an_interrupted_allocation_is_freed(plane: DataPlane, how: str) -> None:
         else:
             plane.share(array)
 
-    for number in itertools.count(1):
-        point = interrupted(allocate, number)
-        assert plane.statistics()["used"] == 0, point
-        if not point:
-            break
-    assert number > 5
+    done = 0
+    for point in points():
+        done += bool(point.interrupt(allocate))
+        assert plane.statistics()["used"] == 0, point.where
+    assert done > 5

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from mooactor.tensors import DataPlane
 from tests.conftest import eventually
-from tests.process.interruptions import points
+from tests.interruptions import points
 
 SENT = os.urandom(5000)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A signal at each point at which Python looks for signals, whose handler raises.
+"""A signal at each point at which Python looks for signals. Its handler raises, or does
+something else.
 
 Python looks for them where a function begins, after each call of a C function, and at
 the end of each turn of a loop; in other places a handler cannot raise. A trace function
@@ -26,7 +27,7 @@ from typing import Any
 import mooactor
 
 _PACKAGE = str(Path(mooactor.__file__).parent)
-_TESTS = str(Path(__file__).parents[1])
+_TESTS = str(Path(__file__).parent)
 #: Points in a row that are missing, after which there are no others. Other threads may
 #: do some of the work, so not all runs have as many.
 _ENOUGH = 5
@@ -37,7 +38,7 @@ _press.restype = None
 
 
 class Interruption(Exception):
-    """What the handler raises."""
+    """What the handler raises, if it does nothing else."""
 
 
 def points(step: int = 1) -> Iterator[Point]:
@@ -61,28 +62,35 @@ class Point:
         self._answers: list[str] = []
         self._before: dict[CodeType, set[int]] = {}
 
-    def interrupt(self, run: Callable[[], object]) -> str:
-        """Run it up to there. Returns `where`."""
-        before = signal.signal(signal.SIGINT, self._handle)
+    def interrupt(
+        self, run: Callable[[], object], act: Callable[[], object] | None = None
+    ) -> str:
+        """Run it up to there, and raise or do `act`. Returns `where`."""
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self._note(frame)
+            if self._answers[-1]:
+                (act or _raise)()
+
+        before = signal.signal(signal.SIGINT, handle)
         sys.settrace(self._trace)
+        raised = False
         try:
             run()
         except Interruption:
-            self.where = self._answers[0]
-        else:
-            self.is_missing = not self._answers
-            assert self._answers in ([], [""]), f"it was lost:\n{self._answers[0]}"
+            raised = True
         finally:
             sys.settrace(None)
             signal.signal(signal.SIGINT, before)
+        self.where = "".join(self._answers)
+        self.is_missing = not self._answers
+        assert raised or act or not self.where, f"it was lost:\n{self.where}"
         return self.where
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _note(self, frame: FrameType | None) -> None:
         sys.settrace(None)
-        if _is_within(frame):
-            self._answers.append("".join(traceback.format_stack(frame, 3)))
-            raise Interruption
-        self._answers.append("")
+        stack = traceback.format_stack(frame, 3) if _is_within(frame) else []
+        self._answers.append("".join(stack))
 
     def _trace(self, frame: FrameType, event: str, about: Any) -> Any:
         if not _file(frame).startswith(_PACKAGE):
@@ -105,6 +113,10 @@ class Point:
                 if following.opname in _LOOKS and not _leaves(one.opname)
             }
         return self._before[code]
+
+
+def _raise() -> None:
+    raise Interruption
 
 
 #: The instructions that look for signals, themselves or in what they call.

@@ -156,6 +156,24 @@ def _rebuild(cls: type[MooError], message: str, state: dict[str, Any]) -> MooErr
     return error
 
 
+def let_out(error: BaseException) -> BaseException:
+    """An error that a method lets out, as that of the call of this method, which has
+    reached it. It may be that of a call which the method made, and which has not; who
+    holds that one sees no change."""
+    if not isinstance(error, MooError) or error.delivered:
+        return error
+    try:
+        ours = type(error).__new__(type(error), *error.args)
+    except TypeError:  # a class of the user's, with arguments of its own
+        ours = error
+    ours.__dict__.update(error.__dict__)
+    ours.delivered = True
+    ours.__traceback__ = error.__traceback__
+    ours.__cause__, ours.__context__ = error.__cause__, error.__context__
+    ours.__suppress_context__ = error.__suppress_context__
+    return ours
+
+
 class CallTimeout(MooError, TimeoutError):
     """The deadline of a call, or the timeout of a wait, passed first."""
 

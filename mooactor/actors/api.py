@@ -13,6 +13,7 @@ from mooactor.actors.handle import RemoteMethod, handle_of
 from mooactor.actors.ref import Ref, refuse_on_loop
 from mooactor.actors.statistics import Stats, make
 from mooactor.control import codec, envelope
+from mooactor.control.interrupts import was_interrupted
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
@@ -175,6 +176,8 @@ def put(value: R) -> Ref[R]:
     except errors.MooError:
         raise
     except Exception as error:
+        if was_interrupted(error):
+            raise
         raise TypeError(f"moo.put cannot pickle the value: {error}") from error
     stored = Stored(runtime.payloads, data, buffers, borrowing)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")

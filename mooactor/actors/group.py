@@ -109,7 +109,8 @@ class Group(Generic[T]):
 
         Raises:
           ValueError: the number of tuples is not that of the members.
-          TypeError: they are no tuples.
+          TypeError: they are no tuples, or the method cannot be called so. Then none
+            is called; one that cannot be pickled may be found after others were.
         """
         _check_tuples(arguments)
         if len(arguments) != len(self._handles):
@@ -117,9 +118,19 @@ class Group(Generic[T]):
                 f"arguments has {len(arguments)} tuples for {len(self._handles)} "
                 "members: give one tuple for each member"
             )
-        name = _name(function)
-        calls = zip(self._methods(name), arguments, strict=True)
-        return self._gathered([method.remote(*args) for method, args in calls])
+        methods = self._methods(_name(function))
+        calls = list(zip(methods, map(tuple, arguments), strict=True))
+        for method, args in calls:
+            method._spec.check(args, {})
+        refs: list[Ref[Any]] = []
+        try:
+            for method, args in calls:
+                refs.append(method.remote(*args))
+        except BaseException:  # nobody gets these
+            for ref in refs:
+                ref.cancel()
+            raise
+        return self._gathered(refs)
 
     def tell(
         self,
@@ -208,8 +219,6 @@ class Group(Generic[T]):
         methods = self._methods(name)
         if not methods:
             raise ValueError("this group has no members: map needs at least one")
-        if methods[0]._spec.streams:
-            raise TypeError(f"{methods[0]} is a generator; map is for plain methods")
         if timeout is not None:
             methods = [method.options(timeout=timeout) for method in methods]
         return Map(
@@ -217,7 +226,15 @@ class Group(Generic[T]):
         )
 
     def _methods(self, name: str) -> list[RemoteMethod]:
-        return [getattr(handle, name) for handle in self._handles]
+        """Those of the members; a handle has some of its own, such as ``__call__``."""
+        find: Any = Handle.__getattr__ if name.startswith("_") else getattr
+        methods = [find(handle, name) for handle in self._handles]
+        if methods and methods[0]._spec.streams:
+            raise TypeError(
+                f"{methods[0]} is a generator, and a group's calls are for plain "
+                "methods: iterate over the members' own streams"
+            )
+        return methods
 
     def _broadcast(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], flags: int
@@ -290,7 +307,8 @@ class GroupMethod:
 
 
 class GatheredRef(Ref[list[R]]):
-    """The results of several calls, in rank order; see `Group.call`."""
+    """The results of several calls, in rank order; see `Group.call`. An actor that it
+    is passed to inside of a list or another value gets a plain `Ref`."""
 
     __slots__ = ("parts",)
 
@@ -319,7 +337,8 @@ class GatheredRef(Ref[list[R]]):
             return super().get(timeout)
         if not self.state:
             self._wait(timeout)
-        return [ref.failure() or ref.unwrap() for ref in self.parts]
+        failures = [(ref, ref.failure()) for ref in self.parts]
+        return [ref.unwrap() if error is None else error for ref, error in failures]
 
     def cancel(self) -> bool:
         """Give all of them up; True unless all were done already."""

@@ -32,7 +32,7 @@ from mooactor.process import checks
 from mooactor.process.calls import context, either, speak_for_all
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
-from mooactor.process.supervision import Restarted
+from mooactor.process.supervision import Restarted, Started
 from mooactor.process.waits import Wait
 
 R_co = TypeVar("R_co", covariant=True)
@@ -45,7 +45,8 @@ class _Member:
 
     def __init__(self, method: RemoteMethod) -> None:
         self.method = method
-        self._restart: Monitor | None = None  # while it may be down
+        self._news: Monitor | None = None  # since it may have died
+        self._runs = True
 
     @property
     def alive(self) -> bool:
@@ -55,20 +56,20 @@ class _Member:
         """Whether it runs, as far as this process knows."""
         if not self.alive:
             return False
-        while self._restart is not None and self._restart._events:
-            if isinstance(self._restart._next(), Restarted):
-                self.close()
-        return self._restart is None
+        while self._news is not None and self._news._events:
+            self._runs = isinstance(self._news._next(), Started | Restarted)
+        return self._runs
 
-    def died(self) -> None:
-        """It gets no more until it is up again."""
-        if self._restart is None and self.alive:
-            self._restart = Monitor(self.method._handle)
+    def may_have_died(self) -> None:
+        """It gets no more until it is known to run. The first news of it is old: of
+        one that has not died, that it was started."""
+        if self._news is None and self.alive:
+            self._news, self._runs = Monitor(self.method._handle), False
 
     def close(self) -> None:
-        if self._restart is not None:
-            self._restart.close()
-            self._restart = None
+        if self._news is not None:
+            self._news.close()
+            self._news = None
 
 
 class _Item:
@@ -203,7 +204,7 @@ class Map(Iterator[R_co], AsyncIterator[R_co], Generic[R_co]):
         if item.member is None or not isinstance(error, _GONE):
             return False
         if isinstance(error, errors.ActorDied):
-            item.member.died()
+            item.member.may_have_died()
         others = [m for m in self._members if m.alive and m not in item.tried]
         if error.delivered is False and others:
             item.send_again(False, item.retries)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from mooactor import errors
@@ -14,7 +15,9 @@ from mooactor.actors.embedded import ensure_runtime
 from mooactor.actors.group import Group
 from mooactor.actors.handle import Handle
 from mooactor.control import codec
+from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id
+from mooactor.control.lifeline import Message
 from mooactor.host import session as _session
 from mooactor.process import checks, parcel
 from mooactor.process.actor.threads import check_numbers
@@ -164,12 +167,15 @@ class Spec(Generic[P, T]):
             process is gone.
         """
         payload, borrowing = self._prepare(1, args, kwargs)
+        actor_id = new_process_id()
         try:
-            return cast(
-                T, self._start(new_process_id(), payload, borrowing, self._name)
-            )
-        finally:
+            handle: Any = self._start(actor_id, payload, borrowing, self._name)
             payload.close()
+            return cast(T, handle)
+        except BaseException:
+            payload.close()
+            self._undo([actor_id], 0)
+            raise
 
     def group(self, n: int, /, *args: P.args, **kwargs: P.kwargs) -> Group[T]:
         """Start `n` actors with the same constructor arguments.
@@ -187,15 +193,23 @@ class Spec(Generic[P, T]):
             self._place_all(ids)
             for actor_id, name in zip(ids, names, strict=True):
                 started.append(self._start(actor_id, payload, borrowing, name))
-        except BaseException:
-            for handle in started:
-                runtime, link = handle._where()
-                runtime.agent.ask(op="kill", id=link.actor_id)
-            ensure_runtime().agent.tell(op="unplace", ids=ids[len(started) :])
-            raise
-        finally:
             payload.close()
-        return Group([cast(T, handle) for handle in started])
+            return Group([cast(T, handle) for handle in started])
+        except BaseException:
+            payload.close()
+            self._undo(ids, len(started))
+            raise
+
+    def _undo(self, ids: list[int], started: int) -> None:
+        """Leave none of them, of which so many were started. A signal handler may have
+        raised after the next one was asked for: then nobody gets its handle."""
+        with suppress(errors.ActorUnavailable):
+            agent = ensure_runtime().agent
+            for actor_id in ids[:started]:
+                agent.ask(op="kill", id=actor_id)
+            for actor_id in ids[started : started + 1]:
+                agent.tell(op="kill", id=actor_id)
+            agent.tell(op="unplace", ids=ids[started:])
 
     def _place_all(self, ids: list[int]) -> None:
         """Reserve for all of them, or for none."""
@@ -250,11 +264,16 @@ class Spec(Generic[P, T]):
         """In a supervisor's process: spawn one of its children."""
         payload, borrowing = self._prepare(1, args, kwargs)
         member = {**member, "limited": self._restart is not None}
+        actor_id = new_process_id()
         try:
-            actor_id = new_process_id()
-            return self._start(actor_id, payload, borrowing, self._name, member)
-        finally:
+            name = self._name
+            handle = self._start(actor_id, payload, borrowing, name, member)
             payload.close()
+            return handle
+        except BaseException:
+            payload.close()
+            self._undo([actor_id], 0)
+            raise
 
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -270,6 +289,8 @@ class Spec(Generic[P, T]):
         except errors.OutOfMemory:
             raise
         except Exception as error:
+            if was_interrupted(error):
+                raise
             where = codec.find_unpicklable(args, kwargs)
             raise TypeError(
                 f"{label} or {where} of its constructor cannot be pickled: {error}"
@@ -313,18 +334,21 @@ class Spec(Generic[P, T]):
         }
         if name is None and not self._is_choosy and member is None:
             runtime.agent.tell(payload.fds, **request)
-            borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
-            return handle
-        reply = runtime.agent.ask(fds=payload.fds, **request)
-        if reply.get("error") == "no room":
-            raise errors.PlacementError(reply["note"], delivered=False)
-        if reply.get("error"):
-            raise ValueError(
-                f"the name {name!r} is taken by {reply['label']}: choose another "
-                "one, or stop that actor"
-            )
-        borrowing.lend_to(every_incarnation(actor_id))
+        else:
+            _accepted(runtime.agent.ask(fds=payload.fds, **request), name)
+        borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
         return handle
+
+
+def _accepted(reply: Message, name: str | None) -> None:
+    """Check the agent's answer to a request for an actor."""
+    if reply.get("error") == "no room":
+        raise errors.PlacementError(reply["note"], delivered=False)
+    if reply.get("error"):
+        raise ValueError(
+            f"the name {name!r} is taken by {reply['label']}: choose another one, or "
+            "stop that actor"
+        )
 
 
 def _host(said: str) -> str:

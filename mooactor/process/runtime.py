@@ -298,10 +298,10 @@ class Runtime:
             self.flush()
         deadline = None if timeout is None else perf_counter() + timeout
         caller = context.get()
-        if caller is None:
-            return self.poller.wait(done, deadline, futures)
-        if caller.deadline is not None:
+        if caller is not None and caller.deadline is not None:
             deadline = min(deadline or caller.deadline, caller.deadline)
+        if caller is None or timeout is not None:  # which ends by itself
+            return self.poller.wait(done, deadline, futures)
         return self.deadlocks.wait(caller, futures, needed, done, deadline)
 
     def flush(self) -> None:

@@ -94,3 +94,37 @@ def test_a_long_chain_without_a_cycle_is_fine(spawn: Any) -> None:
 def test_a_slow_callee_is_no_deadlock(spawn: Any) -> None:
     outer, inner = spawn(Counter), spawn(Counter)
     assert outer.call(inner, "sleep", 0.8) == 0.8
+
+
+@moo.actor
+class Patient:
+    """Waits with a timeout for one that waits for it."""
+
+    def start(self, me: Any, other: Any) -> int:
+        self.ref = other.ask.remote(me)
+        done, _ = moo.wait([self.ref], timeout=0.7)
+        return len(done)
+
+    def get(self, me: Any, other: Any) -> int:
+        self.ref = other.ask.remote(me)
+        try:
+            self.ref.get(timeout=0.7)
+        except moo.CallTimeout:
+            return 0
+        return 1
+
+    def ask(self, other: Any) -> Any:
+        return other.answer()
+
+    def answer(self) -> str:
+        return "answer"
+
+    def result(self) -> Any:
+        return self.ref.get()
+
+
+@pytest.mark.parametrize("method", ["start", "get"])
+def test_a_wait_that_ends_by_itself_is_no_deadlock(spawn: Any, method: str) -> None:
+    one, other = spawn(Patient), spawn(Patient)
+    assert getattr(one, method)(one, other) == 0
+    assert one.result() == "answer"

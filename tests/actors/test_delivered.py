@@ -7,13 +7,16 @@ import os
 import random
 import signal
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mooactor as moo
+from mooactor import errors
 from mooactor.process import started
 from mooactor.process.calls import Repeatable
 from mooactor.process.objects.future import Future
@@ -241,3 +244,83 @@ def test_what_is_known_of_any_attempt_is_known_of_the_call(
     future.request = Repeatable(None, (), {}, 2).lost(False).lost(earlier)  # type: ignore[arg-type]
     future.set_error(error)
     assert error.delivered is said
+
+
+class Asks:
+    """Calls another actor, and lets out what comes of that."""
+
+    def __init__(self, path: str, other: Any) -> None:
+        self.path, self.other = path, other
+
+    def run(self, number: int) -> int:
+        with open(self.path, "a") as file:
+            print(number, file=file)
+        return self.other.run(number)
+
+    def items(self, number: int) -> Iterator[int]:
+        yield self.run(number)
+
+    def stored(self, number: int) -> list[bool | None]:
+        """What it says of the same error before and after it was let out."""
+        ref = self.other.run.remote(number)
+        found = []
+        for _ in range(2):
+            with pytest.raises(moo.ActorDied) as info:
+                ref.get()
+            found.append(info.value.delivered)
+            errors.let_out(info.value)
+        return found
+
+
+@pytest.fixture
+def dead(spawn: Any, tmp_path: Path) -> Any:
+    actor = spawn(Serial, str(tmp_path / "dead"))
+    moo.kill(actor)
+    return actor
+
+
+def test_an_error_that_a_method_lets_out_is_of_a_call_that_ran(
+    spawn: Any, dead: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(moo.ActorDied) as info:
+        dead.run(0)
+    assert info.value.delivered is False
+    actor = spawn(Asks, str(tmp_path / "ran"), dead)
+    with pytest.raises(moo.ActorDied) as info:
+        actor.run(1)
+    assert info.value.delivered is True
+    with pytest.raises(moo.ActorDied) as info:
+        list(actor.items(2))
+    assert info.value.delivered is True
+    assert actor.stored(3) == [False, False]
+
+
+def test_an_item_whose_method_lets_one_out_is_not_run_again(
+    group: Any, dead: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "ran"
+    members = group(Asks, 3, str(path), dead)
+    with pytest.raises(moo.ActorDied):
+        list(members.map(Asks.run, [1]))
+    assert path.read_text() == "1\n"
+
+
+class Shaky:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def run(self, other: Any) -> int:
+        if not os.path.exists(self.path):
+            open(self.path, "w").close()
+            other.run(0)
+        time.sleep(0.02)  # word that it runs takes a moment
+        return os.getpid()
+
+
+def test_a_member_whose_method_lets_one_out_gets_more(
+    group: Any, dead: Any, tmp_path: Path
+) -> None:
+    members = group(Shaky, 2, str(tmp_path / "failed once"))
+    options: Any = {"retries": 3, "ordered": False, "in_flight": 1}
+    counts = Counter(members.map(Shaky.run, [dead] * 40, **options))
+    assert len(counts) == 2 and min(counts.values()) > 3

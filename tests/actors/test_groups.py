@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import Any
 
 import pytest
 
 import mooactor as moo
+from mooactor.process.current import current_runtime
 from tests.actors.counter import Async, Counter
+from tests.conftest import eventually
 
 
 def test_call_returns_the_values_in_rank_order(group: Any) -> None:
@@ -70,3 +73,64 @@ def test_an_empty_group_has_nothing_to_say(session: Any) -> None:
     assert moo.on(Counter).group(0).call(Counter.pid).get() == []
     with pytest.raises(ValueError, match="n=-1"):
         moo.on(Counter).group(-1)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def add(self, number: Any) -> int:
+        self.calls.append(number)
+        return len(self.calls)
+
+    def __call__(self, number: int) -> int:
+        return 2 * number
+
+    def numbers(self, count: int) -> Any:
+        yield from range(count)
+
+    def fail(self) -> None:
+        raise Falsy("of several parts")
+
+
+class Falsy(Exception):
+    def __len__(self) -> int:
+        return 0
+
+
+def test_call_each_calls_none_if_one_cannot_be_called(group: Any) -> None:
+    members = group(Notes, 3)
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        members.call_each(Notes.add, [(1,), (2,), (3, 4)])
+    assert members.call(Notes.add, 1).get() == [1, 1, 1]
+
+
+def test_call_each_gives_up_what_it_called_before_it_failed(group: Any) -> None:
+    members = group(Notes, 3)
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        members.call_each(Notes.add, [(1,), (2,), (lock,)])
+    assert members[0].add(1) <= 2  # it may have begun
+    assert eventually(lambda: current_runtime().statistics()["calls_pending"] == 0)
+
+
+@pytest.mark.parametrize("way", ["call", "tell", "map", "call_each"])
+def test_a_generator_of_a_group_is_refused(group: Any, way: str) -> None:
+    members = group(Notes, 2)
+    arguments = {"map": [1], "call_each": [(1,), (2,)]}.get(way, 1)
+    with pytest.raises(TypeError, match="iterate over the members' own streams"):
+        getattr(members, way)(Notes.numbers, arguments)
+
+
+def test_call_is_a_method_like_others(group: Any) -> None:
+    members = group(Notes, 2)
+    assert members.call(Notes.__call__, 3).get() == [6, 6]
+    assert members.call_each(Notes.__call__, [(1,), (2,)]).get() == [2, 4]
+    assert list(members.map(Notes.__call__, [1, 2, 3])) == [2, 4, 6]
+    with pytest.raises(AttributeError, match="private methods cannot be called"):
+        members.call(Notes.__init__)
+
+
+def test_an_error_that_is_false_is_an_error(group: Any) -> None:
+    found = group(Notes, 2).call(Notes.fail).get(return_exceptions=True)
+    assert [type(one) for one in found] == [Falsy, Falsy]

@@ -100,6 +100,8 @@ class Answers(abc.ABC):
             problem = self._snapshot(job)
             if problem is not None:
                 inspection.add_note(error, errors.text_of(problem))
+        if began and job.context.started:
+            error = errors.let_out(error)
         self.reply_error(job, error)
 
     def close_stream(self, job: Job, error: BaseException | None = None) -> None:

@@ -54,8 +54,9 @@ run: setup
 test: setup
 	$(PYTEST) $(ARGS)
 
+# In `make check` without the C tests, which its stage `sanitizers` runs.
 test-all: setup
-	$(PYTEST) -m "not soak" $(ARGS)
+	$(PYTEST) -m "not soak" $(if $(CHECKED),--ignore=tests/c) $(ARGS)
 
 # In build/bare, with a virtual environment of its own.
 test-bare:
@@ -76,6 +77,7 @@ STAGES := lint types test-all chaos test-bare test-rdma sanitizers cross
 
 check: export CHAOS_SECONDS ?= 60
 check: export CHAOS_SEED ?= 1
+check: export CHECKED := 1
 check: setup
 	@begun=$$(date +%s); \
 	for stage in $(STAGES); do \

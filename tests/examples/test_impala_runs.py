@@ -56,7 +56,7 @@ def test_learners_agree_to_the_last_bit_after_every_update(
     assert len(set(digests)) == 15
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # the next one compares a run with another, too
 @pytest.mark.timeout(180)
 def test_the_same_seed_gives_the_same_curve_in_deterministic_mode(
     impala: ModuleType, metrics: Callable[[Path], Rows], tmp_path: Path

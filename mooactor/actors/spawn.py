@@ -203,7 +203,7 @@ class Spec(Generic[P, T]):
     def _undo(self, ids: list[int], started: int) -> None:
         """Leave none of them, of which so many were started. A signal handler may have
         raised after the next one was asked for: then nobody gets its handle."""
-        with suppress(errors.ActorUnavailable):
+        with suppress(errors.MooError):  # the session may be over
             agent = ensure_runtime().agent
             for actor_id in ids[:started]:
                 agent.ask(op="kill", id=actor_id)

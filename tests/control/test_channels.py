@@ -74,11 +74,11 @@ def test_a_large_message_arrives_whole(pair: tuple[Node, Node]) -> None:
     one, other = pair
     theirs = Recorder()
     other.accept = theirs.accept
-    data = bytes(range(256)) * (100 * MiB // 256)
+    data = bytes(range(256)) * (40 * MiB // 256)
     channel = one.connect(other.address, Recorder())
     channel.post({"n": 0, "data": data})
     channel.post({"n": 1})
-    assert together(pair, lambda: len(theirs.messages) == 2, 60)
+    assert together(pair, lambda: len(theirs.messages) == 2, 120)
     assert theirs.numbers == [0, 1] and theirs.messages[0]["data"] == data
 
 

@@ -19,10 +19,11 @@ and leads back. The probe has the sum of their ids, so the callee sees whether o
 ended, and its reply is on the way.
 
 Not found, and ended by their deadlines only: cycles through threads that the user
-started, or through a wait with a timeout of its own, which ends by itself, and cycles other than recursion through an actor that runs several sync methods
-at once. A wait for room is also silent if an outstanding call is async, unless its
-actor runs one call at a time, if one is a stream that waits for its consumer, and if
-one has a deadline before that of the method, which will make room.
+started, or through a wait with a timeout of its own, which ends by itself, and cycles
+other than recursion through an actor that runs several sync methods at once. A wait for
+room is also silent if an outstanding call is async, unless its actor runs one call at a
+time, if one is a stream that waits for its consumer, and if one has a deadline before
+that of the method, which will make room.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ open       home    session (its mark), place, python, argv, preload, near (the s
 opened     guest   near: whether it uses that directory, files: the limit of its
                    processes on open ones; or ``why`` it cannot be
 start      home    number, life, parcels, holder, needs, tries: how often this process
-                   was lost or denied before
+                   was lost before
 born       guest   number, pid, cores that it is bound to, devices: its
                    CUDA_VISIBLE_DEVICES, if that is set
 lost       guest   number
@@ -90,7 +90,7 @@ class RemoteProcess:
 class News(Family, Protocol):
     """What a home hears of a remote site beside."""
 
-    def denied(self, process: Process, note: str) -> None:
+    def denied(self, process: Process, host: str, note: str) -> None:
         """Its host has not enough left for it."""
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
@@ -243,7 +243,7 @@ class RemoteSite:
         elif what == "failed":
             self._news.failed(process, f"on host {self.host}: {message['note']}")
         elif what == "denied":
-            self._news.denied(process, message["note"])
+            self._news.denied(process, self.host, message["note"])
         elif what == "exited":
             stderr = tuple(message["stderr"])
             self._news.exited(process, End(message["status"], stderr, message["oom"]))

@@ -140,3 +140,42 @@ def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:
     kept.forget(channel)
     kept.say(1)
     assert len(channel.under_way) == 1 and not kept.followed
+
+
+def label_of(actor: int) -> bytes:
+    return f"(Bar:b{actor} pid=1) ".encode()
+
+
+def all_of(kept: Kept, name: str) -> list[str]:
+    channel: Any = Slow()
+    kept.read(name, channel).end(found=True)
+    kept.send()
+    until_read(kept, channel)
+    return channel.lines()
+
+
+def test_long_lines_have_a_bound_in_bytes(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_MOST_OF_ONE", 20_000)
+    for number in range(100):
+        kept.say(number)
+        kept.add(1, label_of(1), b"short")
+    read = all_of(kept, "t")
+    assert 15 < len(read) < 20 and int(read[-1][:5]) == 99
+    assert len(all_of(kept, "b1")) == 100
+    kept.add(1, label_of(1), b"x" * 30_000)  # more than there is room for
+    assert all_of(kept, "b1") == []
+
+
+def test_lines_of_the_actor_that_was_silent_longest_make_way(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_MOST_OF_ALL", 50_000)
+    for actor in range(10):
+        for _ in range(10):
+            kept.add(1, label_of(actor), LINE.encode())
+    kept.add(2, label_of(5), b"again")
+    kept.add(1, label_of(5), LINE.encode())
+    found = [len(all_of(kept, f"b{actor}")) for actor in range(10)]
+    assert found == [0, 0, 0, 0, 0, 6, 9, 10, 10, 10]

@@ -14,6 +14,7 @@ the lifeline means the same, for a driver that executes another program.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ from mooactor.process.started import bury
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
+_MOST_DEAD = 1 << 14  # that are known; the oldest are as if they had never been
 _MOST_REASONS = 3  # of hosts, in the note of an actor that none has taken
 _PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
 
@@ -68,6 +70,7 @@ class Home:
         self.config: Message | None = None
         self.actors: dict[int, Supervised] = {}
         self.living: dict[int, Supervised] = {}  # those that are not over
+        self._dead: deque[Supervised] = deque()  # the others, about in their order
         self.by_line: dict[Line, Supervised] = {}
         self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop.reply)
@@ -401,6 +404,17 @@ class Home:
         actor.payload = actor.snapshot = None
         actor.handle, actor.life = b"", {}
         self.lifetimes.release(actor)
+        self._dead.append(actor)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        # Two at most, for those that cannot go now are looked at again and again.
+        for _ in range(min(2, len(self._dead) - _MOST_DEAD)):
+            oldest = self._dead.popleft()
+            if oldest.gone and oldest.member is None:
+                del self.actors[oldest.id]
+            else:  # its end is waited for, or it is in the books of its supervisor
+                self._dead.append(oldest)
 
     def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
         assert self.config is not None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mooactor.control import plain
+from mooactor.host import home as homes
 from mooactor.host.devices import Devices
 from mooactor.host.neighbors import Neighbors
 from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
@@ -34,14 +35,14 @@ def wait_for(lone: LoneHome, condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., LoneHome]]:
-    homes: list[LoneHome] = []
+    lone: list[LoneHome] = []
 
     def make(names: str = "b", **options: Any) -> LoneHome:
-        homes.append(LoneHome(tmp_path, names, **options))
-        return homes[-1]
+        lone.append(LoneHome(tmp_path, names, **options))
+        return lone[-1]
 
     yield make
-    for home in homes:
+    for home in lone:
         home.close()
 
 
@@ -429,3 +430,35 @@ def test_parts_of_another_hosts_gpus_do_not_count_as_one_once_it_knows_of_ours(
     assert starts(lone, "a") == 3
     said = "free is a: 0.8 GPUs in parts of at most 0.4; b: 0 GPUs"
     assert said in lone.died()[5 << 16]["note"]
+
+
+# -- those that have died -----------------------------------------------------------
+
+
+def test_the_ends_of_so_many_actors_are_known(
+    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "_MOST_DEAD", 3)
+    owner = lone.spawn(1, detached=True)
+    lone.born("b", owner)
+    lone.says("b", owner, **lone.request(2))
+    owned = lone.home.actors[2 << 16]
+    lone.born("b", owned, 778)
+    lone.home.lifetimes.kill(owner, "stopped")
+    lone.hear("b", number=owner.process.line.number, **EXITED)
+    assert owner.over and not owner.gone
+    for number in range(3, 10):
+        lone.home.lifetimes.kill(lone.spawn(number), "stopped")
+
+    known = [actor.id >> 16 for actor in lone.home.actors.values()]
+
+    assert known[:2] == [1, 2] and known[-2:] == [8, 9] and len(known) <= 5
+    lone.died()
+    lone.ask(op="watch", id=9 << 16, incarnation=0)
+    lone.ask(op="watch", id=3 << 16, incarnation=0)
+    while lone.home.requests.waiting:
+        lone.home.requests.after_round()
+    died = {number >> 16: record["kind"] for number, record in lone.died().items()}
+    assert died == {9: "stopped", 3: "unknown"}
+    lone.hear("b", number=owned.process.line.number, **EXITED)
+    assert owner.gone

@@ -3,8 +3,9 @@
 
 A reader gets lines as its channel takes them: at most `_MOST_QUEUED` bytes wait in the
 channel, the rest waits here. Invariant: no line that a reader was to have is missing in
-silence. Those that were kept when it asked are all sent. Of later ones the oldest make
-way once `_MOST_WAITING` bytes wait, and the reader is told how many, at that place.
+silence. Those that were kept when it asked are all sent, before any later one. Of later
+ones the oldest make way once `_MOST_WAITING` bytes wait, and the reader is told how
+many, at that place.
 
 What is kept has a bound in lines and in bytes: a progress bar may be one line of 64 KiB
 after another. Of one actor the oldest lines make way, and of all actors those of the
@@ -33,6 +34,10 @@ WITH_SESSION = "its session has ended"
 _Line = tuple[int, bytes]  # of stdout (1) or stderr (2)
 
 
+def _cost(line: _Line) -> int:
+    return _PER_LINE + len(line[1])
+
+
 class Reader:
     """One who asked for the lines of the actor of a name."""
 
@@ -41,18 +46,18 @@ class Reader:
         self.channel = channel
         self.follows = False  # those to come, too
         self.over = False  # it has been sent everything
-        self._waiting = deque(lines)
-        self._bytes = sum(len(text) for _, text in self._waiting)
-        self._most = max(self._bytes, _MOST_WAITING)
-        self._left_out = 0
+        self._kept = deque(lines)  # goes first, and never makes way
+        self._waiting: deque[_Line] = deque()  # what came later
+        self._bytes = 0  # of the latter
+        self._left_out = 0  # before its first one
         self._last: dict[str, Any] | None = None
 
     def add(self, line: _Line) -> None:
         """A new line."""
         self._waiting.append(line)
-        self._bytes += len(line[1])
-        while self._bytes > self._most:
-            self._bytes -= len(self._waiting.popleft()[1])
+        self._bytes += _cost(line)
+        while self._bytes > _MOST_WAITING:
+            self._bytes -= _cost(self._waiting.popleft())
             self._left_out += 1
 
     def end(self, **fields: Any) -> None:
@@ -62,26 +67,32 @@ class Reader:
     def send(self, most: int | None = None) -> None:
         """Post what the channel takes: until `most` bytes wait there."""
         most = _MOST_QUEUED if most is None else most
-        while self._waiting and self.channel.queued < most:
+        while self._kept and self.channel.queued < most:
+            self._post(*self._kept.popleft())
+        while self._waiting and not self._kept and self.channel.queued < most:
             self._tell_of_gap()
-            number, text = self._waiting.popleft()
-            self._bytes -= len(text)
-            line = text.decode(errors="replace")
-            self.channel.post({"ev": "log", "line": line, "stream": number})
-        if not self._waiting and self._last is not None and not self.over:
+            line = self._waiting.popleft()
+            self._bytes -= _cost(line)
+            self._post(*line)
+        if not self.waits and self._last is not None and not self.over:
             self._tell_of_gap()
             self.channel.post(self._last)
             self.over = True
 
     def drop(self) -> None:
         """There is no time left for what still waits."""
-        self._left_out += len(self._waiting)
+        self._left_out += len(self._kept) + len(self._waiting)
+        self._kept.clear()
         self._waiting.clear()
         self.send()
 
     @property
     def waits(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._kept or self._waiting)
+
+    def _post(self, number: int, text: bytes) -> None:
+        line = text.decode(errors="replace")
+        self.channel.post({"ev": "log", "line": line, "stream": number})
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
@@ -98,13 +109,13 @@ class _Kept:
 
     def add(self, line: _Line) -> None:
         self.lines.append(line)
-        self.bytes += _PER_LINE + len(line[1])
+        self.bytes += _cost(line)
         while self.bytes > _MOST_OF_ONE or len(self.lines) > _MOST_LINES:
             self.drop()
 
     def drop(self) -> None:
         """The oldest makes way."""
-        self.bytes -= _PER_LINE + len(self.lines.popleft()[1])
+        self.bytes -= _cost(self.lines.popleft())
 
 
 class History:

@@ -155,9 +155,8 @@ class Guest:
             environment=self._leftovers.environment,
         )
         output = RelayedOutput(self._loop, self._channel)
-        where = f" host={self.host}"
         self._site = Site(
-            self.host, self._loop, nursery, self._reaper, output, where=where
+            self.host, self._loop, nursery, self._reaper, output, where=self.host
         )
         self._site.family = self
         nursery.configure(place.path, message["argv"], message["preload"])

@@ -132,9 +132,8 @@ class History:
         self._readers: list[Reader] = []
         self._sends_again = False
 
-    def add(self, number: int, prefix: bytes, line: bytes) -> None:
+    def add(self, number: int, label: str, line: bytes) -> None:
         """An actor has printed a line on its stdout (1) or stderr (2)."""
-        label = _label(prefix)
         kept = self._take(label) or _Kept()
         kept.add((number, line))
         self._kept[label] = kept
@@ -220,12 +219,8 @@ def end(reader: Reader, label: str, why: str) -> None:
     reader.end(found=True, label=label, why=why)
 
 
-def _label(prefix: bytes) -> str:
-    """Of ``(LABEL pid=1 host=b) ``."""
-    text = prefix.decode(errors="replace")
-    return text[1 : text.rindex(" pid=")] if " pid=" in text else text
-
-
 def is_meant(label: str, name: str) -> bool:
-    """Whether an actor is meant: by its name, or by its label."""
-    return label == name or label.endswith(f":{name}")
+    """Whether an actor is meant: by its name, or by its label, ``CLASS:NAME``. A name
+    may have colons."""
+    _, colon, named = label.partition(":")
+    return label == name or (bool(colon) and named == name)

@@ -344,9 +344,9 @@ class Home:
         self.sites.closed(site)
         self.segments.forget(site)
 
-    def log(self, stream: int, prefix: bytes, line: bytes) -> None:
+    def log(self, host: str, stream: int, prefix: bytes, line: bytes) -> None:
         """An actor has printed that on another host."""
-        self.logs.emit(stream, prefix, line)
+        self.logs.emit(stream, prefix, line, host)
 
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""

@@ -97,7 +97,7 @@ class News(Family, Protocol):
         """Its host is gone, and so is the process; or it cannot take part. Not `begun`:
         that host has never heard of the process."""
 
-    def log(self, stream: int, prefix: bytes, line: bytes) -> None:
+    def log(self, host: str, stream: int, prefix: bytes, line: bytes) -> None:
         """A line that an actor has printed there."""
 
     def site_closed(self, site: RemoteSite, why: str) -> None:
@@ -208,7 +208,8 @@ class RemoteSite:
     def _act_on(self, channel: Channel, message: Message) -> None:
         what = check(message, TO_HOME)
         if what == "log":
-            self._news.log(message["stream"], message["prefix"], message["line"])
+            said = message["stream"], message["prefix"], message["line"]
+            self._news.log(self.host, *said)
         elif what == "opened":
             self.near = message.get("near") is True
             self.files = message.get("files") or 0

@@ -45,7 +45,7 @@ class Kept(History):
         super().__init__(lambda delay, action: self.due.append(action))
 
     def say(self, number: int) -> None:
-        self.add(1, b"(Talker:t pid=1 host=b) ", f"{number:05d}{LINE}".encode())
+        self.add(1, "Talker:t", f"{number:05d}{LINE}".encode())
 
     def run(self) -> None:
         due, self.due = self.due, []
@@ -158,8 +158,8 @@ def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:
     assert len(channel.under_way) == 1 and not kept.followed
 
 
-def label_of(actor: int) -> bytes:
-    return f"(Bar:b{actor} pid=1) ".encode()
+def label_of(actor: int) -> str:
+    return f"Bar:b{actor}"
 
 
 def all_of(kept: Kept, name: str) -> list[str]:
@@ -195,3 +195,18 @@ def test_lines_of_the_actor_that_was_silent_longest_make_way(
     kept.add(1, label_of(5), LINE.encode())
     found = [len(all_of(kept, f"b{actor}")) for actor in range(10)]
     assert found == [0, 0, 0, 0, 0, 6, 9, 10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("label", "meant", "others"),
+    [
+        ("Bar:w", ["w", "Bar:w"], ["", "Bar", "r:w"]),
+        ("Bar:x:w", ["x:w", "Bar:x:w"], ["w"]),
+        ("Bar", ["Bar"], ["", "r"]),
+    ],
+)
+def test_an_actor_is_meant_by_its_whole_name(
+    label: str, meant: list[str], others: list[str]
+) -> None:
+    assert all(history.is_meant(label, name) for name in meant)
+    assert not any(history.is_meant(label, name) for name in others)

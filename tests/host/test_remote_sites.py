@@ -14,6 +14,7 @@ import pytest
 from mooactor.control import plain
 from mooactor.host import home as homes
 from mooactor.host.devices import Devices
+from mooactor.host.logs import prefix_of
 from mooactor.host.neighbors import Neighbors
 from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
 from mooactor.host.resources import Amount
@@ -462,3 +463,18 @@ def test_the_ends_of_so_many_actors_are_known(
     assert died == {9: "stopped", 3: "unknown"}
     lone.hear("b", number=owned.process.line.number, **EXITED)
     assert owner.gone
+
+
+@pytest.mark.parametrize("label", ["Talks:t", "Talks:t pid=3", "Talks:t pid=3 host=b"])
+@pytest.mark.parametrize("host", ["", "b", "b pid=7", "b pid=7) "])
+def test_lines_are_kept_under_the_label_of_their_actor(
+    made: Callable[..., LoneHome], host: str, label: str
+) -> None:
+    lone, heard = made(""), []
+    lone.logs.history = lambda *said: heard.append(said)
+    prefix = prefix_of(label, 4711, host)
+    if host:
+        lone.home.log(host, 2, prefix, b"said")
+    else:
+        lone.logs.emit(2, prefix, b"said")
+    assert heard == [(2, label, b"said")]

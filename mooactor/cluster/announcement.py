@@ -19,6 +19,7 @@ field          meaning
 ``memory``     bytes
 ``labels``     the user's, strings by name
 ``free``       what of cpus, gpus and memory is not taken
+``shares``     what of each GPU is not taken; may be missing
 ``versions``   of mooactor, python and torch (None: not there), and of the wire
 ``reserved``   what sessions have reserved of it, each by its mark; may be missing
 ``sessions``   that run there

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
@@ -16,6 +16,24 @@ from mooactor.host.neighbors import Neighbors
 from mooactor.host.placement import NoPlace
 from mooactor.host.remote import News, RemoteSite
 from mooactor.host.resources import Amount
+
+
+class Offer(NamedTuple):
+    """What a host has for a session, by its last announcement.
+
+    Args:
+      free: what other sessions leave of the total.
+      labels: the user's.
+      mine: what the session has reserved there, as far as the host knew.
+      shares: what of each of its GPUs was free then; None: it does not say.
+    """
+
+    name: str
+    total: Amount
+    free: Amount
+    labels: dict[str, str]
+    mine: Amount = Amount()
+    shares: Sequence[float] | None = None
 
 
 class Cluster:
@@ -53,15 +71,18 @@ class Cluster:
         """Whether a `mooactor host` of that name is there."""
         return host in self.membership.hosts
 
-    def offers(self) -> Iterator[tuple[str, Amount, Amount, dict[str, str]]]:
-        """Of each host: name, what it has, what other sessions leave of it, labels."""
+    def offers(self) -> Iterator[Offer]:
+        """Those of all hosts."""
         for row in self.rows():
             total = Amount.of_plain(row)
-            others = Amount()
+            others = mine = Amount()
             for session, amount in row.get("reserved", {}).items():
-                if session != self._mark:
+                if session == self._mark:
+                    mine = Amount.of_plain(amount)
+                else:
                     others += Amount.of_plain(amount)
-            yield row["name"], total, total - others, row["labels"]
+            about = row["labels"], mine, row.get("shares")
+            yield Offer(row["name"], total, total - others, *about)
 
     def open(self, host: str, config: Message) -> RemoteSite:
         """Have a host take part in the session.

@@ -34,12 +34,11 @@ class Devices:
         """
         if not count:
             return {}
-        share = min(1.0, count)
-        # The fullest that has room, so that whole ones stay whole.
-        room = [name for name, free in self._free.items() if free > share - _ROUNDING]
-        chosen = sorted(room, key=lambda name: self._free[name])[: max(1, int(count))]
-        if len(chosen) < count:
+        names, share = list(self._free), min(1.0, count)
+        found = chosen_of(list(self._free.values()), count)
+        if found is None:
             return None
+        chosen = [names[index] for index in found]
         for name in chosen:
             self._free[name] -= share
         self._held[holder] = dict.fromkeys(chosen, share)
@@ -55,9 +54,32 @@ class Devices:
         for name, share in self._held.pop(holder, {}).items():
             self._free[name] += share
 
+    @property
+    def free(self) -> list[float]:
+        """What of each GPU nobody has."""
+        return list(self._free.values())
+
     def __str__(self) -> str:
         whole = sum(free > 1 - _ROUNDING for free in self._free.values())
         return f"{len(self._free)} GPUs, of which {whole} are free"
+
+
+def chosen_of(free: Sequence[float], count: float) -> list[int] | None:
+    """Choose the GPUs, by index, of which an actor gets `count`; None: too few have
+    room. `free` is what of each is free. The fullest that has room is taken, so that
+    whole ones stay whole."""
+    share = min(1.0, count)
+    room = [index for index, left in enumerate(free) if left > share - _ROUNDING]
+    chosen = sorted(room, key=lambda index: free[index])[: max(1, int(count))]
+    return None if len(chosen) < count else chosen
+
+
+def without(free: Sequence[float], count: float) -> list[float]:
+    """What is free once an actor has got its `count`; there must be room for it."""
+    chosen = chosen_of(free, count) if count else []
+    assert chosen is not None
+    share = min(1.0, count)
+    return [left - share * (index in chosen) for index, left in enumerate(free)]
 
 
 def visible(environment: Mapping[str, str] = os.environ) -> list[str]:

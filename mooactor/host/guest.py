@@ -35,7 +35,7 @@ from mooactor.host.leftovers import Leftovers
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import file_of
-from mooactor.host.placement import no_room
+from mooactor.host.placement import free_on, no_room
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedLines, RelayedOutput
 from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
@@ -155,9 +155,8 @@ class Guest:
             environment=self._leftovers.environment,
         )
         output = RelayedOutput(self._loop, self._channel)
-        where = f" host={self.host}"
         self._site = Site(
-            self.host, self._loop, nursery, self._reaper, output, where=where
+            self.host, self._loop, nursery, self._reaper, output, where=self.host
         )
         self._site.family = self
         nursery.configure(place.path, message["argv"], message["preload"])
@@ -177,7 +176,8 @@ class Guest:
         grant = self._resources.take(holder, needs)
         if grant is None:
             free = self._resources.total - self._resources.reserved()
-            note = no_room(needs, f"{self.host}: {free.like(needs)}")
+            shares = self._resources.devices.free
+            note = no_room(needs, free_on(self.host, free, needs, shares))
             self._post("denied", number=number, note=note)
             return
         life = grant.give(life)

@@ -3,8 +3,13 @@
 
 A reader gets lines as its channel takes them: at most `_MOST_QUEUED` bytes wait in the
 channel, the rest waits here. Invariant: no line that a reader was to have is missing in
-silence. Those that were kept when it asked are all sent. Of later ones the oldest make
-way once `_MOST_WAITING` bytes wait, and the reader is told how many, at that place.
+silence. Those that were kept when it asked are all sent, before any later one. Of later
+ones the oldest make way once `_MOST_WAITING` bytes wait, and the reader is told how
+many, at that place.
+
+What is kept has a bound in lines and in bytes: a progress bar may be one line of 64 KiB
+after another. Of one actor the oldest lines make way, and of all actors those of the
+one that has been silent for longest.
 """
 
 from __future__ import annotations
@@ -16,6 +21,9 @@ from typing import Any
 from mooactor.control.channel import Channel
 
 _MOST_LINES = 1000  # kept of one actor
+_MOST_OF_ONE = 1 << 20  # bytes of these
+_MOST_OF_ALL = 1 << 26
+_PER_LINE = 128  # bytes that each costs beside its text, about
 _MOST_ACTORS = 1000  # of which lines are kept: those that printed last
 _MOST_QUEUED = 1 << 22  # bytes in the channel of a reader
 _MOST_WAITING = 1 << 24  # and here, for one that is slow
@@ -23,7 +31,11 @@ _MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
 _PAUSE_S = 0.05  # until a channel is looked at again
 WITH_SESSION = "its session has ended"
 
-_Line = tuple[int, str]  # of stdout (1) or stderr (2)
+_Line = tuple[int, bytes]  # of stdout (1) or stderr (2)
+
+
+def _cost(line: _Line) -> int:
+    return _PER_LINE + len(line[1])
 
 
 class Reader:
@@ -34,18 +46,18 @@ class Reader:
         self.channel = channel
         self.follows = False  # those to come, too
         self.over = False  # it has been sent everything
-        self._waiting = deque(lines)
-        self._bytes = sum(len(text) for _, text in self._waiting)
-        self._most = max(self._bytes, _MOST_WAITING)
-        self._left_out = 0
+        self._kept = deque(lines)  # goes first, and never makes way
+        self._waiting: deque[_Line] = deque()  # what came later
+        self._bytes = 0  # of the latter
+        self._left_out = 0  # before its first one
         self._last: dict[str, Any] | None = None
 
     def add(self, line: _Line) -> None:
         """A new line."""
         self._waiting.append(line)
-        self._bytes += len(line[1])
-        while self._bytes > self._most:
-            self._bytes -= len(self._waiting.popleft()[1])
+        self._bytes += _cost(line)
+        while self._bytes > _MOST_WAITING:
+            self._bytes -= _cost(self._waiting.popleft())
             self._left_out += 1
 
     def end(self, **fields: Any) -> None:
@@ -55,30 +67,55 @@ class Reader:
     def send(self, most: int | None = None) -> None:
         """Post what the channel takes: until `most` bytes wait there."""
         most = _MOST_QUEUED if most is None else most
-        while self._waiting and self.channel.queued < most:
+        while self._kept and self.channel.queued < most:
+            self._post(*self._kept.popleft())
+        while self._waiting and not self._kept and self.channel.queued < most:
             self._tell_of_gap()
-            number, text = self._waiting.popleft()
-            self._bytes -= len(text)
-            self.channel.post({"ev": "log", "line": text, "stream": number})
-        if not self._waiting and self._last is not None and not self.over:
+            line = self._waiting.popleft()
+            self._bytes -= _cost(line)
+            self._post(*line)
+        if not self.waits and self._last is not None and not self.over:
             self._tell_of_gap()
             self.channel.post(self._last)
             self.over = True
 
     def drop(self) -> None:
         """There is no time left for what still waits."""
-        self._left_out += len(self._waiting)
+        self._left_out += len(self._kept) + len(self._waiting)
+        self._kept.clear()
         self._waiting.clear()
         self.send()
 
     @property
     def waits(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._kept or self._waiting)
+
+    def _post(self, number: int, text: bytes) -> None:
+        line = text.decode(errors="replace")
+        self.channel.post({"ev": "log", "line": line, "stream": number})
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
             self.channel.post({"ev": "left_out", "lines": self._left_out})
             self._left_out = 0
+
+
+class _Kept:
+    """The last lines of one actor, and the bytes that they take."""
+
+    def __init__(self) -> None:
+        self.lines: deque[_Line] = deque()
+        self.bytes = 0
+
+    def add(self, line: _Line) -> None:
+        self.lines.append(line)
+        self.bytes += _cost(line)
+        while self.bytes > _MOST_OF_ONE or len(self.lines) > _MOST_LINES:
+            self.drop()
+
+    def drop(self) -> None:
+        """The oldest makes way."""
+        self.bytes -= _cost(self.lines.popleft())
 
 
 class History:
@@ -90,29 +127,45 @@ class History:
 
     def __init__(self, later: Callable[[float, Callable[[], None]], None]) -> None:
         self._later = later
-        self._lines: dict[str, deque[_Line]] = {}
+        self._kept: dict[str, _Kept] = {}  # in the order of their last lines
+        self._bytes = 0
         self._readers: list[Reader] = []
         self._sends_again = False
 
-    def add(self, number: int, prefix: bytes, line: bytes) -> None:
+    def add(self, number: int, label: str, line: bytes) -> None:
         """An actor has printed a line on its stdout (1) or stderr (2)."""
-        label = _label(prefix)
-        kept = self._lines.pop(label, None) or deque(maxlen=_MOST_LINES)
-        text = line.decode(errors="replace")
-        kept.append((number, text))
-        self._lines[label] = kept  # the last one, in the order of this dict
-        if len(self._lines) > _MOST_ACTORS:
-            del self._lines[next(iter(self._lines))]
+        kept = self._take(label) or _Kept()
+        kept.add((number, line))
+        self._kept[label] = kept
+        self._bytes += kept.bytes
+        self._make_way()
         for reader in self._readers:
             if reader.follows and is_meant(label, reader.name):
-                reader.add((number, text))
+                reader.add((number, line))
                 self._send(reader)
+
+    def _take(self, label: str) -> _Kept | None:
+        kept = self._kept.pop(label, None)
+        self._bytes -= 0 if kept is None else kept.bytes
+        return kept
+
+    def _make_way(self) -> None:
+        """Drop the oldest lines, if there are too many."""
+        while len(self._kept) > _MOST_ACTORS:
+            self._take(next(iter(self._kept)))
+        while self._bytes > _MOST_OF_ALL:
+            label, oldest = next(iter(self._kept.items()))
+            self._bytes -= oldest.bytes
+            oldest.drop()
+            self._bytes += oldest.bytes
+            if not oldest.lines:
+                del self._kept[label]
 
     def read(self, name: str, channel: Channel) -> Reader:
         """A reader with the lines of the actor of this name. Then either `Reader.end`
         is called, or it follows; and `send`."""
-        found = [kept for label, kept in self._lines.items() if is_meant(label, name)]
-        reader = Reader(name, channel, [line for kept in found for line in kept])
+        found = [kept for label, kept in self._kept.items() if is_meant(label, name)]
+        reader = Reader(name, channel, [line for kept in found for line in kept.lines])
         self._readers.append(reader)
         return reader
 
@@ -166,12 +219,8 @@ def end(reader: Reader, label: str, why: str) -> None:
     reader.end(found=True, label=label, why=why)
 
 
-def _label(prefix: bytes) -> str:
-    """Of ``(LABEL pid=1 host=b) ``."""
-    text = prefix.decode(errors="replace")
-    return text[1 : text.rindex(" pid=")] if " pid=" in text else text
-
-
 def is_meant(label: str, name: str) -> bool:
-    """Whether an actor is meant: by its name, or by its label."""
-    return label == name or label.endswith(f":{name}")
+    """Whether an actor is meant: by its name, or by its label, ``CLASS:NAME``. A name
+    may have colons."""
+    _, colon, named = label.partition(":")
+    return label == name or (bool(colon) and named == name)

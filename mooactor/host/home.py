@@ -14,6 +14,7 @@ the lifeline means the same, for a driver that executes another program.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,8 @@ from mooactor.process.started import bury
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
-_MOST_PLACES = 8
+_MOST_DEAD = 1 << 14  # that are known; the oldest are as if they had never been
+_MOST_REASONS = 3  # of hosts, in the note of an actor that none has taken
 _PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
 
 
@@ -68,6 +70,7 @@ class Home:
         self.config: Message | None = None
         self.actors: dict[int, Supervised] = {}
         self.living: dict[int, Supervised] = {}  # those that are not over
+        self._dead: deque[Supervised] = deque()  # the others, about in their order
         self.by_line: dict[Line, Supervised] = {}
         self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop.reply)
@@ -226,6 +229,7 @@ class Home:
             return
         actor.due = not all(owned.quiet for owned in actor.owned)
         if not actor.due:
+            actor.denials.clear()  # there may be room meanwhile
             self._bear(actor)
 
     def _bear(self, actor: Supervised, tries: int = 0) -> None:
@@ -244,7 +248,7 @@ class Home:
         try:
             process = self.sites.start(actor, life, fds, tries)
         except NoPlace as error:
-            self._finds_no_place(actor, f"{actor.label} cannot be started: {error}")
+            self._finds_no_place(actor, str(error))
             return
         except (OSError, TypeError) as error:
             note, full = str(error), is_full(error)
@@ -257,8 +261,11 @@ class Home:
         actor.begin(process)
         self._by_process[process] = self.by_line[process.line] = actor
 
-    def _finds_no_place(self, actor: Supervised, note: str) -> None:
-        """No host takes it. One that ran before waits; a new one is turned away."""
+    def _finds_no_place(self, actor: Supervised, why: str) -> None:
+        """No host takes it. One that ran before waits; a new one is turned away. `why`
+        is about those that were not asked."""
+        reasons = [*actor.denials.values()][:_MOST_REASONS] + [why] * bool(why)
+        note = f"{actor.label} cannot be started: {'. '.join(reasons)}"
         if actor.incarnation and not actor.unwanted and not self.ending:
             self.placeless.add(actor)
         else:
@@ -306,16 +313,16 @@ class Home:
 
     # -- news of other hosts -------------------------------------------------
 
-    def denied(self, process: Process, note: str) -> None:
-        """Other sessions have reserved there meanwhile: place it once more."""
+    def denied(self, process: Process, host: str, note: str) -> None:
+        """Other sessions have reserved there meanwhile, or no GPU has so much free in
+        one piece: place it anew, on a host that has not denied it yet."""
         actor = self.let_go(process)
+        actor.denials[host] = note
         self.sites.unplace([actor.id])
         if actor.unwanted:
             self.ended(actor, record_of_none(actor))
-        elif process.tries < _MOST_PLACES:
-            self._bear(actor, process.tries)
         else:
-            self._finds_no_place(actor, f"{actor.label} finds no place: {note}")
+            self._bear(actor, process.tries - 1)  # nobody has tried to fork it
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
         """It is dead, or will be when its host's agent knows that it has lost us.
@@ -337,9 +344,9 @@ class Home:
         self.sites.closed(site)
         self.segments.forget(site)
 
-    def log(self, stream: int, prefix: bytes, line: bytes) -> None:
+    def log(self, host: str, stream: int, prefix: bytes, line: bytes) -> None:
         """An actor has printed that on another host."""
-        self.logs.emit(stream, prefix, line)
+        self.logs.emit(stream, prefix, line, host)
 
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""
@@ -397,6 +404,17 @@ class Home:
         actor.payload = actor.snapshot = None
         actor.handle, actor.life = b"", {}
         self.lifetimes.release(actor)
+        self._dead.append(actor)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        # Two at most, for those that cannot go now are looked at again and again.
+        for _ in range(min(2, len(self._dead) - _MOST_DEAD)):
+            oldest = self._dead.popleft()
+            if oldest.gone and oldest.member is None:
+                del self.actors[oldest.id]
+            else:  # its end is waited for, or it is in the books of its supervisor
+                self._dead.append(oldest)
 
     def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
         assert self.config is not None

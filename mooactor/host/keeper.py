@@ -119,6 +119,7 @@ class Keeper:
             "memory": int(total.memory),
             "labels": self._offer.labels,
             "free": free.plain(),
+            "shares": self._resources.devices.free,
             "reserved": self._resources.by_session(),
             "versions": versions(),
             "sessions": sorted(guest.mark for guest in self._guests if guest.mark),

@@ -34,6 +34,21 @@ _DRAIN_S = 0.5  # without any progress
 _DRAIN_MOST_S = 1.5
 
 
+def prefix_of(label: str, pid: int, host: str = "") -> bytes:
+    """The beginning of each line of an actor's; `host`: if it is another one than the
+    driver's."""
+    where = f" host={host}" if host else ""
+    return f"({label} pid={pid}{where}) ".encode(errors="replace")
+
+
+def _label(prefix: bytes, host: str) -> str:
+    """The label in a `prefix_of`. Labels and names of hosts may have anything in them,
+    so what follows the pid is cut off first."""
+    where = f" host={host}" if host else ""
+    text = prefix.decode(errors="replace").removesuffix(f"{where}) ")
+    return text[1 : text.rindex(" pid=")] if " pid=" in text else text
+
+
 class Output(Protocol):
     """Where the output of a site's processes goes."""
 
@@ -54,8 +69,8 @@ class Logs:
         self._config: Message | None = None
         self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
         self._dropped = 0  # lines for the lifeline
-        #: Hears of each line before it is shown.
-        self.history: Callable[[int, bytes, bytes], None] | None = None
+        #: Hears of each line, with its actor's label, before it is shown.
+        self.history: Callable[[int, str, bytes], None] | None = None
 
     def configure(self, config: Message) -> None:
         """Set whether the driver wants lines, and by which way."""
@@ -71,10 +86,10 @@ class Logs:
             stream.unwatch(reader)
         reader.finish()
 
-    def emit(self, number: int, prefix: bytes, line: bytes) -> None:
-        """Show one line of an actor's."""
+    def emit(self, number: int, prefix: bytes, line: bytes, host: str = "") -> None:
+        """Show one line of an actor's; `host`: if it is another one."""
         if self.history is not None:
-            self.history(number, prefix, line)
+            self.history(number, _label(prefix, host), line)
         assert self._config is not None
         if not self._config["forward_logs"]:
             return

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 TAIL_LINES = 20
+_MOST_OF_A_TAIL = 1 << 11  # bytes of each of them: its end
 _PIECE = 1 << 16  # bytes that are read at once, and that an open line may have
 MOST_OF_A_LINE = 2 * _PIECE  # bytes
 
@@ -36,7 +37,7 @@ class LineReader:
             lines.append(self._partial)
             self._partial = b""
         for line in lines:
-            self.tail.append(line.decode(errors="replace"))
+            self._keep(line)
             self._emit(line)
         return bool(data)
 
@@ -49,5 +50,10 @@ class LineReader:
                 break
         if self._partial:
             self._emit(self._partial)
-            self.tail.append(self._partial.decode(errors="replace"))
+            self._keep(self._partial)
         os.close(self.fd)
+
+    def _keep(self, line: bytes) -> None:
+        """The last lines go to all who watch the actor, and stay with its record."""
+        cut = "…" if len(line) > _MOST_OF_A_TAIL else ""
+        self.tail.append(cut + line[-_MOST_OF_A_TAIL:].decode(errors="replace"))

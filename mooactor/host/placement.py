@@ -11,11 +11,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mooactor.control.lifeline import Message
+from mooactor.host import devices
 from mooactor.host.fields import Refused, optional, quantity, strings
 from mooactor.host.resources import Amount
 
@@ -65,7 +66,8 @@ class Needs:
 @dataclass
 class Candidate:
     """A host, as a choice sees it. ``free`` counts what is reserved there, ``load`` the
-    processors that actors of this session are expected to use."""
+    processors that actors of this session are expected to use. ``shares`` is what of
+    each GPU is free; None: not known."""
 
     name: str
     total: Amount
@@ -74,19 +76,28 @@ class Candidate:
     labels: dict[str, Any]
     here: bool  # it is the driver's
     strict: bool  # it reserves processors and memory, not only GPUs
+    shares: Sequence[float] | None = None
 
 
 def choose(
-    candidates: Sequence[Candidate], needs: Needs, count: int = 1
+    candidates: Sequence[Candidate],
+    needs: Needs,
+    count: int = 1,
+    refused: Container[str] = (),
 ) -> list[Candidate]:
-    """A host for each of `count` actors with the same needs.
+    """A host for each of `count` actors with the same needs; none of those that have
+    `refused` them.
 
     Raises:
-      NoPlace: there is none for at least one of them.
+      NoPlace: there is none for at least one of them. It says nothing of those that
+        have refused them, and its text is empty if there are no others.
     """
-    possible = [one for one in candidates if _suits(one, needs)]
-    if not possible:
+    suitable = [one for one in candidates if _suits(one, needs)]
+    if not suitable:
         raise NoPlace(_nowhere(candidates, needs))
+    possible = [one for one in suitable if one.name not in refused]
+    if not possible:
+        raise NoPlace
     rest = [_copied(one) for one in possible]
     found: list[Candidate] = []
     for number in range(count):
@@ -95,6 +106,8 @@ def choose(
             raise NoPlace(_full(possible, needs, number, count))
         best = min(room, key=_packed if needs.pack else _spread)
         best.free -= needs.amount
+        if best.shares is not None:
+            best.shares = devices.without(best.shares, needs.amount.gpus)
         best.load += max(0.0, 1.0 - needs.amount.cpus)
         found.append(next(one for one in possible if one.name == best.name))
     return found
@@ -112,9 +125,15 @@ def _suits(one: Candidate, needs: Needs) -> bool:
 
 
 def _has_room(one: Candidate, amount: Amount) -> bool:
-    if one.strict:
-        return amount.fits(one.free)
-    return Amount(gpus=amount.gpus).fits(one.free)
+    asked = amount if one.strict else Amount(gpus=amount.gpus)
+    return asked.fits(one.free) and _has_shares(one.shares, amount.gpus)
+
+
+def _has_shares(shares: Sequence[float] | None, gpus: float) -> bool:
+    """Whether that many GPUs, or a part of one, can be had together."""
+    if shares is None or not gpus:
+        return True
+    return devices.chosen_of(shares, gpus) is not None
 
 
 def _spread(one: Candidate) -> tuple[Any, ...]:
@@ -138,10 +157,24 @@ def _nowhere(candidates: Sequence[Candidate], needs: Needs) -> str:
 
 
 def _full(possible: Sequence[Candidate], needs: Needs, placed: int, count: int) -> str:
-    free = "; ".join(f"{one.name}: {one.free.like(needs.amount)}" for one in possible)
+    asked = needs.amount
+    free = "; ".join(free_on(x.name, x.free, asked, x.shares) for x in possible)
     what = f"{needs} for each of {count} actors" if count > 1 else f"{needs}"
     room = f"there is room for {placed} of them" if count > 1 else "all is reserved"
     return no_room(what, free, room)
+
+
+def free_on(
+    host: str, free: Amount, asked: Amount, shares: Sequence[float] | None
+) -> str:
+    """What is free on a host, as far as the kinds that are asked for. If GPUs have room
+    together, but none alone, that is said."""
+    text = f"{host}: {free.like(asked)}"
+    if not shares or _has_shares(shares, asked.gpus):
+        return text
+    if not Amount(gpus=asked.gpus).fits(free):
+        return text
+    return f"{text} in parts of at most {max(shares):g}"
 
 
 def no_room(what: object, free: str, room: str = "all is reserved") -> str:

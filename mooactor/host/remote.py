@@ -13,7 +13,7 @@ open       home    session (its mark), place, python, argv, preload, near (the s
 opened     guest   near: whether it uses that directory, files: the limit of its
                    processes on open ones; or ``why`` it cannot be
 start      home    number, life, parcels, holder, needs, tries: how often this process
-                   was lost or denied before
+                   was lost before
 born       guest   number, pid, cores that it is bound to, devices: its
                    CUDA_VISIBLE_DEVICES, if that is set
 lost       guest   number
@@ -90,14 +90,14 @@ class RemoteProcess:
 class News(Family, Protocol):
     """What a home hears of a remote site beside."""
 
-    def denied(self, process: Process, note: str) -> None:
+    def denied(self, process: Process, host: str, note: str) -> None:
         """Its host has not enough left for it."""
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
         """Its host is gone, and so is the process; or it cannot take part. Not `begun`:
         that host has never heard of the process."""
 
-    def log(self, stream: int, prefix: bytes, line: bytes) -> None:
+    def log(self, host: str, stream: int, prefix: bytes, line: bytes) -> None:
         """A line that an actor has printed there."""
 
     def site_closed(self, site: RemoteSite, why: str) -> None:
@@ -208,7 +208,8 @@ class RemoteSite:
     def _act_on(self, channel: Channel, message: Message) -> None:
         what = check(message, TO_HOME)
         if what == "log":
-            self._news.log(message["stream"], message["prefix"], message["line"])
+            said = message["stream"], message["prefix"], message["line"]
+            self._news.log(self.host, *said)
         elif what == "opened":
             self.near = message.get("near") is True
             self.files = message.get("files") or 0
@@ -243,7 +244,7 @@ class RemoteSite:
         elif what == "failed":
             self._news.failed(process, f"on host {self.host}: {message['note']}")
         elif what == "denied":
-            self._news.denied(process, message["note"])
+            self._news.denied(process, self.host, message["note"])
         elif what == "exited":
             stderr = tuple(message["stderr"])
             self._news.exited(process, End(message["status"], stderr, message["oom"]))

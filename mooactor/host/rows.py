@@ -55,6 +55,9 @@ def check(row: Row) -> None:
         fields.number(row, key)
     fields.strings(row, "labels")
     _amount(row, "free")
+    if row.get("shares") is not None:
+        for value in fields.required(row, "shares", list):
+            _finite("a share", value)
     if "reserved" in row:
         for session in fields.required(row, "reserved", dict):
             _amount(row["reserved"], session)
@@ -63,9 +66,12 @@ def check(row: Row) -> None:
 def _amount(row: Row, key: str) -> None:
     found = fields.required(row, key, dict)
     for kind in AMOUNTS:
-        value = found.get(kind)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise Refused(f"{key:.40}.{kind}={value!r:.40} is no number")
+        _finite(f"{key:.40}.{kind}", found.get(kind))
+
+
+def _finite(what: str, value: Any) -> None:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise Refused(f"{what}={value!r:.40} is no number")
 
 
 def unpack(value: Any) -> Row | None:

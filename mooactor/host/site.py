@@ -23,7 +23,7 @@ from typing import Protocol
 from mooactor.control.lifeline import Message
 from mooactor.host import devices
 from mooactor.host.eventloop import EventLoop, Line, Listener
-from mooactor.host.logs import Output
+from mooactor.host.logs import Output, prefix_of
 from mooactor.host.nursery import Child, Nursery
 from mooactor.host.output import LineReader
 from mooactor.host.reaper import Reaper
@@ -137,7 +137,8 @@ class Site:
         *,
         where: str = "",
     ) -> None:
-        """`where`: follows the pid in front of each line that a process prints."""
+        """`where`: the host in front of each line that a process prints, if that is not
+        the driver's."""
         self.host = host
         self._where = where
         self._loop = loop
@@ -197,7 +198,7 @@ class Site:
         assert child.pid is not None
         self._by_pid[child.pid] = process
         label = child.life["label"]
-        prefix = f"({label} pid={child.pid}{self._where}) ".encode(errors="replace")
+        prefix = prefix_of(label, child.pid, self._where)
         begin = partial(self._output.begin, prefix=prefix)
         process.readers = (begin(1, child.stdout), begin(2, child.stderr))
         self._news.born(process)

@@ -8,7 +8,7 @@ when the first actor is placed there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control.lifeline import Message
@@ -21,6 +21,7 @@ from mooactor.host.supervised import Supervised
 if TYPE_CHECKING:
     from mooactor.host.cluster import Cluster
 
+_ROUNDING = 1e-6  # of sums of GPUs
 OWN = "own"  # the session of this agent's driver, in this host's account
 
 
@@ -69,12 +70,27 @@ class Sites:
         rows = []
         if self._is_here(self.here.host):
             free = self._resources.total - self._resources.reserved()
-            rows += [self._candidate(self.here.host, self._resources.total, free, {})]
+            rows += [
+                self._candidate(
+                    self.here.host,
+                    self._resources.total,
+                    free,
+                    {},
+                    self._resources.devices.free,
+                )
+            ]
         if self.cluster is not None:
-            for name, total, free, labels in self.cluster.offers():
+            for name, total, free, labels, mine, shares in self.cluster.offers():
                 if not self._is_here(name):
-                    rows += [self._candidate(name, total, free, labels)]
+                    known = shares if self._is_all(name, mine) else None
+                    rows += [self._candidate(name, total, free, labels, known)]
         return rows
+
+    def _is_all(self, host: str, mine: Amount) -> bool:
+        """Whether a host knew of all GPUs that this session has there, and of no more.
+        If not, what it says of each GPU may be out of date."""
+        _, now = self._used.get(host, (0.0, Amount()))
+        return abs(mine.gpus - now.gpus) < _ROUNDING
 
     def rows(self) -> list[Message]:
         """The hosts for `moo.hosts()`: those that can have actors now, this one first
@@ -113,21 +129,30 @@ class Sites:
         return self.cluster is None or not self.cluster.has(host)
 
     def _candidate(
-        self, name: str, total: Amount, free: Amount, labels: dict[str, str]
+        self,
+        name: str,
+        total: Amount,
+        free: Amount,
+        labels: dict[str, str],
+        shares: Sequence[float] | None,
     ) -> Candidate:
         load, mine = self._used.get(name, (0.0, Amount()))
         if not self._is_here(name):
             free -= mine  # what others have is subtracted already
         here, strict = name == self.here.host, self.cluster is not None
-        return Candidate(name, total, free, load, labels, here, strict)
+        return Candidate(name, total, free, load, labels, here, strict, shares)
 
-    def place(self, ids: Sequence[int], needs: Needs) -> list[str]:
-        """Choose a host for each of these actors, and reserve there.
+    def place(
+        self, ids: Sequence[int], needs: Needs, refused: Container[str] = ()
+    ) -> list[str]:
+        """Choose a host for each of these actors, and reserve there; `refused`: those
+        that have not taken them.
 
         Raises:
           NoPlace: it cannot be done for all; then it is done for none.
         """
-        hosts = [one.name for one in choose(self.candidates(), needs, len(ids))]
+        found = choose(self.candidates(), needs, len(ids), refused)
+        hosts = [one.name for one in found]
         for actor_id, host in zip(ids, hosts, strict=True):
             here = self._is_here(host)
             self._placed[actor_id] = _Place(host, needs, here)
@@ -184,7 +209,7 @@ class Sites:
         if self._has_moved(actor.id):
             self.unplace([actor.id])
         if actor.id not in self._placed:
-            self.place([actor.id], actor.needs)
+            self.place([actor.id], actor.needs, actor.denials)
         host, needs, here = self._placed[actor.id]
         if here:
             grant = self._take(actor.id, needs) or Grant({}, [])

@@ -56,6 +56,8 @@ class Supervised:
     # It starts as soon as nothing runs that it owned, and there is a place for it; see
     # `placeless`.
     due: bool = False
+    # Of hosts that have not taken its next process: why, by host, in their order.
+    denials: dict[str, str] = field(default_factory=dict)
     member: Membership | None = None  # its place among a supervisor's children
     team: Team | None = None  # of a supervisor: its children
     bonds: set[Supervised] = field(default_factory=set)  # actors linked with it

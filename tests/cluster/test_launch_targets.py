@@ -212,6 +212,25 @@ def test_mpiexec_inside_a_slurm_job_is_mpiexec() -> None:
 
 
 @pytest.mark.parametrize(
+    "local",
+    [
+        {"PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2", "PALS_LOCAL_RANKID": "1"},
+        {"PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "2"},
+    ],
+)
+def test_pals_says_which_ranks_are_on_one_host(local: dict[str, str]) -> None:
+    rank = environment.rank_of({**PMI, **local, "PBS_JOBID": "8.lab"})
+    assert rank == Rank("mpiexec", 3, 1, 2, None, HERE, "8.lab")
+
+
+def test_ranks_that_do_not_know_their_hosts_are_told_what_to_set() -> None:
+    with pytest.raises(LaunchError, match="PMI_SIZE=4.* set MPI_LOCALRANKID and"):
+        environment.rank_of(PMI)
+    alone = environment.rank_of({"PMI_RANK": "0", "PMI_SIZE": "1"})
+    assert alone is not None and (alone.local, alone.hosts) == (0, 1)
+
+
+@pytest.mark.parametrize(
     ("one", "more"),
     [
         (TORCHRUN, {"MASTER_ADDR": "other"}),
@@ -261,6 +280,20 @@ def test_a_batch_script_without_srun_is_told_to_use_it() -> None:
     with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
         environment.rank_of(alone)
     assert environment.rank_of({**alone, "SLURM_JOB_NUM_NODES": "1"}) is None
+
+
+@pytest.mark.parametrize("step", ["4294967290", "4294967291"])
+def test_the_shell_of_salloc_and_a_batch_script_are_no_steps(step: str) -> None:
+    shell = {**SRUN, "SLURM_STEP_ID": step, "SLURM_STEP_NUM_NODES": "1"}
+    shell["SLURM_STEP_NODELIST"] = "n1"
+    with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
+        environment.rank_of(shell)
+    with pytest.raises(LaunchError, match="srun --ntasks-per-node=1 mooactor run"):
+        environment.rank_of({**shell, "PMI_RANK": "0", "PMI_SIZE": "1"})
+    assert environment.rank_of({**shell, "SLURM_JOB_NUM_NODES": "1"}) is None
+    assert environment.rank_of({**shell, **HYDRA}) == environment.rank_of(
+        {**HYDRA, "SLURM_JOB_ID": "77"}
+    )
 
 
 def test_variables_that_contradict_themselves_are_named() -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,3 +183,39 @@ def test_no_actor_outlives_the_launcher(
     run.signal(number)
     run.end()
     # The leak check sees to the actors, the hosts and their files.
+
+
+# Whoever has its output can talk to the cluster.
+OPEN = """
+import os, time
+key = open(os.environ["MOOACTOR_KEY_FILE"]).read().strip()
+print("up", os.environ["MOOACTOR_ADDRESS"], key, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_no_broker_starts_after_one_that_was_told_to_stop(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(OPEN)
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    words = ["--hosts", "localhost", "script.py"]
+    run = Launched(words, tmp_path, environment, whole=True)
+    try:
+        assert eventually(lambda: run.out.endswith("\n"), 60), run.err
+        _, address, key = run.out.split()
+        stop = [sys.executable, "-m", "mooactor", "stop", "--connect", address]
+        done = subprocess.run(
+            stop,
+            env={**environment, "MOOACTOR_KEY": key, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert "and the broker" in done.stdout, done.stderr
+        said = "the broker was told to end: no host joins any more\n"
+        assert eventually(lambda: said in run.err or "another" in run.err), run.err
+        run.signal(signal.SIGTERM)
+        run.end()
+        assert said in run.err and "another" not in run.err
+    finally:
+        if run.process.poll() is None:
+            run.signal(signal.SIGKILL)
+            run.end()

@@ -315,6 +315,8 @@ def test_a_row_is_the_announcement_without_its_op() -> None:
         ({"address": "nowhere"}, "address=.nowhere. is none"),
         ({"address": "tcp://"}, "address=.tcp://. is none"),
         ({"reserved": None}, "reserved=None is no dict"),
+        ({"shares": 0.5}, "shares=0.5 is no list"),
+        ({"shares": [0.5, "1"]}, "a share='1' is no number"),
         ({"reserved": {"mark": 1}}, "mark=1 is no dict"),
         ({"versions": 1}, "versions=1 is no dict"),
         ({"sessions": None}, "sessions=None is no list"),

@@ -17,6 +17,7 @@ from mooactor.control import plain
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Lifeline
 from mooactor.control.reliable import Data
+from mooactor.host.cluster import Offer
 from mooactor.host.devices import Devices
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
@@ -56,10 +57,12 @@ class Wire:
 
 
 class Hosts:
-    """In the place of `cluster.Cluster`: the hosts ``names``, with `TOTAL` each."""
+    """In the place of `cluster.Cluster`: the hosts ``names``, with ``total`` each."""
 
     def __init__(self, loop: EventLoop, news: Any, names: str) -> None:
-        self.names = set(names)
+        self.names, self.total = set(names), TOTAL
+        # By host: what this session has reserved there, and what of each GPU is free.
+        self.gpus: dict[str, tuple[Amount, list[float]]] = {}
         self.wires: dict[str, list[Wire]] = {}
         self._loop, self._news = loop, news
 
@@ -67,7 +70,10 @@ class Hosts:
         return host in self.names
 
     def offers(self) -> Any:
-        return [(name, TOTAL, TOTAL, {}) for name in sorted(self.names)]
+        return [
+            Offer(name, self.total, self.total, {}, *self.gpus.get(name, ()))
+            for name in sorted(self.names)
+        ]
 
     def addresses(self) -> dict[str, str]:
         return {}

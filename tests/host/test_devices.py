@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.host.devices import VARIABLE, Devices, set_for, visible
-from tests.clusters import Cluster, cluster
+from tests.clusters import Cluster, cluster, network
 
 
 def test_whole_ones_are_had_alone() -> None:
@@ -109,3 +110,33 @@ def test_hosts_shows_the_devices_of_each_actor_on_every_host(
         of_each_host = ["GPU-4", "GPU-7", "GPU-4,GPU-7", ""]
         assert seen == [*of_each_host, odd, *of_each_host, odd]
         assert shown == [*of_each_host, odd[:4096], *of_each_host, odd]
+
+
+@pytest.mark.slow
+def test_an_actor_goes_where_one_gpu_has_room_for_its_part(
+    monkeypatch: pytest.MonkeyPatch, as_driver: Callable[..., Cluster]
+) -> None:
+    monkeypatch.setenv(VARIABLE, "0,1")
+    with network("abd") as net, contextlib.closing(Cluster(net)) as made:
+        made.start_broker()
+        made.start_host("a", "--num-cpus", "4")
+        made.start_host("b", "--num-cpus", "2")
+        as_driver(made)
+        with moo.init(local=False):
+            parts = [moo.on(Sees, host="a", num_gpus=0.6).spawn() for _ in range(2)]
+            assert [part.devices() for part in parts] == ["0", "1"]
+            group = moo.on(Sees, num_gpus=0.7).group(2)
+            assert group.call(Sees.devices).get() == ["0", "1"]
+            assert {row["name"]: len(row["actors"]) for row in moo.hosts()} == {
+                "a": 2,
+                "b": 2,
+            }
+
+            def refused() -> str:
+                with pytest.raises(moo.PlacementError) as caught:
+                    moo.on(Sees, num_gpus=0.4 + 0.1).spawn()
+                return str(caught.value)
+
+            assert "a: 0.8 GPUs in parts of at most 0.4" in refused()
+            moo.kill(parts[0])
+            assert moo.on(Sees, num_gpus=0.7).spawn().devices() == "0"

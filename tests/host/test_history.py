@@ -45,7 +45,7 @@ class Kept(History):
         super().__init__(lambda delay, action: self.due.append(action))
 
     def say(self, number: int) -> None:
-        self.add(1, b"(Talker:t pid=1 host=b) ", f"{number:05d}{LINE}".encode())
+        self.add(1, "Talker:t", f"{number:05d}{LINE}".encode())
 
     def run(self) -> None:
         due, self.due = self.due, []
@@ -105,6 +105,22 @@ def test_a_slow_reader_that_follows_hears_how_many_lines_it_misses(kept: Kept) -
     assert numbers(channel)[-10:] == list(range(500, 510))
 
 
+def test_lines_that_were_kept_make_no_way_for_new_ones(kept: Kept) -> None:
+    for number in range(500):
+        kept.say(number)
+    channel: Any = Slow()
+    kept.read("t", channel).follows = True
+    kept.send()
+    for number in range(500, 1000):
+        kept.say(number)  # nobody reads
+    until_read(kept, channel)
+    (gap,) = (m for m in channel.read if m["ev"] == "left_out")
+    at = channel.read.index(gap)
+    after = [int(m["line"][:5]) for m in channel.read[at + 1 :]]
+    assert numbers(channel)[:500] == list(range(500)) and at == 500
+    assert after == list(range(500 + gap["lines"], 1000)) and gap["lines"] > 0
+
+
 def test_the_end_of_an_actor_comes_after_all_of_its_lines(kept: Kept) -> None:
     channel: Any = Slow()
     kept.read("t", channel).follows = True
@@ -140,3 +156,57 @@ def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:
     kept.forget(channel)
     kept.say(1)
     assert len(channel.under_way) == 1 and not kept.followed
+
+
+def label_of(actor: int) -> str:
+    return f"Bar:b{actor}"
+
+
+def all_of(kept: Kept, name: str) -> list[str]:
+    channel: Any = Slow()
+    kept.read(name, channel).end(found=True)
+    kept.send()
+    until_read(kept, channel)
+    return channel.lines()
+
+
+def test_long_lines_have_a_bound_in_bytes(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_MOST_OF_ONE", 20_000)
+    for number in range(100):
+        kept.say(number)
+        kept.add(1, label_of(1), b"short")
+    read = all_of(kept, "t")
+    assert 15 < len(read) < 20 and int(read[-1][:5]) == 99
+    assert len(all_of(kept, "b1")) == 100
+    kept.add(1, label_of(1), b"x" * 30_000)  # more than there is room for
+    assert all_of(kept, "b1") == []
+
+
+def test_lines_of_the_actor_that_was_silent_longest_make_way(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_MOST_OF_ALL", 50_000)
+    for actor in range(10):
+        for _ in range(10):
+            kept.add(1, label_of(actor), LINE.encode())
+    kept.add(2, label_of(5), b"again")
+    kept.add(1, label_of(5), LINE.encode())
+    found = [len(all_of(kept, f"b{actor}")) for actor in range(10)]
+    assert found == [0, 0, 0, 0, 0, 6, 9, 10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("label", "meant", "others"),
+    [
+        ("Bar:w", ["w", "Bar:w"], ["", "Bar", "r:w"]),
+        ("Bar:x:w", ["x:w", "Bar:x:w"], ["w"]),
+        ("Bar", ["Bar"], ["", "r"]),
+    ],
+)
+def test_an_actor_is_meant_by_its_whole_name(
+    label: str, meant: list[str], others: list[str]
+) -> None:
+    assert all(history.is_meant(label, name) for name in meant)
+    assert not any(history.is_meant(label, name) for name in others)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from mooactor.host.output import LineReader
 from tests.process import programs
 
 pytestmark = pytest.mark.usefixtures("no_session")
@@ -46,3 +48,21 @@ def test_output_can_be_turned_off(tmp_path: Path) -> None:
     script = programs.write(tmp_path / "talk.py", SCRIPT.format(logs=False))
     done = programs.run(script)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_last_lines_are_kept_with_a_bound_and_handed_on_whole() -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    lines: list[bytes] = []
+    reader = LineReader(read, lines.append)
+    bar = b"x" * 30_000 + b"end"
+    for line in (b"short", bar):
+        os.write(write, line + b"\n")
+        assert reader.read()
+    os.write(write, bar)
+    os.close(write)
+    reader.finish()
+    assert lines == [b"short", bar, bar]
+    short, *cut = reader.tail
+    assert short == "short"
+    assert cut == [f"…{bar[-2048:].decode()}"] * 2

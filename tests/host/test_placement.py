@@ -52,6 +52,16 @@ def test_a_group_that_has_no_room_as_a_whole_says_how_far_it_would_get():
         choose(hosts, needs(num_cpus=2), 8)
 
 
+def test_a_group_gets_gpus_as_hosts_give_them_out():
+    hosts = [host("a", gpus=2.0), host("b", gpus=2.0)]
+    for one in hosts:
+        one.shares = [1.0, 1.0]
+
+    assert sorted(names(choose(hosts, needs(num_gpus=0.6), 4))) == ["a", "a", "b", "b"]
+    with pytest.raises(NoPlace, match="room for 4 of them.*b: 2 GPUs;"):
+        choose(hosts, needs(num_gpus=0.6), 5)
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

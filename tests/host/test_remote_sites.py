@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from mooactor.control import plain
+from mooactor.host import home as homes
+from mooactor.host.devices import Devices
+from mooactor.host.logs import prefix_of
 from mooactor.host.neighbors import Neighbors
 from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
+from mooactor.host.resources import Amount
 from mooactor.host.site import End
 from tests.host.lone_homes import LoneHome
 
@@ -32,14 +36,14 @@ def wait_for(lone: LoneHome, condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., LoneHome]]:
-    homes: list[LoneHome] = []
+    lone: list[LoneHome] = []
 
     def make(names: str = "b", **options: Any) -> LoneHome:
-        homes.append(LoneHome(tmp_path, names, **options))
-        return homes[-1]
+        lone.append(LoneHome(tmp_path, names, **options))
+        return lone[-1]
 
     yield make
-    for home in homes:
+    for home in lone:
         home.close()
 
 
@@ -322,3 +326,155 @@ def test_an_actor_that_is_to_stop_is_not_placed_anew_when_its_host_has_no_room(
     assert actor.over
     assert lone.died()[actor.id]["kind"] == "stopped"
     assert len(lone.wire("b").of("start")) == 1
+
+
+# -- hosts that have no room after all ----------------------------------------------
+
+
+def deny(lone: LoneHome, host: str, actor: Any, note: str = "all is reserved") -> None:
+    lone.hear(host, what="denied", number=actor.process.line.number, note=note)
+
+
+def starts(lone: LoneHome, host: str) -> int:
+    return sum(len(wire.of("start")) for wire in lone.hosts.wires.get(host, ()))
+
+
+def test_an_actor_is_placed_once_on_each_host_that_denies_it(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("abc")
+    actor = lone.spawn(1, num_cpus=1.0)
+    for host in "abc":
+        assert starts(lone, host) == 1
+        deny(lone, host, actor, f"1 CPU: {host} has none")
+    assert actor.over
+    note = lone.died()[actor.id]["note"]
+    assert note == (
+        "Actor 1 cannot be started: 1 CPU: a has none. 1 CPU: b has none. "
+        "1 CPU: c has none"
+    )
+    assert [starts(lone, host) for host in "abc"] == [1, 1, 1]
+
+
+def test_the_error_says_what_hosts_have_that_were_not_asked(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("ab")
+    lone.spawn(1, num_cpus=4.0, host="b")
+    actor = lone.spawn(2, num_cpus=1.0)
+    deny(lone, "a", actor, "1 CPU: a has none")
+    note = lone.died()[actor.id]["note"]
+    assert "a has none. 1 CPU: all is reserved now, free is b: 0 CPUs; ask" in note
+
+
+def test_hosts_that_denied_an_actor_are_asked_again_when_it_is_tried_again(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("ab")
+    actor = lone.spawn(1, policy=AT_ONCE)
+    lone.born("a", actor)
+    lone.hear("a", number=actor.process.line.number, **EXITED)
+    wait_for(lone, lambda: starts(lone, "a") == 2)
+    deny(lone, "a", actor)
+    deny(lone, "b", actor)
+    assert actor in lone.home.placeless._waiting
+
+    lone.home.placeless.hosts_changed()
+    wait_for(lone, lambda: actor.process is not None)
+
+    assert (starts(lone, "a"), starts(lone, "b")) == (3, 1)
+    assert actor.incarnation == 1
+
+
+def test_a_denial_uses_up_no_try_to_fork(made: Callable[..., LoneHome]) -> None:
+    lone = made("ab")
+    actor = lone.spawn(1)
+    deny(lone, "a", actor)
+    (start,) = lone.wire("b").of("start")
+    assert start["tries"] == 0
+
+
+def test_parts_of_this_hosts_gpus_do_not_count_as_one(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("b", local=True)
+    lone.resources.total = Amount(8.0, 2.0, 1e9)
+    lone.resources.devices = Devices(["0", "1"])
+    for number in (1, 2):
+        lone.spawn(number, num_gpus=0.6, host="d")
+
+    lone.spawn(3, num_gpus=0.7)
+
+    assert starts(lone, "b") == 1
+    lone.spawn(4, num_gpus=0.7, host="d")
+    said = r"free is d: 0.8 GPUs in parts of at most 0.4; b: 0.3 GPUs;"
+    lone.spawn(5, num_gpus=0.7)
+    assert said in lone.died()[5 << 16]["note"]
+
+
+def test_parts_of_another_hosts_gpus_do_not_count_as_one_once_it_knows_of_ours(
+    made: Callable[..., LoneHome],
+) -> None:
+    lone = made("ab")
+    lone.hosts.total = Amount(4.0, 2.0, 1e9)
+    for number in (1, 2):
+        lone.spawn(number, num_gpus=0.6, host="a")
+    lone.spawn(3, num_gpus=2.0, host="b")
+    lone.hosts.gpus["a"] = Amount(gpus=0.6), [0.4, 1.0]  # it knows of one
+    lone.spawn(4, num_gpus=0.7)
+    assert starts(lone, "a") == 3  # it has the last word
+    deny(lone, "a", lone.home.actors[4 << 16])
+
+    lone.hosts.gpus["a"] = Amount(gpus=1.2), [0.4, 0.4]
+    lone.spawn(5, num_gpus=0.7)
+
+    assert starts(lone, "a") == 3
+    said = "free is a: 0.8 GPUs in parts of at most 0.4; b: 0 GPUs"
+    assert said in lone.died()[5 << 16]["note"]
+
+
+# -- those that have died -----------------------------------------------------------
+
+
+def test_the_ends_of_so_many_actors_are_known(
+    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "_MOST_DEAD", 3)
+    owner = lone.spawn(1, detached=True)
+    lone.born("b", owner)
+    lone.says("b", owner, **lone.request(2))
+    owned = lone.home.actors[2 << 16]
+    lone.born("b", owned, 778)
+    lone.home.lifetimes.kill(owner, "stopped")
+    lone.hear("b", number=owner.process.line.number, **EXITED)
+    assert owner.over and not owner.gone
+    for number in range(3, 10):
+        lone.home.lifetimes.kill(lone.spawn(number), "stopped")
+
+    known = [actor.id >> 16 for actor in lone.home.actors.values()]
+
+    assert known[:2] == [1, 2] and known[-2:] == [8, 9] and len(known) <= 5
+    lone.died()
+    lone.ask(op="watch", id=9 << 16, incarnation=0)
+    lone.ask(op="watch", id=3 << 16, incarnation=0)
+    while lone.home.requests.waiting:
+        lone.home.requests.after_round()
+    died = {number >> 16: record["kind"] for number, record in lone.died().items()}
+    assert died == {9: "stopped", 3: "unknown"}
+    lone.hear("b", number=owned.process.line.number, **EXITED)
+    assert owner.gone
+
+
+@pytest.mark.parametrize("label", ["Talks:t", "Talks:t pid=3", "Talks:t pid=3 host=b"])
+@pytest.mark.parametrize("host", ["", "b", "b pid=7", "b pid=7) "])
+def test_lines_are_kept_under_the_label_of_their_actor(
+    made: Callable[..., LoneHome], host: str, label: str
+) -> None:
+    lone, heard = made(""), []
+    lone.logs.history = lambda *said: heard.append(said)
+    prefix = prefix_of(label, 4711, host)
+    if host:
+        lone.home.log(host, 2, prefix, b"said")
+    else:
+        lone.logs.emit(2, prefix, b"said")
+    assert heard == [(2, label, b"said")]

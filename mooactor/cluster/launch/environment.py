@@ -52,6 +52,7 @@ def rank_of(environ: _Environment) -> Rank | None:
     Raises:
       LaunchError: the variables contradict themselves.
     """
+    environ = _without_shell(environ)
     for signs, read in _LAUNCHERS:
         if all(sign in environ for sign in signs):
             try:
@@ -71,6 +72,22 @@ def rank_of(environ: _Environment) -> Rank | None:
             "or use --local-only"
         )
     return None
+
+
+#: What Slurm calls the steps of salloc's shell (SLURM_INTERACTIVE_STEP) and of a batch
+#: script: these have one task on the job's first node, whatever the job has.
+_NO_STEPS = ("4294967290", "4294967291")
+
+
+def _without_shell(environ: _Environment) -> _Environment:
+    """The environment without what Slurm sets for a shell that it starts as a step. If
+    it serves MPI to all steps, the shell is a rank of one, whose host nobody tells."""
+    if environ.get("SLURM_STEP_ID") not in _NO_STEPS:
+        return environ
+    dropped = {"SLURM_STEP_ID"}
+    if environ.get("PMI_SIZE") == "1" and _told_local(environ) is None:
+        dropped.add("PMI_RANK")
+    return {key: value for key, value in environ.items() if key not in dropped}
 
 
 def _torchrun(environ: _Environment) -> Rank:
@@ -107,10 +124,9 @@ def _open_mpi(environ: _Environment) -> Rank:
 
 
 def _pmi(environ: _Environment) -> Rank:
-    # MPICH's Hydra, Intel MPI and others.
+    # MPICH's Hydra, Intel MPI, PALS on HPE Cray and others.
     size = int(environ["PMI_SIZE"])
-    local = int(environ.get("MPI_LOCALRANKID", "0"))
-    here = int(environ.get("MPI_LOCALNRANKS", "1"))
+    local, here = _local_of(environ, size)
     named = (environ[name] for name in _JOBS if environ.get(name))
     job = hydra.control_port() or next(named, "mpiexec")
     return Rank(
@@ -123,6 +139,36 @@ def _pmi(environ: _Environment) -> Rank:
         job,
     )
 
+
+def _local_of(environ: _Environment, size: int) -> tuple[int, int]:
+    """A rank's number among those of its host, and how many these are."""
+    told = _told_local(environ)
+    if told is not None:
+        return told
+    if size > 1:
+        names = " or ".join(map(" and ".join, _LOCAL))
+        raise LaunchError(
+            f"PMI_SIZE={size}, but nothing says which of these processes are on one "
+            f"host: set {names} for each (0 and 1 if there is one on each host), or "
+            "name the hosts with --hosts"
+        )
+    return 0, 1
+
+
+def _told_local(environ: _Environment) -> tuple[int, int] | None:
+    for rank, ranks in _LOCAL:
+        if rank in environ and ranks in environ:
+            return int(environ[rank]), int(environ[ranks])
+    return None
+
+
+#: By launcher: a rank's number on its host, and the number of ranks there. Hydra and
+#: Intel MPI, PALS by the way of PMI, and by its own.
+_LOCAL = (
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
+    ("PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
+)
 
 #: Where an mpiexec does not say which job this is: it hands on its own environment, so
 #: a batch system's number reaches all ranks.

@@ -166,9 +166,14 @@ class Launch:
         return program
 
     def _mind_broker(self, port: int) -> None:
-        """A broker that was killed is started again: its state is soft."""
+        """A broker that was killed is started again: its state is soft. One that ended
+        with 0 was told to, and stays away."""
         broker = self.broker
         if broker is None or broker.code is None:
+            return
+        if broker.code == 0:
+            self.broker = None
+            self.output.say("the broker was told to end: no host joins any more")
             return
         if broker.ready is None:
             self.broker = None

@@ -470,7 +470,8 @@ def train(
 ) -> tuple[rl.Progress, Weights]:
     """Train to the end, or until ``interrupted``; save in either case.
 
-    The last report is written and drawn while the learners make the next updates.
+    The last report is written and drawn while the learners make the next updates, or
+    before a checkpoint that counts it: no row is lost if the program is killed.
     """
     config, env = plan.config, plan.config.environment
     in_order, update_steps = config.supply.deterministic, config.batch * config.unroll
@@ -488,6 +489,12 @@ def train(
             games = rl.games_under_way(supply, actors, learners)
         run.save({"learner": learner, **progress.state(), "games_under_way": games})
 
+    def report(row: rl.Row | None) -> None:
+        """Write and draw a row, if there is one."""
+        if row is not None:
+            log.write(row)
+            display.show(row)
+
     row = None
     with log:
         while progress.steps < config.total_steps and not interrupted.is_set():
@@ -495,17 +502,15 @@ def train(
             calls = learners.call(Learner.train, min(pace.updates, left))
             if plan.layout.grows:
                 add_actors(plan, supply, newcomers)
-            if row is not None:
-                log.write(row)
-                display.show(row)
+            report(row)
             rl.raise_first_error(calls.parts)
             row = progress.add(calls.get())
             pace.adapt(progress.period_s)
             if run.save_is_due:
+                report(row)
+                row = None
                 save()
-        if row is not None:
-            log.write(row)
-            display.show(row)
+        report(row)
         save()
     return progress, learners[0].weights()
 

@@ -52,7 +52,7 @@ from mooactor.rl import State, Unroll, Weights, Within
 
 REPORT_PERIOD_S = 1.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
-BEHIND_LEARNERS = 10  # how much nicer actors are where all cores are busy
+BEHIND_LEARNERS = 10  # how much nicer actors are than the program
 SUMMED = ("loss", "policy_loss", "value_loss")  # columns: over all learners
 AVERAGED = (
     *("loss_mean", "policy_loss_mean", "value_loss_mean", "entropy"),
@@ -200,9 +200,15 @@ class Actor:
         self.finished_at = time.perf_counter()
 
     def on_start(self) -> None:
-        """Let learners run first: then unrolls never wait, and age little."""
+        """Let learners run first: then unrolls never wait, and age little.
+
+        This thread has the niceness of the program, also in an actor that is started
+        again: only the threads of each actor's own process are changed.
+        """
+        wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND_LEARNERS)
         for thread in os.listdir("/proc/self/task"):  # those of the emulators, too
-            os.setpriority(os.PRIO_PROCESS, int(thread), BEHIND_LEARNERS)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.setpriority(os.PRIO_PROCESS, int(thread), wanted)
 
     @moo.method
     def unroll(self, version: int | None = None) -> Unroll:

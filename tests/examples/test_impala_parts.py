@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from copy import deepcopy
 from dataclasses import replace
 from types import ModuleType
@@ -16,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import mooactor as moo
-from mooactor.rl import SettingsError, Supply, Unroll, fingerprint
+from mooactor.rl import RESTART, SettingsError, Supply, Unroll, fingerprint
 from tests.examples.conftest import flags_of
 from tests.marks import slow
 
@@ -148,6 +151,46 @@ def assert_recomputes(network: Any, unroll: Unroll) -> None:
     log_policy = F.log_softmax(output.logits[:-1], dim=-1)
     log_probs = log_policy.gather(2, unroll.actions[..., None])[..., 0]
     torch.testing.assert_close(log_probs, unroll.log_probs)
+
+
+def play_nicely(impala: ModuleType) -> Any:
+    """A class of actors with the priority of the example's."""
+
+    @moo.actor
+    class Nice:
+        def __init__(self, program: int) -> None:
+            """Begin as in a program that is nicer than this one by so much."""
+            os.nice(program)
+
+        def on_start(self) -> None:
+            ended = threading.Thread(target=int)
+            ended.start()
+            ended.join()
+            threads = [*os.listdir("/proc/self/task"), str(ended.native_id)]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, "listdir", lambda path: threads)
+                impala.Actor.on_start(self)
+
+        @moo.method
+        def niceness(self) -> tuple[int, int]:
+            return os.getpid(), os.getpriority(os.PRIO_PROCESS, 0)
+
+    return Nice
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize(("program", "by"), [slow(0, 10), (15, 19)])
+def test_an_actor_is_nicer_than_its_program_each_time_it_is_started(
+    impala: ModuleType, program: int, by: int
+) -> None:
+    again = moo.on(play_nicely(impala), restart=RESTART)
+    actor = again.spawn(program)
+    expected = min(19, os.getpriority(os.PRIO_PROCESS, 0) + by)
+    pid, niceness = actor.niceness()
+    assert niceness == expected
+    os.kill(pid, signal.SIGKILL)
+    new_pid, niceness = actor.niceness.options(retries=1).remote().get()
+    assert niceness == expected and new_pid != pid
 
 
 @pytest.mark.slow

@@ -309,6 +309,7 @@ class Learner:
         self.network = plan.network().to(self.device)
         self.optimizer = plan.make_optimizer(self.network)
         self.gradients = rl.flatten_gradients(self.network, moo.empty)  # [parameters]
+        self.finite = torch.tensor(True, device=self.device)  # all gradients so far
         self.publisher = rl.Publisher(self.network, supply if index == 0 else None)
         max_lag = plan.config.supply.max_lag
         self.intake = rl.Intake(supply, index, plan.layout.local_batch, max_lag)
@@ -344,7 +345,8 @@ class Learner:
         """One update from ``batch`` and the other learners' gradients.
 
         Returns the facts for the report, and the seconds spent on the allreduce. A
-        gradient that is not finite changes nothing, and ends the run with the report.
+        gradient that is not finite changes nothing, nor does any after it, and the run
+        ends with the report.
         """
         config = self.plan.config
         lr = self.plan.lr * max(0.0, 1 - self.steps / config.total_steps)
@@ -354,13 +356,27 @@ class Learner:
         loss, facts = impala_loss(self.network, batch, config)
         loss.backward()  # type: ignore[no-untyped-call]
         reducing_s = self._sum_gradients()
-        norm = self.gradients.norm()
+        norm = self.gradients.norm()  # of the sum: the same for all learners
+        self.finite &= norm.isfinite()
         self.gradients.mul_((config.clip_norm / norm).clamp(max=1.0))
-        self.gradients.masked_fill_(~norm.isfinite(), 0.0)
-        self.optimizer.step()
+        if self.device.type == "cuda":
+            self._step_without_waiting()
+        elif self.finite:
+            self.optimizer.step()
         self.version += 1
         self.steps += config.batch * config.unroll
         return {**facts, "grad_norm": norm, "lr": lr}, reducing_s
+
+    @torch.no_grad()
+    def _step_without_waiting(self) -> None:
+        """Step if all gradients so far are finite, without a look at a GPU's result:
+        step in any case, and take it back. The optimizer's state is not taken back, but
+        the run ends before it is saved."""
+        before = [parameter.clone() for parameter in self.network.parameters()]
+        self.gradients.masked_fill_(~self.finite, 0.0)
+        self.optimizer.step()
+        for parameter, old in zip(self.network.parameters(), before, strict=True):
+            torch.where(self.finite, parameter, old, out=parameter)
 
     def _sum_gradients(self) -> float:
         began = time.perf_counter()

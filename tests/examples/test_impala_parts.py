@@ -286,13 +286,36 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_ends_the_run(
     learner.meter.add(learner.learn(random_batch(plan, 0))[0])
     batch = random_batch(plan, 1)
     batch.rewards[2, 3] = torch.nan
-    before = fingerprint(learner.weights())
-    learner.meter.add(learner.learn(batch)[0])
-    if optimizer == "rmsprop":  # adam goes on by its momentum
-        assert fingerprint(learner.weights()) == before
-    assert all(value.isfinite().all() for value in learner.weights().values())
+    before = deepcopy(learner.state())
+    for each in (batch, random_batch(plan, 2)):  # the second one is finite
+        learner.meter.add(learner.learn(each)[0])
+    after = learner.state()
+    assert fingerprint(after["network"]) == fingerprint(before["network"])
+    torch.testing.assert_close(
+        after["optimizer"]["state"], before["optimizer"]["state"], rtol=0, atol=0
+    )
     with pytest.raises(FloatingPointError, match="the gradient of update 2 is not"):
         learner._report()
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_a_gpu_steps_without_waiting_to_the_same_weights(
+    impala: ModuleType, optimizer: str
+) -> None:
+    """Its way to step also works on the CPU."""
+    plan = alone(plain_plan(impala, optimizer=optimizer))
+    learner, gpu = (impala.Learner(plan, index) for index in range(2))
+    gpu.device = torch.device("cuda")
+    for update in range(4):
+        batch = random_batch(plan, update)
+        if update == 2:
+            batch.rewards[2, 3] = torch.nan
+        for each in (learner, gpu):
+            each.learn(batch)
+        weights = gpu.weights()
+        assert fingerprint(weights) == fingerprint(learner.weights())
+        assert all(value.isfinite().all() for value in weights.values())
 
 
 @pytest.mark.parametrize(

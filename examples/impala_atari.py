@@ -102,7 +102,7 @@ class Config:
     baseline_cost: Annotated[float, Within(0)] = 0.5
     """Weight of the value loss, which is half the squared error."""
     clip_norm: Annotated[float, Within(0)] = 40.0
-    """Largest norm of the summed gradient."""
+    """Largest norm of the summed gradient; 0 leaves it alone."""
     clip_reward: Annotated[float, Within(0)] = 1.0
     """Rewards are clipped to plus or minus this for learning; 0 leaves them alone.
     Reported returns are never clipped."""
@@ -358,7 +358,8 @@ class Learner:
         reducing_s = self._sum_gradients()
         norm = self.gradients.norm()  # of the sum: the same for all learners
         self.finite &= norm.isfinite()
-        self.gradients.mul_((config.clip_norm / norm).clamp(max=1.0))
+        if config.clip_norm > 0:
+            self.gradients.mul_((config.clip_norm / norm).clamp(max=1.0))
         if self.device.type == "cuda":
             self._step_without_waiting()
         elif self.finite:

@@ -318,6 +318,18 @@ def test_a_gpu_steps_without_waiting_to_the_same_weights(
         assert all(value.isfinite().all() for value in weights.values())
 
 
+@pytest.mark.usefixtures("runtime")
+def test_a_gradient_is_clipped_to_a_norm_unless_that_is_0(impala: ModuleType) -> None:
+    norms = []
+    for clip_norm in (0.0, 1.0, 1e9):
+        plan = alone(plain_plan(impala, clip_norm=clip_norm))
+        learner = impala.Learner(plan, 0)
+        facts, _ = learner.learn(random_batch(plan, 0))
+        norms.append(float(learner.gradients.norm()))
+    assert norms[1] == pytest.approx(1.0)
+    assert norms[0] == norms[2] == facts["grad_norm"] > 1.0
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [

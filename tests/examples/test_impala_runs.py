@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,7 +86,8 @@ def train(
     )
     run = impala.open_run(plan)
     plan = replace(plan, resumes=run.resumes)
-    return impala.train(plan, run, display, interrupted or threading.Event())[0]
+    with closing(run):
+        return impala.train(plan, run, display, interrupted or threading.Event())[0]
 
 
 class StopAfter(Display):

@@ -52,7 +52,7 @@ from mooactor.rl import State, Unroll, Weights, Within
 
 REPORT_PERIOD_S = 1.0
 DETERMINISTIC_UPDATES = 10  # per report, where the clock must not decide
-BEHIND_LEARNERS = 10  # how much nicer actors are where all cores are busy
+BEHIND_LEARNERS = 10  # how much nicer actors are than the program
 SUMMED = ("loss", "policy_loss", "value_loss")  # columns: over all learners
 AVERAGED = (
     *("loss_mean", "policy_loss_mean", "value_loss_mean", "entropy"),
@@ -102,7 +102,7 @@ class Config:
     baseline_cost: Annotated[float, Within(0)] = 0.5
     """Weight of the value loss, which is half the squared error."""
     clip_norm: Annotated[float, Within(0)] = 40.0
-    """Largest norm of the summed gradient."""
+    """Largest norm of the summed gradient; 0 leaves it alone."""
     clip_reward: Annotated[float, Within(0)] = 1.0
     """Rewards are clipped to plus or minus this for learning; 0 leaves them alone.
     Reported returns are never clipped."""
@@ -200,9 +200,15 @@ class Actor:
         self.finished_at = time.perf_counter()
 
     def on_start(self) -> None:
-        """Let learners run first: then unrolls never wait, and age little."""
+        """Let learners run first: then unrolls never wait, and age little.
+
+        This thread has the niceness of the program, also in an actor that is started
+        again: only the threads of each actor's own process are changed.
+        """
+        wanted = min(19, os.getpriority(os.PRIO_PROCESS, 0) + BEHIND_LEARNERS)
         for thread in os.listdir("/proc/self/task"):  # those of the emulators, too
-            os.setpriority(os.PRIO_PROCESS, int(thread), BEHIND_LEARNERS)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.setpriority(os.PRIO_PROCESS, int(thread), wanted)
 
     @moo.method
     def unroll(self, version: int | None = None) -> Unroll:
@@ -303,6 +309,7 @@ class Learner:
         self.network = plan.network().to(self.device)
         self.optimizer = plan.make_optimizer(self.network)
         self.gradients = rl.flatten_gradients(self.network, moo.empty)  # [parameters]
+        self.finite = torch.tensor(True, device=self.device)  # all gradients so far
         self.publisher = rl.Publisher(self.network, supply if index == 0 else None)
         max_lag = plan.config.supply.max_lag
         self.intake = rl.Intake(supply, index, plan.layout.local_batch, max_lag)
@@ -338,7 +345,8 @@ class Learner:
         """One update from ``batch`` and the other learners' gradients.
 
         Returns the facts for the report, and the seconds spent on the allreduce. A
-        gradient that is not finite changes nothing, and ends the run with the report.
+        gradient that is not finite changes nothing, nor does any after it, and the run
+        ends with the report.
         """
         config = self.plan.config
         lr = self.plan.lr * max(0.0, 1 - self.steps / config.total_steps)
@@ -348,13 +356,28 @@ class Learner:
         loss, facts = impala_loss(self.network, batch, config)
         loss.backward()  # type: ignore[no-untyped-call]
         reducing_s = self._sum_gradients()
-        norm = self.gradients.norm()
-        self.gradients.mul_((config.clip_norm / norm).clamp(max=1.0))
-        self.gradients.masked_fill_(~norm.isfinite(), 0.0)
-        self.optimizer.step()
+        norm = self.gradients.norm()  # of the sum: the same for all learners
+        self.finite &= norm.isfinite()
+        if config.clip_norm > 0:
+            self.gradients.mul_((config.clip_norm / norm).clamp(max=1.0))
+        if self.device.type == "cuda":
+            self._step_without_waiting()
+        elif self.finite:
+            self.optimizer.step()
         self.version += 1
         self.steps += config.batch * config.unroll
         return {**facts, "grad_norm": norm, "lr": lr}, reducing_s
+
+    @torch.no_grad()
+    def _step_without_waiting(self) -> None:
+        """Step if all gradients so far are finite, without a look at a GPU's result:
+        step in any case, and take it back. The optimizer's state is not taken back, but
+        the run ends before it is saved."""
+        before = [parameter.clone() for parameter in self.network.parameters()]
+        self.gradients.masked_fill_(~self.finite, 0.0)
+        self.optimizer.step()
+        for parameter, old in zip(self.network.parameters(), before, strict=True):
+            torch.where(self.finite, parameter, old, out=parameter)
 
     def _sum_gradients(self) -> float:
         began = time.perf_counter()
@@ -470,7 +493,8 @@ def train(
 ) -> tuple[rl.Progress, Weights]:
     """Train to the end, or until ``interrupted``; save in either case.
 
-    The last report is written and drawn while the learners make the next updates.
+    The last report is written and drawn while the learners make the next updates, or
+    before a checkpoint that counts it: no row is lost if the program is killed.
     """
     config, env = plan.config, plan.config.environment
     in_order, update_steps = config.supply.deterministic, config.batch * config.unroll
@@ -488,6 +512,12 @@ def train(
             games = rl.games_under_way(supply, actors, learners)
         run.save({"learner": learner, **progress.state(), "games_under_way": games})
 
+    def report(row: rl.Row | None) -> None:
+        """Write and draw a row, if there is one."""
+        if row is not None:
+            log.write(row)
+            display.show(row)
+
     row = None
     with log:
         while progress.steps < config.total_steps and not interrupted.is_set():
@@ -495,17 +525,15 @@ def train(
             calls = learners.call(Learner.train, min(pace.updates, left))
             if plan.layout.grows:
                 add_actors(plan, supply, newcomers)
-            if row is not None:
-                log.write(row)
-                display.show(row)
+            report(row)
             rl.raise_first_error(calls.parts)
             row = progress.add(calls.get())
             pace.adapt(progress.period_s)
             if run.save_is_due:
+                report(row)
+                row = None
                 save()
-        if row is not None:
-            log.write(row)
-            display.show(row)
+        report(row)
         save()
     return progress, learners[0].weights()
 

@@ -116,7 +116,10 @@ class Gauge:
 
     @method
     def cost(self, period_s: float) -> StepCost:
-        """Each part by itself, for ``period_s`` each; environment first."""
+        """Each part by itself, for ``period_s`` each; environment first.
+
+        Learning on a GPU counts until the GPU has finished it.
+        """
         half, learner = self._player.halves[0], self._learner
         size, local = half.environments.num_envs, self._local
         columns = self._unroll.columns(0, local).to(learner.device)
@@ -131,6 +134,8 @@ class Gauge:
 
         def learn() -> None:
             learner.learn(columns)
+            if learner.device.type == "cuda":
+                torch.cuda.synchronize(learner.device)  # it was only launched
 
         return StepCost(
             _seconds_per(step, period_s) / size,

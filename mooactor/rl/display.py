@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from mooactor.rl.progress import RECENT_GAMES
+
 LINE_PERIOD_S = 5.0
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 48
@@ -98,13 +100,14 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def _facts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    games = min(row["episodes"], RECENT_GAMES)  # those that the return is a mean of
     return [
         ("steps", f"{row['step']:,} ({row['frames']:,} frames)"),
         (
             "speed",
             f"{row['steps_per_s']:,.0f} steps/s {row['frames_per_s']:,.0f} frames/s",
         ),
-        ("return", f"{row['episode_return']:.2f} over {row['episodes']} games"),
+        ("return", f"{row['episode_return']:.2f} over {games} games"),
         ("loss", f"{row['loss']:.2f}"),
         ("entropy", f"{row['entropy']:.3f}"),
         ("lag", f"{row['policy_lag']:.1f} (at most {row['policy_lag_max']:.0f})"),

@@ -7,15 +7,20 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from mooactor import get, submit
+from mooactor.actors.decorator import BoundMethod
 from mooactor.rl.checkpoints import State
 from mooactor.rl.supply import Asked, Supply, lanes_from_state, lanes_state
+
+RETRIES = 3  # of a call that an actor's death interrupts: it only reads
 
 
 class KeepsGames(Protocol):
     """A handle of an actor that plays games, or of a learner that has unrolls left."""
 
-    def games(self) -> list[State]:
-        """The state for `load_games` to go on from here, as plain values."""
+    @property
+    def games(self) -> BoundMethod[[], list[State]]:
+        """The state for `load_games` to go on from here, as plain values. It changes
+        nothing."""
 
     def load_games(self, games: list[State], /) -> None:
         """Go on from the result of `games`."""
@@ -26,12 +31,15 @@ def games_under_way(
 ) -> State:
     """The state of all games, for a checkpoint; the learners are between two updates.
 
-    The supply is one with ``in_order``.
+    The supply is one with ``in_order``. An actor that dies meanwhile and is started
+    again is asked again, and gives the state of its new games.
     """
     return {
         "lanes": lanes_state(supply.freeze.remote().get()),
         "kept": get([submit(learner.games) for learner in learners]),
-        "actors": get([submit(actor.games) for actor in actors]),
+        "actors": get(
+            [actor.games.options(retries=RETRIES).remote() for actor in actors]
+        ),
     }
 
 

@@ -18,8 +18,10 @@ from mooactor import MooError, Restart, hosts, init
 from mooactor.rl.settings import SettingsError
 
 HostRow = Mapping[str, Any]  # of `mooactor.hosts()`
-#: Of the actors of a run. A host that is away does not use it up.
-RESTART = Restart(max=10, within=600)
+#: Of the actors of a run. Whether an actor dies too often is for the supply to say,
+#: which knows if it plays in between (`supply.MOST_FAILURES`). So this limit is out of
+#: reach: it would end a run for ten deaths in thousands of unrolls.
+RESTART = Restart(max=1_000_000, within=600)
 
 
 @contextmanager

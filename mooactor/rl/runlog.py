@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,10 +23,11 @@ Row = Mapping[str, float | int | str]
 class RunLog:
     """Writes one row of metrics at a time to metrics.csv and to TensorBoard.
 
-    The first row fixes the columns. Rows are on disk when `write` returns, so a run
-    that is killed keeps all of them. ``from_step`` continues a log: rows at a later
-    step (written after the checkpoint that is resumed) are taken out first. The
-    learning curve, curve.png, has ``title`` and is drawn every `DRAW_PERIOD_S`.
+    The first row fixes the columns. A row is on disk when `write` returns, so neither a
+    run that is killed nor a host that crashes loses it. ``from_step`` continues a log:
+    rows at a later step (written after the checkpoint that is resumed) are taken out
+    first. The learning curve, curve.png, has ``title`` and is drawn every
+    `DRAW_PERIOD_S`.
 
     Raises:
       FileExistsError: the directory holds metrics and ``from_step`` is None.
@@ -43,7 +45,8 @@ class RunLog:
         self._path = directory / METRICS
         kept = self._keep_until(from_step)
         self._columns: list[str] = list(kept[0]) if kept else []
-        self._board = SummaryWriter(str(directory), purge_step=from_step)
+        purge = None if from_step is None else from_step + 1  # the first that goes
+        self._board = SummaryWriter(str(directory), purge_step=purge)
 
     def write(self, row: Row) -> None:
         """Append ``row``: it holds a ``step``, and the columns of the first row."""
@@ -52,9 +55,12 @@ class RunLog:
             _write_rows(self._path, self._columns, [])
         with self._path.open("a", newline="") as file:
             csv.DictWriter(file, self._columns).writerow(dict(row))
+            file.flush()
+            os.fsync(file.fileno())
         for name, value in row.items():
             if not isinstance(value, str) and not math.isnan(value):
                 self._board.add_scalar(name, value, int(row["step"]))
+        self._board.flush()
         if time.monotonic() - self._drawn_at > DRAW_PERIOD_S:
             self.draw()
 
@@ -64,7 +70,7 @@ class RunLog:
         self._drawn_at = time.monotonic()
 
     def close(self) -> None:
-        """Flush TensorBoard's events; the csv is complete at any time."""
+        """Close TensorBoard's events; all rows are written already."""
         self._board.close()
 
     def __enter__(self) -> RunLog:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from mooactor.rl.checkpoints import State, load_checkpoint, save_checkpoint
+from mooactor.rl.locks import DirectoryLock
 from mooactor.rl.runlog import holds_run
 from mooactor.rl.settings import SettingsError, Within, flag
 
@@ -19,7 +22,8 @@ class RunSettings:
     """Where a run is kept, and whether it goes on."""
 
     run_dir: Path | None = None
-    """Where metrics, curve, checkpoint and recording go. Default: runs/ENV-TIME."""
+    """Where metrics, curve, checkpoint and recording go. Default: runs/ENV-TIME, with
+    -2, -3 and so on behind it if another program has taken that name."""
     resume: bool = False
     """Go on from the newest checkpoint in --run-dir. With --deterministic the games are
     played again up to where they were, and the metrics are those of one whole run."""
@@ -33,6 +37,9 @@ class Run:
 
     A checkpoint holds the program's state, with ``steps`` in it, and beside that its
     ``format``, the ``settings`` and the number of resumes (``resumes``).
+
+    The directory is made, and locked until `close` or the end of the program: no other
+    can use it meanwhile. Only one process of a program makes a run.
 
     Args:
       settings: the directory, and the options.
@@ -49,8 +56,9 @@ class Run:
       changed: a sentence for each setting that has changed, and may.
 
     Raises:
-      SettingsError: the directory holds another run, there is nothing to resume, the
-        checkpoint cannot be read, or a setting has changed that is fixed.
+      SettingsError: the directory holds another run or is in use by another program,
+        there is nothing to resume, the checkpoint cannot be read, or a setting has
+        changed that is fixed.
     """
 
     def __init__(
@@ -66,14 +74,29 @@ class Run:
         self._settings = settings
         self._values = dict(values)
         self._format = format_number
-        self.directory = _choose_directory(settings, title)
-        self.saved = self._load() if settings.resume else None
+        self.directory = _make_directory(settings, title)
+        self.saved: State | None = None
         self.resumes = 0
         self.changed: list[str] = []
-        if self.saved is not None:
-            self.resumes = self.saved["resumes"] + 1
-            self.changed = self._compare(self.saved["settings"], fixed, free)
+        self._lock = DirectoryLock(self.directory)
+        try:
+            if settings.resume:
+                self.saved = self._load()
+                self.resumes = self.saved["resumes"] + 1
+                self.changed = self._compare(self.saved["settings"], fixed, free)
+            elif holds_run(self.directory):
+                raise SettingsError(
+                    f"{self.directory} holds a run already: go on with it by --resume, "
+                    "or choose another --run-dir"
+                )
+        except BaseException:
+            self.close()
+            raise
         self._saved_at = time.monotonic()
+
+    def close(self) -> None:
+        """Let other programs have the directory. Safe to call twice."""
+        self._lock.close()
 
     def has_made(self, steps: int) -> bool:
         """Whether the checkpoint to go on from has so many ``steps`` already."""
@@ -122,15 +145,28 @@ class Run:
         return lines
 
 
-def _choose_directory(settings: RunSettings, title: str) -> Path:
-    if settings.run_dir is None and settings.resume:
-        raise SettingsError("--resume needs --run-dir: the run to go on with")
-    name = f"{title}-{time.strftime('%Y%m%d-%H%M%S')}"
-    new = Path("runs") / name.replace(":", "-").replace("/", "-")
-    directory = settings.run_dir or new
-    if holds_run(directory) and not settings.resume:
-        raise SettingsError(
-            f"{directory} holds a run already: go on with it by --resume, or choose "
-            "another --run-dir"
-        )
+def _make_directory(settings: RunSettings, title: str) -> Path:
+    """The directory that the settings name, or a new one."""
+    directory = settings.run_dir
+    if directory is None:
+        if settings.resume:
+            raise SettingsError("--resume needs --run-dir: the run to go on with")
+        return _make_new_directory(title)
+    if not settings.resume:
+        directory.mkdir(parents=True, exist_ok=True)
+    elif not directory.is_dir():
+        raise SettingsError(f"--resume: no checkpoint in {directory}: it is not there")
     return directory
+
+
+def _make_new_directory(title: str) -> Path:
+    """One that nobody else has made: programs may begin in the same second."""
+    name = f"{title}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = name.replace(":", "-").replace("/", "-")
+    Path("runs").mkdir(exist_ok=True)
+    for number in itertools.count(1):
+        directory = Path("runs", name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            directory.mkdir()
+            return directory
+    raise AssertionError("unreachable")

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from copy import deepcopy
 from dataclasses import replace
 from types import ModuleType
@@ -16,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import mooactor as moo
-from mooactor.rl import SettingsError, Supply, Unroll, fingerprint
+from mooactor.rl import RESTART, SettingsError, Supply, Unroll, fingerprint
 from tests.examples.conftest import flags_of
 from tests.marks import slow
 
@@ -150,6 +153,46 @@ def assert_recomputes(network: Any, unroll: Unroll) -> None:
     torch.testing.assert_close(log_probs, unroll.log_probs)
 
 
+def play_nicely(impala: ModuleType) -> Any:
+    """A class of actors with the priority of the example's."""
+
+    @moo.actor
+    class Nice:
+        def __init__(self, program: int) -> None:
+            """Begin as in a program that is nicer than this one by so much."""
+            os.nice(program)
+
+        def on_start(self) -> None:
+            ended = threading.Thread(target=int)
+            ended.start()
+            ended.join()
+            threads = [*os.listdir("/proc/self/task"), str(ended.native_id)]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(os, "listdir", lambda path: threads)
+                impala.Actor.on_start(self)
+
+        @moo.method
+        def niceness(self) -> tuple[int, int]:
+            return os.getpid(), os.getpriority(os.PRIO_PROCESS, 0)
+
+    return Nice
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize(("program", "by"), [slow(0, 10), (15, 19)])
+def test_an_actor_is_nicer_than_its_program_each_time_it_is_started(
+    impala: ModuleType, program: int, by: int
+) -> None:
+    again = moo.on(play_nicely(impala), restart=RESTART)
+    actor = again.spawn(program)
+    expected = min(19, os.getpriority(os.PRIO_PROCESS, 0) + by)
+    pid, niceness = actor.niceness()
+    assert niceness == expected
+    os.kill(pid, signal.SIGKILL)
+    new_pid, niceness = actor.niceness.options(retries=1).remote().get()
+    assert niceness == expected and new_pid != pid
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("runtime")
 def test_games_differ_between_actors_their_halves_and_their_incarnations(
@@ -243,13 +286,48 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_ends_the_run(
     learner.meter.add(learner.learn(random_batch(plan, 0))[0])
     batch = random_batch(plan, 1)
     batch.rewards[2, 3] = torch.nan
-    before = fingerprint(learner.weights())
-    learner.meter.add(learner.learn(batch)[0])
-    if optimizer == "rmsprop":  # adam goes on by its momentum
-        assert fingerprint(learner.weights()) == before
-    assert all(value.isfinite().all() for value in learner.weights().values())
+    before = deepcopy(learner.state())
+    for each in (batch, random_batch(plan, 2)):  # the second one is finite
+        learner.meter.add(learner.learn(each)[0])
+    after = learner.state()
+    assert fingerprint(after["network"]) == fingerprint(before["network"])
+    torch.testing.assert_close(
+        after["optimizer"]["state"], before["optimizer"]["state"], rtol=0, atol=0
+    )
     with pytest.raises(FloatingPointError, match="the gradient of update 2 is not"):
         learner._report()
+
+
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_a_gpu_steps_without_waiting_to_the_same_weights(
+    impala: ModuleType, optimizer: str
+) -> None:
+    """Its way to step also works on the CPU."""
+    plan = alone(plain_plan(impala, optimizer=optimizer))
+    learner, gpu = (impala.Learner(plan, index) for index in range(2))
+    gpu.device = torch.device("cuda")
+    for update in range(4):
+        batch = random_batch(plan, update)
+        if update == 2:
+            batch.rewards[2, 3] = torch.nan
+        for each in (learner, gpu):
+            each.learn(batch)
+        weights = gpu.weights()
+        assert fingerprint(weights) == fingerprint(learner.weights())
+        assert all(value.isfinite().all() for value in weights.values())
+
+
+@pytest.mark.usefixtures("runtime")
+def test_a_gradient_is_clipped_to_a_norm_unless_that_is_0(impala: ModuleType) -> None:
+    norms = []
+    for clip_norm in (0.0, 1.0, 1e9):
+        plan = alone(plain_plan(impala, clip_norm=clip_norm))
+        learner = impala.Learner(plan, 0)
+        facts, _ = learner.learn(random_batch(plan, 0))
+        norms.append(float(learner.gradients.norm()))
+    assert norms[1] == pytest.approx(1.0)
+    assert norms[0] == norms[2] == facts["grad_norm"] > 1.0
 
 
 @pytest.mark.parametrize(

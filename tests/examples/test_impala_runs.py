@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from PIL import Image
 
 import mooactor as moo
-from mooactor.rl import Display, flag, flatten, load_checkpoint
+from mooactor.rl import Display, Run, flag, flatten, load_checkpoint
 from tests.conftest import eventually
 from tests.examples.conftest import flags_of
 from tests.marks import slow, soak
@@ -85,7 +86,8 @@ def train(
     )
     run = impala.open_run(plan)
     plan = replace(plan, resumes=run.resumes)
-    return impala.train(plan, run, display, interrupted or threading.Event())[0]
+    with closing(run):
+        return impala.train(plan, run, display, interrupted or threading.Event())[0]
 
 
 class StopAfter(Display):
@@ -129,6 +131,29 @@ def test_a_deterministic_run_that_is_resumed_is_as_one_that_was_not_interrupted(
     whole, parts = (without_times(metrics(tmp_path / n)) for n in ("whole", "parts"))
     assert len(whole) > 4
     assert parts == whole
+
+
+@pytest.mark.slow
+def test_what_a_checkpoint_counts_is_in_the_metrics_when_it_is_saved(
+    impala: ModuleType,
+    runtime: None,
+    metrics: Callable[[Path], Rows],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a program that is killed after any of its checkpoints loses no row."""
+    saves, save = [], Run.save
+
+    def save_and_look(run: Run, state: Any) -> None:
+        save(run, state)
+        saves.append((state["steps"], [int(row["step"]) for row in metrics(tmp_path)]))
+
+    monkeypatch.setattr(Run, "save", save_and_look)
+    settings = TINY | {"checkpoint_every_s": 0, "total_steps": 1600}
+    train(impala, tmp_path, settings, Display("saves", 1600))
+    assert len(saves) > 2
+    for steps, written in saves:
+        assert written[-1] == steps and len(written) == len(set(written))
 
 
 class Saboteur(Display):

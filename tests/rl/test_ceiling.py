@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from mooactor.rl import (
     make_network,
     measure_ceiling,
 )
+from mooactor.rl.ceiling import Gauge
 
 STEPS, SIZE, UPDATE_S = 4, 3, 0.02
 
@@ -62,6 +64,29 @@ class Sleeping:
 
     def weights(self) -> Weights:
         return self.network.state_dict()
+
+
+def test_an_update_of_a_gpu_counts_until_the_gpu_has_finished_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[object] = []
+
+    class Launching(Sleeping):
+        def __init__(self) -> None:
+            super().__init__()
+            self.device = torch.device("cuda", 1)  # there need be none
+
+        def learn(self, batch: Unroll) -> None:
+            calls.append("learn")
+
+    def stay(unroll: Unroll, device: Any) -> Unroll:
+        return unroll
+
+    monkeypatch.setattr(Unroll, "to", stay)
+    monkeypatch.setattr(torch.cuda, "synchronize", calls.append)
+    Gauge(Playing, Launching, 2).cost(0.0)
+    assert len(calls) > 0
+    assert calls == ["learn", torch.device("cuda", 1)] * (len(calls) // 2)
 
 
 @pytest.mark.slow

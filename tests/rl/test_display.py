@@ -35,6 +35,11 @@ def test_a_line_names_steps_and_frames() -> None:
     assert "actors 91% learners 40%" in line
 
 
+def test_a_line_says_of_how_many_games_the_return_is_the_mean() -> None:
+    assert "3.26 over 99 games" in plain_line(ROW | {"episodes": 99})
+    assert "3.26 over 100 games" in plain_line(ROW | {"episodes": 5000})
+
+
 def test_without_a_terminal_the_first_and_the_last_row_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ class Counting:
     def __init__(self, supply: Supply) -> None:
         self.supply = supply
         self.count = 0
+        self.once: Path | None = None
 
     @moo.method
     def unroll(self, version: int | None = None) -> Unroll:
@@ -39,7 +42,15 @@ class Counting:
         return random_unroll(2, version=self.count)
 
     @moo.method
+    def die_unless(self, once: Path) -> None:
+        """Die when the games are asked for, unless there is such a file by then."""
+        self.once = once
+
+    @moo.method
     def games(self) -> list[State]:
+        if self.once is not None and not self.once.exists():
+            self.once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         return [{"count": self.count}]
 
     @moo.method
@@ -74,3 +85,19 @@ def test_what_was_saved_goes_on_as_what_went_on(
     for learner in (0, 0, 0, 1, 1):
         one, two = (each.take.remote(learner, 0).get() for each in (supply, other))
         assert_same(one.unroll[0].get(), two.unroll[0].get())
+
+
+@pytest.mark.usefixtures("session")
+def test_an_actor_that_dies_when_it_is_asked_for_its_games_is_asked_again(
+    spawn: Callable[..., Any], tmp_path: Path
+) -> None:
+    supply: Supply = spawn(Supply, 100, in_order=True)
+    restarted = moo.on(Counting, restart=moo.Restart())
+    actors = [spawn(restarted, supply) for _ in range(2)]
+    supply.publish.tell(0, {})
+    supply.start.remote(actors).get()
+    moo.get(supply.freeze.remote())  # no unroll is lost with it
+    actors[1].die_unless(tmp_path / "died")
+    saved = games_under_way(supply, actors, [])
+    assert (tmp_path / "died").exists()
+    assert saved["actors"] == [[{"count": 1}], [{"count": 0}]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ def rows(directory: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def shown(directory: Path) -> list[tuple[int, float]]:
+    """What TensorBoard shows of the returns."""
+    events = EventAccumulator(str(directory)).Reload().Scalars("episode_return")
+    return [(event.step, event.value) for event in events]
+
+
 def test_rows_are_on_disk_as_soon_as_written(tmp_path: Path) -> None:
     log = RunLog(tmp_path)
     log.write(row(10))
@@ -30,13 +37,30 @@ def test_rows_are_on_disk_as_soon_as_written(tmp_path: Path) -> None:
     log.close()
 
 
+def test_rows_outlive_a_crash_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[list[str]] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append([entry["step"] for entry in rows(tmp_path)])
+
+    monkeypatch.setattr(os, "fsync", record)
+    log = RunLog(tmp_path)
+    for step in (10, 20):
+        log.write(row(step))
+        assert synced[-1][-1] == str(step)
+    log.close()
+
+
 def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
     log = RunLog(tmp_path)
     log.write(row(10, math.nan))
     log.write(row(20, 7.0))
+    assert shown(tmp_path) == [(20, 7.0)]  # though it is not closed yet
     log.close()
-    events = EventAccumulator(str(tmp_path)).Reload()
-    assert [(e.step, e.value) for e in events.Scalars("episode_return")] == [(20, 7.0)]
 
 
 def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
@@ -48,6 +72,7 @@ def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> N
     log.write(row(25, 9.0))
     log.close()
     assert [entry["step"] for entry in rows(tmp_path)] == ["10", "20", "25"]
+    assert shown(tmp_path) == [(10, 1.5), (20, 1.5), (25, 9.0)]
 
 
 def test_a_log_of_another_run_is_not_overwritten(tmp_path: Path) -> None:

@@ -3,13 +3,22 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import mooactor as moo
 from mooactor.rl import Run, RunLog, RunSettings, SettingsError, save_checkpoint
+from tests.conftest import eventually
+from tests.processes import Process
 
 VALUES = {"env": "A-v0", "batch": 8, "eval": False}
 
@@ -35,11 +44,14 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_new_run_has_a_directory_named_by_what_it_is() -> None:
+def test_a_new_run_has_a_directory_named_by_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     run = open_run(None, resume=False)
     assert run.directory.parent == Path("runs")
     assert run.directory.name.startswith("A-v0-2")
-    assert not run.directory.exists()
+    assert run.directory.is_dir()
     assert (run.saved, run.resumes, run.changed) == (None, 0, [])
     assert not run.has_made(0)
 
@@ -50,6 +62,7 @@ def test_a_resumed_run_has_what_was_saved(saved: Path) -> None:
     assert run.has_made(100) and not run.has_made(101)
     assert (run.resumes, run.changed) == (1, [])
     run.save({"steps": 200})
+    run.close()
     assert open_run(saved, resume=True).resumes == 2
 
 
@@ -71,6 +84,76 @@ def refusal(directory: Path | None, *, resume: bool, **changed: Any) -> str:
         open_run(directory, resume=resume, **changed)
     assert len(str(caught.value).splitlines()) == 1
     return str(caught.value)
+
+
+def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "20261122-120000")
+    runs = [open_run(None, resume=False) for _ in range(3)]
+    assert [run.directory.name for run in runs] == [
+        "A-v0-20261122-120000",
+        "A-v0-20261122-120000-2",
+        "A-v0-20261122-120000-3",
+    ]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_directory_in_use_is_refused(
+    saved: Path, tmp_path: Path, resume: bool
+) -> None:
+    """Also one whose run has no row yet."""
+    directory = saved if resume else tmp_path / "new"
+    run = open_run(directory, resume=resume)
+    for other in (False, True):
+        assert "is in use by another program" in refusal(directory, resume=other)
+    run.close()
+    open_run(directory, resume=resume).close()
+
+
+@moo.actor
+class Program:
+    """Stands for another program."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.run = directory and open_run(directory, resume=True)
+
+    @moo.method
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def test_a_program_that_is_killed_leaves_its_directory_to_others(
+    spawn: Callable[..., Any], saved: Path
+) -> None:
+    program = Process.of(spawn(Program, saved).pid())
+    assert "is in use by another program" in refusal(saved, resume=True)
+    program.kill()
+    assert eventually(lambda: not program.is_running())
+    open_run(saved, resume=True).close()
+
+
+def test_neither_actors_nor_children_keep_a_directory(
+    spawn: Callable[..., Any], saved: Path
+) -> None:
+    """What outlives a program that is killed."""
+    run = open_run(saved, resume=True)
+    spawn(Program).pid()
+    with subprocess.Popen(["sleep", "60"], close_fds=False) as child:
+        run.close()
+        open_run(saved, resume=True).close()
+        child.kill()
+
+
+def test_a_file_system_without_locks_is_used_without(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    open_run(saved, resume=True).close()
 
 
 def test_what_cannot_go_on_is_refused_in_a_sentence(saved: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
-from mooactor.rl import Supply
+from mooactor.rl import RESTART, Supply
 from mooactor.rl.supply import is_away
 from tests.conftest import eventually
 from tests.gates import wait_at
@@ -29,6 +29,7 @@ class Source:
         self.version = -1
         self.sent: list[bool] = []  # whether weights came with each unroll
         self.gate: str | None = None
+        self.doomed = False
 
     def wait_at(self, gate: str | None) -> None:
         """Play nothing until there is a file of this name."""
@@ -37,11 +38,16 @@ class Source:
     def unroll(self, version: int | None = None) -> dict[str, Any]:
         if self.gate is not None:
             wait_at(self.gate)
+        if self.doomed:
+            os.kill(os.getpid(), signal.SIGKILL)
         found = moo.submit(self.supply.weights, self.version, version).get()
         self.version, weights = found
         self.sent.append(weights is not None)
         if weights == "raise":
             raise KeyError("of the environment")
+        if weights == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.doomed |= weights == "play once"
         return {
             "actor": self.index,
             "born": self.born,
@@ -56,6 +62,7 @@ class Source:
 
 unplaced = moo.Cause("exception", exception=moo.PlacementError("no host"))
 Start = Callable[..., tuple[Any, list[Any]]]
+THREE_TIMES = moo.Restart(max=3, within=60)
 
 
 @pytest.fixture
@@ -63,11 +70,14 @@ def start(spawn: Callable[..., Any]) -> Start:
     """A supply at version 0, and its sources, which are replaced when they die."""
 
     def start(
-        count: int, in_flight: int, *, restarts: int = 3, **options: Any
+        count: int,
+        in_flight: int,
+        *,
+        restart: moo.Restart | None = THREE_TIMES,
+        **options: Any,
     ) -> tuple[Any, list[Any]]:
         supply = spawn(Supply, in_flight, **options)
-        again = moo.Restart(max=restarts, within=60) if restarts else None
-        on = moo.on(Source, restart=again) if again else Source
+        on = moo.on(Source, restart=restart) if restart else Source
         sources = [spawn(on, index, supply) for index in range(count)]
         supply.publish.tell(0, "weights 0")
         moo.submit(supply.start, sources).get()
@@ -228,12 +238,32 @@ def test_it_goes_on_when_an_actor_is_killed(start: Start) -> None:
 
 @pytest.mark.slow
 def test_it_gives_up_on_an_actor_that_stays_away(start: Start) -> None:
-    supply, _ = start(1, 2, restarts=0)
+    supply, _ = start(1, 2, restart=None)
     os.kill(take(supply)["pid"], signal.SIGKILL)
     for _ in range(2):  # every learner is told
         with pytest.raises(moo.ActorDied, match="signal 9"):
             while True:
                 take(supply)
+
+
+@pytest.mark.slow
+def test_an_actor_may_die_as_often_as_it_likes_if_it_plays_in_between(
+    start: Start,
+) -> None:
+    supply, _ = start(1, 2, restart=RESTART)
+    supply.publish.tell(1, "play once")
+    lives = 12
+    while take(supply)["born"] < lives:
+        pass
+
+
+@pytest.mark.slow
+def test_an_actor_that_only_dies_ends_the_run(start: Start) -> None:
+    supply, _ = start(1, 2, restart=RESTART)
+    supply.publish.tell(1, "die")
+    with pytest.raises(moo.ActorRestarted, match="signal 9"):
+        while True:
+            take(supply)
 
 
 def test_an_error_of_an_environment_is_raised_and_not_tried_again(

@@ -163,9 +163,10 @@ def let_out(error: BaseException) -> BaseException:
     if not isinstance(error, MooError) or error.delivered:
         return error
     try:
-        ours = type(error).__new__(type(error), *error.args)
+        ours = type(error).__new__(type(error))
     except TypeError:  # a class of the user's, with arguments of its own
         ours = error
+    ours.args = error.args
     ours.__dict__.update(error.__dict__)
     ours.delivered = True
     ours.__traceback__ = error.__traceback__

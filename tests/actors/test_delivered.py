@@ -272,6 +272,27 @@ class Asks:
         return found
 
 
+class Picky(moo.MooError):
+    def __new__(cls, what: str) -> Picky:
+        return super().__new__(cls, what)
+
+
+KINDS = [moo.ActorDied, moo.CallTimeout, moo.Cancelled, moo.DeadlockError, Picky]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_that_is_let_out_says_the_same_of_another_call(kind: Any) -> None:
+    cause = ValueError("before it")
+    error = kind("what happened")
+    error.__cause__, error.delivered = cause, None
+    error.add_note("a note")
+    found: Any = errors.let_out(error)
+    assert type(found) is kind and str(found) == "what happened"
+    assert found.delivered is True and found.__notes__ == ["a note"]
+    assert found.__cause__ is cause and found.__suppress_context__
+    assert error.delivered is (True if kind is Picky else None)
+
+
 @pytest.fixture
 def dead(spawn: Any, tmp_path: Path) -> Any:
     actor = spawn(Serial, str(tmp_path / "dead"))

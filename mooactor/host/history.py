@@ -21,7 +21,7 @@ from typing import Any
 from mooactor.control.channel import Channel
 
 _MOST_LINES = 1000  # kept of one actor
-_MOST_OF_ONE = 1 << 20  # bytes of these
+_MOST_OF_ONE = 1 << 23  # bytes of these
 _MOST_OF_ALL = 1 << 26
 _PER_LINE = 128  # bytes that each costs beside its text, about
 _MOST_ACTORS = 1000  # of which lines are kept: those that printed last

@@ -41,20 +41,20 @@ def known() -> Iterator[Any]:
         yield asker, strangers
 
 
-FIRST_CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "the driver's": lambda _, other: other.add(),
-    "another actor's": lambda asker, other: asker.ask(other),
+FIRST_CALLS: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
+    "the driver's": (lambda _, other: other.add(), False),
+    "another actor's": (lambda asker, other: asker.ask(other), True),  # which ran
 }
 
 
-@pytest.mark.parametrize("call", FIRST_CALLS.values(), ids=FIRST_CALLS)
-def test_a_first_call_fails_with_what_to_do(known: Any, call: Any) -> None:
+@pytest.mark.parametrize(("call", "ran"), FIRST_CALLS.values(), ids=FIRST_CALLS)
+def test_a_first_call_fails_with_what_to_do(known: Any, call: Any, ran: bool) -> None:
     asker, strangers = known
     with pytest.raises(
         moo.ActorUnavailable, match=r"was removed .* moo\.init\(\)"
     ) as e:
         call(asker, strangers[0])
-    assert e.value.delivered is False
+    assert e.value.delivered is ran
     with pytest.raises(moo.ActorUnavailable, match="was removed"):
         strangers.add.call().get()
 

@@ -53,10 +53,12 @@ class MethodSpec:
         self.name = name
         self.kind = kind
         self.options = options
-        self._signature = signature
         encoded = name.encode()
         self.wire = bytes((len(encoded),)) + encoded
-        self._least, self._most = _UNKNOWN
+        self._signature = signature
+        self._least, self._most = _NONE_SURELY
+        if isinstance(signature, inspect.Signature):
+            self._least, self._most = _positional_bounds(signature)
 
     @property
     def signature(self) -> inspect.Signature:
@@ -64,6 +66,7 @@ class MethodSpec:
         found = self._signature
         if not isinstance(found, inspect.Signature):
             found = self._signature = found()
+            self._least, self._most = _positional_bounds(found)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,10 +81,8 @@ class MethodSpec:
         """
         if not kwargs and self._least <= len(args) <= self._most:
             return
-        signature = self.signature
-        self._least, self._most = _positional_bounds(signature)
         try:
-            signature.bind(*args, **kwargs)
+            self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.name}(): {error}") from None
 
@@ -94,7 +95,7 @@ class MethodSpec:
         return self.kind in ("generator", "async generator")
 
 
-_UNKNOWN = 1, 0  # an empty range
+_NONE_SURELY = 1, 0  # an empty range
 
 
 def _positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
@@ -106,7 +107,7 @@ def _positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
             most = 1 << 30
         elif parameter.kind is parameter.KEYWORD_ONLY:
             if parameter.default is parameter.empty:
-                return _UNKNOWN
+                return _NONE_SURELY
         elif parameter.kind is not parameter.VAR_KEYWORD:
             most += 1
             least += parameter.default is parameter.empty

@@ -21,7 +21,6 @@ from mooactor.host.supervised import Supervised
 if TYPE_CHECKING:
     from mooactor.host.cluster import Cluster
 
-_ROUNDING = 1e-6  # of sums of GPUs
 OWN = "own"  # the session of this agent's driver, in this host's account
 
 
@@ -90,7 +89,8 @@ class Sites:
         """Whether a host knew of all GPUs that this session has there, and of no more.
         If not, what it says of each GPU may be out of date."""
         _, now = self._used.get(host, (0.0, Amount()))
-        return abs(mine.gpus - now.gpus) < _ROUNDING
+        told, own = Amount(gpus=mine.gpus), Amount(gpus=now.gpus)
+        return told.fits(own) and own.fits(told)
 
     def rows(self) -> list[Message]:
         """The hosts for `moo.hosts()`: those that can have actors now, this one first

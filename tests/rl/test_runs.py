@@ -150,6 +150,7 @@ def test_neither_actors_nor_children_keep_a_directory(
     with subprocess.Popen(["sleep", "60"], close_fds=False) as child:
         run.close()
         open_run(saved, resume=True).close()
+        assert child.poll() is None
         child.kill()
 
 
@@ -160,7 +161,9 @@ def test_a_file_system_without_locks_is_used_without(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    open_run(saved, resume=True).close()
+    run = open_run(saved, resume=True)
+    run.close()
+    assert run.resumes == 1
 
 
 def test_what_cannot_go_on_is_refused_in_a_sentence(saved: Path) -> None:

@@ -14,7 +14,6 @@ the lifeline means the same, for a driver that executes another program.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +37,7 @@ from mooactor.host.supervised import Supervised, SupervisedState
 from mooactor.host.supervisors import Supervisors, explained
 from mooactor.host.survey import Surveys
 from mooactor.host.teams import Teams
+from mooactor.host.tombstones import Tombstones
 from mooactor.host.whereabouts import Whereabouts
 from mooactor.process import openfiles
 from mooactor.process.exits import ExitRecord
@@ -46,7 +46,6 @@ from mooactor.process.started import bury
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
-_MOST_DEAD = 1 << 14  # that are known; the oldest are as if they had never been
 _MOST_REASONS = 3  # of hosts, in the note of an actor that none has taken
 _PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
 
@@ -70,7 +69,7 @@ class Home:
         self.config: Message | None = None
         self.actors: dict[int, Supervised] = {}
         self.living: dict[int, Supervised] = {}  # those that are not over
-        self._dead: deque[Supervised] = deque()  # the others, about in their order
+        self.tombstones = Tombstones(self)  # the others
         self.by_line: dict[Line, Supervised] = {}
         self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop.reply)
@@ -381,40 +380,12 @@ class Home:
             actor.incarnation += 1
             actor.state = SupervisedState.WAITING
         else:
-            self._bury(actor)
+            self.tombstones.add(actor)
             if self.on_over is not None:
                 self.on_over(actor, record)
         self.bonds.spread(actor, record, bonded)
         self.supervisors.carry_out(actor, record, sequel)
         self.lifetimes.settle(actor)
-
-    def _bury(self, actor: Supervised) -> None:
-        """It will not run again: keep the record of its end, drop its constructor's
-        parcel."""
-        actor.state = SupervisedState.OVER
-        del self.living[actor.id]
-        actor.watchers.clear()
-        actor.monitors.clear()
-        self.sites.unplace([actor.id])
-        self.whereabouts.forget(actor)
-        self.names.free(actor)
-        self.bonds.drop(actor)
-        self.shelf.drop(actor.payload)
-        self.shelf.drop(actor.snapshot)
-        actor.payload = actor.snapshot = None
-        actor.handle, actor.life = b"", {}
-        self.lifetimes.release(actor)
-        self._dead.append(actor)
-        self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        # Two at most, for those that cannot go now are looked at again and again.
-        for _ in range(min(2, len(self._dead) - _MOST_DEAD)):
-            oldest = self._dead.popleft()
-            if oldest.gone and oldest.member is None:
-                del self.actors[oldest.id]
-            else:  # its end is waited for, or it is in the books of its supervisor
-                self._dead.append(oldest)
 
     def _note_incarnation(self, actor: Supervised, following: int | None) -> None:
         assert self.config is not None

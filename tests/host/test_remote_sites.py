@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mooactor.control import plain
-from mooactor.host import home as homes
+from mooactor.host import tombstones
 from mooactor.host.devices import Devices
 from mooactor.host.logs import prefix_of
 from mooactor.host.neighbors import Neighbors
@@ -439,7 +439,7 @@ def test_parts_of_another_hosts_gpus_do_not_count_as_one_once_it_knows_of_ours(
 def test_the_ends_of_so_many_actors_are_known(
     lone: LoneHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(homes, "_MOST_DEAD", 3)
+    monkeypatch.setattr(tombstones, "_MOST", 3)
     owner = lone.spawn(1, detached=True)
     lone.born("b", owner)
     lone.says("b", owner, **lone.request(2))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -122,14 +123,9 @@ class Group(Generic[T]):
         calls = list(zip(methods, map(tuple, arguments), strict=True))
         for method, args in calls:
             method._spec.check(args, {})
-        refs: list[Ref[Any]] = []
-        try:
+        with _all_or_none() as refs:
             for method, args in calls:
                 refs.append(method.remote(*args))
-        except BaseException:  # nobody gets these
-            for ref in refs:
-                ref.cancel()
-            raise
         return self._gathered(refs)
 
     def tell(
@@ -247,16 +243,16 @@ class Group(Generic[T]):
         prepared = None
         if args or kwargs:
             prepared = runtime.arguments.prepare(f"a group's {name}", args, kwargs)
-        refs: list[Ref[Any]] = []
         kind: type[Ref[Any]] = Told if flags & envelope.ONE_WAY else Ref
-        for method in methods:
-            _, link = method._handle._where()
-            options = method._options
-            ref = kind(runtime, f"{link.label}.{name}", options.timeout)
-            form = Form(method._spec, options, flags)
-            runtime.caller.start(link, ref, form, args, kwargs, prepared)
-            refs.append(ref)
-        runtime.flush()
+        with _all_or_none() as refs:
+            for method in methods:
+                _, link = method._handle._where()
+                options = method._options
+                ref = kind(runtime, f"{link.label}.{name}", options.timeout)
+                form = Form(method._spec, options, flags)
+                runtime.caller.start(link, ref, form, args, kwargs, prepared)
+                refs.append(ref)
+            runtime.flush()
         return refs
 
     def _gathered(self, refs: list[Ref[Any]]) -> GatheredRef[Any]:
@@ -371,6 +367,18 @@ class _Gathered:
 
     def value(self) -> list[Any]:
         return [ref.unwrap() for ref in self._refs]
+
+
+@contextmanager
+def _all_or_none() -> Iterator[list[Ref[Any]]]:
+    """Calls begun together: if one cannot be, those before it are given up."""
+    refs: list[Ref[Any]] = []
+    try:
+        yield refs
+    except BaseException:  # nobody gets them
+        for ref in refs:
+            ref.cancel()
+        raise
 
 
 def _name(function: Any) -> str:

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.actors.counter import Async, Counter
+from tests.conftest import eventually
 
 
 def test_call_returns_the_values_in_rank_order(group: Any) -> None:
@@ -111,6 +114,33 @@ def test_call_each_gives_up_what_it_called_before_it_failed(group: Any) -> None:
         members.call_each(Notes.add, [(1,), (2,), (lock,)])
     # Those that were given up may have begun. Their replies are read on the way.
     assert all(number <= 2 for number in members.call(Notes.add, 1).get())
+    assert current_runtime().statistics()["calls_pending"] == 0
+
+
+@moo.actor(max_pending=2)
+class Gated(Notes):
+    def until(self, gate: Path) -> None:
+        assert eventually(gate.exists)
+
+
+@pytest.mark.parametrize("way", ["call", "tell", "call_each"])
+def test_calls_that_an_exception_interrupts_are_given_up(
+    group: Any, tmp_path: Path, way: str
+) -> None:
+    """The last member has no room, and a signal handler raises in the wait for it."""
+    members, gate = group(Gated, 3), tmp_path / "gate"
+    blocked = [members[rank].until.remote(gate) for rank in (0, 1, 2, 2)]
+    arguments = [(1,)] * 3 if way == "call_each" else 1
+    before = signal.signal(signal.SIGALRM, lambda *_: 1 // 0)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(ZeroDivisionError):
+            getattr(members, way)(Gated.add, arguments)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    gate.touch()
+    moo.get(blocked)
+    assert members.call(Gated.add, 5).get() == [1, 1, 1]  # and no other has run
     assert current_runtime().statistics()["calls_pending"] == 0
 
 

@@ -24,6 +24,7 @@ from mooactor.process.actor.threads import check_numbers
 from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.place import Place, host_name
+from mooactor.process.runtime import Runtime
 from mooactor.process.supervision import Restart
 
 P = ParamSpec("P")
@@ -166,15 +167,15 @@ class Spec(Generic[P, T]):
           PlacementError: no host has the resources, or the working directory of this
             process is gone.
         """
-        payload, borrowing = self._prepare(1, args, kwargs)
+        runtime, payload, borrowing = self._prepare(1, args, kwargs)
         actor_id = new_process_id()
         try:
-            handle: Any = self._start(actor_id, payload, borrowing, self._name)
+            handle: Any = self._start(runtime, actor_id, payload, borrowing, self._name)
             payload.close()
             return cast(T, handle)
         except BaseException:
             payload.close()
-            self._undo([actor_id], 0)
+            _undo(runtime, [actor_id], 0)
             raise
 
     def group(self, n: int, /, *args: P.args, **kwargs: P.kwargs) -> Group[T]:
@@ -185,37 +186,26 @@ class Spec(Generic[P, T]):
           PlacementError: there is no room for all; then none runs.
         """
         n = checks.count("n", n, "a number of actors")
-        payload, borrowing = self._prepare(n, args, kwargs)
+        runtime, payload, borrowing = self._prepare(n, args, kwargs)
         names = [None if self._name is None else f"{self._name}/{i}" for i in range(n)]
         ids = [new_process_id() for _ in names]
         started: list[Handle] = []
         try:
-            self._place_all(ids)
+            self._place_all(runtime, ids)
             for actor_id, name in zip(ids, names, strict=True):
-                started.append(self._start(actor_id, payload, borrowing, name))
+                started.append(self._start(runtime, actor_id, payload, borrowing, name))
             payload.close()
             return Group([cast(T, handle) for handle in started])
         except BaseException:
             payload.close()
-            self._undo(ids, len(started))
+            _undo(runtime, ids, len(started))
             raise
 
-    def _undo(self, ids: list[int], started: int) -> None:
-        """Leave none of them, of which so many were started. A signal handler may have
-        raised after the next one was asked for: then nobody gets its handle."""
-        with suppress(errors.MooError):  # the session may be over
-            agent = ensure_runtime().agent
-            for actor_id in ids[:started]:
-                agent.ask(op="kill", id=actor_id)
-            for actor_id in ids[started : started + 1]:
-                agent.tell(op="kill", id=actor_id)
-            agent.tell(op="unplace", ids=ids[started:])
-
-    def _place_all(self, ids: list[int]) -> None:
+    def _place_all(self, runtime: Runtime, ids: list[int]) -> None:
         """Reserve for all of them, or for none."""
         if not self._is_choosy or not ids:
             return
-        reply = ensure_runtime().agent.ask(op="place", ids=ids, **self._needs())
+        reply = runtime.agent.ask(op="place", ids=ids, **self._needs())
         if reply.get("error"):
             name = self._cls.__qualname__
             raise errors.PlacementError(
@@ -262,22 +252,23 @@ class Spec(Generic[P, T]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], member: dict[str, Any]
     ) -> Handle:
         """In a supervisor's process: spawn one of its children."""
-        payload, borrowing = self._prepare(1, args, kwargs)
+        runtime, payload, borrowing = self._prepare(1, args, kwargs)
         member = {**member, "limited": self._restart is not None}
         actor_id = new_process_id()
         try:
             name = self._name
-            handle = self._start(actor_id, payload, borrowing, name, member)
+            handle = self._start(runtime, actor_id, payload, borrowing, name, member)
             payload.close()
             return handle
         except BaseException:
             payload.close()
-            self._undo([actor_id], 0)
+            _undo(runtime, [actor_id], 0)
             raise
 
     def _prepare(
         self, n: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[parcel.Parcel, Borrowing]:
+    ) -> tuple[Runtime, parcel.Parcel, Borrowing]:
+        """What it takes: all of it belongs to one session, which may end meanwhile."""
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
         runtime = ensure_runtime()  # Refs among the arguments need it
@@ -285,7 +276,8 @@ class Spec(Generic[P, T]):
         try:
             what = f"the constructor's arguments of {label}"
             with Borrowing(runtime.borrows) as borrowing:
-                return parcel.pack((self._cls, args, kwargs), what), borrowing
+                payload = parcel.pack((self._cls, args, kwargs), what)
+                return runtime, payload, borrowing
         except errors.OutOfMemory:
             raise
         except Exception as error:
@@ -298,6 +290,7 @@ class Spec(Generic[P, T]):
 
     def _start(
         self,
+        runtime: Runtime,
         actor_id: int,
         payload: parcel.Parcel,
         borrowing: Borrowing,
@@ -305,7 +298,8 @@ class Spec(Generic[P, T]):
         member: dict[str, Any] | None = None,
     ) -> Handle:
         """`member`: its place among the children of this process, a supervisor."""
-        runtime = ensure_runtime()
+        if runtime.closed:
+            raise errors.session_ended(delivered=False)
         place = Place.here()
         interface = interface_of(self._cls)
         label = interface.label if name is None else f"{interface.label}:{name}"
@@ -338,6 +332,18 @@ class Spec(Generic[P, T]):
             _accepted(runtime.agent.ask(fds=payload.fds, **request), name)
         borrowing.lend_to(every_incarnation(actor_id))  # until it ends for good
         return handle
+
+
+def _undo(runtime: Runtime, ids: list[int], started: int) -> None:
+    """Leave none of them, of which so many were started. A signal handler may have
+    raised after the next one was asked for: then nobody gets its handle."""
+    with suppress(errors.MooError):  # the session may be over
+        agent = runtime.agent
+        for actor_id in ids[:started]:
+            agent.ask(op="kill", id=actor_id)
+        for actor_id in ids[started : started + 1]:
+            agent.tell(op="kill", id=actor_id)
+        agent.tell(op="unplace", ids=ids[started:])
 
 
 def _accepted(reply: Message, name: str | None) -> None:

@@ -300,21 +300,39 @@ def _print_log(message: Message) -> None:
 
 
 _session: Session | None = None
-_session_lock = threading.Lock()
+starts = threading.RLock()  # held by the thread that starts one, or looks for it
+_under_way = threading.Lock()  # held while one starts
+
+
+def refuse_within_start() -> None:
+    """With `starts` held: a signal handler, or a finalizer, may have it because it has
+    interrupted the thread that is just starting a session.
+
+    Raises:
+      MooError: so it is.
+    """
+    if _under_way.locked():
+        raise errors.MooError(
+            "this thread is just starting a session, and a signal handler or a "
+            "finalizer, which has interrupted it, cannot use it yet: let that set a "
+            "flag, or look at it later"
+        )
 
 
 def start_session(**options: Any) -> Session:
     """Start this process's session; see `Session.begin`.
 
     Raises:
-      MooError: it has one already.
+      MooError: it has one already, or this thread is just starting one.
     """
-    with _session_lock:
+    with starts:
+        refuse_within_start()
         if _session is not None and not _session.runtime.closed:
             raise errors.MooError("a session runs already; moo.shutdown() ends it")
         if _session is not None:
             _session.close()  # it is closed; a thread may be freeing the rest of it
-        return _start(**options)
+        with _under_way:
+            return _start(**options)
 
 
 def _start(*, preload: list[str], **options: Any) -> Session:
@@ -333,8 +351,8 @@ def _start(*, preload: list[str], **options: Any) -> Session:
 
 
 def _after_fork() -> None:
-    global _session, _session_lock
-    _session_lock = threading.Lock()
+    global _session, starts, _under_way
+    starts, _under_way = threading.RLock(), threading.Lock()
     if _session is not None:
         _session.disown()
 

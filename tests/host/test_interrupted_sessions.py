@@ -5,11 +5,14 @@ after which somebody still asks."""
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 import mooactor as moo
+from mooactor.host import session
 from tests.actors.counter import Counter
 from tests.marks import slow, soak
 from tests.process import programs
@@ -192,3 +195,106 @@ def test_a_ref_of_an_ended_session_touches_no_descriptor(tmp_path: Path) -> None
     finally:
         for file in files:
             file.close()
+
+
+# -- several that want a session, or still want the one that ends --------------------
+
+USES = {
+    "stats": moo.stats,
+    "hosts": moo.hosts,
+    "put": lambda: moo.put(1),
+    "spawn": lambda: moo.spawn(Counter),
+    "init": moo.init,
+}
+
+
+@pytest.mark.usefixtures("no_session")
+def test_threads_that_spawn_first_get_one_session() -> None:
+    together, answers = threading.Barrier(4), []
+
+    def first(number: int) -> None:
+        together.wait()
+        answers.append(moo.spawn(Counter, number).add(1))
+
+    threads = [threading.Thread(target=first, args=(n,)) for n in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(answers) == [1, 2, 3, 4]
+    finally:
+        moo.shutdown()
+
+
+@pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize("use", USES)
+def test_a_signal_handler_within_a_start_is_refused_and_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    said: list[str] = []
+
+    def handle(*_: object) -> None:
+        with pytest.raises(moo.MooError) as caught:
+            USES[use]()
+        said.append(str(caught.value))
+
+    def raise_signal() -> None:
+        signal.raise_signal(signal.SIGUSR2)
+        remove_abandoned()
+
+    remove_abandoned = session.directories.remove_abandoned
+    monkeypatch.setattr(session.directories, "remove_abandoned", raise_signal)
+    before = signal.signal(signal.SIGUSR2, handle)
+    try:
+        with moo.init():
+            assert ["just starting a session" in text for text in said] == [True]
+            assert moo.spawn(Counter).add(1) == 1
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+class Slow:
+    """Its pickling waits."""
+
+    begun = threading.Event()
+    goes_on = threading.Event()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        Slow.begun.set()
+        assert Slow.goes_on.wait(60)
+        return Slow, ()
+
+
+@pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize("again", [False, True], ids=["no other", "another"])
+@pytest.mark.parametrize("several", [False, True], ids=["spawn", "group"])
+def test_a_spawn_that_outlives_its_session_starts_nothing(
+    again: bool, several: bool
+) -> None:
+    Slow.begun.clear()
+    Slow.goes_on.clear()
+    errors: list[BaseException] = []
+
+    def spawn() -> None:
+        on = moo.on(Counter, num_cpus=0.1)
+        try:
+            on.group(2, Slow()) if several else on.spawn(Slow())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=spawn)
+    with moo.init():
+        thread.start()
+        assert Slow.begun.wait(60)
+    try:
+        if again:
+            moo.init()
+        Slow.goes_on.set()
+        thread.join(60)
+        assert [type(error) for error in errors] == [moo.ActorUnavailable]
+        assert "the session has ended" in str(errors[0])
+        assert (session.current_session() is not None) == again
+        assert not again or moo.actors() == []
+    finally:
+        moo.shutdown()

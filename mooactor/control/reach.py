@@ -17,9 +17,7 @@ import zmq
 
 from mooactor.control.secret import stay_here
 from mooactor.errors import MooError
-
-#: TCP ports that each process of a session listens on: for calls, and for tensors.
-PORTS_EACH = 2
+from mooactor.tensors.network import ports_taken
 
 
 @dataclass(frozen=True)
@@ -99,13 +97,7 @@ def bind_tcp(socket: zmq.Socket[bytes], reach: Reach) -> int:
     for port in ports:
         if _bind(socket, f"tcp://{where}:{port}", reach):
             return port
-    first, last_port = reach.ports
-    raise MooError(
-        f"all {len(ports)} ports {first}-{last_port} of {reach.bind} are taken, and a "
-        f"process of host {reach.host} needs {PORTS_EACH}: give a larger range with "
-        f"--ports or MOOACTOR_PORTS, {PORTS_EACH} ports for each actor, "
-        f"{PORTS_EACH + 1} for each program and one for each broker and host agent"
-    )
+    raise MooError(ports_taken(reach.bind, reach.ports))
 
 
 def _bind(socket: zmq.Socket[bytes], endpoint: str, reach: Reach) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mooactor.errors import ActorDied, ActorUnavailable, InternalError, OutOfMemory
 from mooactor.tensors.extension import ffi, lib
+from mooactor.tensors.network import Network, ports_taken
 
 if TYPE_CHECKING:
     from mooactor.tensors.plane import DataPlane
@@ -33,12 +34,10 @@ def error_for(err: int, what: str) -> Exception:
     return RuntimeError(phrase)
 
 
-def serve_error(
-    err: int, plane: DataPlane, bind: str | None, gpu_direct: bool | None
-) -> Exception:
+def serve_error(err: int, plane: DataPlane, network: Network) -> Exception:
     """The exception for a plane that cannot listen for other hosts."""
-    code = ffi.errno
-    if err == lib.MOO_EUNREACHABLE and gpu_direct:
+    code, bind = ffi.errno, network.bind
+    if err == lib.MOO_EUNREACHABLE and network.gpu_direct:
         return ActorUnavailable(
             "MOOACTOR_GPUDIRECT=1 does not work here: "
             f"{plane.route(plane.process_id)[1]}; unset it, or see `mooactor doctor`"
@@ -54,6 +53,8 @@ def serve_error(
             f"cannot listen on {bind}: {os.strerror(code)}; MOOACTOR_BIND takes an "
             "address of this host (`ip address` shows them), or * for all",
         )
+    if err == lib.MOO_ESYS and code == errno.EADDRINUSE and network.ports:
+        return OSError(code, ports_taken(bind or "127.0.0.1", network.ports))
     where = f" on {bind}" if bind else ""
     return error_for(err, f"cannot listen for other hosts{where}")
 

@@ -23,6 +23,8 @@ STRIPES = "MOOACTOR_STRIPES"
 THREADS = "MOOACTOR_TCP_THREADS"
 CHECKSUM = "MOOACTOR_CHECKSUM"
 GPU_DIRECT = "MOOACTOR_GPUDIRECT"
+#: TCP ports that each process of a session listens on: for calls, and for tensors.
+PORTS_EACH = 2
 
 
 @dataclass(frozen=True)
@@ -239,3 +241,14 @@ def _devices(gpu_direct: bool | None) -> int:
         return int(lib.MOO_DEVICES_NO)
     required = gpu_direct is True
     return int(lib.MOO_DEVICES_REQUIRED if required else lib.MOO_DEVICES_IF_OFFERED)
+
+
+def ports_taken(bind: str, ports: tuple[int, int]) -> str:
+    """What to say where none of these is free; they are the first and the last."""
+    first, last = ports
+    return (
+        f"all {last - first + 1} ports {first}-{last} of {bind} are taken: give a "
+        f"larger range with --ports, or MOOACTOR_PORTS for a program, {PORTS_EACH} "
+        f"ports for each actor, {PORTS_EACH + 1} for each program and one for each "
+        "broker and host agent"
+    )

@@ -125,7 +125,7 @@ class DataPlane:
         if network is not None and network.transports is not None:
             err = serve(self._plane, network)
             if err:
-                raise serve_error(err, self, network.bind, network.gpu_direct)
+                raise serve_error(err, self, network)
 
     def hear(self, peer: int, message: bytes) -> None:
         """Take in what `peer` told this plane; a message that nobody expects is

@@ -23,27 +23,16 @@ static void close_keeping_errno(int fd)
     errno = reason;
 }
 
-static moo_err bind_within(int fd, const struct mooi_address *address,
-                           uint32_t first, uint32_t last)
+/* SO_REUSEADDR lets it have a port whose last connections are not forgotten yet,
+ * a minute after a process that had it; two listeners exclude each other all the
+ * same, some of them not before listen(). A port of the system's choice needs no
+ * such thing. */
+static moo_err listen_on(const struct mooi_address *address, int only_v6,
+                         int *listener)
 {
-    struct mooi_address at = *address;
     union mooi_socket_name name;
-
-    for (uint32_t port = first; port <= last; port++) {
-        socklen_t length;
-        at.port = (uint16_t)port;
-        length = mooi_socket_name_of(&at, &name);
-        if (!bind(fd, &name.any, length) && !listen(fd, BACKLOG))
-            return MOO_OK;
-        if (errno != EADDRINUSE && errno != EACCES)
-            return MOO_ESYS;
-    }
-    return MOO_ESYS;
-}
-
-static moo_err listen_at(const struct mooi_address *address, int only_v6,
-                         uint32_t first, uint32_t last, int *listener)
-{
+    socklen_t length = mooi_socket_name_of(address, &name);
+    int reuse = address->port != 0;
     int fd = socket(address->family == 6 ? AF_INET6 : AF_INET,
                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -51,12 +40,28 @@ static moo_err listen_at(const struct mooi_address *address, int only_v6,
         return MOO_ESYS;
     if ((address->family == 6 &&
          setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6)) ||
-        bind_within(fd, address, first, last) != MOO_OK) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) ||
+        bind(fd, &name.any, length) || listen(fd, BACKLOG)) {
         close_keeping_errno(fd);
         return MOO_ESYS;
     }
     *listener = fd;
     return MOO_OK;
+}
+
+static moo_err listen_at(const struct mooi_address *address, int only_v6,
+                         uint32_t first, uint32_t last, int *listener)
+{
+    struct mooi_address at = *address;
+
+    for (uint32_t port = first; port <= last; port++) {
+        at.port = (uint16_t)port;
+        if (listen_on(&at, only_v6, listener) == MOO_OK)
+            return MOO_OK;
+        if (errno != EADDRINUSE && errno != EACCES)
+            return MOO_ESYS;
+    }
+    return MOO_ESYS;
 }
 
 /* The first that the machine has. */

@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import re
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -121,6 +122,26 @@ def towards(host: str) -> str | None:
 def own() -> str:
     """The address by which other hosts most likely reach this one."""
     return towards(_ELSEWHERE) or next(_of_interfaces(), "127.0.0.1")
+
+
+def is_kept_here(port: int) -> bool:
+    """Whether somebody of this host listens on that port, and for this host alone."""
+    listeners = list(_listeners(port))
+    return bool(listeners) and all(map(is_loopback, listeners))
+
+
+def _listeners(port: int) -> Iterator[str]:
+    for table in ("tcp", "tcp6"):  # see proc_net_tcp.txt of the kernel
+        try:
+            with open(f"/proc/thread-self/net/{table}") as file:
+                rows = [row.split() for row in file][1:]
+        except FileNotFoundError:  # no IPv6
+            continue
+        for row in rows:
+            address, at = row[1].split(":")
+            if int(at, 16) == port and row[3] == "0A":
+                words = [int(address[i : i + 8], 16) for i in range(0, len(address), 8)]
+                yield str(ipaddress.ip_address(struct.pack(f"={len(words)}I", *words)))
 
 
 def _of_interfaces() -> Iterator[str]:

@@ -15,8 +15,9 @@ gaps. The invariants:
   messages. So what still arrives of the earlier one, behind later messages, is known
   and dropped (see `epochs`).
 * A way that cannot be connected for `PATIENCE_S`, or `BUSY_PATIENCE_S`, drops what
-  waits, which was never sent, and says so in the same manner. It goes on trying until
-  the process is known to be dead.
+  waits, which was never sent, and says so in the same manner. The agents tell the other
+  side, which may never hear of it otherwise. It goes on trying until the process is
+  known to be dead.
 
 TCP itself repairs what is shorter than `DEAD_PATH_MS`: within that time everything
 arrives, in order. A stopped process breaks nothing, as long as the kernels have room
@@ -109,6 +110,7 @@ class Way:
         self.monitor: zmq.Socket[bytes] | None = None
         self.pause_s = _FIRST_PAUSE_S
         self.trying_since = perf_counter()
+        self.failure = ""  # why it was given up the last time
 
     def close(self, linger_ms: int) -> None:
         """Close the present connection, which the outbox does not use any more.
@@ -254,6 +256,7 @@ class Ways:
         way.peer.drop()
         way.epoch = next_epoch(way.epoch)  # records were dropped
         way.trying_since = perf_counter()
+        way.failure = why
         text = (
             f"no connection to it at {way.address}, on host {way.host}, in "
             f"{tried_s:.0f} s ({why})"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
+from mooactor.control import addresses
 from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
 from mooactor.control.secret import stay_here
@@ -71,7 +72,7 @@ def reach_of(
       ActorUnavailable: there is no way to any of the brokers' addresses from here.
       AuthError: it leads beyond this host, and the key is `local`.
     """
-    advertise = bind if bind not in (None, "*") else _way_to(brokers)
+    advertise = bind if bind not in (None, "*") else _way_to(brokers, local)
     listen = bind or advertise
     if local:
         stay_here([listen])
@@ -84,15 +85,24 @@ def reach_of(
     }
 
 
-def _way_to(brokers: Sequence[Address]) -> str:
+def _way_to(brokers: Sequence[Address], local: bool) -> str:
     """The address of this host on the way to the first broker that there is a way to:
-    of one whose machine is gone, the name may be gone as well. Nothing is sent."""
+    of one whose machine is gone, the name may be gone as well. Nothing is sent.
+
+    Whoever comes to that broker from another host must come here, too: also if it is
+    on this one, which may well call itself 127.0.1.1.
+    """
     obstacles = []
     for broker in brokers:
         try:
-            return _source_towards(broker)
+            source = _source_towards(broker)
         except OSError as error:
             obstacles.append(f"{broker} ({error.strerror or error})")
+            continue
+        others_come = not local and not addresses.is_kept_here(broker.port)
+        if others_come and addresses.is_loopback(source):
+            return addresses.own()
+        return source
     raise errors.ActorUnavailable(
         f"there is no way to the broker at {', '.join(obstacles)}: "
         "check its address, and this host's network",

@@ -93,6 +93,7 @@ class Requests:
             "hosts": self._hosts,
             "reachable": self._reachable,
             "locate": self._locate,
+            "unreached": self._unreached,
             "survey": self._survey,
             "shutdown": self._shutdown,
             **self.births.operations(),
@@ -278,6 +279,11 @@ class Requests:
 
     def _locate(self, line: Line, message: Message, fds: list[int]) -> None:
         self._home.whereabouts.ask(line, number(message, "id", least=1))
+
+    def _unreached(self, line: Line, message: Message, fds: list[int]) -> None:
+        process_id, why = number(message, "id", least=1), text(message, "why", 256)
+        latest, mark = number(message, "latest"), number(message, "mark")
+        self._home.whereabouts.unreached(line, process_id, latest, mark, why)
 
     def _list(self, line: Line, message: Message, fds: list[int]) -> None:
         rows = [

@@ -10,7 +10,7 @@ ask by its id. Invariants:
   A `mooactor host` on the driver's machine may share its directory, and others have one
   each, whatever their names are.
 * A process that another one asks for is told where that one is: it will have to answer,
-  and makes its own connection meanwhile.
+  and makes its own connection meanwhile. If it cannot, the other one is told.
 """
 
 from __future__ import annotations
@@ -68,6 +68,27 @@ class Whereabouts:
             self._asked.setdefault(process_id, []).append(line)
         else:
             self._home.loop.post(line, _gone(process_id))
+
+    def unreached(
+        self, line: Line, process_id: int, latest: int, mark: int, why: str
+    ) -> None:
+        """The process at the end of `line` has no connection to another one."""
+        sender, found = self.process_of(line), self._known.get(process_id)
+        here = self.site_of(line)
+        if sender is None or here is None or found is None:
+            return  # it has ended meanwhile
+        self._home.loop.post(
+            found.line,
+            {
+                "ev": "unreached",
+                "id": sender,
+                "host": here.host,
+                "address": found.located["address"],
+                "latest": latest,
+                "mark": mark,
+                "why": why,
+            },
+        )
 
     def _may_come(self, process_id: int) -> bool:
         config = self._home.config

@@ -48,6 +48,7 @@ class AgentClient:
         self.on_agent_lost: Callable[[], None] | None = None
         self.on_survey: Callable[[], Message] | None = None
         self.on_located: Callable[[Message], None] | None = None
+        self.on_unreached: Callable[[Message], None] | None = None
 
     def tell(self, /, fds: Sequence[int] = (), **message: Any) -> None:
         """Send a message to the host's agent, which gets duplicates of `fds`.
@@ -227,6 +228,10 @@ class AgentClient:
     def _ev_located(self, message: Message) -> None:
         if self.on_located is not None:
             self.on_located(message)
+
+    def _ev_unreached(self, message: Message) -> None:
+        if self.on_unreached is not None:
+            self.on_unreached(message)
 
     def disown(self) -> None:
         """In the child of a fork: the line is the parent's, and so is its end."""

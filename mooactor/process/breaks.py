@@ -18,6 +18,8 @@ the next one. Each ends what was under way between them, in either direction:
   passes over calls with lower ones that come after it;
 * streams that it produces for the other are closed; other calls of the other go on,
   and their replies are dropped by a caller that has given up waiting;
+* where no connection can be made, the replies of calls that have arrived are lost as
+  well. The agents tell the other process, which does as if the BROKE had come;
 * values to be taken from the other, as holder, are asked of their owners; those that
   it should send, of the callers that have handed their Refs on: see `handovers`.
 
@@ -36,8 +38,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from mooactor.control import bodies, envelope
+from mooactor.control.lifeline import Message
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
+from mooactor.errors import ActorUnavailable
 from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.recount import Recounts
@@ -78,6 +82,7 @@ class Breaks:
         relay: Relay,
         recounts: Recounts,
         later: Callable[[float, Callable[[], None]], None],
+        tell_agent: Callable[..., None],
     ) -> None:
         """`later`: call in so many seconds, in the housekeeper's thread."""
         self._links = links
@@ -90,6 +95,7 @@ class Breaks:
         self._relay = relay
         self._recounts = recounts
         self._later = later
+        self._tell_agent = tell_agent
         self._open: dict[int, _Break] = {}  # by process; the housekeeper's
 
     def of_ours(self, process_id: int, why: str, delivered: bool | None) -> None:
@@ -111,6 +117,35 @@ class Breaks:
             self._later(NEWS_S, partial(self._conclude, process_id, found))
         else:
             self._act_on(process_id, why, delivered, mark, latest)
+            self._have_told(process_id, latest, mark)
+
+    def _have_told(self, process_id: int, latest: int, mark: int) -> None:
+        """Have the agents tell a process that this one has no connection to it."""
+        ways = self._messenger.ways
+        way = None if ways is None else ways.known(process_id)
+        if way is not None:
+            with contextlib.suppress(ActorUnavailable):  # the session is over
+                self._tell_agent(
+                    op="unreached",
+                    id=process_id,
+                    latest=latest,
+                    mark=mark,
+                    why=way.failure,
+                )
+
+    def unreached(self, message: Message) -> None:
+        """A process of another host has no connection to this one, an agent says; its
+        replies, if any, were lost. In the thread that reads the lifeline."""
+        process_id = message["id"]
+        why = (
+            f"host {message['host']} has no connection to here, at "
+            f"{message['address']} ({message['why']}): open that port, or listen where "
+            "that host comes to, with MOOACTOR_BIND and MOOACTOR_PORTS of a program, "
+            "--bind and --ports of mooactor host"
+        )
+        self._later(0.0, partial(self._theirs, process_id, why, message["latest"]))
+        payload = bodies.pack_numbers(process_id, message["mark"])
+        self._messenger.put(envelope.pack_record(envelope.BROKE, 0, payload))
 
     def over(self, process_id: int) -> None:
         """The next connection to a process stands, so it lives."""
@@ -141,16 +176,22 @@ class Breaks:
 
     def on_record(self, record: envelope.Record) -> None:
         """A process's connection to this one broke. In the poller's thread."""
-        if record.sender == self._messenger.process_id:
+        if record.sender != self._messenger.process_id:
+            process_id = record.sender
+            (mark,) = bodies.numbers(record.payload, 1)
+            why = f"its connection to here{self._where(process_id)} broke"
+            self._later(0.0, partial(self._theirs, process_id, why, record.call_id))
+            self._pass_over(process_id, mark)
+        elif record.call_id == 0:  # from `unreached`
+            self._pass_over(*bodies.numbers(record.payload, 2))
+        elif self.server is not None:
             (latest,) = bodies.numbers(record.payload, 1)
-            if self.server is not None:
-                self.server.on_connection_broke(record.call_id, latest)
-            return
-        process_id = record.sender
-        (mark,) = bodies.numbers(record.payload, 1)
-        why = f"its connection to here{self._where(process_id)} broke"
-        end = partial(self._end, process_id, why, None, record.call_id, theirs=True)
-        self._later(0.0, end)
+            self.server.on_connection_broke(record.call_id, latest)
+
+    def _theirs(self, process_id: int, why: str, latest: int) -> None:
+        self._end(process_id, why, None, latest, theirs=True)
+
+    def _pass_over(self, process_id: int, mark: int) -> None:
         if self.server is not None:
             known = self.server.latest_call_of(process_id)
             self.server.on_connection_broke(process_id, known)

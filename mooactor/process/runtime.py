@@ -216,6 +216,7 @@ class Runtime:
             self.relay,
             self.recounts,
             self.later,
+            self.agent.tell,
         )
         self.room = Room(self.messenger, links, payloads, self.network.stripes)
         self._handlers |= handlers.of_every_process(self)
@@ -253,6 +254,7 @@ class Runtime:
     def _open_to_other_hosts(self) -> None:
         """Let others be found."""
         self.agent.on_located = self.locator.on_located
+        self.agent.on_unreached = self.breaks.unreached
         self.broadcaster.when_located = self.locator.when_located
         self.messenger.open_ways(
             self.housekeeper,

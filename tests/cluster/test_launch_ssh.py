@@ -338,6 +338,27 @@ def test_the_program_may_act_on_ctrl_c(
     assert "saved" in run.out
 
 
+def test_nothing_of_a_launch_has_signals_blocked(
+    launch: Callable[..., Launched],
+) -> None:
+    run = launch("--hosts", "localhost,b", script=PATIENT)
+    assert is_up(run) and eventually(lambda: offers(run)), run.err
+    started = run.descendants()
+    assert (
+        len(started) >= 6
+    )  # broker, host and ssh with their starters, and the program
+    assert {blocked(process.pid) for process in started} == {0}
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+
+
+def blocked(pid: int) -> int:
+    """The signals that a process has blocked, as a mask."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("SigBlk:"))
+    return int(line.split()[1], 16)
+
+
 def test_a_signal_before_the_program_runs_ends_the_launch(
     launch: Callable[..., Launched], hosts: Servers
 ) -> None:
@@ -508,9 +529,12 @@ print("interrupts:", len(interrupts), flush=True)
 """
 
 
+@pytest.mark.parametrize("typed", [True, False])
 def test_a_program_on_this_machine_has_the_terminal(
-    hosts: Servers, tmp_path: Path
+    hosts: Servers, tmp_path: Path, typed: bool
 ) -> None:
+    """One Ctrl-C is one to the program: the terminal's own, or ``kill -INT`` of the
+    launcher that this passes on."""
     (tmp_path / "script.py").write_text(CONVERSATION)
     terminal = Terminal(
         [*command(), "--hosts", "localhost,b", "script.py"],
@@ -521,7 +545,10 @@ def test_a_program_on_this_machine_has_the_terminal(
         terminal.wait_for("name? True True")
         terminal.type("Ann\n")
         terminal.wait_for("hello Ann")
-        terminal.type("\x03")
+        if typed:
+            terminal.type("\x03")
+        else:
+            terminal.process.send_signal(signal.SIGINT)
         terminal.wait_for("interrupts: 1")
         assert terminal.process.wait(60) == 0
     finally:

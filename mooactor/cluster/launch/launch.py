@@ -105,14 +105,14 @@ class Launch:
             self.loop.serve(latest)
         return True
 
-    def _on_signal(self, number: int) -> None:
+    def _on_signal(self, number: int, typed: bool) -> None:
         self._interrupted.append(number)
         if self._end_by is None:
             self._end_by = time.monotonic() + _END_S
         if self.script is None:
             return
         if len(self._interrupted) == 1:
-            self.script.signal(number)
+            self.script.signal(number, typed)
             self.loop.later(_SCRIPT_GRACE_S, lambda: self._end_script(_FORCE_S))
         else:
             self._end_script(0.0)

@@ -218,6 +218,20 @@ def test_a_signal_to_another_rank_costs_the_program_no_exit_code(start: Start) -
     assert first.end() == 143, first.err
 
 
+def test_a_notice_to_all_ranks_is_for_the_program_alone(start: Start) -> None:
+    says = "signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b'noticed'))"
+    first = start(f"import os, signal\n{says}\n{WAITING}", task(0))
+    further = start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    for rank in (further, first):
+        rank.signal(signal.SIGUSR1)
+    assert eventually(lambda: "noticed" in first.out), first.err
+    assert further.process.poll() is None, further.err
+    first.signal(signal.SIGTERM)
+    assert first.end() == 143, first.err
+    assert further.end() == 0, further.err
+
+
 # -- the real ones -------------------------------------------------------------
 
 

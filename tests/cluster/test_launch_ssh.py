@@ -16,7 +16,7 @@ import pytest
 
 import mooactor
 from tests import networks
-from tests.cluster import launching
+from tests.cluster import launching, members
 from tests.cluster.launched import ROOT, Launched, Terminal, command
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
@@ -336,6 +336,51 @@ def test_the_program_may_act_on_ctrl_c(
     run.signal(signal.SIGINT)
     assert run.end() == 5, run.err
     assert "saved" in run.out
+
+
+NOTICED = """
+import os, signal, time
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    # No print, which may be under way.
+    signal.signal(number, lambda number, _: os.write(1, b"noticed %d\\n" % number))
+try:
+    print("up", flush=True)
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("saved", flush=True)
+    raise SystemExit(5)
+"""
+
+
+@pytest.mark.parametrize("names", ["b,c", "localhost,b"])
+def test_the_notice_of_a_batch_system_goes_to_the_program_and_ends_nothing(
+    launch: Callable[..., Launched], names: str
+) -> None:
+    run = launch("--hosts", names, script=NOTICED)
+    assert is_up(run), run.err
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+        before = run.out
+        run.signal(number)
+        said = f"{before}noticed {number:d}\n"
+        assert eventually(lambda: run.out == said or run.process.poll()), run.err
+    run.signal(signal.SIGINT)  # the first that counts
+    assert run.end() == 5, run.err
+    assert run.out == f"{said}saved\n"
+
+
+def test_a_notice_before_the_program_runs_is_dropped(
+    launch: Callable[..., Launched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(members.HELD, str(tmp_path))
+    run = launch("--local-only", script=NOTICED)
+    assert eventually((tmp_path / "held").exists, 60), run.err
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        run.signal(number)
+    (tmp_path / "go").touch()
+    assert is_up(run), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+    assert run.out == "up\nsaved\n"
 
 
 def test_nothing_of_a_launch_has_signals_blocked(

@@ -4,8 +4,8 @@ together.
 
 Order: the broker is up before the hosts start, and all hosts have joined before the
 program starts. The program's end, Ctrl-C, SIGTERM and SIGHUP end everything, within
-three seconds. If the launcher is killed, every starter sees the end of its stdin and
-ends what it started.
+three seconds. SIGUSR1 and SIGUSR2 go to the program alone. If the launcher is killed,
+every starter sees the end of its stdin and ends what it started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mooactor.cluster.launch.output import Output
 from mooactor.cluster.launch.plan import Plan, command
 from mooactor.cluster.launch.program import Program
 from mooactor.cluster.launch.script import LocalScript
-from mooactor.cluster.launch.signals import Signals
+from mooactor.cluster.launch.signals import NOTICES, Signals
 from mooactor.cluster.launch.targets import HERE, LaunchError, Target
 from mooactor.host.addresses import ports_text
 from mooactor.host.eventloop import EventLoop
@@ -106,6 +106,10 @@ class Launch:
         return True
 
     def _on_signal(self, number: int, typed: bool) -> None:
+        if number in NOTICES:
+            if self.script is not None:
+                self.script.signal(number, typed)
+            return
         self._interrupted.append(number)
         if self._end_by is None:
             self._end_by = time.monotonic() + _END_S

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Signals that end a launch, as events of its loop.
+"""Signals to a launcher, as events of its loop.
 
 They are blocked and taken from a descriptor, because a handler in Python does not learn
 who sent a signal. Invariant: nothing that a launcher starts has them blocked; each
@@ -15,7 +15,11 @@ from collections.abc import Callable, Iterable
 
 from mooactor.host.eventloop import EventLoop
 
+# They end the launch, and ask the program to end.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# They are for the program alone, which goes on: the notice of a batch system, such as
+# Slurm's --signal=USR1@90.
+NOTICES = (signal.SIGUSR1, signal.SIGUSR2)
 _SI_KERNEL = 0x80  # of <asm-generic/siginfo.h>
 _SIGSET_BYTES = 128
 
@@ -33,7 +37,8 @@ class Signals:
         self._loop, self._action = loop, action
 
     def __enter__(self) -> Signals:
-        self._taken = [n for n in ENDING if signal.getsignal(n) != signal.SIG_IGN]
+        numbers = [*ENDING, *NOTICES]
+        self._taken = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._fd = _descriptor(self._taken)
         self._loop.watch(self._fd, self._read)
@@ -55,7 +60,7 @@ class Signals:
 
 def unblock() -> None:
     """In a child of the launcher, before its program: it takes signals as usual."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [*ENDING, *NOTICES])
 
 
 def _descriptor(numbers: Iterable[int]) -> int:

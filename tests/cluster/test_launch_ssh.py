@@ -338,6 +338,62 @@ def test_the_program_may_act_on_ctrl_c(
     assert "saved" in run.out
 
 
+# Its handler takes a while, as one that saves does. It is not entered again.
+SAVES = """
+import os, signal, time
+def save(number, _):
+    os.write(1, b"saves on %d\\n" % number)  # no print, which may be under way
+    time.sleep(0.4)
+    os.write(1, b"saved\\n")
+    os._exit(7)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, save)
+print("up", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("names", ["b", slow("localhost,b")])
+def test_one_event_that_comes_as_two_signals_leaves_the_program_its_time(
+    launch: Callable[..., Launched], names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(launching.GRACE, "60")
+    run = launch("--hosts", names, script=SAVES)
+    assert is_up(run), run.err
+    run.stop()  # so that it takes both at once
+    run.signal(signal.SIGHUP)
+    run.signal(signal.SIGTERM)
+    run.signal(signal.SIGCONT)
+    assert run.end() == 7, run.err
+    assert run.out == f"up\nsaves on {signal.SIGHUP:d}\nsaved\n"
+
+
+SLOW = """
+import os, signal, time
+def save(*_):
+    time.sleep(0.5)  # longer than signals of one event are apart
+    os.write(1, b"saves\\n")
+    time.sleep(1000)
+signal.signal(signal.SIGINT, save)
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("names", ["b", slow("localhost,b")])
+def test_a_second_ctrl_c_does_not_wait(
+    launch: Callable[..., Launched], names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(launching.GRACE, "600")
+    run = launch("--hosts", names, script=SLOW)
+    assert is_up(run), run.err
+    run.signal(signal.SIGINT)
+    assert eventually(lambda: "saves" in run.out, 60), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() in (137, 143), run.err
+
+
 NOTICED = """
 import os, signal, time
 for number in (signal.SIGUSR1, signal.SIGUSR2):

@@ -37,9 +37,12 @@ _BROKER_LATE = (
     "overloaded, and try again"
 )
 # After a signal: what the program has, then all the rest. Three seconds are promised.
-_SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
+SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
 _END_S = 2.7
 _KILL_S = 0.2
+# One event can come as several signals: `timeout` signals its child and then its group,
+# and when a terminal is closed, SIGHUP comes from the shell and then from the kernel.
+_SAME_EVENT_S = 0.3
 
 
 class Interrupted(Exception):
@@ -57,8 +60,8 @@ class Launch:
         self._programs: list[Program] = []  # all that were ever started
         self.broker: Program | None = None
         self.script: LocalScript | Program | None = None
-        self._interrupted: list[int] = []
-        self._end_by: float | None = None
+        self._interrupted: list[int] = []  # a number for each event
+        self._interrupted_at: float | None = None  # the first of them
         self._own_address = "127.0.0.1"
 
     def run(self) -> int:
@@ -110,14 +113,17 @@ class Launch:
             if self.script is not None:
                 self.script.signal(number, typed)
             return
+        now = time.monotonic()
+        if self._interrupted_at is None:
+            self._interrupted_at = now
+        elif now < self._interrupted_at + _SAME_EVENT_S:
+            return
         self._interrupted.append(number)
-        if self._end_by is None:
-            self._end_by = time.monotonic() + _END_S
         if self.script is None:
             return
         if len(self._interrupted) == 1:
             self.script.signal(number, typed)
-            self.loop.later(_SCRIPT_GRACE_S, lambda: self._end_script(_FORCE_S))
+            self.loop.later(SCRIPT_GRACE_S, lambda: self._end_script(_FORCE_S))
         else:
             self._end_script(0.0)
 
@@ -229,7 +235,7 @@ class Launch:
     def _end(self) -> None:
         """End what still runs: the hosts, then the broker, which they take leave of."""
         self.hosts.over = True
-        end_by = self._end_by or time.monotonic() + _END_S
+        end_by = (self._interrupted_at or time.monotonic()) + _END_S
         programs = [p for p in self._programs if p.code is None]
         hosts = [p for p in programs if p is not self.broker]
         for part in (hosts, programs):

@@ -338,6 +338,22 @@ def test_the_program_may_act_on_ctrl_c(
     assert "saved" in run.out
 
 
+def test_a_ctrl_c_that_comes_with_the_last_host_ends_the_launch(
+    launch: Callable[..., Launched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher, stopped meanwhile, finds both in one round of its loop."""
+    monkeypatch.setenv(members.HELD, str(tmp_path))
+    run = launch("--local-only", script="print('runs')")
+    assert eventually((tmp_path / "held").exists, 60), run.err
+    run.stop()
+    (tmp_path / "go").touch()
+    assert eventually((tmp_path / "joined").exists, 60)
+    run.signal(signal.SIGINT)
+    run.signal(signal.SIGCONT)
+    assert run.end() == 130, run.err
+    assert run.out == ""
+
+
 # Its handler takes a while, as one that saves does. It is not entered again.
 SAVES = """
 import os, signal, time

@@ -97,16 +97,20 @@ class Launch:
     def wait(self, until: Callable[[], bool], latest: float | None = None) -> bool:
         """Serve the loop until the condition holds; False: that took too long.
 
+        Invariant: it never returns after a signal that no program could act on, also if
+        the condition came true in the same round of the loop.
+
         Raises:
           Interrupted: a signal came, and no program runs yet that could act on it.
         """
-        while not until():
+        while True:
             if self._interrupted and self.script is None:
                 raise Interrupted
+            if until():
+                return True
             if latest is not None and time.monotonic() >= latest:
                 return False
             self.loop.serve(latest)
-        return True
 
     def _on_signal(self, number: int, typed: bool) -> None:
         if number in NOTICES:
@@ -196,6 +200,9 @@ class Launch:
     # -- the program --------------------------------------------------------
 
     def _run_script(self, port: int) -> int:
+        # A signal of before the program is not for it, and a Ctrl-C did not reach it.
+        self.loop.serve(time.monotonic())
+        self.wait(lambda: True)
         first = self.hosts.running[0].target
         plan = self.plan
         # The host of that name takes the program's actors here.

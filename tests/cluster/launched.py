@@ -75,6 +75,11 @@ class Launched:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def stop(self) -> None:
+        """Stop it, until SIGCONT."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
     def end(self, seconds: float = TIMEOUT_S) -> int:
         """Wait for it; its exit code."""
         try:

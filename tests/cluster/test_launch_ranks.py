@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests import networks
+from tests.cluster import launching
 from tests.cluster.launched import ROOT, Launched, command
 from tests.conftest import eventually
 
@@ -212,10 +214,60 @@ def test_a_signal_to_another_rank_costs_the_program_no_exit_code(start: Start) -
     one has ended with an error."""
     first, further = start(WAITING, task(0)), start("", task(1))
     assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    before = time.monotonic()
     further.signal(signal.SIGTERM)
     assert further.end() == 0, further.err
+    # Three seconds are promised, to a machine that does nothing else.
+    assert time.monotonic() - before < 10
     first.signal(signal.SIGTERM)
     assert first.end() == 143, first.err
+
+
+SAVES = """
+import os, signal, time
+def save(*_):
+    time.sleep(0.6)
+    host = int(open({file!r}).read())
+    os.kill(host, 0)
+    os.write(1, b"saved\\n")  # no print, which may be under way
+    os._exit(3)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_the_other_hosts_stay_while_the_program_saves_at_the_end_of_a_job(
+    start: Start, tmp_path: Path
+) -> None:
+    """scancel, a time limit and mpirun signal all ranks at the same time."""
+    file = tmp_path / "host"
+    first = start(SAVES.format(file=str(file)), {**task(0), launching.GRACE: "60"})
+    further = start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    (host,) = (p for p in further.descendants() if " --name n2" in p.command())
+    file.write_text(str(host.pid))
+    for rank in (further, first):
+        rank.signal(signal.SIGTERM)
+    assert first.end() == 3, first.err + further.err
+    assert "saved" in first.out
+    assert further.end() == 0, further.err
+    assert not host.is_running()
+
+
+def test_a_notice_to_all_ranks_is_for_the_program_alone(start: Start) -> None:
+    says = "signal.signal(signal.SIGUSR1, lambda *_: os.write(1, b'noticed'))"
+    first = start(f"import os, signal\n{says}\n{WAITING}", task(0))
+    further = start("", task(1))
+    assert eventually(lambda: "up" in first.out, 60), first.err + further.err
+    for rank in (further, first):
+        rank.signal(signal.SIGUSR1)
+    assert eventually(lambda: "noticed" in first.out), first.err
+    assert further.process.poll() is None, further.err
+    first.signal(signal.SIGTERM)
+    assert first.end() == 143, first.err
+    assert further.end() == 0, further.err
 
 
 # -- the real ones -------------------------------------------------------------

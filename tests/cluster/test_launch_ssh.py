@@ -16,7 +16,7 @@ import pytest
 
 import mooactor
 from tests import networks
-from tests.cluster import launching
+from tests.cluster import launching, members
 from tests.cluster.launched import ROOT, Launched, Terminal, command
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
@@ -338,6 +338,144 @@ def test_the_program_may_act_on_ctrl_c(
     assert "saved" in run.out
 
 
+def test_a_ctrl_c_that_comes_with_the_last_host_ends_the_launch(
+    launch: Callable[..., Launched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher, stopped meanwhile, finds both in one round of its loop."""
+    monkeypatch.setenv(members.HELD, str(tmp_path))
+    run = launch("--local-only", script="print('runs')")
+    assert eventually((tmp_path / "held").exists, 60), run.err
+    run.stop()
+    (tmp_path / "go").touch()
+    assert eventually((tmp_path / "joined").exists, 60)
+    run.signal(signal.SIGINT)
+    run.signal(signal.SIGCONT)
+    assert run.end() == 130, run.err
+    assert run.out == ""
+
+
+# Its handler takes a while, as one that saves does. It is not entered again.
+SAVES = """
+import os, signal, time
+def save(number, _):
+    os.write(1, b"saves on %d\\n" % number)  # no print, which may be under way
+    time.sleep(0.4)
+    os.write(1, b"saved\\n")
+    os._exit(7)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, save)
+print("up", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("names", ["b", slow("localhost,b")])
+def test_one_event_that_comes_as_two_signals_leaves_the_program_its_time(
+    launch: Callable[..., Launched], names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(launching.GRACE, "60")
+    run = launch("--hosts", names, script=SAVES)
+    assert is_up(run), run.err
+    run.stop()  # so that it takes both at once
+    run.signal(signal.SIGHUP)
+    run.signal(signal.SIGTERM)
+    run.signal(signal.SIGCONT)
+    assert run.end() == 7, run.err
+    assert run.out == f"up\nsaves on {signal.SIGHUP:d}\nsaved\n"
+
+
+SLOW = """
+import os, signal, time
+def save(*_):
+    time.sleep(0.5)  # longer than signals of one event are apart
+    os.write(1, b"saves\\n")
+    time.sleep(1000)
+signal.signal(signal.SIGINT, save)
+print("up", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("names", ["b", slow("localhost,b")])
+def test_a_second_ctrl_c_does_not_wait(
+    launch: Callable[..., Launched], names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(launching.GRACE, "600")
+    run = launch("--hosts", names, script=SLOW)
+    assert is_up(run), run.err
+    run.signal(signal.SIGINT)
+    assert eventually(lambda: "saves" in run.out, 60), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() in (137, 143), run.err
+
+
+NOTICED = """
+import os, signal, time
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    # No print, which may be under way.
+    signal.signal(number, lambda number, _: os.write(1, b"noticed %d\\n" % number))
+try:
+    print("up", flush=True)
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("saved", flush=True)
+    raise SystemExit(5)
+"""
+
+
+@pytest.mark.parametrize("names", ["b,c", "localhost,b"])
+def test_the_notice_of_a_batch_system_goes_to_the_program_and_ends_nothing(
+    launch: Callable[..., Launched], names: str
+) -> None:
+    run = launch("--hosts", names, script=NOTICED)
+    assert is_up(run), run.err
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+        before = run.out
+        run.signal(number)
+        said = f"{before}noticed {number:d}\n"
+        assert eventually(lambda: run.out == said or run.process.poll()), run.err
+    run.signal(signal.SIGINT)  # the first that counts
+    assert run.end() == 5, run.err
+    assert run.out == f"{said}saved\n"
+
+
+def test_a_notice_before_the_program_runs_is_dropped(
+    launch: Callable[..., Launched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(members.HELD, str(tmp_path))
+    run = launch("--local-only", script=NOTICED)
+    assert eventually((tmp_path / "held").exists, 60), run.err
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        run.signal(number)
+    (tmp_path / "go").touch()
+    assert is_up(run), run.err
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+    assert run.out == "up\nsaved\n"
+
+
+def test_nothing_of_a_launch_has_signals_blocked(
+    launch: Callable[..., Launched],
+) -> None:
+    run = launch("--hosts", "localhost,b", script=PATIENT)
+    assert is_up(run) and eventually(lambda: offers(run)), run.err
+    started = run.descendants()
+    assert (
+        len(started) >= 6
+    )  # broker, host and ssh with their starters, and the program
+    assert {blocked(process.pid) for process in started} == {0}
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+
+
+def blocked(pid: int) -> int:
+    """The signals that a process has blocked, as a mask."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("SigBlk:"))
+    return int(line.split()[1], 16)
+
+
 def test_a_signal_before_the_program_runs_ends_the_launch(
     launch: Callable[..., Launched], hosts: Servers
 ) -> None:
@@ -508,9 +646,12 @@ print("interrupts:", len(interrupts), flush=True)
 """
 
 
+@pytest.mark.parametrize("typed", [True, False])
 def test_a_program_on_this_machine_has_the_terminal(
-    hosts: Servers, tmp_path: Path
+    hosts: Servers, tmp_path: Path, typed: bool
 ) -> None:
+    """One Ctrl-C is one to the program: the terminal's own, or ``kill -INT`` of the
+    launcher that this passes on."""
     (tmp_path / "script.py").write_text(CONVERSATION)
     terminal = Terminal(
         [*command(), "--hosts", "localhost,b", "script.py"],
@@ -521,7 +662,10 @@ def test_a_program_on_this_machine_has_the_terminal(
         terminal.wait_for("name? True True")
         terminal.type("Ann\n")
         terminal.wait_for("hello Ann")
-        terminal.type("\x03")
+        if typed:
+            terminal.type("\x03")
+        else:
+            terminal.process.send_signal(signal.SIGINT)
         terminal.wait_for("interrupts: 1")
         assert terminal.process.wait(60) == 0
     finally:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,17 @@ def test_signals_are_passed_on_as_they_are_told() -> None:
     sent.tell(b'{"signal": 2}\n')
     assert eventually(lambda: sent.process.poll() is not None)
     assert sent.end() == 9
+
+
+def test_a_starter_outlives_the_notice_of_a_batch_system() -> None:
+    sent = Sent(TOLD)
+    sent.line()
+    # Its threads start once it takes signals.
+    tasks = Path(f"/proc/{sent.process.pid}/task")
+    assert eventually(lambda: len(os.listdir(tasks)) == 3)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        sent.process.send_signal(number)
+    assert sent.end() == 0
 
 
 def test_a_program_does_not_outlive_its_starter() -> None:

@@ -4,8 +4,8 @@ together.
 
 Order: the broker is up before the hosts start, and all hosts have joined before the
 program starts. The program's end, Ctrl-C, SIGTERM and SIGHUP end everything, within
-three seconds. If the launcher is killed, every starter sees the end of its stdin and
-ends what it started.
+three seconds. SIGUSR1 and SIGUSR2 go to the program alone. If the launcher is killed,
+every starter sees the end of its stdin and ends what it started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mooactor.cluster.launch.output import Output
 from mooactor.cluster.launch.plan import Plan, command
 from mooactor.cluster.launch.program import Program
 from mooactor.cluster.launch.script import LocalScript
-from mooactor.cluster.launch.signals import Signals
+from mooactor.cluster.launch.signals import NOTICES, Signals
 from mooactor.cluster.launch.targets import HERE, LaunchError, Target
 from mooactor.host.addresses import ports_text
 from mooactor.host.eventloop import EventLoop
@@ -37,9 +37,12 @@ _BROKER_LATE = (
     "overloaded, and try again"
 )
 # After a signal: what the program has, then all the rest. Three seconds are promised.
-_SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
+SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
 _END_S = 2.7
 _KILL_S = 0.2
+# One event can come as several signals: `timeout` signals its child and then its group,
+# and when a terminal is closed, SIGHUP comes from the shell and then from the kernel.
+_SAME_EVENT_S = 0.3
 
 
 class Interrupted(Exception):
@@ -57,8 +60,8 @@ class Launch:
         self._programs: list[Program] = []  # all that were ever started
         self.broker: Program | None = None
         self.script: LocalScript | Program | None = None
-        self._interrupted: list[int] = []
-        self._end_by: float | None = None
+        self._interrupted: list[int] = []  # a number for each event
+        self._interrupted_at: float | None = None  # the first of them
         self._own_address = "127.0.0.1"
 
     def run(self) -> int:
@@ -94,26 +97,37 @@ class Launch:
     def wait(self, until: Callable[[], bool], latest: float | None = None) -> bool:
         """Serve the loop until the condition holds; False: that took too long.
 
+        Invariant: it never returns after a signal that no program could act on, also if
+        the condition came true in the same round of the loop.
+
         Raises:
           Interrupted: a signal came, and no program runs yet that could act on it.
         """
-        while not until():
+        while True:
             if self._interrupted and self.script is None:
                 raise Interrupted
+            if until():
+                return True
             if latest is not None and time.monotonic() >= latest:
                 return False
             self.loop.serve(latest)
-        return True
 
-    def _on_signal(self, number: int) -> None:
+    def _on_signal(self, number: int, typed: bool) -> None:
+        if number in NOTICES:
+            if self.script is not None:
+                self.script.signal(number, typed)
+            return
+        now = time.monotonic()
+        if self._interrupted_at is None:
+            self._interrupted_at = now
+        elif now < self._interrupted_at + _SAME_EVENT_S:
+            return
         self._interrupted.append(number)
-        if self._end_by is None:
-            self._end_by = time.monotonic() + _END_S
         if self.script is None:
             return
         if len(self._interrupted) == 1:
-            self.script.signal(number)
-            self.loop.later(_SCRIPT_GRACE_S, lambda: self._end_script(_FORCE_S))
+            self.script.signal(number, typed)
+            self.loop.later(SCRIPT_GRACE_S, lambda: self._end_script(_FORCE_S))
         else:
             self._end_script(0.0)
 
@@ -186,6 +200,9 @@ class Launch:
     # -- the program --------------------------------------------------------
 
     def _run_script(self, port: int) -> int:
+        # A signal of before the program is not for it, and a Ctrl-C did not reach it.
+        self.loop.serve(time.monotonic())
+        self.wait(lambda: True)
         first = self.hosts.running[0].target
         plan = self.plan
         # The host of that name takes the program's actors here.
@@ -225,7 +242,7 @@ class Launch:
     def _end(self) -> None:
         """End what still runs: the hosts, then the broker, which they take leave of."""
         self.hosts.over = True
-        end_by = self._end_by or time.monotonic() + _END_S
+        end_by = (self._interrupted_at or time.monotonic()) + _END_S
         programs = [p for p in self._programs if p.code is None]
         hosts = [p for p in programs if p is not self.broker]
         for part in (hosts, programs):

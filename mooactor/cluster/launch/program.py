@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mooactor.cluster.launch import ssh, starter
+from mooactor.cluster.launch import signals, ssh, starter
 from mooactor.cluster.launch.output import Output
 from mooactor.cluster.launch.targets import LaunchError, Target
 from mooactor.host.eventloop import EventLoop
@@ -63,6 +63,7 @@ class Program:
                 stdout=pipe,
                 stderr=pipe,
                 process_group=0,  # Ctrl-C is the launcher's, who passes it on
+                preexec_fn=signals.unblock,
             )
         except OSError as error:
             raise LaunchError(
@@ -135,8 +136,8 @@ class Program:
 
     # -- what it is told ----------------------------------------------------
 
-    def signal(self, number: int) -> None:
-        """Have it signalled, on its host."""
+    def signal(self, number: int, typed: bool = False) -> None:
+        """Have it signalled, on its host. No terminal does that."""
         self._tell({"signal": int(number)})
 
     def _beat(self) -> None:

@@ -13,7 +13,7 @@ import time
 
 from mooactor.cluster.launch import addresses, rendezvous
 from mooactor.cluster.launch.environment import Rank
-from mooactor.cluster.launch.launch import Launch
+from mooactor.cluster.launch.launch import SCRIPT_GRACE_S, Launch
 from mooactor.cluster.launch.plan import Plan
 from mooactor.cluster.launch.rendezvous import Meeting
 from mooactor.cluster.launch.targets import LaunchError, Target
@@ -22,6 +22,7 @@ from mooactor.cluster.launch.watch import Watch
 _POLL_S = 0.2
 _SIGNALLED = 128  # a shell's
 _STOP_S = 1.0  # of the end: for the other hosts to learn of it
+_STAY_S = SCRIPT_GRACE_S + _STOP_S  # after a signal to the rank of another host
 # The broker is started again if it was killed; longer than this, and the run is over.
 _BROKER_LOST_S = 8.0
 
@@ -143,21 +144,32 @@ class Further(Launch):
         return Meeting(self.plan.key, [f"tcp://{first}:{port}"])
 
     def _stay(self, watch: Watch) -> int:
-        """Until the host has been told to end, or there is nobody to tell it."""
+        """Until the host has been told to end, or there is nobody to tell it.
+
+        Invariant: after a signal the host stays for as long as rank 0 may need it. The
+        end of a job signals all ranks at the same time, and what the program saves then
+        may be on this host. Rank 0 tells the host to end once the program has.
+        """
 
         def over() -> bool:
             told = any(program.code == 0 for program in self.hosts.running)
             return told or watch.lost_s > _BROKER_LOST_S
 
         try:
-            while not self.wait(over, time.monotonic() + _POLL_S):
-                self.hosts.mind()
+            while not over() and not self._has_stayed():
+                self.loop.serve(time.monotonic() + _POLL_S)
+                if not over():  # a host that was told to end is not to be missed
+                    self.hosts.mind()
         finally:
             watch.close()
         if watch.lost_s <= _BROKER_LOST_S or self._is_over(watch):
             return 0
         self.output.say("the broker is gone, and the run is over")
         return 1
+
+    def _has_stayed(self) -> bool:
+        at = self._interrupted_at
+        return at is not None and time.monotonic() >= at + _STAY_S
 
     def _is_over(self, watch: Watch) -> bool:
         """Whether rank 0 has ended the run, which it may have done while the host here

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 
+from mooactor.cluster.launch import signals
 from mooactor.host.eventloop import EventLoop
 
 # Then the program replaces it. It dies with the launcher, even if that is killed. No
@@ -40,13 +41,15 @@ class LocalScript:
             env={**os.environ, **environment},
             cwd=cwd,
             process_group=None if self._has_terminal else 0,
+            preexec_fn=signals.unblock,
         )
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.watch(self._pidfd, self._ended)
 
-    def signal(self, number: int) -> None:
-        """Pass a signal on."""
-        if number != signal.SIGINT or not self._has_terminal:
+    def signal(self, number: int, typed: bool) -> None:
+        """Pass a signal on. Invariant: the program gets each Ctrl-C once, so one that
+        was typed is left to the terminal, if the program is in its foreground."""
+        if not (typed and self._has_terminal):
             self._process.send_signal(number)
 
     def end(self, grace_s: float = 0.0) -> None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 
+from mooactor.cluster.launch.signals import unblock
 from mooactor.cluster.launch.starter import ORDER_ON_STDIN, SILENCE_S, UNHEARD
 from mooactor.cluster.launch.targets import LaunchError, Target
 
@@ -114,7 +115,7 @@ def host_name(target: Target) -> str:
       LaunchError: as `client` does.
     """
     asked = [*client(target), "-G", "--", target.address]
-    done = subprocess.run(asked, capture_output=True, text=True)
+    done = subprocess.run(asked, capture_output=True, text=True, preexec_fn=unblock)
     for line in done.stdout.splitlines():
         if line.startswith("hostname "):
             return line.split()[1]

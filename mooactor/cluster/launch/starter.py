@@ -262,6 +262,9 @@ class Started:
         )
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: self._pass_on(number))
+        # Slurm without cgroups sends a job's notice to every process of the job.
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, lambda *_: None)
         self._heard = time.monotonic()
         self._unheard = False
         for work in (self._obey, self._listen_for_silence):

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import IO, NamedTuple
 
-from mooactor.cluster.launch import ssh
+from mooactor.cluster.launch import signals, ssh
 from mooactor.cluster.launch.plan import Plan
 from mooactor.cluster.launch.targets import LaunchError, Target
 
@@ -91,6 +91,7 @@ def _start(target: Target, source: str, there: str) -> _Copy:
         stdout=subprocess.DEVNULL,
         stderr=errors,
         process_group=0,
+        preexec_fn=signals.unblock,
     )
     return _Copy(target, process, errors)
 

@@ -10,7 +10,7 @@
 #   make chaos                          ten minutes of all kinds of load and faults, and a
 #                                       checker of what happened (CHAOS_SECONDS, CHAOS_SEED)
 #   make check                          what CI runs, stage by stage: lint, types, test-all,
-#                                       chaos (one minute), test-bare, test-rdma, sanitizers,
+#                                       chaos (one minute), test-bare, sanitizers and test-rdma,
 #                                       cross
 #   make cross                          the C code compiled for aarch64
 #   make analyze                        gcc's static analyzer over the C code
@@ -22,8 +22,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-bare test-rdma chaos sanitizers cross check analyze \
-	coverage docs lint types bench doctor setup clean FORCE
+.PHONY: help run test test-all test-bare test-rdma chaos sanitizers \
+	sanitizers-and-rdma cross check analyze coverage docs lint types bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -39,10 +39,10 @@ C_SOURCES := setup.py cext/build.py $(wildcard cext/*/*.[ch] cext/*/*/*.[ch])
 ARGS ?=
 # Hundreds of processes start in the tests: each would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests wait more than they compute: one process more than there are cores runs them, up
+# Tests wait more than they compute: two processes more than there are cores run them, up
 # to a limit; the tests of a file stay together, in the order of tests/conftest.py.
 # ARGS="-n0" runs all in this one.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 8)))
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 2 : 8)))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help:
@@ -72,8 +72,9 @@ chaos: setup
 	$(BIN)/python -m tests.chaos.run
 
 # Each stage is a target of its own, so that one that failed can be run alone. They run
-# one after the other: several at a time would disturb each other's tests.
-STAGES := lint types test-all chaos test-bare test-rdma sanitizers cross
+# one after the other, but for the virtual machine of test-rdma, which leaves the C tests
+# half of the processor.
+STAGES := lint types test-all chaos test-bare sanitizers-and-rdma cross
 
 check: export CHAOS_SECONDS ?= 60
 check: export CHAOS_SEED ?= 1
@@ -95,6 +96,14 @@ sanitizers:
 		echo "== the C tests under the $$name sanitizer"; \
 		$(MAKE) -s -C tests/c -j$$(($$(nproc) * 2)) check SANITIZER=$$name || exit 1; \
 	done
+
+sanitizers-and-rdma:
+	@mkdir -p build; \
+	$(MAKE) --no-print-directory test-rdma >build/rdma.log 2>&1 & rdma=$$!; \
+	trap "kill $$rdma" INT TERM; \
+	failed=0; $(MAKE) --no-print-directory sanitizers || failed=1; \
+	wait $$rdma || { failed=1; echo "==== test-rdma failed" >&2; }; \
+	cat build/rdma.log; exit $$failed
 
 cross:
 	@.ci/cross

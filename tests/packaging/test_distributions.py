@@ -104,7 +104,7 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sdist", soak("wheel")])  # pip makes one of it
+@pytest.mark.parametrize("kind", ["wheel", soak("sdist")])  # made of the sdist
 def test_it_installs_into_a_fresh_venv_and_works(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

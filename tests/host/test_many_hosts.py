@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from functools import partial
 
 import numpy as np
@@ -68,6 +69,17 @@ def test_actors_run_on_the_hosts_that_they_were_given(joined):
         "b": "b",
         "c": "c",
     }
+
+
+def test_a_module_that_a_host_lacks_is_named_with_the_host(joined, monkeypatch):
+    module = types.ModuleType("nowhere_to_be_found")
+    exec("class Lost:\n def host(self): pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    lost = moo.on(module.Lost, host="c").spawn()
+
+    with pytest.raises(moo.ActorDied, match="'nowhere_to_be_found' on host c: copy"):
+        lost.host()
 
 
 def test_actors_without_a_host_are_spread(joined):

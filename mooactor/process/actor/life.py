@@ -110,7 +110,10 @@ def _place_of_the_zygote() -> Place | None:
 
 def _make_worker(runtime: Runtime, life: Message) -> Worker:
     parcels = _parcels(life)
-    cls, args, kwargs = _taken(parcels["payload"])
+    try:
+        cls, args, kwargs = _taken(parcels["payload"])
+    except ModuleNotFoundError as error:
+        raise _not_found_here(error, Reach.of_plain(life.get("reach"))) from None
     interface = interface_of(cls)
     kind = SerialWorker if interface.serial else ConcurrentWorker
     worker = kind(runtime, interface, life)
@@ -140,6 +143,16 @@ def _parcels(life: Message) -> dict[str, parcel.Parcel]:
     for number, key in enumerate(life["carried"], _FIRST_PARCEL):
         found[key] = parcel.Parcel(None, number)
     return found
+
+
+def _not_found_here(error: ModuleNotFoundError, reach: Reach | None) -> Exception:
+    if reach is None:  # a session of this machine alone
+        return error
+    text = (
+        f"{error} on host {reach.host}: copy the code there to where the program has "
+        "it, or start with mooactor run --sync"
+    )
+    return ModuleNotFoundError(text, name=error.name, path=error.path)
 
 
 def _taken(one: parcel.Parcel) -> Any:

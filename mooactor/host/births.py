@@ -114,8 +114,7 @@ class Births:
                 self._turn_away(line, actor, rid, home.no_room(len(home.living)))
                 return
             try:
-                if not home.sites.is_placed(actor.id):
-                    home.sites.place([actor.id], actor.needs)
+                home.sites.ensure_place(actor.id, actor.needs)
             except NoPlace as error:
                 self._turn_away(line, actor, rid, str(error))
                 return

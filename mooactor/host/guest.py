@@ -11,6 +11,8 @@ Invariants:
 * When the channel to the home closes, for whatever reason, every process of the session
   here is killed, also what actors have started by other means (see `leftovers`), and
   its directory and its memory are gone.
+* A session has one open guest on a host at most. The account knows a reservation by the
+  session's mark and the actor's id, and `close` gives back all that has the mark.
 * Nothing of the home's is unpickled here; bytes are handed on.
 """
 
@@ -60,9 +62,11 @@ class Guest:
         resources: Resources,
         reach: Message,
         no_room: Callable[[], str | None],
+        on_open: Callable[[Guest, str], None],
         on_end: Callable[[Guest], None],
     ) -> None:
-        """`no_room`: why this agent can have no more processes; None: it can."""
+        """`no_room`: why this agent can have no more processes; None: it can.
+        `on_open` ends any other guest of the session with this mark."""
         self.host = host
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
@@ -72,6 +76,7 @@ class Guest:
         self._resources = resources
         self._reach = reach
         self._no_room = no_room
+        self._on_open = on_open
         self._on_end = on_end
         self._site: Site | None = None
         self._leftovers = Leftovers(loop)
@@ -145,6 +150,9 @@ class Guest:
                 f"it has no interpreter {python}: install Python and mooactor there, "
                 "or name another one (mooactor run --python)"
             )
+        # Any other guest of this session ends before this one reserves anything. Its
+        # home has given that guest's channel up, for it has one at a time to an agent.
+        self._on_open(self, message["session"])
         self.mark = message["session"]
         near = machine.accepted(message.get("near"))
         self._directory, self._lock = (near, -1) if near else directories.make()

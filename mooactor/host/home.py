@@ -261,14 +261,25 @@ class Home:
         self._by_process[process] = self.by_line[process.line] = actor
 
     def _finds_no_place(self, actor: Supervised, why: str) -> None:
-        """No host takes it. One that ran before waits; a new one is turned away. `why`
-        is about those that were not asked."""
+        """No host takes it: it waits, or is turned away. `why` is about those that were
+        not asked."""
         reasons = [*actor.denials.values()][:_MOST_REASONS] + [why] * bool(why)
         note = f"{actor.label} cannot be started: {'. '.join(reasons)}"
-        if actor.incarnation and not actor.unwanted and not self.ending:
+        if self._waits(actor):
             self.placeless.add(actor)
         else:
             self.ended(actor, ExitRecord("exception", note=note, placement=True))
+
+    def _waits(self, actor: Supervised) -> bool:
+        """Whether it waits while there is no place for it, and so loses no restart.
+
+        A new actor does not: its spawner is told. A supervisor's child had a place when
+        it was spawned, and its turn to start came later, so it waits as one that ran
+        before, unless it is never to come back.
+        """
+        member = actor.member
+        stays = actor.incarnation > 0 or (member is not None and member.when != "never")
+        return stays and not actor.unwanted and not self.ending
 
     # -- news of sites -----------------------------------------------------
 
@@ -332,7 +343,7 @@ class Home:
         actor = self.let_go(process)
         if actor.unwanted:
             self.ended(actor, record_of_none(actor))
-        elif actor.incarnation and not begun and not self.ending:
+        elif not begun and self._waits(actor):
             self.placeless.add(actor)
         else:
             host = self.sites.host_of(actor.id)

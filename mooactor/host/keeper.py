@@ -4,6 +4,9 @@
 Invariants:
 
 * A guest ends when the channel to its home does, and the agent goes on.
+* A session has one open guest at most. A home opens another channel when it has given
+  the first one up. An agent that stood still may see the second one open before it has
+  noticed that; it closes the older guest then.
 * All guests reserve from one account, the host's.
 * Whatever ends the agent ends every process that it has started: they hold its
   lifelines, and the kernel kills them with it. Their directories are removed, and what
@@ -145,6 +148,7 @@ class Keeper:
             self._resources,
             self._offer.reach,
             self._no_room,
+            self._opens,
             self._ended,
         )
         self._guests.add(guest)
@@ -156,6 +160,12 @@ class Keeper:
         if processes < openfiles.capacity(openfiles.limit()):
             return None
         return openfiles.no_room(f"host {self._offer.name}", processes)
+
+    def _opens(self, guest: Guest, mark: str) -> None:
+        """A home opens its session, of that mark, in `guest`: close any older one."""
+        for other in [one for one in self._guests if one.mark == mark]:
+            if other is not guest:
+                other.close()
 
     def _ended(self, guest: Guest) -> None:
         self._guests.discard(guest)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Actors that are due to start again, while there is no place for them.
+"""Actors that are due to start, while there is no place for them.
 
-The host that an actor is pinned to may be away, or all that it needs is reserved.
+They have run before, or are children whose supervisor has them start now. The host that
+an actor is pinned to may be away, or all that it needs is reserved.
 Waiting for a place is no attempt to start: it uses up no restart, however long it
 takes, and its watchers hear nothing. What counts is the death of a process that ran.
 

@@ -60,6 +60,8 @@ def _number(message: Message) -> None:
 
 def _open(message: Message) -> None:
     no_more_than(_MOST_OF_A_NAME, "session", required(message, "session", str))
+    if not message["session"]:
+        raise Refused("the session has no mark")
     try:
         Place.of_plain(required(message, "place", dict))
     except TypeError as error:

@@ -17,7 +17,7 @@ from mooactor.host.cores import Cores
 from mooactor.host.devices import Devices, visible
 from mooactor.tensors.limits import memory_in_reach, processors
 
-Holder = tuple[str, int]  # the session, and the actor's id
+Holder = tuple[str, int]  # the session, which has one guest here, and the actor's id
 _ROUNDING = 1e-9
 
 

@@ -41,6 +41,11 @@ class Sites:
     a `mooactor host` with the name of this one may come and go meanwhile, and one that
     is lost may be back, as another site, before the old one is closed. An actor that
     is started at another site than it was placed for, or ran at, is placed anew before.
+
+    Invariant: no actor is started, or waits, for a host that has left. An actor may be
+    placed long before its first start: a supervisor's child has to wait for its turn, a
+    group is placed before its members are spawned. If its host leaves meanwhile, it is
+    placed anew as well. Until then it reserves at a name that no host has.
     """
 
     def __init__(self, here: Site, resources: Resources) -> None:
@@ -126,7 +131,7 @@ class Sites:
         if host != self.here.host or not self._offers_here:
             return False
         # A `mooactor host` of the same name has the cores of this machine.
-        return self.cluster is None or not self.cluster.has(host)
+        return not self._is_known(host)
 
     def _candidate(
         self,
@@ -190,6 +195,20 @@ class Sites:
         """Whether an actor has a host."""
         return actor_id in self._placed
 
+    def ensure_place(
+        self, actor_id: int, needs: Needs, refused: Container[str] = ()
+    ) -> None:
+        """Have an actor placed where it can start: anew, if it has no place or has lost
+        it. `refused` is as in `place`.
+
+        Raises:
+          NoPlace: there is none; then it has none.
+        """
+        if self._has_moved(actor_id):
+            self.unplace([actor_id])
+        if not self.is_placed(actor_id):
+            self.place([actor_id], needs, refused)
+
     def host_of(self, actor_id: int) -> str:
         """The name of an actor's host; empty if it has none."""
         placed = self._placed.get(actor_id)
@@ -206,10 +225,7 @@ class Sites:
           OSError, TypeError: that is not possible there.
           NoPlace: its host is gone, and there is no other one for it.
         """
-        if self._has_moved(actor.id):
-            self.unplace([actor.id])
-        if actor.id not in self._placed:
-            self.place([actor.id], actor.needs, actor.denials)
+        self.ensure_place(actor.id, actor.needs, actor.denials)
         host, needs, here = self._placed[actor.id]
         if here:
             grant = self._take(actor.id, needs) or Grant({}, [])
@@ -225,16 +241,24 @@ class Sites:
         return remote
 
     def _has_moved(self, actor_id: int) -> bool:
-        """Whether its host's name is that of another site than when it was placed, or
-        last ran."""
+        """Whether it is placed at a site that is gone: that of its last process, or the
+        one that its host's name meant when it was placed."""
         placed, before = self._placed.get(actor_id), self._started.get(actor_id)
         if placed is None:
             return False
         if placed.here != self._is_here(placed.host):
             return True
-        if not isinstance(before, RemoteSite):
+        if placed.here:
             return False
-        return before.closed or before is not self._sites.get(placed.host)
+        now = self._sites.get(placed.host)
+        if before is not None:
+            return before is not now or now.closed
+        is_open = now is not None and not now.closed
+        return not is_open and not self._is_known(placed.host)
+
+    def _is_known(self, host: str) -> bool:
+        """Whether a `mooactor host` of that name is in the cluster."""
+        return self.cluster is not None and self.cluster.has(host)
 
     def _site(self, host: str) -> RemoteSite:
         """The session's part on another host, opened on first use."""

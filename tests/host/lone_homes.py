@@ -23,6 +23,7 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
 from mooactor.host.home import Home
 from mooactor.host.logs import Logs
+from mooactor.host.placement import NoPlace
 from mooactor.host.remote import RemoteSite
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.sites import Sites
@@ -61,6 +62,7 @@ class Hosts:
 
     def __init__(self, loop: EventLoop, news: Any, names: str) -> None:
         self.names, self.total = set(names), TOTAL
+        self.silent: set[str] = set()  # those that no channel reaches from now on
         # By host: what this session has reserved there, and what of each GPU is free.
         self.gpus: dict[str, tuple[Amount, list[float]]] = {}
         self.wires: dict[str, list[Wire]] = {}
@@ -79,7 +81,10 @@ class Hosts:
         return {}
 
     def open(self, host: str, config: dict[str, Any]) -> RemoteSite:
+        if host not in self.names:
+            raise NoPlace(f"host {host} has left the cluster")
         site, wire = RemoteSite(host, self._loop, self._news), Wire()
+        wire.peer = b"" if host in self.silent else wire.peer
         self.wires.setdefault(host, []).append(wire)
         site.open(wire, session="s")  # type: ignore[arg-type]
         return site

@@ -70,6 +70,7 @@ class LoneGuest:
             resources,
             {},
             lambda: None,
+            lambda guest, mark: None,
             lambda guest: None,
         )
         self.site: Any = Site(self.guest, self.loop)

@@ -13,6 +13,7 @@ import mooactor as moo
 from tests.clusters import cluster
 from tests.conftest import eventually
 from tests.host.where import on
+from tests.process import programs
 from tests.processes import stop
 
 psutil = pytest.importorskip("psutil")
@@ -204,6 +205,41 @@ def test_a_host_that_is_stopped_for_two_seconds_is_not_dead(net):
         assert handle.pid() == pid
         assert on("b").spawn().host() == "b"
         assert handle.pid() == pid
+
+
+ASKS_FOR_ALL = """
+    import sys
+    import mooactor as moo
+
+    class Idle:
+        pass
+
+    with moo.init(sys.argv[1], local=False):
+        try:
+            moo.on(Idle, host="b", num_cpus=int(sys.argv[2])).spawn()
+            print("given")
+        except moo.PlacementError as error:
+            print(error)
+"""
+
+
+def test_a_host_that_stood_still_keeps_what_is_reserved_after_its_return(net, tmp_path):
+    with moo.init(net.address, local=False):
+        (cpus,) = [row["cpus"] for row in moo.hosts() if row["name"] == "b"]
+        handle = on("b", num_cpus=cpus, restart=moo.Restart(max=100)).spawn()
+        old, agent = handle.pid(), net.members["b"].pid
+        sleeps = handle.sleep.remote(60)
+        stop(agent)
+        with pytest.raises((moo.ActorRestarted, moo.ActorDied)):
+            sleeps.get(timeout=60)
+        os.kill(agent, signal.SIGCONT)
+
+        assert handle.pid.options(retries=100).remote().get(timeout=60) != old
+        # So the agent has closed what it had of the session before.
+        assert eventually(lambda: not psutil.pid_exists(old), 2 * PATIENCE_S)
+        program = programs.write(tmp_path / "asks.py", ASKS_FOR_ALL)
+        done = programs.run(program, net.address, str(cpus))
+        assert "all is reserved" in done.stdout, done
 
 
 def test_no_caller_has_seen_a_state_that_the_loss_of_a_host_undoes(net, tmp_path):

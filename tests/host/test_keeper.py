@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""The guests of one agent, and the account that they share: without any process."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mooactor.host import guest as guests
+from mooactor.host.cores import Cores
+from mooactor.host.devices import Devices
+from mooactor.host.eventloop import EventLoop
+from mooactor.host.guest import FromHome
+from mooactor.host.keeper import Keeper, Offer
+from mooactor.host.resources import Amount, Resources
+from tests.host.test_guests import Site
+from tests.host.test_relayed import Slow
+
+TOTAL = Amount(8.0, 2.0, 8e9)
+
+
+class LoneKeeper(Keeper):
+    """A keeper without a network, whose guests have no zygote."""
+
+    def __init__(self) -> None:
+        self._offer = Offer("b", [], b"")
+        self._loop = EventLoop()
+        self._resources = Resources(TOTAL, Devices(["0", "1"]), Cores(range(8)))
+        self._reaper: Any = None
+        self._membership: Any = SimpleNamespace(changed=lambda: None)
+        self._stop = lambda: None
+        self._guests = set()
+        self._untidy = []
+
+    def accept(self) -> Home:
+        """A home has opened a channel."""
+        channel: Any = Slow()
+        return Home(channel, self._accept(channel))
+
+    def close(self) -> None:
+        for guest in list(self._guests):
+            guest.close()
+        self._loop._selector.close()
+
+
+class Home:
+    """A home's end of a channel: what it says, and what its actors have reserved."""
+
+    def __init__(self, channel: Any, listener: FromHome) -> None:
+        self.channel, self._listener = channel, listener
+        self.mark = ""
+        self.has: dict[int, Amount] = {}
+        self._numbers = 0
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.channel.is_open)
+
+    def says(self, what: str, **fields: Any) -> None:
+        if self.is_open:  # else a channel hands nothing on
+            self._listener.handle(self.channel, {"what": what, **fields})
+
+    def opens(self, mark: str, cwd: str = "/") -> None:
+        self.mark = mark
+        place = {"cwd": cwd, "path": []}
+        about = {"place": place, "python": sys.executable, "argv": [], "preload": []}
+        self.says("open", session=mark, **about)
+
+    def starts(self, actor: int, needs: Amount) -> None:
+        self._numbers += 1
+        life = {"actor_id": actor << 16, "incarnation": 0, "label": "A", "env": {}}
+        about = {"number": self._numbers, "life": life, "needs": needs.plain()}
+        self.says("start", holder=actor, **about)
+        if needs and not self.heard("denied", self._numbers):
+            self.has.setdefault(actor, needs)
+
+    def leaves(self, actor: int) -> None:
+        self.has.pop(actor, None)
+        self.says("leave", holder=actor)
+
+    def is_lost(self) -> None:
+        if self.is_open:
+            self._listener.channel_closed(self.channel, "nothing was heard of it")
+
+    def heard(self, what: str, number: int | None = None) -> bool:
+        return any(
+            (one["what"], one.get("number")) == (what, number)
+            for one in self.channel.messages
+        )
+
+
+class Nursery:
+    """In the place of `nursery.Nursery`."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def configure(self, *_: Any) -> None:
+        pass
+
+    def exec_zygote(self) -> None:
+        pass
+
+
+class NoSite(Site):
+    """In the place of `site.Site`."""
+
+    def __init__(self, host: str, loop: EventLoop, *_: Any, where: str) -> None:
+        super().__init__(None, loop)
+        self.family: Any = None
+
+    def start(self, life: Any, fds: Any, tries: int) -> Any:
+        self.guest = self.family
+        return super().start(life, fds, tries)
+
+
+@pytest.fixture
+def keeper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoneKeeper]:
+    monkeypatch.setattr(guests, "Nursery", Nursery)
+    monkeypatch.setattr(guests, "Site", NoSite)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = LoneKeeper()
+    yield made
+    made.close()
+
+
+def test_a_session_that_returns_keeps_what_it_reserves_then(keeper: LoneKeeper) -> None:
+    """The agent stood still: its first guest of the session is there still."""
+    first, second, other = keeper.accept(), keeper.accept(), keeper.accept()
+    first.opens("one")
+    first.starts(1, Amount(8.0, 2.0))
+    other.opens("other")
+
+    second.opens("one")
+    second.starts(1, Amount(8.0, 2.0))
+
+    assert not first.is_open and second.is_open and other.is_open
+    assert keeper._resources.reserved() == Amount(8.0, 2.0)
+    first.is_lost()
+    assert keeper._resources.reserved() == Amount(8.0, 2.0)
+    other.starts(1, Amount(1.0))
+    assert other.heard("denied", 1)
+
+
+def test_a_session_that_cannot_begin_may_be_opened_again(keeper: LoneKeeper) -> None:
+    home = keeper.accept()
+    home.opens("one", cwd="/no such directory")
+    assert home.channel.messages[-1]["why"]
+    home.opens("one")
+    assert home.channel.messages[-1]["why"] == "" and home.is_open
+
+
+def test_a_session_without_a_mark_is_refused(keeper: LoneKeeper) -> None:
+    home, waits = keeper.accept(), keeper.accept()
+    home.opens("")
+    assert not home.is_open and waits.is_open
+
+
+def needs_of(rng: random.Random) -> Amount:
+    return Amount(
+        rng.choice([0.0, 0.5, 1.0, 2.0, 4.0]),
+        rng.choice([0.0, 0.0, 0.5, 1.0]),
+        rng.choice([0.0, 1e9]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_guests_give_back_what_they_have_reserved_and_nothing_else(
+    keeper: LoneKeeper, seed: int
+) -> None:
+    rng, account, most = random.Random(seed), keeper._resources, 0
+    homes: list[Home] = []
+    for _ in range(150):
+        step = rng.random()
+        if step < 0.15 or not homes:
+            homes.append(keeper.accept())
+            homes[-1].opens(f"session {rng.randrange(4)}")
+        home = rng.choice(homes)
+        if step < 0.6:
+            home.starts(rng.randrange(1, 6), needs_of(rng))
+        elif step < 0.8:
+            home.leaves(rng.randrange(1, 6))
+        elif step < 0.9:
+            home.is_lost()
+        else:
+            home.says("close")
+        homes = [one for one in homes if one.is_open]
+
+        marks = [one.mark for one in homes]
+        assert len(set(marks)) == len(marks)
+        most = max(most, len(marks))
+        # The slow answer: each open channel's reservations, and no others.
+        expected = [a for one in homes for a in one.has.values() if a]
+        assert account.reserved() == sum(expected, Amount())
+        assert account.reserved().fits(account.total)
+        taken = account.total.gpus - sum(account.devices.free)
+        assert taken == pytest.approx(account.reserved().gpus)
+        for one in homes:
+            assert account.reserved(one.mark) == sum(one.has.values(), Amount())
+
+    assert most > 1
+    for one in homes:
+        one.is_lost()
+    assert not account.reserved() and account.devices.free == [1.0, 1.0]
+    assert account.cores.take("all", 8) == list(range(8))

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: MIT
+"""Actors that are placed, and whose host is gone before they start. See `LoneHome`."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooactor.host import placeless
+from mooactor.host.placement import NoPlace, choose
+from mooactor.host.resources import Amount
+from tests.host.lone_homes import LoneHome
+
+MANY = {"max": 10_000, "within": 1e6, "backoff": 0.0}
+RULES = {"strategy": "one_for_one", **MANY, "jitter": 0.0}
+EXITED: dict[str, Any] = {"what": "exited", "status": 9, "stderr": [], "oom": False}
+
+
+class SupervisedHome(LoneHome):
+    """A home with a supervisor on host `z`, which has no room for others."""
+
+    def __init__(self, directory: Any, names: str, **rules: Any) -> None:
+        super().__init__(directory, names + "z")
+        self.boss = self.spawn(1, host="z", num_cpus=4.0)
+        self.born("z", self.boss)
+        self.says("z", self.boss, op="supervise", rid=1, rules={**RULES, **rules})
+        self.ready(self.boss)
+
+    def ready(self, actor: Any) -> None:
+        self.says(self.sites.host_of(actor.id), actor, op="ready")
+
+    def child(self, number: int, when: str = "always", **fields: Any) -> Any:
+        member = {"key": f"child {number}", "when": when, "limited": False}
+        request = self.request(number, member=member, policy=MANY, **fields)
+        self.ask(self.boss.process.line, **request, rid=number)
+        return self.home.actors[number << 16]
+
+    def serve_until(self, condition: Callable[[], object]) -> None:
+        until = time.monotonic() + 20.0
+        while not condition():
+            assert time.monotonic() < until
+            self.loop.serve(time.monotonic() + 0.001)
+
+
+@pytest.fixture
+def made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., SupervisedHome]]:
+    monkeypatch.setattr(placeless, "_PAUSE_S", 0.001)
+    homes: list[SupervisedHome] = []
+
+    def make(names: str, **rules: Any) -> SupervisedHome:
+        homes.append(SupervisedHome(tmp_path, names, **rules))
+        return homes[-1]
+
+    yield make
+    for home in homes:
+        home.close()
+
+
+def test_a_child_whose_host_leaves_before_its_turn_starts_on_another_one(
+    made: Callable[..., SupervisedHome],
+) -> None:
+    home = made("ab")
+    first, second = home.child(2, host="a"), home.child(3, num_cpus=4.0)
+    home.serve_until(lambda: first.process)
+    assert home.sites.host_of(second.id) == "b" and second.process is None
+    home.hosts.names.discard("b")
+
+    home.born("a", first)
+    home.ready(first)
+    home.serve_until(lambda: second.process)
+
+    assert home.sites.host_of(second.id) == "a"
+    assert second.incarnation == 0 and not home.died()
+    assert home.free_cpus("a") == 0.0
+
+
+@pytest.mark.parametrize("needs", [{"host": "b"}, {"num_cpus": 4.0}])
+def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
+    made: Callable[..., SupervisedHome], needs: dict[str, Any]
+) -> None:
+    home = made("b", max=0)
+    child = home.child(2, **needs)
+    home.hosts.names.discard("b")
+    home.serve_until(lambda: child in home.home.placeless._waiting)
+
+    home.hosts.names.add("b")
+    home.serve_until(lambda: child.process)
+
+    assert child.incarnation == 0 and home.boss.process is not None
+    assert not home.died()
+
+
+def test_a_child_whose_host_cannot_be_reached_at_its_turn_starts_on_another_one(
+    made: Callable[..., SupervisedHome],
+) -> None:
+    home = made("b", max=0)
+    child = home.child(2)
+    home.hosts.silent.add("b")
+    home.serve_until(lambda: child.process)
+    home.hosts.names = set("az")
+
+    home.lose("b")
+    home.serve_until(lambda: child.process)
+
+    assert home.sites.host_of(child.id) == "a"
+    assert child.incarnation == 0 and not home.died()
+
+
+def test_a_child_that_never_comes_back_does_not_wait_for_a_place_either(
+    made: Callable[..., SupervisedHome],
+) -> None:
+    home = made("b")
+    child = home.child(2, when="never", host="b")
+    home.hosts.names.discard("b")
+    home.serve_until(lambda: child.over)
+    assert "no host 'b'" in child.last_notice()["record"]["note"]
+
+
+def test_a_member_of_a_group_whose_host_leaves_is_spawned_on_another_one(
+    made: Callable[..., SupervisedHome],
+) -> None:
+    home = made("ab")
+    home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
+    assert [home.sites.host_of(one << 16) for one in (2, 3)] == ["a", "b"]
+    home.hosts.names = set("acz")
+
+    second = home.spawn(3, num_cpus=4.0, rid=3)
+
+    assert second.process and home.sites.host_of(second.id) == "c"
+    assert home.sites.host_of(2 << 16) == "a"
+
+
+def test_a_member_of_a_group_whose_place_is_lost_is_refused_if_there_is_no_other(
+    made: Callable[..., SupervisedHome],
+) -> None:
+    home = made("ab")
+    home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
+    home.hosts.names.discard("b")
+
+    home.ask(**home.request(3, num_cpus=4.0, rid=3))
+
+    (reply,) = [one for one in home.told() if one.get("rid") == 3]
+    assert reply["error"] == "no room" and "all is reserved" in reply["note"]
+    assert not home.sites.is_placed(3 << 16)
+
+
+# -- random histories ------------------------------------------------------------------
+
+
+class History:
+    """Hosts a, b and c come, die and leave, and actors are placed, start and end."""
+
+    def __init__(self, home: SupervisedHome, rng: random.Random) -> None:
+        self.home, self.rng = home, rng
+        self.deaths: Counter[int] = Counter()  # of processes that may have begun
+        self.placed: dict[int, dict[str, Any]] = {}  # and not spawned: their needs
+        self._numbers = 1
+
+    def step(self) -> None:
+        actions = (
+            *(self.join, self.die, self.die, self.unlist, self.lose, self.lose),
+            *(self.spawn, self.child, self.child, self.place, self.spawn_placed),
+            *(self.bear, self.bear, self.bear, self.exit, self.deny, self.serve),
+        )
+        self.rng.choice(actions)()
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _needs(self) -> dict[str, Any]:
+        bound = {"host": self.rng.choice("abc")} if self.rng.random() < 0.3 else {}
+        return {"num_cpus": self.rng.choice([0.0, 0.5, 1.0, 2.0]), **bound}
+
+    # -- hosts
+
+    def join(self) -> None:
+        host = self.rng.choice("abc")
+        if host not in self.home.hosts.names:
+            self.home.hosts.silent.discard(host)
+            self.home.hosts.names.add(host)
+
+    def die(self) -> None:
+        """The cluster and the home learn of it later, in any order."""
+        self.home.hosts.silent.add(self.rng.choice("abc"))
+
+    def unlist(self) -> None:
+        """The broker takes a host for lost, and may be wrong."""
+        self.home.hosts.names.discard(self.rng.choice("abc"))
+
+    def lose(self) -> None:
+        """The home does."""
+        host = self.rng.choice("abc")
+        site = self.home.sites._sites.get(host)
+        if site is None or host not in self.home.hosts.silent:
+            return
+        reached = bool(self.home.wire(host).peer)
+        for actor in self._with_process(lambda actor: actor.process.line._site is site):
+            waits = actor.incarnation or actor.member is not None
+            self.deaths[actor.id] += reached or not waits
+        self.home.lose(host)
+
+    # -- actors
+
+    def spawn(self) -> None:
+        self.home.ask(**self.home.request(self._number(), policy=MANY, **self._needs()))
+
+    def child(self) -> None:
+        number = self._number()
+        member = {"key": f"child {number}", "when": "always", "limited": False}
+        request = self.home.request(number, member=member, **self._needs(), rid=number)
+        self.home.ask(self.home.boss.process.line, **request)
+
+    def place(self) -> None:
+        ids, needs = [self._number() << 16 for _ in range(2)], self._needs()
+        self.home.ask(op="place", rid=1, ids=ids, **needs)
+        if all(map(self.home.sites.is_placed, ids)):
+            self.placed.update(dict.fromkeys(ids, needs))
+
+    def spawn_placed(self) -> None:
+        if self.placed:
+            one = self.rng.choice(list(self.placed))
+            fields = self.placed.pop(one)
+            self.home.ask(**self.home.request(one >> 16, policy=MANY, rid=1, **fields))
+
+    def _with_process(self, suits: Callable[[Any], bool]) -> list[Any]:
+        others = list(self.home.home.living.values())[1:]
+        return [one for one in others if one.process is not None and suits(one)]
+
+    def _one_that_answers(self, *, is_born: bool) -> tuple[Any, str]:
+        """An actor, or None, and its host, which is alive."""
+        found = self._with_process(
+            lambda actor: (
+                (actor.process.pid is not None) == is_born
+                and self.home.sites.host_of(actor.id) not in self.home.hosts.silent
+            )
+        )
+        actor = self.rng.choice(found) if found else None
+        return actor, actor and self.home.sites.host_of(actor.id)
+
+    def bear(self) -> None:
+        actor, host = self._one_that_answers(is_born=False)
+        if actor is not None:
+            self.home.born(host, actor)
+            self.home.ready(actor)
+
+    def exit(self) -> None:
+        actor, host = self._one_that_answers(is_born=True)
+        if actor is not None:
+            self.deaths[actor.id] += 1
+            self.home.hear(host, number=actor.process.line.number, **EXITED)
+
+    def deny(self) -> None:
+        actor, host = self._one_that_answers(is_born=False)
+        if actor is not None:
+            about = {"number": actor.process.line.number, "note": "all is reserved"}
+            self.home.hear(host, what="denied", **about)
+
+    def serve(self) -> None:
+        for _ in range(3):
+            self.home.loop.serve(time.monotonic() + 0.001)
+
+    # -- what always holds
+
+    def check(self) -> None:
+        living = self.home.home.living
+        self._check_account(living)
+        for actor in living.values():
+            assert actor.incarnation == self.deaths[actor.id]
+            if actor.process is not None:
+                site = self.home.sites.of(actor)
+                assert actor.process in site._processes.values() and not site.closed
+                assert self.home.sites.host_of(actor.id) == site.host
+
+    def _check_account(self, living: dict[int, Any]) -> None:
+        needs = {one.id: one.needs.amount for one in living.values()}
+        needs |= {one: Amount(f["num_cpus"]) for one, f in self.placed.items()}
+        assert set(self.home.sites._placed) <= set(needs), "a place of nobody's"
+        for one in self.home.sites.candidates():
+            there = [
+                amount
+                for actor_id, amount in needs.items()
+                if self.home.sites.host_of(actor_id) == one.name
+            ]
+            assert one.free == one.total - sum(there, Amount())
+
+    def check_those_that_wait(self) -> None:
+        """Each of them waits for want of a place."""
+        self.home.home.placeless._look()
+        for actor in list(self.home.home.placeless._waiting):
+            with pytest.raises(NoPlace):
+                choose(self.home.sites.candidates(), actor.needs)
+
+    def end(self) -> None:
+        """All hosts are there and have room: every actor that is not over runs."""
+        self.home.hosts.total = Amount(1e6, 1.0, 1e9)
+        while self.home.hosts.silent & self.home.sites._sites.keys():
+            self.lose()
+            self.check()
+        self.home.hosts.silent.clear()
+        self.home.hosts.names = set("abcz")
+
+        def all_run() -> bool:
+            self.bear()
+            self.check()
+            living = self.home.home.living.values()
+            return all(one.pid is not None for one in living)
+
+        self.home.serve_until(all_run)
+        assert not len(self.home.home.placeless)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_hosts_and_actors_leave_nobody_waiting_for_a_host_that_has_left(
+    made: Callable[..., SupervisedHome], seed: int
+) -> None:
+    rng = random.Random(seed)
+    history = History(made("abc", in_order=rng.random() < 0.5), rng)
+    for _ in range(150):
+        history.step()
+        history.check()
+        history.check_those_that_wait()
+    history.end()

@@ -9,6 +9,7 @@ before it hands on its frames.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,13 +19,12 @@ import zmq
 from mooactor.control import addresses, frames
 from mooactor.control.channel import Channel, Keeper, Listener
 from mooactor.control.incoming import IncomingChannel, Route
-from mooactor.control.readiness import Readiness
+from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.sockets import Sockets, events_of, unmonitor
 from mooactor.control.strangers import Strangers
 
 MAX_CHANNELS = 1 << 14
 _REMEMBERED = 1024  # channels that have ended, with the reason
-_FRAMES_AT_A_TIME = 256  # then the timers and the listeners have their turn
 _PARTING_MS = 100  # for last frames
 
 Accept = Callable[[Channel], Listener | None]
@@ -98,8 +98,9 @@ class Acceptor:
             channel.lost()
 
     def _read(self) -> None:
+        until = time.monotonic() + TURN_S
         try:
-            for _ in range(_FRAMES_AT_A_TIME):
+            while time.monotonic() < until:
                 identity, *parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
                 self._frame(identity.bytes, parts)
         except zmq.Again:

@@ -4,13 +4,14 @@ own, with a monitor, so no frame of one connection can be sent over the next."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 import zmq
 
 from mooactor.control import addresses
-from mooactor.control.readiness import Readiness
+from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import WINDOW
 from mooactor.control.sockets import (
     HANDSHAKE_MS,
@@ -20,7 +21,7 @@ from mooactor.control.sockets import (
     unmonitor,
 )
 
-_FRAMES_AT_A_TIME = 4 * WINDOW  # more than are under way; others have their turn
+_FRAMES_AT_A_TIME = 4 * WINDOW  # more than are under way
 _HANDSHAKE_FAILURES = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -80,15 +81,22 @@ class Attempt:
             self._ready.soon(self._read)
 
     def _read(self) -> None:
+        if self._read_until(time.monotonic() + TURN_S):
+            self._ready.soon(self._read)
+
+    def _read_until(self, end: float) -> bool:
+        """Hand on frames; whether there may be more."""
         for _ in range(_FRAMES_AT_A_TIME):
             if self._dealer.closed:
-                return
+                return False
             try:
                 frame = self._dealer.recv(zmq.NOBLOCK)
             except zmq.ZMQError:
-                return
+                return False
             self._arrived(frame)
-        self._ready.soon(self._read)
+            if time.monotonic() >= end:
+                break
+        return True
 
     def _read_events(self) -> None:
         while not self._dealer.closed:
@@ -105,7 +113,7 @@ class Attempt:
 
     def _finish(self) -> None:
         # libzmq tells of the end just before it hands on the last frames.
-        self._read()
+        self._read_until(math.inf)
         if not self._dealer.closed:
             self._failed(self._turned_down)
 

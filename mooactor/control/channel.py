@@ -19,6 +19,8 @@ Guarantees:
   with CLOSED.
 * The bytes that wait for the other side are bounded (`control.reliable`). A channel
   past that bound is closed with that reason.
+* A listener that is slow slows the other side down: what has arrived is acknowledged
+  once it is handled, and at most `WINDOW` pieces wait for that.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ class Keeper(Protocol):
     def touch(self, channel: Channel) -> None:
         """Have `Channel.flush` called soon."""
 
-    def tell(self, channel: Channel, message: Message | None) -> None:
-        """Have `Channel.deliver` called soon, after all earlier ones."""
+    def tell(self, channel: Channel) -> None:
+        """Have `Channel.deliver` called as long as it `has_news`."""
 
     def watch(self, channel: Channel) -> None:
         """`Channel.due` has changed."""
@@ -102,7 +104,8 @@ class Channel:
         self._carrier: Carrier | None = None
         self._out = Outflow()
         self._in = Inflow()
-        self._told = 0  # pieces that the other side knows to have arrived
+        self._told = 0  # pieces that the other side knows to be taken
+        self._end_told = False  # to the listener
         self._farewell: str | None = None  # this side has closed it, and says so
         self._farewell_sent = False  # over this connection
         self._heard = time.monotonic()
@@ -137,8 +140,18 @@ class Channel:
         return self._out.queued
 
     @property
+    def posted(self) -> int:
+        """Bytes that were posted in all."""
+        return self._out.posted
+
+    @property
+    def handled(self) -> int:
+        """Of these, bytes that the other side is known to have handled."""
+        return self._out.taken
+
+    @property
     def delivered(self) -> bool:
-        """Whether the other side has told that it has taken all that was posted; also
+        """Whether the other side has told that it has handled all that was posted; also
         once the channel has ended."""
         return bool(self.peer) and self._out.all_taken
 
@@ -210,14 +223,35 @@ class Channel:
     def _silence(self) -> str:
         return f"nothing was heard of {self.address} for {PATIENCE_S:g} s"
 
-    def deliver(self, message: Message | None) -> None:
-        """Hand a message to the listener; None: the channel has ended."""
-        if self._farewell is not None or self._listener is None:
+    @property
+    def has_news(self) -> bool:
+        """Whether `deliver` has something to do."""
+        return bool(self._in) or (self.why is not None and not self._end_told)
+
+    def deliver(self) -> None:
+        """Hand the next message to the listener; after the last one, the end."""
+        if not self._in:
+            self._end_told = True
+            if self._farewell is None and self._listener is not None:
+                self._listener.channel_closed(self, self.why or "")
             return
-        if message is None:
-            self._listener.channel_closed(self, self.why or "")
+        data = self._in.fetch()
+        try:
+            if self._farewell is None and self._listener is not None:
+                self._hand_to(self._listener, data)
+        finally:
+            self._acknowledge()
+
+    def _hand_to(self, listener: Listener, data: bytes) -> None:
+        try:
+            message = plain.unpack(data)
+            if type(message) is not dict:
+                raise plain.Malformed(f"a {type(message).__name__} as a message")
+        except plain.Malformed as error:
+            self._in.clear()
+            self.fail(f"{self.address} broke the protocol: {error}")
         else:
-            self._listener.handle(self, message)
+            listener.handle(self, message)
 
     def flush(self) -> None:
         """Send all that may be sent now."""
@@ -298,16 +332,18 @@ class Channel:
             if act is None:
                 raise frames.Malformed(f"a frame of kind {frame.kind} at this point")
             act(self, frame)
-        except (Violation, frames.Malformed, plain.Malformed) as error:
+        except (Violation, frames.Malformed) as error:
             self.fail(f"{self.address} broke the protocol: {error}")
 
     def _data(self, frame: frames.Frame) -> None:
         self._out.acknowledge(frame.taken)
-        for data in self._in.take(frame.number, frame.body):
-            message = plain.unpack(data)
-            if type(message) is not dict:
-                raise frames.Malformed(f"a {type(message).__name__} as a message")
-            self._keeper.tell(self, message)
+        self._in.arrive(frame.number, frame.body)
+        if self._in:
+            self._keeper.tell(self)
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Tell what was taken: now if it is much, else with the next flush."""
         if self._in.taken - self._told >= WINDOW // 4:
             self.flush()
         else:
@@ -342,7 +378,7 @@ class Channel:
         self._carrier = None
         self._release()
         self._keeper.watch(self)
-        self._keeper.tell(self, None)
+        self._keeper.tell(self)
 
 
 _ACTIONS: dict[int, Callable[[Channel, frames.Frame], None]] = {

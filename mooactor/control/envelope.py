@@ -93,7 +93,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 8
+VERSION = 9
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 

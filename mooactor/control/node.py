@@ -22,14 +22,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from mooactor.control import addresses, frames
 from mooactor.control.acceptor import Accept, Acceptor
-from mooactor.control.channel import Channel, Listener, Message
+from mooactor.control.channel import Channel, Listener
 from mooactor.control.outgoing import OutgoingChannel
-from mooactor.control.readiness import Readiness
+from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.sockets import Sockets
 
 BEAT_S = 0.3
@@ -73,7 +73,7 @@ class Node:
         self._advertised = advertise or (None if bind == addresses.EVERY else bind)
         self._seen: str | None = None  # the interface towards the first other host
         self._dirty: set[Channel] = set()
-        self._news: deque[tuple[Channel, Message | None]] = deque()
+        self._with_news: OrderedDict[Channel, None] = OrderedDict()
         self._restless: set[Channel] = set()  # those with something due
         self._outgoing: set[OutgoingChannel] = set()
         self._closed = False
@@ -171,8 +171,9 @@ class Node:
         return min((when for when in times if when is not None), default=None)
 
     def serve(self) -> None:
-        """Act on everything that has come or is due; waits for nothing. Listeners are
-        called from here. An exception of theirs passes through; nothing is lost by it.
+        """Act on what has come or is due, for some milliseconds; waits for nothing.
+        `fileno` stays readable while there is more. Listeners are called from here. An
+        exception of theirs passes through; nothing is lost by it.
         """
         try:
             self._ready.run()
@@ -190,9 +191,18 @@ class Node:
                 channel.tick(now)
 
     def _hand_on(self) -> None:
-        for _ in range(len(self._news)):
-            channel, message = self._news.popleft()
-            channel.deliver(message)
+        """Of each channel in turn one message, so that none waits for what has come
+        over another one."""
+        until = time.monotonic() + TURN_S
+        while self._with_news:
+            channel, _ = self._with_news.popitem(last=False)
+            try:
+                channel.deliver()
+            finally:
+                if channel.has_news:
+                    self._with_news[channel] = None
+            if time.monotonic() >= until:
+                return
 
     def _flush(self) -> None:
         if self._closed:
@@ -200,7 +210,7 @@ class Node:
         dirty, self._dirty = self._dirty, set()
         for channel in dirty:
             channel.flush()
-        if self._news or self._dirty:
+        if self._with_news or self._dirty:
             self._ready.soon(_nothing)
 
     def run_until(
@@ -246,10 +256,10 @@ class Node:
             self._ready.soon(_nothing)  # `serve` ends with a flush
         self._dirty.add(channel)
 
-    def tell(self, channel: Channel, message: Message | None) -> None:
-        if not self._news:
+    def tell(self, channel: Channel) -> None:
+        if not self._with_news:
             self._ready.soon(_nothing)
-        self._news.append((channel, message))
+        self._with_news.setdefault(channel)
 
     def watch(self, channel: Channel) -> None:
         if channel.why is not None and isinstance(channel, OutgoingChannel):

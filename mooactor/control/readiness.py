@@ -17,6 +17,8 @@ from typing import TypeAlias
 
 Action: TypeAlias = "Callable[[], object]"
 
+TURN_S = 0.003  # of an action that has much to do; the others have their turn then
+
 
 class Readiness:
     """Threads: one, except for `soon`, which any thread may call."""

@@ -6,7 +6,8 @@ A message is its length (4 bytes) and its bytes. All messages of one direction f
 stream of bytes, which is cut into pieces of at most `PIECE_BYTES`: many small messages
 share a piece, a large one takes many. At most `WINDOW` pieces are under way; the
 receiver acknowledges by telling how many it has taken in all (cumulative
-acknowledgement, as in TCP, RFC 9293).
+acknowledgement, as in TCP, RFC 9293). A piece is taken once the messages that it has
+completed were fetched to be handled, so a receiver that is slow slows the sender down.
 
 A connection delivers a prefix of its pieces in order, and may break at any time. Each
 new connection begins with both sides telling how many pieces they have taken; the
@@ -19,7 +20,8 @@ Invariants:
 * The bytes that wait behind the window are bounded: `MAX_QUEUED`, and beside these one
   message. So none is refused while at most `MAX_QUEUED` bytes wait.
 * A message in parts is sent from these; it is never put together.
-* A receiver keeps one incomplete message at most; what it allocates has arrived.
+* A receiver keeps the messages of at most `WINDOW` pieces, and one that is incomplete;
+  what it allocates has arrived.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Outflow:
 
     def __init__(self) -> None:
         self._queue: deque[memoryview] = deque()  # bytes that no piece has yet
-        self._posted = 0  # bytes, of all messages
+        self.posted = 0  # bytes, of all messages with their lengths
         self._cut = 0  # of these, bytes that are in pieces
         # Where in the stream the message that waits beside the others begins and ends.
         self._beside = 0, 0
@@ -62,7 +64,12 @@ class Outflow:
     @property
     def queued(self) -> int:
         """Bytes that wait behind the window."""
-        return self._posted - self._cut
+        return self.posted - self._cut
+
+    @property
+    def taken(self) -> int:
+        """Bytes of what was posted that the other side has told to have taken."""
+        return self._cut - sum(map(len, self._window))
 
     @property
     def all_sent(self) -> bool:
@@ -95,7 +102,7 @@ class Outflow:
             self._queue.append(memoryview(b"".join((head, *parts))))
         else:
             self._queue += map(memoryview, (head, *filter(len, parts)))
-        self._posted += _LENGTH.size + size
+        self.posted += _LENGTH.size + size
 
     def _check_room(self, size: int) -> None:
         begin, end = self._beside
@@ -104,7 +111,7 @@ class Outflow:
             return
         if self.queued > MAX_QUEUED:
             raise Overflow(f"{self.queued} bytes wait to be read")
-        self._beside = self._posted, self._posted + size
+        self._beside = self.posted, self.posted + size
 
     def pieces(self) -> Iterator[tuple[int, Data]]:
         """The pieces to be sent now, with their numbers: as many as the window allows,
@@ -163,24 +170,47 @@ class Inflow:
     """The receiving half of one side."""
 
     def __init__(self) -> None:
-        self.taken = 0  # pieces
+        self._arrived = 0  # pieces
         self._incoming = bytearray()
+        # Messages, each with the number of the piece that has completed it.
+        self._waiting: deque[tuple[int, bytes]] = deque()
 
-    def take(self, number: int, data: bytes) -> list[bytes]:
-        """Take a piece; the messages that it completes.
+    def __len__(self) -> int:
+        """Messages that wait to be fetched."""
+        return len(self._waiting)
+
+    @property
+    def taken(self) -> int:
+        """Pieces of which no message waits."""
+        return self._waiting[0][0] if self._waiting else self._arrived
+
+    def arrive(self, number: int, data: bytes) -> None:
+        """A piece has come.
 
         Raises:
-          Violation: a piece before it is missing, or its bytes are invalid.
+          Violation: a piece before it is missing, or its bytes are invalid, or it was
+            sent too early.
         """
-        if number < self.taken:
-            return []  # it came before, over an earlier connection
-        if number > self.taken:
-            raise Violation(f"piece {number} came where {self.taken} was due")
+        if number < self._arrived:
+            return  # it came before, over an earlier connection
+        if number > self._arrived:
+            raise Violation(f"piece {number} came where {self._arrived} was due")
+        if number - self.taken >= WINDOW:
+            raise Violation(f"piece {number} came when {self.taken} were taken")
         if not 0 < len(data) <= PIECE_BYTES:
             raise Violation(f"a piece of {len(data)} bytes came")
-        self.taken += 1
+        self._arrived += 1
         self._incoming += data
-        return list(self._messages())
+        for message in self._messages():
+            self._waiting.append((number, message))
+
+    def fetch(self) -> bytes:
+        """The next message."""
+        return self._waiting.popleft()[1]
+
+    def clear(self) -> None:
+        """Drop the messages that wait."""
+        self._waiting.clear()
 
     def _messages(self) -> Iterator[bytes]:
         at = 0

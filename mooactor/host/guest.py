@@ -24,7 +24,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from mooactor.control import incarnations
 from mooactor.control.channel import Channel
@@ -42,7 +42,7 @@ from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedLines, RelayedOutput
 from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
 from mooactor.host.resources import Amount, Resources
-from mooactor.host.site import End, Process, Site
+from mooactor.host.site import End, LocalProcess, Process, Site
 from mooactor.process import directories, openfiles
 from mooactor.process.place import Place
 from mooactor.process.started import bury
@@ -71,6 +71,7 @@ class Guest:
         self.mark = ""  # of the session; empty until it is opened
         self._channel = channel
         self._relayed = RelayedLines(loop, channel)
+        self._output = RelayedOutput(loop, channel)
         self._loop = loop
         self._reaper = reaper
         self._resources = resources
@@ -162,9 +163,8 @@ class Guest:
             cwd=place.cwd,
             environment=self._leftovers.environment,
         )
-        output = RelayedOutput(self._loop, self._channel)
         self._site = Site(
-            self.host, self._loop, nursery, self._reaper, output, where=self.host
+            self.host, self._loop, nursery, self._reaper, self._output, where=self.host
         )
         self._site.family = self
         nursery.configure(place.path, message["argv"], message["preload"])
@@ -302,10 +302,9 @@ class Guest:
     def exited(self, process: Process, end: End) -> None:
         self._remove_inbox(self._ids[self._numbers[process]])
         number = self._forget(process)
-        stderr = list(end.stderr)
-        self._post(
-            "exited", number=number, status=end.status, stderr=stderr, oom=end.oom
-        )
+        about = {"status": end.status, "stderr": list(end.stderr), "oom": end.oom}
+        news = partial(self._post, "exited", number=number, **about)
+        self._output.after(cast(LocalProcess, process).readers, news)
 
     def _remove_inbox(self, process_id: int) -> None:
         # The data plane's socket stays: that it refuses is how a dead owner is known.
@@ -327,6 +326,7 @@ class Guest:
             return
         self.closed = True
         self._relayed.clear()
+        self._output.clear()
         self._channel.close()
         if self._site is not None:
             for process in self._processes.values():

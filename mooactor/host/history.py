@@ -132,16 +132,19 @@ class History:
         self._readers: list[Reader] = []
         self._sends_again = False
 
-    def add(self, number: int, label: str, line: bytes) -> None:
-        """An actor has printed a line on its stdout (1) or stderr (2)."""
+    def add(self, number: int, label: str, lines: Iterable[bytes]) -> None:
+        """An actor has printed lines on its stdout (1) or stderr (2)."""
+        new = [(number, line) for line in lines]
         kept = self._take(label) or _Kept()
-        kept.add((number, line))
+        for line in new:
+            kept.add(line)
         self._kept[label] = kept
         self._bytes += kept.bytes
         self._make_way()
         for reader in self._readers:
             if reader.follows and is_meant(label, reader.name):
-                reader.add((number, line))
+                for line in new:
+                    reader.add(line)
                 self._send(reader)
 
     def _take(self, label: str) -> _Kept | None:

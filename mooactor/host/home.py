@@ -354,9 +354,9 @@ class Home:
         self.sites.closed(site)
         self.segments.forget(site)
 
-    def log(self, host: str, stream: int, prefix: bytes, line: bytes) -> None:
+    def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
         """An actor has printed that on another host."""
-        self.logs.emit(stream, prefix, line, host)
+        self.logs.emit(stream, prefix, lines, host)
 
     def let_go(self, process: Process) -> Supervised:
         """Forget a process that never ran, or has ended."""

@@ -69,8 +69,8 @@ class Logs:
         self._config: Message | None = None
         self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
         self._dropped = 0  # lines for the lifeline
-        #: Hears of each line, with its actor's label, before it is shown.
-        self.history: Callable[[int, str, bytes], None] | None = None
+        #: Hears of all lines, with their actor's label, before they are shown.
+        self.history: Callable[[int, str, list[bytes]], None] | None = None
 
     def configure(self, config: Message) -> None:
         """Set whether the driver wants lines, and by which way."""
@@ -86,17 +86,20 @@ class Logs:
             stream.unwatch(reader)
         reader.finish()
 
-    def emit(self, number: int, prefix: bytes, line: bytes, host: str = "") -> None:
-        """Show one line of an actor's; `host`: if it is another one."""
+    def emit(
+        self, number: int, prefix: bytes, lines: list[bytes], host: str = ""
+    ) -> None:
+        """Show lines of an actor's; `host`: if it is another one."""
         if self.history is not None:
-            self.history(number, _label(prefix, host), line)
+            self.history(number, _label(prefix, host), lines)
         assert self._config is not None
         if not self._config["forward_logs"]:
             return
         if self._config["logs_by_lifeline"]:
-            self._send(number, (prefix + line).decode(errors="replace"))
+            for line in lines:
+                self._send(number, (prefix + line).decode(errors="replace"))
         else:
-            self._streams[number].add(prefix + line + b"\n")
+            self._streams[number].add([prefix + line + b"\n" for line in lines])
 
     # -- by the lifeline ---------------------------------------------------
 
@@ -119,7 +122,7 @@ class Logs:
 
     def stderr(self) -> io.TextIOBase:
         """A file for the agent's own messages, which must not block it either."""
-        return _Words(self._streams[2].add)
+        return _Words(lambda line: self._streams[2].add([line]))
 
     # -- the end -----------------------------------------------------------
 
@@ -190,8 +193,8 @@ class _Stream:
 
     # -- out ---------------------------------------------------------------
 
-    def add(self, line: bytes) -> None:
-        self.terminal.add(line)
+    def add(self, lines: list[bytes]) -> None:
+        self.terminal.add(*lines)
         self._expect()
 
     def _expect(self) -> None:

@@ -2,14 +2,16 @@
 """What a guest's processes print and say, on its way to the session's home.
 
 Invariant: a process that is faster than the channel is slowed down, and nothing of it
-is lost. While the channel has too many bytes to send, pipes and lines are left unread.
+is lost. While too many bytes wait for the home, pipes and lines are left unread.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
@@ -19,42 +21,128 @@ from mooactor.host.output import LineReader
 from mooactor.host.parcels import contents
 
 _MOST_KEPT = 1 << 21
-_RETRY_S = 0.02
+_MOST_PRINTED = 1 << 19  # bytes that the home has not handled yet: it takes 10 ms
+_PER_LINE = 1 << 6  # bytes that a line costs beside its text, about
+_PER_MESSAGE = 1 << 12
+_PIPES_AT_ONCE = 32  # that are read again, in turn, once there is room
+_RETRY_S = 0.01
 
 
 class RelayedOutput:
-    """See `logs.Output`."""
+    """See `logs.Output`.
+
+    Invariants:
+
+    * News wait behind little of what is printed: no pipe is read while the home has
+      not handled `_MOST_PRINTED` bytes of it.
+    * Of a dead process there waits here at most what its pipes held. It goes before
+      what the living print, in turn with that of others that are dead.
+    * All that is read of one pipe goes to the channel in that order.
+    """
 
     def __init__(self, loop: EventLoop, channel: Channel) -> None:
         self._loop = loop
         self._channel = channel
-        self._readers: set[LineReader] = set()
+        self._about: dict[LineReader, tuple[int, bytes]] = {}  # its stream, its prefix
+        self._held_up: dict[LineReader, None] = {}  # in that order
+        self._rests: deque[_Rest] = deque()  # those in front have waited for longer
+        self._tries_again = False
+        # What the home has not handled, as bytes, and where in the channel each ends.
+        self._printed = 0
+        self._under_way: deque[tuple[int, int]] = deque()
 
     def begin(self, number: int, fd: int, prefix: bytes) -> LineReader:
-        reader = LineReader(fd, partial(self._emit, number, prefix))
-        self._readers.add(reader)
+        reader = LineReader(fd, partial(self._post, number, prefix))
+        self._about[reader] = number, prefix
         self._watch(reader)
         return reader
 
-    def _emit(self, number: int, prefix: bytes, line: bytes) -> None:
-        message = {"what": "log", "stream": number, "prefix": prefix, "line": line}
+    def _post(self, number: int, prefix: bytes, lines: list[bytes]) -> None:
+        text = b"\n".join(lines)
+        message = {"what": "log", "stream": number, "prefix": prefix, "lines": text}
         self._channel.post(message)
+        cost = len(text) + len(prefix) + _PER_LINE * len(lines) + _PER_MESSAGE
+        self._printed += cost
+        self._under_way.append((self._channel.posted, cost))
 
     def _watch(self, reader: LineReader) -> None:
-        if reader in self._readers:
-            self._loop.watch(reader.fd, partial(self._read, reader))
+        self._loop.watch(reader.fd, partial(self._read, reader))
+
+    def _has_room(self) -> bool:
+        handled = self._channel.handled
+        while self._under_way and self._under_way[0][0] <= handled:
+            self._printed -= self._under_way.popleft()[1]
+        return self._printed < _MOST_PRINTED
 
     def _read(self, reader: LineReader) -> None:
-        if self._channel.queued > _MOST_KEPT:
+        if self._rests or not self._has_room():
             self._loop.unwatch(reader.fd)
-            self._loop.later(_RETRY_S, partial(self._watch, reader))
+            self._held_up[reader] = None
+            self._try_again()
         elif not reader.read():
             self._loop.unwatch(reader.fd)
 
     def end(self, reader: LineReader) -> None:
-        self._readers.discard(reader)
+        """As `logs.Output` has it; what there is no room for waits, see `after`."""
         self._loop.unwatch(reader.fd)
-        reader.finish()
+        self._held_up.pop(reader, None)
+        number, prefix = self._about.pop(reader)
+        if lines := reader.rest():
+            self._rests.append(_Rest(reader, number, prefix, deque(lines)))
+            self._go_on()
+
+    def after(self, readers: Sequence[LineReader], action: Callable[[], None]) -> None:
+        """Call `action` once all of these, which were ended, has gone to the channel;
+        perhaps at once."""
+        for rest in self._rests:
+            if rest.reader in readers:
+                rest.then.append(partial(self.after, readers, action))
+                return
+        action()
+
+    def _go_on(self) -> None:
+        """Post what there is room for."""
+        if not self._channel.is_open:
+            self.clear()
+        while self._rests and self._has_room():
+            rest = self._rests.popleft()
+            self._post(rest.number, rest.prefix, rest.lines.popleft())
+            if rest.lines:
+                self._rests.append(rest)
+            for action in () if rest.lines else rest.then:
+                action()
+        if self._rests:
+            self._try_again()
+
+    def _try_again(self) -> None:
+        if not self._tries_again:
+            self._tries_again = True
+            self._loop.later(_RETRY_S, self._again)
+
+    def _again(self) -> None:
+        self._tries_again = False
+        self._go_on()
+        if not self._rests and self._has_room():
+            for reader in list(islice(self._held_up, _PIPES_AT_ONCE)):
+                del self._held_up[reader]
+                self._watch(reader)
+        if self._held_up:
+            self._try_again()
+
+    def clear(self) -> None:
+        """The channel is over: drop what waits."""
+        self._rests.clear()
+
+
+@dataclass(eq=False)
+class _Rest:
+    """What was in the pipe of a dead process."""
+
+    reader: LineReader
+    number: int
+    prefix: bytes
+    lines: deque[list[bytes]]
+    then: list[Callable[[], None]] = field(default_factory=list)
 
 
 class RelayedLines:

@@ -28,13 +28,13 @@ disown     home    number
 leave      home    holder: give back what this actor had reserved
 preload    home    modules
 now        home    id, incarnation: which one of an actor is next; without, it is over
-log        guest   stream, prefix, line
+log        guest   stream, prefix, lines: of one process, joined by newlines
 close      home    nothing: the session is over
 =========  ======  ===================================================================
 
-Invariant: all that a process said comes before its ``exited``, because a channel keeps
-the order. When the channel closes, the home takes all processes of it for dead, and the
-guest kills them: neither asks the other.
+Invariant: all that a process said and printed comes before its ``exited``, because a
+channel keeps the order. When the channel closes, the home takes all processes of it for
+dead, and the guest kills them: neither asks the other.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class News(Family, Protocol):
         """Its host is gone, and so is the process; or it cannot take part. Not `begun`:
         that host has never heard of the process."""
 
-    def log(self, host: str, stream: int, prefix: bytes, line: bytes) -> None:
-        """A line that an actor has printed there."""
+    def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
+        """Lines that an actor has printed there."""
 
     def site_closed(self, site: RemoteSite, why: str) -> None:
         """No process runs there any more."""
@@ -208,8 +208,8 @@ class RemoteSite:
     def _act_on(self, channel: Channel, message: Message) -> None:
         what = check(message, TO_HOME)
         if what == "log":
-            said = message["stream"], message["prefix"], message["line"]
-            self._news.log(self.host, *said)
+            lines = message["lines"].split(b"\n")
+            self._news.log(self.host, message["stream"], message["prefix"], lines)
         elif what == "opened":
             self.near = message.get("near") is True
             self.files = message.get("files") or 0

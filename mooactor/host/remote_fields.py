@@ -24,7 +24,12 @@ from mooactor.host.fields import (
     strings,
     texts,
 )
-from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
+from mooactor.host.output import (
+    MOST_LINES,
+    MOST_OF_A_LINE,
+    MOST_OF_LINES,
+    TAIL_LINES,
+)
 from mooactor.host.rows import AMOUNTS
 from mooactor.process.place import Place
 
@@ -138,7 +143,9 @@ def _opened(message: Message) -> None:
 def _log(message: Message) -> None:
     number(message, "stream", least=1, most=2)
     bytes_of(message, "prefix", _MOST_OF_A_PREFIX)
-    bytes_of(message, "line", MOST_OF_A_LINE)
+    newlines = bytes_of(message, "lines", MOST_OF_LINES).count(b"\n")
+    if newlines >= MOST_LINES:
+        raise Refused(f"there are {newlines} newlines in one message")
 
 
 def _now(message: Message) -> None:

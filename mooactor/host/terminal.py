@@ -58,16 +58,23 @@ class Terminal:
             return _PATIENCE_S
         return max(0.0, self._moved + _PATIENCE_S - time.monotonic())
 
-    def add(self, line: bytes) -> None:
-        """Write a line, which ends with a newline, as soon as that is possible."""
+    def add(self, *lines: bytes) -> None:
+        """Write lines, each of which ends with a newline, as soon as that is
+        possible."""
         if not self.waiting:
             self._moved = time.monotonic()
+        for line in lines:
+            if self._size + len(line) > self._bound:
+                self.flush()
+            self._add(line)
+        self.flush()
+
+    def _add(self, line: bytes) -> None:
         self._lines.append(line)
         self._size += len(line)
         while self._size > self._bound and len(self._lines) > 1:
             self._size -= len(self._lines.popleft())
             self._dropped += 1
-        self.flush()
 
     def flush(self) -> bool:
         """Write as much as it takes; whether that was anything."""

@@ -61,8 +61,10 @@ def parse(data: bytes) -> None:
         reader(frame)
     elif frame.kind == frames.DATA:
         Outflow().acknowledge(frame.taken)
-        for message in Inflow().take(frame.number, frame.body):
-            plain.unpack(message)
+        into = Inflow()
+        into.arrive(frame.number, frame.body)
+        while into:
+            plain.unpack(into.fetch())
 
 
 def test_the_parser_refuses_or_accepts_and_does_nothing_else() -> None:

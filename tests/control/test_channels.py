@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
@@ -327,3 +328,104 @@ def test_the_advertised_address_is_what_others_are_told(
         one.connect(pair[0].address, Recorder())
         assert together((one, *pair), lambda: theirs.channels)
         assert theirs.channels[0].address == one.address
+
+
+# -- a listener that takes its time --------------------------------------------------
+
+
+@contextlib.contextmanager
+def held_back(reader: Node) -> Iterator[None]:
+    """What comes meanwhile is read and not handled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "_hand_on", lambda: None)
+        yield
+
+
+def arrived(reader: Node) -> list[int]:
+    """Messages that wait there to be handled, of each channel."""
+    return sorted(len(channel._in) for channel in reader.channels())
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each `Node.serve` hands on one message."""
+    monkeypatch.setattr("mooactor.control.node.TURN_S", 0.0)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_a_slow_listener_slows_the_sender_down(pair: tuple[Node, Node]) -> None:
+    one, other = pair
+    theirs, count = Recorder(), 5 * reliable.WINDOW
+    other.accept = theirs.accept
+    channel = one.connect(other.address, Recorder())
+    for number in range(count):
+        channel.post({"n": number, "data": bytes(reliable.PIECE_BYTES - 100)})
+    with held_back(other):
+        assert together(pair, lambda: arrived(other) >= [reliable.WINDOW - 1])
+        assert not together(pair, lambda: arrived(other) > [reliable.WINDOW], 0.1)
+        assert channel.handled < reliable.PIECE_BYTES
+
+    while len(theirs.messages) < count:
+        for served in pair:
+            served.run_until(lambda: False, 0.001)
+        assert arrived(other) <= [reliable.WINDOW]
+        assert channel.handled <= (len(theirs.messages) + 1) * reliable.PIECE_BYTES
+    assert theirs.numbers == list(range(count))
+    assert together(pair, lambda: channel.handled == channel.posted)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_no_channel_waits_for_what_has_come_over_another(
+    pair: tuple[Node, Node],
+) -> None:
+    one, other = pair
+    theirs = Recorder()
+    other.accept = theirs.accept
+    talker, quiet = (one.connect(other.address, Recorder()) for _ in range(2))
+    for number in range(1000):
+        talker.post({"n": number})
+    with held_back(other):
+        assert together(pair, lambda: arrived(other) == [0, 1000])
+        quiet.post({"n": "quiet"})
+        assert together(pair, lambda: arrived(other) == [1, 1000])
+    assert together(pair, lambda: len(theirs.messages) == 1001)
+    assert theirs.numbers.index("quiet") < 3  # type: ignore[arg-type]
+    theirs.messages.remove({"n": "quiet"})
+    assert theirs.numbers == list(range(1000))
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_the_end_of_a_channel_comes_behind_all_that_waits(
+    pair: tuple[Node, Node],
+) -> None:
+    one, other = pair
+    theirs = Recorder()
+    other.accept = theirs.accept
+    channel = one.connect(other.address, Recorder())
+    for number in range(1000):
+        channel.post({"n": number})
+    channel.close("all is said")
+    with held_back(other):
+        assert together(pair, lambda: theirs.channels and not other.channels())
+    assert theirs.messages == []
+    while not theirs.closed:
+        before = len(theirs.messages)
+        other.serve()
+        assert len(theirs.messages) <= before + 1
+    assert theirs.numbers == list(range(1000)) and theirs.closed == ["all is said"]
+
+
+def test_of_an_invalid_message_only_what_came_before_is_handled(
+    pair: tuple[Node, Node],
+) -> None:
+    one, other = pair
+    mine, theirs = Recorder(), Recorder()
+    other.accept = theirs.accept
+    channel = one.connect(other.address, mine)
+    channel.post({"n": 0})
+    channel.post_encoded([plain.pack("no dict")])
+    channel.post({"n": 1})
+    assert together(pair, lambda: mine.closed and theirs.closed)
+    assert theirs.numbers == [0]
+    assert mine.closed == theirs.closed
+    assert "a str as a message" in mine.closed[0]

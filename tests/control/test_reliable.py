@@ -27,9 +27,15 @@ def carry(out: Outflow, into: Inflow) -> list[bytes]:
     messages = []
     while pieces := list(out.pieces()):
         for number, piece in pieces:
-            messages += into.take(number, bytes(piece))
+            into.arrive(number, bytes(piece))
+        messages += fetched(into)
         out.acknowledge(into.taken)
     return messages
+
+
+def fetched(into: Inflow) -> list[bytes]:
+    """All messages that wait there."""
+    return [into.fetch() for _ in range(len(into))]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +72,54 @@ def test_no_more_than_the_window_is_under_way() -> None:
     out.post(bytes(PIECE_BYTES * (WINDOW + 10)))
     first = list(out.pieces())
     assert len(first) == WINDOW and list(out.pieces()) == []
-    into.take(0, bytes(first[0][1]))
+    into.arrive(0, bytes(first[0][1]))
     out.acknowledge(into.taken)
     assert [number for number, _ in out.pieces()] == [WINDOW]
+
+
+def test_a_piece_is_taken_once_its_messages_are_fetched() -> None:
+    out, into = Outflow(), Inflow()
+    small, large = b"x" * (PIECE_BYTES // 2 - 4), bytes(2 * PIECE_BYTES - 4)
+    for message in (small, small, small, large):  # four pieces, the last one is half
+        out.post(message)
+    pieces = [bytes(piece) for _, piece in out.pieces()]
+    for number, piece in enumerate(pieces):
+        into.arrive(number, piece)
+    taken = []
+    while into:
+        taken.append(into.taken)
+        into.fetch()
+    assert (taken, into.taken) == ([0, 0, 1, 3], 4)
+
+    sizes = [len(small) + 4] * 3 + [len(large) + 4]
+    assert out.posted == sum(sizes) and out.taken == 0
+    out.acknowledge(3)
+    assert out.taken == 3 * PIECE_BYTES
+    out.acknowledge(4)
+    assert out.taken == out.posted
+
+
+def test_of_a_message_that_is_incomplete_all_pieces_are_taken() -> None:
+    """Else one that is larger than the window would never come."""
+    out, into = Outflow(), Inflow()
+    out.post(bytes(10))
+    out.post(bytes(2 * WINDOW * PIECE_BYTES))
+    for number, piece in out.pieces():
+        into.arrive(number, bytes(piece))
+    assert into.taken == 0
+    into.fetch()
+    assert into.taken == WINDOW
+
+
+def test_a_receiver_keeps_no_more_than_the_window() -> None:
+    into, message = Inflow(), (PIECE_BYTES - 4).to_bytes(4, "little")
+    piece = message + bytes(PIECE_BYTES - 4)
+    for number in range(WINDOW):
+        into.arrive(number, piece)
+    with pytest.raises(Violation, match="when 0 were taken"):
+        into.arrive(WINDOW, piece)
+    into.fetch()
+    into.arrive(WINDOW, piece)
 
 
 def test_a_message_in_parts_is_one_message() -> None:
@@ -96,7 +147,8 @@ def test_one_large_message_waits_beside_the_others() -> None:
     into, received = Inflow(), 0
     while not received:  # until the large one has left
         for number, piece in out.pieces():
-            received += len(into.take(number, bytes(piece)))
+            into.arrive(number, bytes(piece))
+            received += len(fetched(into))
         out.acknowledge(into.taken)
     out.post(bytes(MAX_QUEUED + 1))
     assert out.queued == MAX_QUEUED + 5
@@ -132,12 +184,12 @@ def test_a_message_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_a_receiver_takes_no_message_beyond_the_limit() -> None:
     into = Inflow()
     with pytest.raises(Violation, match="announced"):
-        into.take(0, (MAX_MESSAGE + 1).to_bytes(4, "little"))
+        into.arrive(0, (MAX_MESSAGE + 1).to_bytes(4, "little"))
 
 
 def test_an_announced_message_takes_no_memory_before_it_comes() -> None:
     into = Inflow()
-    into.take(0, MAX_MESSAGE.to_bytes(4, "little") + b"abc")
+    into.arrive(0, MAX_MESSAGE.to_bytes(4, "little") + b"abc")
     assert len(into._incoming) == 7
 
 
@@ -146,7 +198,7 @@ def test_an_announced_message_takes_no_memory_before_it_comes() -> None:
 )
 def test_invalid_pieces_are_violations(number: int, data: bytes) -> None:
     with pytest.raises(Violation):
-        Inflow().take(number, data)
+        Inflow().arrive(number, data)
 
 
 def test_acknowledging_too_much_is_a_violation() -> None:
@@ -217,7 +269,13 @@ class Simulation:
                 number, piece, taken = wire.popleft()
                 side.out.acknowledge(taken)
                 if number >= 0:
-                    side.received += side.into.take(number, piece)
+                    side.into.arrive(number, piece)
+
+    def handle(self) -> None:
+        side = self.rng.choice(self.sides)
+        for _ in range(self.rng.randrange(1, 5)):
+            if side.into:
+                side.received.append(side.into.fetch())
 
     def break_off(self) -> None:
         self.stands = False
@@ -235,6 +293,7 @@ class Simulation:
 
     def run(self, steps: int) -> None:
         actions = [self.post, self.flush, self.flush, self.arrive, self.arrive]
+        actions += [self.handle, self.handle]
         for _ in range(steps):
             self.rng.choice(actions)()
             if self.rng.random() < 0.05:
@@ -247,6 +306,7 @@ class Simulation:
         for _ in range(10_000):
             self.flush()
             self.arrive()
+            self.handle()
             if all(
                 len(self.sides[i].posted) == len(self.sides[1 - i].received)
                 for i in range(2)

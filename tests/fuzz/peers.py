@@ -333,7 +333,7 @@ TO_HOME: list[dict[str, Any]] = [
     },
     *({"what": what, "number": 1} for what in ("lost", "closed", "dying")),
     {"what": "exited", "number": 1, "status": 9, "stderr": ["x"], "oom": False},
-    {"what": "log", "stream": 1, "prefix": b"(X pid=1) ", "line": b"said"},
+    {"what": "log", "stream": 1, "prefix": b"(X pid=1) ", "lines": b"said\n\nso"},
 ]
 
 

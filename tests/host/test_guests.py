@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from mooactor.control.lifeline import Lifeline
+from mooactor.host import relayed
 from mooactor.host.devices import Devices
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import Guest
+from mooactor.host.output import MOST_LINES, LineReader
 from mooactor.host.parcels import file_of
 from mooactor.host.resources import Amount, Resources
 from mooactor.host.site import End
@@ -31,6 +33,7 @@ class Process:
 
     line: Lifeline
     pid: int | None = None
+    readers: tuple[LineReader, ...] = ()
 
 
 class Site:
@@ -146,3 +149,30 @@ def test_the_end_of_a_process_comes_behind_all_that_it_has_said(
         lone.channel.send()
         lone.loop.serve(None)
     assert lone.of(1) == ["line"] * 4 + ["closed", "exited"]
+
+
+def test_the_end_of_a_process_comes_behind_all_that_it_has_printed(
+    lone: LoneGuest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relayed, "_MOST_PRINTED", 1)
+    talker, _ = lone.start(1)
+    silent, _ = lone.start(2)
+    pipe, end = os.pipe()
+    reader = lone.guest._output.begin(2, pipe, b"(A) ")
+    talker.readers = (reader,)
+    os.write(end, b"line\n" * 3 * MOST_LINES + b"the end")
+    os.close(end)
+    lone.guest._output.end(reader)
+    for one in (talker, silent):
+        lone.guest.exited(one, End(9, tuple(reader.tail), False))
+    kinds = ["log", "exited"]
+    assert [one["what"] for one in lone.channel.messages] == kinds
+    assert lone.channel.messages[-1]["number"] == 2  # it has printed nothing
+    while len(lone.channel.messages) < 6:
+        lone.channel.send()
+        lone.loop.serve(None)
+    assert [one["what"] for one in lone.channel.messages] == kinds + ["log"] * 3 + [
+        "exited"
+    ]
+    assert lone.channel.messages[-2]["lines"] == b"the end"
+    assert lone.channel.messages[-1]["stderr"][-1] == "the end"

@@ -45,7 +45,7 @@ class Kept(History):
         super().__init__(lambda delay, action: self.due.append(action))
 
     def say(self, number: int) -> None:
-        self.add(1, "Talker:t", f"{number:05d}{LINE}".encode())
+        self.add(1, "Talker:t", [f"{number:05d}{LINE}".encode()])
 
     def run(self) -> None:
         due, self.due = self.due, []
@@ -176,11 +176,11 @@ def test_long_lines_have_a_bound_in_bytes(
     monkeypatch.setattr(history, "_MOST_OF_ONE", 20_000)
     for number in range(100):
         kept.say(number)
-        kept.add(1, label_of(1), b"short")
+        kept.add(1, label_of(1), [b"short"])
     read = all_of(kept, "t")
     assert 15 < len(read) < 20 and int(read[-1][:5]) == 99
     assert len(all_of(kept, "b1")) == 100
-    kept.add(1, label_of(1), b"x" * 30_000)  # more than there is room for
+    kept.add(1, label_of(1), [b"x" * 30_000])  # more than there is room for
     assert all_of(kept, "b1") == []
 
 
@@ -189,10 +189,9 @@ def test_lines_of_the_actor_that_was_silent_longest_make_way(
 ) -> None:
     monkeypatch.setattr(history, "_MOST_OF_ALL", 50_000)
     for actor in range(10):
-        for _ in range(10):
-            kept.add(1, label_of(actor), LINE.encode())
-    kept.add(2, label_of(5), b"again")
-    kept.add(1, label_of(5), LINE.encode())
+        kept.add(1, label_of(actor), [LINE.encode()] * 10)
+    kept.add(2, label_of(5), [b"again"])
+    kept.add(1, label_of(5), [LINE.encode()])
     found = [len(all_of(kept, f"b{actor}")) for actor in range(10)]
     assert found == [0, 0, 0, 0, 0, 6, 9, 10, 10, 10]
 

@@ -54,7 +54,7 @@ def test_the_last_lines_are_kept_with_a_bound_and_handed_on_whole() -> None:
     read, write = os.pipe()
     os.set_blocking(read, False)
     lines: list[bytes] = []
-    reader = LineReader(read, lines.append)
+    reader = LineReader(read, lines.extend)
     bar = b"x" * 30_000 + b"end"
     for line in (b"short", bar):
         os.write(write, line + b"\n")
@@ -66,3 +66,14 @@ def test_the_last_lines_are_kept_with_a_bound_and_handed_on_whole() -> None:
     short, *cut = reader.tail
     assert short == "short"
     assert cut == [f"…{bar[-2048:].decode()}"] * 2
+
+
+def test_the_rest_of_a_pipe_is_what_is_in_it_and_no_more() -> None:
+    read, write = os.pipe()
+    reader = LineReader(read, lambda lines: None)
+    os.write(write, b"one\n\ntwo\nthe end")
+    assert reader.rest() == [[b"one", b"", b"two"], [b"the end"]]
+    assert list(reader.tail) == ["one", "", "two", "the end"]
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(read)
+    os.close(write)

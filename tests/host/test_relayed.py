@@ -33,6 +33,11 @@ class Slow:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self._sizes: list[int] = []
+        self.posted = 0
+
+    @property
+    def handled(self) -> int:
+        return self.posted - self.queued
 
     @property
     def queued(self) -> int:
@@ -44,6 +49,7 @@ class Slow:
     def post_encoded(self, parts: Sequence[Data]) -> None:
         data = b"".join(parts)
         self._sizes.append(len(data))
+        self.posted += len(data)
         self.messages.append(plain.unpack(data))
 
     def send(self, count: int = 1 << 30) -> None:

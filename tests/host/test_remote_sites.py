@@ -16,7 +16,7 @@ from mooactor.host import tombstones
 from mooactor.host.devices import Devices
 from mooactor.host.logs import prefix_of
 from mooactor.host.neighbors import Neighbors
-from mooactor.host.output import MOST_OF_A_LINE, TAIL_LINES
+from mooactor.host.output import MOST_LINES, MOST_OF_A_LINE, TAIL_LINES
 from mooactor.host.resources import Amount
 from mooactor.host.site import End
 from tests.host.lone_homes import LoneHome
@@ -190,8 +190,9 @@ LINE = "x" * MOST_OF_A_LINE
         {"what": "opened", "why": "x" * (17 << 20)},
         {**EXITED, "number": 1, "stderr": [LINE + "x"]},
         {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
-        {"what": "log", "stream": 1, "prefix": b"", "line": b"x" * (17 << 20)},
-        {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "line": b""},
+        {"what": "log", "stream": 1, "prefix": b"", "lines": b"x" * (17 << 20)},
+        {"what": "log", "stream": 1, "prefix": b"", "lines": b"\n" * MOST_LINES},
+        {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "lines": b""},
     ],
     ids=lambda message: "-".join(message),
 )
@@ -474,7 +475,7 @@ def test_lines_are_kept_under_the_label_of_their_actor(
     lone.logs.history = lambda *said: heard.append(said)
     prefix = prefix_of(label, 4711, host)
     if host:
-        lone.home.log(host, 2, prefix, b"said")
+        lone.home.log(host, 2, prefix, [b"said"])
     else:
-        lone.logs.emit(2, prefix, b"said")
-    assert heard == [(2, label, b"said")]
+        lone.logs.emit(2, prefix, [b"said"])
+    assert heard == [(2, label, [b"said"])]

@@ -216,16 +216,17 @@ def test_a_program_whose_output_nobody_reads_ends(
         program.close()
 
 
+@pytest.mark.parametrize("at_once", [1, 300])
 def test_what_a_terminal_keeps_is_bounded_and_the_oldest_lines_go(
-    pipe: tuple[int, int],
+    pipe: tuple[int, int], at_once: int
 ) -> None:
     read, write = pipe
     os.set_blocking(read, False)
     terminal = Terminal(write, bound=10_000)
     try:
         lines = [b"%06d\n" % number for number in range(20_000)]
-        for line in lines:
-            terminal.add(line)
+        for at in range(0, len(lines), at_once):
+            terminal.add(*lines[at : at + at_once])
         assert terminal.full
         text = b""
         while terminal.waiting:
@@ -241,3 +242,15 @@ def test_what_a_terminal_keeps_is_bounded_and_the_oldest_lines_go(
     finally:
         os.close(terminal.fd)
         os.close(write)
+
+
+def test_a_terminal_that_is_read_loses_nothing_of_more_than_its_bound(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "out").open("wb+") as file:
+        terminal = Terminal(file.fileno(), bound=10_000)
+        lines = [b"%06d\n" % number for number in range(20_000)]
+        terminal.add(*lines)
+        assert not terminal.waiting
+        file.seek(0)
+        assert file.read() == b"".join(lines)

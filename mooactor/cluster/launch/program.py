@@ -17,7 +17,7 @@ from mooactor.cluster.launch import signals, ssh, starter
 from mooactor.cluster.launch.output import Output
 from mooactor.cluster.launch.targets import LaunchError, Target
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.output import LineReader
+from mooactor.host.output import LineReader, one_by_one
 
 _STARTER = Path(starter.__file__).read_bytes()
 _HEAD = b"%d\n%s" % (len(_STARTER), _STARTER)
@@ -108,7 +108,7 @@ class Program:
                 fd = os.dup(pipe.fileno())
                 pipe.close()
                 os.set_blocking(fd, False)
-                readers.append(reader := LineReader(fd, emit))
+                readers.append(reader := LineReader(fd, one_by_one(emit)))
                 self._loop.watch(fd, partial(self._read, reader))
         return readers
 

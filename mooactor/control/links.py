@@ -280,6 +280,14 @@ class Links:
         """Whether a call may have been sent to a process; if not, it waits here."""
         return self._messenger.was_reached(process_id)
 
+    def was_cut_off(self, process_id: int) -> bool:
+        """Whether the connection to a process of another host has broken."""
+        return self._messenger.was_cut_off(process_id)
+
+    def was_forgotten(self, process_id: int) -> bool:
+        """Whether a process is dead, and all that was kept for it is gone."""
+        return self._messenger.is_gone(process_id)
+
     def labels(self) -> dict[int, str]:
         """The label of each actor, by the id of its present process."""
         return {link.process_id: link.label for link in list(self._links.values())}

@@ -74,6 +74,7 @@ class Link:
         "foreign",
         "resending",
         "rounds",
+        "over",
     )
 
     def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
@@ -90,6 +91,7 @@ class Link:
         self.foreign = False
         self.resending: Resending | None = None
         self.rounds = 0  # how often calls were sent again over it
+        self.over = False  # it is gone for good, and calls are being ended, or were
 
     @classmethod
     def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:

@@ -145,7 +145,9 @@ class Deaths:
     def _end_calls(self, death: Death, turns: Turns) -> None:
         link, losses = death.link, self._losses
         if death.following is None:
-            losses.fail_all(link, turns)
+            with link.sending_again():  # none are; but a call that is sent now waits
+                link.over = True
+                losses.fail_all(link, turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
                 self._links.follow(link, death.following)

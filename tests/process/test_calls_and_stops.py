@@ -22,7 +22,7 @@ from tests.process.test_calls_and_deaths import ACTOR, KEY, Post, World, named
 from tests.process.test_interleavings import preempting, seeded
 
 STOPPED = {"kind": "stopped", "exitcode": 0}
-ALL = 1000  # records
+ALL = range(1000)  # records
 
 
 def record_of(kind: int, number: int) -> envelope.Record:
@@ -60,11 +60,11 @@ class Stop(World):
         monkeypatch: pytest.MonkeyPatch,
         choose: Callable[[Any], Any],
         answers: int,
-        arrive: int,
+        lost: range,
         following: int | None,
     ) -> None:
-        """`answers`: how many calls are taken. `arrive`: of the actor's records so
-        many, then its connection breaks. `following`: see `Death`."""
+        """`answers`: how many calls are taken. `lost`: which of the actor's records, in
+        the order sent, are lost with a connection. `following`: see `Death`."""
         super().__init__(directory, monkeypatch, choose)
         self.schedule._files.add(__file__)
         self.now = 0.0
@@ -72,7 +72,8 @@ class Stop(World):
         self.ran: dict[int, Future] = {}
         self.way: deque[envelope.Record] = deque()  # of what is under way to here
         self.ended = self.last_came = False
-        self._answers, self._arrive, self._following = answers, arrive, following
+        self._answers, self._lost, self._following = answers, lost, following
+        self._said = 0
         self.callers: list[Thread] = []
 
     def started(self) -> None:
@@ -89,9 +90,9 @@ class Stop(World):
         ]
 
     def say(self, kind: int, number: int) -> None:
-        if self._arrive > 0:
+        if self._said not in self._lost:
             self.way.append(record_of(kind, number))
-        self._arrive -= 1
+        self._said += 1
 
     def acts(self) -> None:
         sent = self.post.sent[ACTOR]
@@ -172,11 +173,11 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     choose: Callable[[Any], Any],
     answers: int,
-    arrive: int = ALL,
-    following: int | None = None,
+    lost: range,
+    following: int | None,
 ) -> None:
     with monkeypatch.context() as patch:
-        world = Stop(directory, patch, choose, answers, arrive, following)
+        world = Stop(directory, patch, choose, answers, lost, following)
         world.started()
         world.schedule.run([])
         assert [thread.error for thread in world.threads] == [None] * 5
@@ -184,30 +185,51 @@ def run(
 
 
 @pytest.mark.parametrize("following", [None, 1])
-@pytest.mark.parametrize("arrive", [ALL, 0, 1, 2])
+@pytest.mark.parametrize("lost", [ALL[:0], ALL[:1], ALL, ALL[1:], ALL[2:]], ids=str)
 @pytest.mark.parametrize("seeds", [range(5), slow(range(5, 60)), soak(range(60, 1500))])
 def test_a_call_that_meets_a_stop_ends_soon_in_any_schedule(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     seeds: range,
-    arrive: int,
+    lost: range,
     following: int | None,
 ) -> None:
     for seed in seeds:
         with named(f"seed {seed}"):
-            run(tmp_path, monkeypatch, seeded(seed), seed % 4, arrive, following)
+            run(tmp_path, monkeypatch, seeded(seed), seed % 4, lost, following)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("following", [None, 1])
-@pytest.mark.parametrize("arrive", [ALL, 1])
+@pytest.mark.parametrize("lost", [ALL[:0], ALL[:1]], ids=str)
 def test_so_it_does_when_the_threads_change_at_any_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    arrive: int,
+    lost: range,
     following: int | None,
 ) -> None:
     for at in range(1, 200, 5):
         for to in (1, 3, 4):
             with named(f"step {at} to {to}"):
-                run(tmp_path, monkeypatch, preempting(at, to), 2, arrive, following)
+                run(tmp_path, monkeypatch, preempting(at, to), 1, lost, following)
+
+
+def test_a_call_that_was_sent_as_the_news_came_waits_for_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Stop(tmp_path, monkeypatch, lambda ready: ready[0], 1, ALL[:0], None)
+
+    def all_of_it() -> None:
+        world.caller_of(1, 0, LATER)()
+        (future,) = world.futures
+        world.deaths.on_notice(
+            {"id": ACTOR, "incarnation": 0, "record": STOPPED, "following": None}
+        )
+        world.caller._sent_too_late(world.link, future, future.call_id, None)
+        assert not future.state
+        world.caller.on_reply(record_of(envelope.REPLY, future.call_id))
+        assert future.failure() is None
+
+    thread = world.schedule.add("all", all_of_it)
+    world.schedule.run([])
+    assert thread.error is None

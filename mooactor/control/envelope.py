@@ -72,6 +72,9 @@ COUNT    owner -> lender      round        owner, holder, lender, objects
          lender -> owner      round        owner, holder, lender: all of its has come
 COUNTED  holder -> owner      round        lender, (object, count), any number of times
 CAME     process -> itself    0            nothing
+GOAWAY   actor -> caller      call id      nothing: it ends, its answers have been sent,
+                                           and no call of the receiver's with a higher
+                                           id was begun
 ======== ==================== ============ ============================================
 
 `bodies` packs these bodies and takes them apart, payloads included.
@@ -127,7 +130,8 @@ UNSURE = 23  # to any other: my connection to that process broke
 COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you got?
 COUNTED = 25  # holder -> owner: so many
 CAME = 26  # a process to itself: a value that a queued call waits for, or its loss
-_KINDS = frozenset(range(CALL, CAME + 1))
+GOAWAY = 27  # actor -> caller: it ends; see `process.deaths`
+_KINDS = frozenset(range(CALL, GOAWAY + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors

@@ -74,6 +74,7 @@ class Link:
         "foreign",
         "resending",
         "rounds",
+        "over",
     )
 
     def __init__(self, actor_id: int, incarnation: int, label: str) -> None:
@@ -90,6 +91,7 @@ class Link:
         self.foreign = False
         self.resending: Resending | None = None
         self.rounds = 0  # how often calls were sent again over it
+        self.over = False  # it is gone for good, and calls are being ended, or were
 
     @classmethod
     def to_nowhere(cls, actor_id: int, incarnation: int, label: str) -> Link:
@@ -279,6 +281,14 @@ class Links:
     def was_reached(self, process_id: int) -> bool:
         """Whether a call may have been sent to a process; if not, it waits here."""
         return self._messenger.was_reached(process_id)
+
+    def was_cut_off(self, process_id: int) -> bool:
+        """Whether the connection to a process of another host has broken."""
+        return self._messenger.was_cut_off(process_id)
+
+    def was_forgotten(self, process_id: int) -> bool:
+        """Whether a process is dead, and all that was kept for it is gone."""
+        return self._messenger.is_gone(process_id)
 
     def labels(self) -> dict[int, str]:
         """The label of each actor, by the id of its present process."""

@@ -327,6 +327,22 @@ class Messenger:
             return way.up or way.epoch > 1
         return peer is not None and peer.connected
 
+    def was_cut_off(self, process_id: int) -> bool:
+        """Whether the connection to a process of another host has broken, and there is
+        no other one yet."""
+        way = None if self.ways is None else self.ways.known(process_id)
+        return way is not None and not way.up and way.epoch > 1
+
+    def can_reach(self, process_id: int) -> bool:
+        """False if what is sent to a process now would wait in vain, as far as is
+        known: its inbox is gone, or the connection to it has broken."""
+        way = None if self.ways is None else self.ways.known(process_id)
+        if way is not None:
+            return not self.was_cut_off(process_id)
+        peer = self._peers.get(process_id)
+        is_sought = peer is None or not peer.connected
+        return is_sought or os.path.exists(self._path(process_id))
+
     def put(self, record: bytes) -> None:
         """Send `record` to this process itself."""
         message = self._prefix + record

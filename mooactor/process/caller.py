@@ -264,11 +264,15 @@ class Caller:
         self, link: Link, future: Future, call_id: int, delivered: bool | None
     ) -> None:
         """The actor died while we sent, and the notice may not have seen the call."""
+        over = link.over  # read first: if it is not, calls are looked for later
         resending = link.resending
         if resending is not None:
             resending.wait()  # after that it has seen the call, or never will
         if link.cause is not None:
-            self.losses.end_late(link, future, call_id, delivered)
+            if over and link.resending is None:
+                delivered = False  # it was sent to a dead process, or has ended
+            if over or delivered is False:
+                self.losses.end_late(link, future, call_id, delivered)
         elif call_id in self._pending and future.request is not None:
             forget(self._pending, call_id, link)
             future.request = future.request.lost(delivered)

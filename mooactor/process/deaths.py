@@ -6,7 +6,10 @@ Methods run in the housekeeper's thread. Invariants:
 * Messages that an actor sent before it died are acted on before its calls fail: each
   death has a moment of grace. An actor that was stopped, and ended by itself, has
   answered all calls that it began, so their answers are waited for longer: on a busy
-  machine libzmq's own thread may bring them later than the news of the end.
+  machine libzmq's own thread may bring them later than the news of the end. The last
+  record of such an actor is a GOAWAY (after that of HTTP/2, RFC 9113, section 6.8).
+  It ends the wait: no answer comes behind it. If it was lost, the wait ends when the
+  connection to the actor has been down for a while.
 * Many actors that die together have their graces together, and all of their calls end
   before anything is tidied up after one of them. So the last death is known soon after
   the first.
@@ -14,11 +17,13 @@ Methods run in the housekeeper's thread. Invariants:
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from mooactor.control.envelope import Record
 from mooactor.control.lifeline import Message
 from mooactor.control.links import Link, Links
 from mooactor.errors import Cause
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
 _GRACE_S = 0.008
 _ANSWERS_S = 30.0  # from the notice on: for answers that were sent before a stop
+_CUT_OFF_S = 1.0  # as long, once the connection to the actor is known to be down
 
 
 class Death(NamedTuple):
@@ -39,6 +45,7 @@ class Death(NamedTuple):
 
     due: float  # when its grace is over
     latest: float  # when it ends even if answers are missing
+    silent: float  # from when on no more answers come, only data of those that came
     link: Link
     incarnation: int
     following: int | None  # the incarnation that comes next; None: it is gone for good
@@ -69,6 +76,7 @@ class Deaths:
         self._directory = directory
         self._tidy_up = tidy_up
         self._waiting: deque[Death] = deque()  # for the end of their graces
+        self._last_words: dict[int, Turns] = {}  # by process; kept while it is known
 
     def on_notice(self, message: Message) -> None:
         """The agent says that an actor's process is gone."""
@@ -82,9 +90,16 @@ class Deaths:
         due = perf_counter() + _GRACE_S
         has_answered = cause.kind == "stopped" and cause.exitcode == 0
         latest = due + (_ANSWERS_S if has_answered else 0.0)
-        death = Death(due, latest, link, incarnation, following, cause)
+        death = Death(due, latest, math.inf, link, incarnation, following, cause)
         self._waiting.append(death)
         self._housekeeper.at(due, self._conclude)
+
+    def on_goaway(self, record: Record) -> None:
+        """An actor ends, and has answered what it began. In the poller's thread."""
+        process_id = record.sender
+        self._last_words[process_id] = Turns(True, record.call_id, final=True)
+        if self._links.was_forgotten(process_id):  # after we kept it: see `_conclude`
+            self._last_words.pop(process_id, None)
 
     def _conclude(self) -> None:
         """The grace of one is over: conclude all whose grace is over."""
@@ -96,7 +111,7 @@ class Deaths:
         self._poller.try_drain()
         known = [(death, self._turns_of(death)) for death in over]
         for death, turns in known:
-            if now < death.latest and self._awaits_answer(death, turns):
+            if now < death.latest and self._awaits_answer(death, turns, now):
                 over.remove(death)
                 self._look_again(death)
             else:
@@ -104,24 +119,35 @@ class Deaths:
         self._poller.wake()
         for death in over:
             self._tidy_up(death)
+            self._last_words.pop(death.process_id, None)
         self._poller.wake()
 
-    def _awaits_answer(self, death: Death, turns: Turns) -> bool:
+    def _awaits_answer(self, death: Death, turns: Turns, now: float) -> bool:
+        if now >= death.silent:
+            turns = turns._replace(final=True)
         reached = self._links.was_reached(death.process_id)
         return reached and self._losses.awaits_answer(death.link, turns)
 
     def _look_again(self, death: Death) -> None:
-        due = perf_counter() + _GRACE_S
-        self._waiting.append(death._replace(due=due))
+        due, silent = perf_counter() + _GRACE_S, death.silent
+        if self._links.was_cut_off(death.process_id):
+            silent = min(silent, due + _CUT_OFF_S)  # from the first such look on
+        self._waiting.append(death._replace(due=due, silent=silent))
         self._housekeeper.at(due, self._conclude)
 
     def _turns_of(self, death: Death) -> Turns:
-        return read_turns(self._directory, death.process_id, self._links.process_id)
+        process_id = death.process_id
+        last_words = self._last_words.get(process_id)
+        if last_words is not None:
+            return last_words
+        return read_turns(self._directory, process_id, self._links.process_id)
 
     def _end_calls(self, death: Death, turns: Turns) -> None:
         link, losses = death.link, self._losses
         if death.following is None:
-            losses.fail_all(link, turns)
+            with link.sending_again():  # none are; but a call that is sent now waits
+                link.over = True
+                losses.fail_all(link, turns)
         elif death.incarnation >= link.incarnation:
             with link.sending_again():
                 self._links.follow(link, death.following)

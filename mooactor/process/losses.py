@@ -40,14 +40,20 @@ class Losses:
         return [o for o in list(self._pending.values()) if o.link is link]
 
     def awaits_answer(self, link: Link, turns: Turns) -> bool:
-        """Whether a call that its actor may have begun is not answered here yet."""
+        """Whether a call that its actor may have begun is not answered here yet. Of the
+        answers that have come, only data may be under way."""
         futures = (self._pending.get(call_id) for call_id in list(link.calls))
         return any(
             future is not None
             and not future.state
-            and turns.delivered(future.call_id) is not False
+            and self._may_be_answered(future.call_id, turns)
             for future in futures
         )
+
+    def _may_be_answered(self, call_id: int, turns: Turns) -> bool:
+        if turns.final:
+            return call_id in self._replies
+        return turns.delivered(call_id) is not False
 
     def fail_all(self, link: Link, turns: Turns) -> None:
         """The actor of a link is gone for good: end all calls over it, each with an

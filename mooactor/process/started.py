@@ -13,6 +13,7 @@ call that was not answered:
   may be). How far it came is unknown: None.
 
 A caller that finds no page (it is on another host, or too late) knows nothing: None.
+But an actor that ends by itself tells its callers the same number (see `deaths`).
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ class StartedCalls:
             slot[1] = call_id
             self._words[slot[0]] = call_id
 
+    def latest_of(self, caller: int) -> int:
+        """The highest number of a call of that caller that had its turn; 0: none."""
+        slot = self._slots.get(caller)
+        return 0 if slot is None else slot[1]
+
     def _new_slot(self, caller: int) -> list[int]:
         """The slot of a new caller; if there is none left, a word that nobody reads."""
         word = _FIRST + _SLOT_WORDS * len(self._slots)
@@ -76,10 +82,11 @@ class StartedCalls:
 
 
 class Turns(NamedTuple):
-    """The word of a dead actor's page on the calls of one caller."""
+    """The word of a dead actor, or of its page, on the calls of one caller."""
 
     known: bool
     latest: int = 0
+    final: bool = False  # the actor's own: it came behind all of its answers
 
     def delivered(self, call_id: int) -> bool | None:
         """Of a call that was not answered: False if it certainly did not run."""

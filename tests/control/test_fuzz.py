@@ -37,6 +37,7 @@ def seeds() -> list[bytes]:
         ),
         envelope.pack_record(envelope.FORWARD, 5, bytes(16)),
         envelope.pack_record(envelope.PROBE, 0, bytes(40)),
+        envelope.pack_record(envelope.GOAWAY, 6),
     ]
     return [head + record for record in records] + [head + b"".join(records)]
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import types
 from functools import partial
@@ -151,6 +152,40 @@ def test_a_killed_actor_of_another_host_is_known_with_its_cause(joined):
 
 
 @pytest.mark.slow
+class Stopper:
+    def stop(self, actor):
+        moo.stop(actor)
+
+
+def test_a_stop_amid_a_stream_of_calls_holds_up_none_of_them(joined):
+    stopper = moo.on(Stopper, host="b").spawn()
+    for _ in range(3):
+        actor = on("a").spawn()
+        assert actor.add(1) == 1
+        took, ends = [], []
+        threads = [
+            threading.Thread(target=call_until_it_is_gone, args=(actor, took, ends))
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        stopper.stop(actor)
+        for thread in threads:
+            thread.join(60)
+        assert len(ends) == len(threads)
+        assert max(took) < 5  # 0.1 here, beside whatever else the machine does
+
+
+def call_until_it_is_gone(actor, took, ends):
+    while True:
+        start = time.perf_counter()
+        error = actor.add.remote(1).exception(timeout=60)
+        took.append(time.perf_counter() - start)
+        if isinstance(error, moo.ActorDied):
+            ends.append(error.delivered)
+            return
+
+
 def test_connections_to_dead_actors_end_without_a_word(joined, capfd):
     for _ in range(5):
         handle = on("a").spawn()

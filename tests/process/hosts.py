@@ -45,6 +45,9 @@ from tests.networks import Cable, inside
 LOOPBACK = "127.0.0.1"
 
 
+_KILLED = ExitRecord("signal", signal=9)
+
+
 def _unread(end: socket.socket) -> int:
     count = fcntl.ioctl(end, termios.FIONREAD, struct.pack("i", 0))
     return int(struct.unpack("i", count)[0])
@@ -284,11 +287,10 @@ class Agent:
             proxy = self.proxies[process_id] = Proxy((host, int(port)))
             return proxy
 
-    def tell_of_death(self, process_id: int) -> None:
+    def tell_of_death(self, process_id: int, record: ExitRecord = _KILLED) -> None:
         """As when its host is lost: its watchers get the notice."""
         with self._lock:
             member = self._of(process_id)
-            record = ExitRecord("signal", signal=9)
             member.notice = death_notice(process_id, record, None)
             for watcher in self.members.values():
                 # One that starts expects nothing but its life; it asks later.

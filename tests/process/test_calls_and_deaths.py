@@ -44,7 +44,7 @@ SPEC = interface_of(Member).methods["ping"]
 class Way:
     """A `Peer` that keeps what is sent."""
 
-    def __init__(self, sent: set[int], closed: bool) -> None:
+    def __init__(self, sent: dict[int, None], closed: bool) -> None:
         self.closed = closed
         self._sent = sent
 
@@ -52,7 +52,7 @@ class Way:
         records: list[envelope.Record] = []
         envelope.read_records(HEAD + record, KEY, records)
         if not self.closed:
-            self._sent.update(one.call_id for one in records)
+            self._sent.update((one.call_id, None) for one in records)
 
     def queue(self, record: bytes) -> bool:
         self.send(record)
@@ -64,7 +64,7 @@ class Post:
 
     def __init__(self, directory: Path) -> None:
         self.directory = str(directory)
-        self.sent: dict[int, set[int]] = defaultdict(set)
+        self.sent: dict[int, dict[int, None]] = defaultdict(dict)  # in order
         self._ways: dict[int, Way] = {}
         self._gone: set[int] = set()
 
@@ -87,6 +87,8 @@ class Post:
 class World:
     """An actor that dies some times, its callers, and the housekeeper."""
 
+    post_of: type[Post] = Post
+
     def __init__(
         self,
         directory: Path,
@@ -101,7 +103,7 @@ class World:
         monkeypatch.setattr(links, "Resending", self.resending())
         self.due: list[Callable[[], None]] = []
         self.futures: list[Future] = []
-        self.post = Post(directory)
+        self.post = self.post_of(directory)
         self.links = Links(ME, ME, self.post, lambda actor_id, incarnation: None)  # type: ignore[arg-type]
         self.links._moving = Lock(self.schedule)  # type: ignore[assignment]
         self.link = self.links.link(ACTOR, 0, "an actor", watch=True)

@@ -220,10 +220,20 @@ class Worker(Beginnings):
 
     def refuse_rest(self) -> None:
         """The last look at the inbox: calls that came too late are refused, not
-        lost."""
+        lost. Those that come still later are not begun either, which callers are told
+        behind all answers."""
         self.stopping = True
         self.parts.poller.try_drain()
+        self._send_goaways()
         self.parts.flush()
+
+    def _send_goaways(self) -> None:
+        """Not to callers that have just ended: what waits for them holds up our end."""
+        parts = self.parts
+        for caller in list(self._callers):
+            if caller != parts.process_id and parts.messenger.can_reach(caller):
+                latest = self.started.latest_of(caller)
+                parts.sender.post(caller, envelope.GOAWAY, latest)
 
     def on_forward(self, sender: int, call_id: int, pair: bytes) -> bool:
         """Note that a result goes to a third process, too. False: no such call is

@@ -395,6 +395,20 @@ def test_keygen_without_a_file_takes_the_default_place(
     assert "cannot be written" in said and "`mooactor keygen FILE`" in said
 
 
+@pytest.mark.parametrize(
+    "words", [["status", "--json"], ["stop"], ["broker"], ["host", "--join", "::1"]]
+)
+def test_a_home_that_cannot_be_written_is_one_sentence(
+    words: list[str], cluster: Cluster
+) -> None:
+    command = cluster.command(*words, HOME="/proc/self", XDG_CONFIG_HOME="")
+    assert command.wait() == 2
+    (line,) = command.err
+    assert line.startswith(f"mooactor {words[0]}: ")
+    said = "there is no key" if words[0] in ("status", "stop") else "no key can be made"
+    assert said in line and "MOOACTOR_KEY_FILE" in line
+
+
 def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["broker", "--ports", "9-1"], ["top", "--interval", "0"]):
         with pytest.raises(SystemExit) as stopped:

@@ -56,7 +56,7 @@ def _serve(
         later = serving.loop.later
         standby = Standby(node, str(first), later, serving.log, serving.stop)
         broker.first = standby.first
-    print(f"mooactor broker at {node.address}", flush=True)
+    serving.ready(f"mooactor broker at {node.address}")
     serving.run(node, broker.look, broker.due)
     if standby is not None:
         standby.close()

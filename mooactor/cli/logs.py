@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -26,9 +25,6 @@ def run(options: argparse.Namespace) -> int:
         if options.follow:
             return 0
         raise
-    except BrokenPipeError:  # `mooactor logs NAME | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _follow(client: Client, options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mooactor.cli.streams import OutputLost
 from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.terminal import Terminal
@@ -41,6 +42,14 @@ class Serving:
     def stop(self) -> None:
         """Have `run` return as soon as the present round is over."""
         self._stopping = True
+
+    def ready(self, line: str) -> None:
+        """The line on stdout that says so. Its reader may be gone: others need this
+        command."""
+        try:
+            print(line, flush=True)
+        except OutputLost as lost:
+            self.log(f"{line} (standard output is lost: {lost})")
 
     def log(self, line: str) -> None:
         """One line on stderr. It never blocks; what nobody reads is dropped."""

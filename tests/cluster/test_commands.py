@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from mooactor.cli import main
 from mooactor.control import secret
-from tests.cluster.clusters import Agent, Cluster
+from tests.cluster.clusters import COMMAND, Agent, Cluster
 
 ACTOR = {
     "id": "00ff",
@@ -185,6 +186,36 @@ def test_logs_prints_each_stream_to_its_own(
     assert home.asked[-1] == {"op": "logs", "name": "p", "follow": False}
     lines = [json.loads(x) for x in ask(cluster, address, "logs", "p", "--json")]
     assert lines[1] == {"line": "two", "stream": 2, "host": "laptop"}
+
+
+def test_letters_that_the_encoding_lacks_are_escapes(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    log = {"ev": "log", "line": "täglich €", "stream": 1}
+    home.answers["logs"] = [log, {**log, "stream": 2}, {"ev": "end"}]
+    home.answers["status"] = [{**STATUS, "actors": [{**ACTOR, "label": "tälk"}]}]
+    own = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    for words, said in (
+        (("logs", "p"), "t\\xe4glich \\u20ac\n"),
+        (("status",), "\\xe4lk"),
+    ):
+        rest = ("--connect", address, "--key-file", cluster.key.source)
+        command = cluster.command(*words, *rest, **own)
+        assert cluster.until(lambda: command.ended)
+        assert command.wait() == 0
+        assert said in "".join(command.out)
+        assert command.err == ([said] if words[0] == "logs" else [])
+
+
+def test_a_broker_serves_though_nobody_reads_where_it_is(cluster: Cluster) -> None:
+    words = ("broker", "--listen", "127.0.0.1:0", "--key-file", cluster.key.source)
+    program = [*COMMAND, *words]
+    broker = cluster.command(words=["sh", "-c", 'exec "$@" >/dev/full', "-", *program])
+    assert cluster.until(lambda: any("broker at tcp:" in x for x in broker.err))
+    (line,) = (x for x in broker.err if "broker at tcp:" in x)
+    address = re.search("tcp://[^ ]*", line)
+    assert address is not None and ask(cluster, address[0], "status")
+    assert broker.signal() == 0
 
 
 def test_logs_says_where_lines_are_left_out(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 from mooactor.cli.failure import Failure
-from mooactor.cli.serving import Serving
+from mooactor.cli.serving import Serving, about
 from mooactor.control import secret
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
@@ -17,20 +17,21 @@ from mooactor.tensors.interfaces import listen_address
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
-    offer = _offer(options)
+    offer, key = _offer(options)
     serving = Serving("mooactor host")
-    joined: list[str] = []
-
-    def on_joined(broker: str) -> None:
-        if not joined:
-            print(f"mooactor host {offer.name} joined {broker}", flush=True)
-        else:
-            serving.log(f"joined {broker}")
-        joined.append(broker)
-
+    if not key.source.startswith("/proc/"):  # a launcher's: all its hosts have that one
+        serving.log(about(key))
+    news = _News(serving, offer.name, key)
     try:
         try:
-            keeper = Keeper(offer, serving.loop, serving.log, on_joined, serving.stop)
+            keeper = Keeper(
+                offer,
+                serving.loop,
+                serving.log,
+                news.joined,
+                news.lost,
+                serving.stop,
+            )
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
         try:
@@ -42,7 +43,35 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _offer(options: argparse.Namespace) -> Offer:
+class _News:
+    """What is said of the brokers. One that was never joined may be the wrong one."""
+
+    def __init__(self, serving: Serving, name: str, key: secret.Key) -> None:
+        self._serving = serving
+        self._name = name
+        self._key = key
+        self._joined: set[str] = set()
+        self._reasons: dict[str, str] = {}  # said of those that were not joined yet
+
+    def joined(self, broker: str) -> None:
+        if not self._joined:
+            self._serving.ready(f"mooactor host {self._name} joined {broker}")
+        else:
+            self._serving.log(f"joined {broker}")
+        self._joined.add(broker)
+
+    def lost(self, broker: str, why: str) -> None:
+        if broker in self._joined:
+            self._serving.log(f"lost the broker at {broker}: {why}")
+        elif self._reasons.get(broker) != why:
+            self._reasons[broker] = why
+            self._serving.log(
+                f"no broker at {broker} yet ({why}): is `mooactor broker` running "
+                f"there, with the same key ({self._key.fingerprint})?"
+            )
+
+
+def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
     try:
         brokers = addresses.parse_list(options.join)
         labels = dict(map(_label, options.label))
@@ -54,7 +83,7 @@ def _offer(options: argparse.Namespace) -> Offer:
     key = secret.load(options.key_file, hosts=[*hosts, bind] if bind else hosts)
     reach = reach_of(brokers, bind, options.ports, local=key.local)
     name = options.name or host_name()
-    return Offer(
+    offer = Offer(
         name,
         [str(broker) for broker in brokers],
         key.secret,
@@ -64,6 +93,7 @@ def _offer(options: argparse.Namespace) -> Offer:
         memory,
         labels,
     )
+    return offer, key
 
 
 def _label(said: str) -> tuple[str, str]:

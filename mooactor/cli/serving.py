@@ -16,6 +16,7 @@ from typing import Any
 
 from mooactor.cli.streams import OutputLost
 from mooactor.control.node import Node
+from mooactor.control.secret import Key
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.terminal import Terminal
 from mooactor.process import dump
@@ -23,6 +24,16 @@ from mooactor.process import dump
 _LOG_BYTES = 1 << 18  # that wait for a reader of stderr
 _DRAIN_S = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def about(key: Key) -> str:
+    """The line on the key."""
+    if not key.local:
+        return f"uses the {key}"
+    return (
+        f"{'made' if key.made else 'uses the'} {key}, which serves on this host alone; "
+        "`mooactor keygen` makes one for several hosts"
+    )
 
 
 class Serving:

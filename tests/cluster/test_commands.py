@@ -405,6 +405,7 @@ def test_keygen_makes_a_key_and_keeps_one_that_is_there(
     out, err = capsys.readouterr()
     assert out == f"mooactor key {made.fingerprint} in {path}\n"
     assert "copy it to every host" in err and "--key-file" in err
+    assert f"scp -p {path} HOST:\n" in err
     assert main(["keygen", path]) == 2
     assert "--force" in capsys.readouterr().err
     assert secret.read(path) == secret.Key(made.secret, path)
@@ -418,12 +419,24 @@ def test_keygen_without_a_file_takes_the_default_place(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["keygen"]) == 0
     path = f"{tmp_path}/mooactor/key"
-    assert path in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert path in out
+    assert "ssh HOST mkdir -p -m 700 .config/mooactor && scp -p " in err
+    assert f"{path} HOST:.config/mooactor/key" in err
     found = secret.find()
     assert found is not None and found.source == path
-    assert main(["keygen", "/proc/nowhere/key"]) == 2
+    assert main(["keygen", "/proc/self/key"]) == 2
     said = capsys.readouterr().err
     assert "cannot be written" in said and "`mooactor keygen FILE`" in said
+
+
+def test_keygen_makes_no_directory_for_a_file_that_is_named(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keygen", str(tmp_path / "missing" / "key")]) == 2
+    said = capsys.readouterr().err
+    assert f"there is no directory {tmp_path}/missing for the key" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

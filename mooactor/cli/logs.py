@@ -107,7 +107,8 @@ class _Reader:
     def _print(self, talk: Talk, message: dict[str, Any]) -> None:
         line, stream = str(message.get("line")), message.get("stream")
         if self._as_json:
-            _print_json(talk, line=line, stream=stream)
+            host = str(message.get("host") or talk.row["name"])
+            _print_json(talk, line=line, stream=stream, host=host)
         else:
             print(line, file=sys.stderr if stream == 2 else sys.stdout, flush=True)
 
@@ -128,4 +129,4 @@ class _Reader:
 
 
 def _print_json(talk: Talk, **fields: Any) -> None:
-    print(json.dumps({**fields, "host": talk.row["name"]}), flush=True)
+    print(json.dumps({**fields, "session_host": talk.row["name"]}), flush=True)

@@ -69,8 +69,9 @@ class Logs:
         self._config: Message | None = None
         self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
         self._dropped = 0  # lines for the lifeline
-        #: Hears of each line, with its actor's label, before it is shown.
-        self.history: Callable[[int, str, bytes], None] | None = None
+        #: Hears of each line, with its actor's label, before it is shown, and of the
+        #: host that `emit` is told.
+        self.history: Callable[[int, str, bytes, str], None] | None = None
 
     def configure(self, config: Message) -> None:
         """Set whether the driver wants lines, and by which way."""
@@ -89,7 +90,7 @@ class Logs:
     def emit(self, number: int, prefix: bytes, line: bytes, host: str = "") -> None:
         """Show one line of an actor's; `host`: if it is another one."""
         if self.history is not None:
-            self.history(number, _label(prefix, host), line)
+            self.history(number, _label(prefix, host), line, host)
         assert self._config is not None
         if not self._config["forward_logs"]:
             return

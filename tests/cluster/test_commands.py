@@ -174,7 +174,7 @@ def test_logs_prints_each_stream_to_its_own(
 ) -> None:
     home.answers["logs"] = [
         {"ev": "log", "line": "one", "stream": 1},
-        {"ev": "log", "line": "two", "stream": 2},
+        {"ev": "log", "line": "two", "stream": 2, "host": "b"},
         {"ev": "end"},
     ]
     command = cluster.ask("logs", "p", "--connect", address)
@@ -185,7 +185,10 @@ def test_logs_prints_each_stream_to_its_own(
     )
     assert home.asked[-1] == {"op": "logs", "name": "p", "follow": False}
     lines = [json.loads(x) for x in ask(cluster, address, "logs", "p", "--json")]
-    assert lines[1] == {"line": "two", "stream": 2, "host": "laptop"}
+    assert lines == [
+        {"line": "one", "stream": 1, "host": "laptop", "session_host": "laptop"},
+        {"line": "two", "stream": 2, "host": "b", "session_host": "laptop"},
+    ]
 
 
 def test_letters_that_the_encoding_lacks_are_escapes(
@@ -228,7 +231,7 @@ def test_logs_says_where_lines_are_left_out(
     (line,) = command.err
     assert line.startswith("mooactor logs: 7 lines are left out here")
     gap, _ = map(json.loads, ask(cluster, address, "logs", "p", "--json"))
-    assert gap == {"left_out": 7, "host": "laptop"}
+    assert gap == {"left_out": 7, "session_host": "laptop"}
 
 
 def test_logs_follows_until_ctrl_c(cluster: Cluster, address: str, home: Agent) -> None:

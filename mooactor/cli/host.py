@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 
+from mooactor.cli.amounts import bytes_of
 from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving, about
 from mooactor.control import secret
@@ -75,7 +76,7 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
     try:
         brokers = addresses.parse_list(options.join)
         labels = dict(map(_label, options.label))
-        memory = None if options.memory is None else _bytes(options.memory)
+        memory = None if options.memory is None else bytes_of(options.memory)
         bind = listen_address(options.bind, "--bind") if options.bind else None
     except ValueError as error:
         raise Failure(str(error)) from None
@@ -101,19 +102,3 @@ def _label(said: str) -> tuple[str, str]:
     if not key or not equals:
         raise ValueError(f"--label {said!r} is no label: write KEY=VALUE")
     return key, value
-
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def _bytes(said: str) -> int:
-    number = said.strip().rstrip("BbIiKkMmGgTt")
-    unit = said.strip()[len(number) :].strip().upper()
-    try:
-        return int(float(number) * _UNITS[unit])
-    except (KeyError, ValueError):
-        raise ValueError(
-            f"--memory {said!r} is no amount: write one such as 64GB or 64GiB"
-        ) from None

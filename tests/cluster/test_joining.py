@@ -102,6 +102,7 @@ def test_the_agents_own_error_is_the_programs(cluster: Cluster) -> None:
     assert time.monotonic() - begun < 19
     assert f"MooError: this session cannot join {address}: " in program.out[0]
     assert f"all 1 ports from {port} to {port} are taken" in program.out[0]
+    assert "MOOACTOR_PORTS for a program" in program.out[0]
 
 
 def test_the_name_of_one_broker_may_be_gone_with_its_machine(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ import select
 import socket
 import sys
 
+from mooactor.cli.failure import Failure
 from mooactor.process.actor.breakpoints import stopped
 
 _NEXT_STEP = (
@@ -17,24 +18,22 @@ _NEXT_STEP = (
 
 
 def run(where: str | None) -> int:
-    """Attach to a process by its id, or to the only one that is stopped."""
+    """Attach to a process by its id, or to the only one that is stopped.
+
+    Raises:
+      Failure: it is not there, or not stopped.
+    """
     path = _find(where)
-    if path is None:
-        return 1
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(path)
         except OSError as error:
-            print(
-                f"mooactor: cannot attach at {path}: {error}; {_NEXT_STEP}",
-                file=sys.stderr,
-            )
-            return 1
+            raise Failure(f"cannot attach at {path}: {error}; {_NEXT_STEP}") from None
         _converse(connection)
     return 0
 
 
-def _find(where: str | None) -> str | None:
+def _find(where: str | None) -> str:
     if where is not None and "/" in where:
         return where
     found = stopped()
@@ -48,8 +47,7 @@ def _find(where: str | None) -> str | None:
         rest = f"stopped at a breakpoint: {', '.join(map(str, sorted(found)))}"
     else:
         rest = "breakpoint() stops actors with moo.init(debug=True) or MOOACTOR_DEBUG=1"
-    print(f"mooactor: {what}; {rest}", file=sys.stderr)
-    return None
+    raise Failure(f"{what}; {rest}")
 
 
 def _converse(connection: socket.socket) -> None:

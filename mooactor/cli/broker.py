@@ -8,7 +8,7 @@ import ipaddress
 import socket
 
 from mooactor.cli.failure import Failure
-from mooactor.cli.serving import Serving
+from mooactor.cli.serving import Serving, about
 from mooactor.cluster.broker import Broker, Standby
 from mooactor.control import secret
 from mooactor.control.addresses import own
@@ -50,26 +50,16 @@ def _serve(
 ) -> None:
     broker = Broker(node, serving.log, serving.stop)
     serving.describe(broker.report)
-    serving.log(_said(key))
+    serving.log(about(key))
     standby = None
     if first is not None:
         later = serving.loop.later
         standby = Standby(node, str(first), later, serving.log, serving.stop)
         broker.first = standby.first
-    print(f"mooactor broker at {node.address}", flush=True)
+    serving.ready(f"mooactor broker at {node.address}")
     serving.run(node, broker.look, broker.due)
     if standby is not None:
         standby.close()
-
-
-def _said(key: secret.Key) -> str:
-    """The line on the key."""
-    if not key.local:
-        return f"uses the {key}"
-    return (
-        f"{'made' if key.made else 'uses the'} {key}, which serves on this host alone; "
-        "`mooactor keygen` makes one for several hosts"
-    )
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

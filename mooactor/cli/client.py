@@ -105,7 +105,7 @@ class Client:
         except ValueError as error:
             raise Failure(str(error)) from None
         hosts = [addresses.parse(address).host for address in self.addresses]
-        self._key = secret.load(key_file, hosts=hosts)
+        self._key = secret.load(key_file, hosts=hosts, may_make=False)
         self._broker: Talk | None = None
         self._rid = 0
         self._interrupts = Interrupts()

@@ -7,18 +7,37 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from mooactor import __version__
-from mooactor.cli import clustering
+from mooactor.cli import clustering, streams
 from mooactor.cli.failure import Failure
 from mooactor.cli.launchers import add_launchers
+from mooactor.cli.streams import OutputLost
 from mooactor.errors import MooError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0 if all is well."""
-    options = _parser().parse_args(arguments)
+    """Run the command and return its exit code: 0 if all is well, also if nobody reads
+    its output to the end."""
+    code = 0
+    with streams.guarded():
+        try:
+            code = _run(arguments)
+            streams.flush()
+        except OutputLost as lost:
+            return code or _lost(lost)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        options = _parser().parse_args(arguments)
+    except OutputLost as lost:
+        return 2 if lost.fd == 2 else _lost(lost)
+    finally:
+        streams.flush()  # the help
     try:
         return int(options.run(options))
     except Failure as failure:
@@ -32,10 +51,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(options: argparse.Namespace, error: Exception, code: int) -> int:
     """Say why on stderr; with ``--json`` also on stdout, for the program that reads
     it."""
-    print(f"mooactor {options.command}: {error}", file=sys.stderr)
+    with suppress(OutputLost):
+        print(f"mooactor {options.command}: {error}", file=sys.stderr)
     if getattr(options, "json", False):
-        print(json.dumps({"error": str(error)}), flush=True)
+        with suppress(OutputLost):
+            print(json.dumps({"error": str(error)}), flush=True)
     return code
+
+
+def _lost(lost: OutputLost) -> int:
+    """The exit code of a command whose output ends early."""
+    if lost.unread:  # `mooactor status | head`
+        return 0
+    with suppress(OutputLost):
+        print(
+            f"mooactor: the output cannot be written ({lost}), and the rest of it is "
+            "lost: make room there, or write it elsewhere",
+            file=sys.stderr,
+        )
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import argparse
 
+from mooactor.cli.amounts import bytes_of
 from mooactor.cli.failure import Failure
-from mooactor.cli.serving import Serving
+from mooactor.cli.serving import Serving, about
 from mooactor.control import secret
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
@@ -17,20 +18,21 @@ from mooactor.tensors.interfaces import listen_address
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
-    offer = _offer(options)
+    offer, key = _offer(options)
     serving = Serving("mooactor host")
-    joined: list[str] = []
-
-    def on_joined(broker: str) -> None:
-        if not joined:
-            print(f"mooactor host {offer.name} joined {broker}", flush=True)
-        else:
-            serving.log(f"joined {broker}")
-        joined.append(broker)
-
+    if not key.source.startswith("/proc/"):  # a launcher's: all its hosts have that one
+        serving.log(about(key))
+    news = _News(serving, offer.name, key)
     try:
         try:
-            keeper = Keeper(offer, serving.loop, serving.log, on_joined, serving.stop)
+            keeper = Keeper(
+                offer,
+                serving.loop,
+                serving.log,
+                news.joined,
+                news.lost,
+                serving.stop,
+            )
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
         try:
@@ -42,11 +44,39 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _offer(options: argparse.Namespace) -> Offer:
+class _News:
+    """What is said of the brokers. One that was never joined may be the wrong one."""
+
+    def __init__(self, serving: Serving, name: str, key: secret.Key) -> None:
+        self._serving = serving
+        self._name = name
+        self._key = key
+        self._joined: set[str] = set()
+        self._reasons: dict[str, str] = {}  # said of those that were not joined yet
+
+    def joined(self, broker: str) -> None:
+        if not self._joined:
+            self._serving.ready(f"mooactor host {self._name} joined {broker}")
+        else:
+            self._serving.log(f"joined {broker}")
+        self._joined.add(broker)
+
+    def lost(self, broker: str, why: str) -> None:
+        if broker in self._joined:
+            self._serving.log(f"lost the broker at {broker}: {why}")
+        elif self._reasons.get(broker) != why:
+            self._reasons[broker] = why
+            self._serving.log(
+                f"no broker at {broker} yet ({why}): is `mooactor broker` running "
+                f"there, with the same key ({self._key.fingerprint})?"
+            )
+
+
+def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
     try:
         brokers = addresses.parse_list(options.join)
         labels = dict(map(_label, options.label))
-        memory = None if options.memory is None else _bytes(options.memory)
+        memory = None if options.memory is None else bytes_of(options.memory)
         bind = listen_address(options.bind, "--bind") if options.bind else None
     except ValueError as error:
         raise Failure(str(error)) from None
@@ -54,7 +84,7 @@ def _offer(options: argparse.Namespace) -> Offer:
     key = secret.load(options.key_file, hosts=[*hosts, bind] if bind else hosts)
     reach = reach_of(brokers, bind, options.ports, local=key.local)
     name = options.name or host_name()
-    return Offer(
+    offer = Offer(
         name,
         [str(broker) for broker in brokers],
         key.secret,
@@ -64,6 +94,7 @@ def _offer(options: argparse.Namespace) -> Offer:
         memory,
         labels,
     )
+    return offer, key
 
 
 def _label(said: str) -> tuple[str, str]:
@@ -71,19 +102,3 @@ def _label(said: str) -> tuple[str, str]:
     if not key or not equals:
         raise ValueError(f"--label {said!r} is no label: write KEY=VALUE")
     return key, value
-
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def _bytes(said: str) -> int:
-    number = said.strip().rstrip("BbIiKkMmGgTt")
-    unit = said.strip()[len(number) :].strip().upper()
-    try:
-        return int(float(number) * _UNITS[unit])
-    except (KeyError, ValueError):
-        raise ValueError(
-            f"--memory {said!r} is no amount: write one such as 64GB or 64GiB"
-        ) from None

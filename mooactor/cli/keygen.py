@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 
 from mooactor.cli.failure import Failure
@@ -13,6 +15,11 @@ from mooactor.control import secret
 def run(options: argparse.Namespace) -> int:
     """Write a new key, and say where it is."""
     target = options.file or secret.default_path()
+    parent = os.path.dirname(os.path.abspath(target))
+    if options.file is not None and not os.path.isdir(parent):
+        raise Failure(
+            f"there is no directory {parent} for the key: make it, or name another file"
+        )
     try:
         key = secret.make(target, force=options.force)
     except FileExistsError:
@@ -26,9 +33,21 @@ def run(options: argparse.Namespace) -> int:
             "as in `mooactor keygen FILE`"
         ) from None
     print(f"mooactor key {key.fingerprint} in {target}")
-    where = "" if options.file is None else ", and name it there with --key-file"
-    print(
-        f"copy it to every host of the cluster{where}: scp -p {target} HOST:{target}",
-        file=sys.stderr,
-    )
+    print(_next_step(target, default=options.file is None), file=sys.stderr)
     return 0
+
+
+def _next_step(path: str, *, default: bool) -> str:
+    """How the key gets to other hosts. Their home directories may be elsewhere, and
+    have no directory for it yet."""
+    copy = f"scp -p {shlex.quote(path)} HOST:"
+    if not default:
+        return (
+            "copy it to every host of the cluster, and name it there with --key-file: "
+            f"{copy}"
+        )
+    there = ".config/mooactor"
+    return (
+        f"copy it to every host of the cluster: ssh HOST mkdir -p -m 700 {there} && "
+        f"{copy}{there}/key"
+    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from mooactor.cli.amounts import bytes_of, quantity
 from mooactor.cli.failure import Failure
 from mooactor.cli.slurm import job_name, run_words
 from mooactor.cluster.launch import kubernetes, variables
@@ -29,10 +30,17 @@ def run(options: argparse.Namespace) -> int:
             namespace=options.namespace,
             cpus=options.cpus,
             gpus=options.gpus,
-            memory=options.memory,
+            memory=_memory(options.memory),
             secret=options.secret,
         )
     except LaunchError as error:
         raise Failure(str(error)) from None
     print(kubernetes.text(objects))
     return 0
+
+
+def _memory(said: str | None) -> str | None:
+    try:
+        return None if said is None else quantity(bytes_of(said))
+    except ValueError as error:
+        raise Failure(str(error)) from None

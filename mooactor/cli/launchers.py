@@ -92,13 +92,18 @@ def _add_machines(
     )
 
 
-def _add_program(parser: argparse.ArgumentParser) -> None:
-    """SCRIPT ARGS, and what they run with."""
+def _add_program(
+    parser: argparse.ArgumentParser,
+    where: str = "on the hosts",
+    python: str = "this one",
+    cwd: str = "this one",
+) -> None:
+    """SCRIPT ARGS, and what they run with: `python` and `cwd` by default."""
     parser.add_argument(
-        "--python", metavar="P", help="interpreter on the hosts (default: this one)"
+        "--python", metavar="P", help=f"interpreter {where} (default: {python})"
     )
     parser.add_argument(
-        "--cwd", metavar="D", help="directory on the hosts (default: this one)"
+        "--cwd", metavar="D", help=f"directory {where} (default: {cwd})"
     )
     parser.add_argument(
         "--env",
@@ -153,7 +158,7 @@ def _add_kubernetes(commands: Commands) -> None:
         "pod for each host, a headless Service for their names, and a Secret with a "
         "new key.",
     )
-    _add_machines(kubernetes, "pod", "--hosts", "--memory", "64Gi")
+    _add_machines(kubernetes, "pod", "--hosts", "--memory", "64GB")
     kubernetes.add_argument(
         "--image", metavar="IMAGE", required=True, help="has Python and mooactor"
     )
@@ -162,7 +167,7 @@ def _add_kubernetes(commands: Commands) -> None:
     kubernetes.add_argument(
         "--secret", metavar="NAME", help="one that exists, with the key in `key`"
     )
-    _add_program(kubernetes)
+    _add_program(kubernetes, "in the image", "python3", "the image's own")
     kubernetes.set_defaults(run=clustering.run_by("kubernetes"))
 
 

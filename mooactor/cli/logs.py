@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -26,9 +25,6 @@ def run(options: argparse.Namespace) -> int:
         if options.follow:
             return 0
         raise
-    except BrokenPipeError:  # `mooactor logs NAME | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _follow(client: Client, options: argparse.Namespace) -> int:
@@ -111,7 +107,8 @@ class _Reader:
     def _print(self, talk: Talk, message: dict[str, Any]) -> None:
         line, stream = str(message.get("line")), message.get("stream")
         if self._as_json:
-            _print_json(talk, line=line, stream=stream)
+            host = str(message.get("host") or talk.row["name"])
+            _print_json(talk, line=line, stream=stream, host=host)
         else:
             print(line, file=sys.stderr if stream == 2 else sys.stdout, flush=True)
 
@@ -132,4 +129,4 @@ class _Reader:
 
 
 def _print_json(talk: Talk, **fields: Any) -> None:
-    print(json.dumps({**fields, "host": talk.row["name"]}), flush=True)
+    print(json.dumps({**fields, "session_host": talk.row["name"]}), flush=True)

@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mooactor.cli.streams import OutputLost
 from mooactor.control.node import Node
+from mooactor.control.secret import Key
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.terminal import Terminal
 from mooactor.process import dump
@@ -22,6 +24,16 @@ from mooactor.process import dump
 _LOG_BYTES = 1 << 18  # that wait for a reader of stderr
 _DRAIN_S = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def about(key: Key) -> str:
+    """The line on the key."""
+    if not key.local:
+        return f"uses the {key}"
+    return (
+        f"{'made' if key.made else 'uses the'} {key}, which serves on this host alone; "
+        "`mooactor keygen` makes one for several hosts"
+    )
 
 
 class Serving:
@@ -41,6 +53,14 @@ class Serving:
     def stop(self) -> None:
         """Have `run` return as soon as the present round is over."""
         self._stopping = True
+
+    def ready(self, line: str) -> None:
+        """The line on stdout that says so. Its reader may be gone: others need this
+        command."""
+        try:
+            print(line, flush=True)
+        except OutputLost as lost:
+            self.log(f"{line} (standard output is lost: {lost})")
 
     def log(self, line: str) -> None:
         """One line on stderr. It never blocks; what nobody reads is dropped."""

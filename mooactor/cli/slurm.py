@@ -23,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       Failure: sbatch refuses, or is not here.
     """
+    _check(options)
     try:
         lines = slurm.directives(
             nodes=options.nodes,
@@ -46,6 +47,19 @@ def run(options: argparse.Namespace) -> int:
     except LaunchError as error:
         raise Failure(str(error)) from None
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse a script that is missing. The nodes share the working directory; one that
+    --cwd names may be theirs alone."""
+    cwd = options.cwd or os.getcwd()
+    if options.module or (options.cwd and not os.path.isdir(cwd)):
+        return
+    if not os.path.isfile(os.path.join(cwd, options.script)):
+        raise Failure(
+            f"there is no script {options.script} in {cwd}: check its path, or name "
+            "its directory with --cwd"
+        )
 
 
 def run_words(options: argparse.Namespace) -> list[str]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from typing import Any
@@ -26,9 +25,6 @@ def run(options: argparse.Namespace) -> int:
                 client.wait(lambda: False, options.interval)
                 found = _next(client, found)
     except KeyboardInterrupt:
-        return 0
-    except BrokenPipeError:  # `mooactor top | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 

@@ -197,12 +197,14 @@ def _refusal(host: str, port: object, error: zmq.ZMQError) -> str:
 def _all_taken(host: str, port: int | None, ports: Sequence[int] | None) -> str:
     if port or not ports:
         return (
-            f"cannot listen on port {port} of {host}: another program does; choose "
-            "another port"
+            f"cannot listen on port {port} of {host}: another program does; if that is "
+            "a broker, `mooactor status` shows what it knows; for another port there "
+            "is `mooactor broker --listen :PORT`"
         )
     return (
         f"all {len(ports)} ports from {ports[0]} to {ports[-1]} are taken on {host}, "
-        "and one more is needed: give a larger range with --ports"
+        "and one more is needed: give a larger range with --ports, or MOOACTOR_PORTS "
+        "for a program"
     )
 
 

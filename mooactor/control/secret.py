@@ -104,19 +104,22 @@ def load(
     *,
     hosts: Iterable[str],
     environment: Mapping[str, str] = os.environ,
+    may_make: bool = True,
 ) -> Key:
     """The key that this program was given. If it was given none and stays on this host,
     the key of `local_path`, which is made when it is first needed.
 
     `hosts`: all that it listens on or connects to, as `stay_here` takes them.
+    `may_make`: false for a program that only asks others: these made the key.
 
     Raises:
-      AuthError: there is no key, it is unusable, or it does not serve for all `hosts`.
+      AuthError: there is no key and none can be made, it is unusable, or it does not
+        serve for all `hosts`.
     """
     found = find(key_file, environment)
     if found is None or found.local:
         stay_here(hosts)
-    return found or _local(local_path(environment))
+    return found or _local(local_path(environment), may_make)
 
 
 def stay_here(hosts: Iterable[str]) -> None:
@@ -139,13 +142,25 @@ def stay_here(hosts: Iterable[str]) -> None:
             )
 
 
-def _local(path: str) -> Key:
-    if not os.path.lexists(path):
-        try:
-            return make(path)
-        except FileExistsError:
-            pass  # another program has just made it
-    return read(path)
+def _local(path: str, may_make: bool) -> Key:
+    if os.path.lexists(path):
+        return read(path)
+    if not may_make:
+        raise errors.AuthError(
+            f"there is no key here, neither one of yours nor {path}, which the first "
+            "`mooactor broker` on this host makes: start it, or name the key of a "
+            f"cluster that runs with --key-file or {FILE_VARIABLE}"
+        )
+    try:
+        return make(path)
+    except FileExistsError:
+        return read(path)  # another program has just made it
+    except OSError as error:
+        raise errors.AuthError(
+            f"no key can be made in {os.path.dirname(path)} ({error.strerror}): set "
+            "HOME or XDG_CONFIG_HOME to a directory that can be written, or name a key "
+            f"with {FILE_VARIABLE} or {VARIABLE}, or --key-file of commands"
+        ) from None
 
 
 def read(path: str) -> Key:

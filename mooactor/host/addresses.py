@@ -93,9 +93,15 @@ def parse_ports(text: str) -> range:
     first, _, last = text.partition("-")
     last = last or first
     if not all(map(addresses.is_port, (first, last))):
-        raise ValueError(f"{text!r:.80} are no ports: write A-B, such as 20000-29999")
+        raise ValueError(
+            f"{text!r:.80} are no ports, for --ports or MOOACTOR_PORTS: write A-B, "
+            "such as 20000-29999"
+        )
     if not 0 < int(first) <= int(last):
-        raise ValueError(f"{text!r:.80} has no port: write the lower one first")
+        raise ValueError(
+            f"{text!r:.80} has no port, for --ports or MOOACTOR_PORTS: write the lower "
+            "one first"
+        )
     return range(int(first), int(last) + 1)
 
 

@@ -7,7 +7,8 @@ They come over channels, from somebody who has the cluster's key:
 op          fields        answer
 ==========  ============  ==========================================================
 ``status``                ``{"ev": "status", "session", "driver", "actors"}``
-``logs``    name, follow  ``{"ev": "log", "line", "stream"}`` for each line, then
+``logs``    name, follow  ``{"ev": "log", "line", "stream"}`` for each line, with
+                          ``host`` if that is another one than the home's, then
                           ``{"ev": "end", "found"}``. With `follow` that comes once
                           no actor of this name will run again, with the ``label``
                           of the last one and ``why`` it ended. ``{"ev":

@@ -31,7 +31,8 @@ _MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
 _PAUSE_S = 0.05  # until a channel is looked at again
 WITH_SESSION = "its session has ended"
 
-_Line = tuple[int, bytes]  # of stdout (1) or stderr (2)
+# Of stdout (1) or stderr (2), the text, and the host if it is not the home's own.
+_Line = tuple[int, bytes, str]
 
 
 def _cost(line: _Line) -> int:
@@ -90,9 +91,10 @@ class Reader:
     def waits(self) -> bool:
         return bool(self._kept or self._waiting)
 
-    def _post(self, number: int, text: bytes) -> None:
+    def _post(self, number: int, text: bytes, host: str) -> None:
         line = text.decode(errors="replace")
-        self.channel.post({"ev": "log", "line": line, "stream": number})
+        elsewhere = {"host": host} if host else {}
+        self.channel.post({"ev": "log", "line": line, "stream": number, **elsewhere})
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
@@ -132,9 +134,12 @@ class History:
         self._readers: list[Reader] = []
         self._sends_again = False
 
-    def add(self, number: int, label: str, lines: Iterable[bytes]) -> None:
-        """An actor has printed lines on its stdout (1) or stderr (2)."""
-        new = [(number, line) for line in lines]
+    def add(
+        self, number: int, label: str, lines: Iterable[bytes], host: str = ""
+    ) -> None:
+        """An actor has printed lines on its stdout (1) or stderr (2); `host`: if it is
+        another one than the home's."""
+        new = [(number, line, host) for line in lines]
         kept = self._take(label) or _Kept()
         for line in new:
             kept.add(line)

@@ -64,10 +64,11 @@ class Keeper:
         loop: EventLoop,
         say: Callable[[str], None],
         joined: Callable[[str], None],
+        lost: Callable[[str, str], None],
         stop: Callable[[], None],
     ) -> None:
-        """`say` puts a line into the log; `joined` is told a broker's address; `stop`
-        has the command end.
+        """`say` puts a line into the log; `joined` is told a broker's address, and
+        `lost` why there is none, or none any more; `stop` has the command end.
 
         Raises:
           OSError: there is no address to listen on.
@@ -100,7 +101,7 @@ class Keeper:
             watch=False,
             on_joined=self._on_joined,
             on_refused=self._on_refused,
-            on_lost=lambda broker, why: say(f"lost the broker at {broker}: {why}"),
+            on_lost=lost,
         )
 
     def _living(self) -> Iterator[str]:

@@ -69,8 +69,9 @@ class Logs:
         self._config: Message | None = None
         self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
         self._dropped = 0  # lines for the lifeline
-        #: Hears of all lines, with their actor's label, before they are shown.
-        self.history: Callable[[int, str, list[bytes]], None] | None = None
+        #: Hears of all lines, with their actor's label, before they are shown, and of
+        #: the host that `emit` is told.
+        self.history: Callable[[int, str, list[bytes], str], None] | None = None
 
     def configure(self, config: Message) -> None:
         """Set whether the driver wants lines, and by which way."""
@@ -91,7 +92,7 @@ class Logs:
     ) -> None:
         """Show lines of an actor's; `host`: if it is another one."""
         if self.history is not None:
-            self.history(number, _label(prefix, host), lines)
+            self.history(number, _label(prefix, host), lines, host)
         assert self._config is not None
         if not self._config["forward_logs"]:
             return

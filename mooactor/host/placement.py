@@ -153,7 +153,18 @@ def _nowhere(candidates: Sequence[Candidate], needs: Needs) -> str:
         return f"there is no host {needs.host!r} in this session; it has {names}"
     exists = "; ".join(_described(one) for one in candidates)
     where = f"on host {needs.host!r}" if needs.host else "on any host"
-    return f"{needs} can never be had {where}; there is {exists}: ask for less"
+    remedy = _remedy(candidates, needs)
+    return f"{needs} can never be had {where}; there is {exists}: {remedy}"
+
+
+def _remedy(candidates: Sequence[Candidate], needs: Needs) -> str:
+    """The next step after that. Of labels there is no less to be asked for."""
+    only = Needs(host=needs.host, labels=needs.labels)
+    if any(_suits(one, only) for one in candidates):
+        return "ask for less"
+    what = f"host {needs.host!r}" if needs.host else "a host"
+    options = " ".join(f"--label {key}={value}" for key, value in needs.labels.items())
+    return f"start {what} with `{options}`"
 
 
 def _full(possible: Sequence[Candidate], needs: Needs, placed: int, count: int) -> str:

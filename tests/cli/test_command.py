@@ -40,6 +40,7 @@ def test_the_module_is_the_command() -> None:
 def test_attach_to_nobody_says_how_to_find_who_is_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["attach", str(tmp_path / "debug-1")]) == 1
+    assert main(["attach", str(tmp_path / "debug-1")]) == 2
     error = capsys.readouterr().err
+    assert error.startswith("mooactor attach: cannot attach")
     assert "cannot attach at" in error and "`mooactor attach` alone" in error

@@ -131,9 +131,12 @@ class Cluster:
         self.nodes: list[Node] = []
         self.commands: list[Command] = []
 
-    def command(self, *words: str, **environment: str) -> Command:
+    def command(
+        self, *command: str, words: Sequence[str] = (), **environment: str
+    ) -> Command:
+        """`words`: as `Command` takes them."""
         own = {"XDG_CONFIG_HOME": str(self.directory / "config")}  # no user's keys
-        self.commands.append(Command(*words, **own | environment))
+        self.commands.append(Command(*command, words=words, **own | environment))
         return self.commands[-1]
 
     def ask(self, *words: str) -> Command:

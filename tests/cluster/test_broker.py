@@ -397,7 +397,9 @@ def refused(cluster: Cluster, *words: str, **environment: str) -> str:
 def test_a_port_in_use_is_refused(cluster: Cluster) -> None:
     _, address = cluster.broker()
     words = ("broker", "--listen", address, "--key-file", cluster.key.source)
-    assert "another program does" in refused(cluster, *words)
+    said = refused(cluster, *words)
+    assert "another program does" in said and "`mooactor status`" in said
+    assert "`mooactor broker --listen :PORT`" in said
 
 
 def test_off_host_without_a_key_is_refused_with_the_command_to_run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from mooactor.cli import main
 from mooactor.control import secret
-from tests.cluster.clusters import Agent, Cluster
+from tests.cluster.clusters import COMMAND, Agent, Cluster
 
 ACTOR = {
     "id": "00ff",
@@ -173,7 +174,7 @@ def test_logs_prints_each_stream_to_its_own(
 ) -> None:
     home.answers["logs"] = [
         {"ev": "log", "line": "one", "stream": 1},
-        {"ev": "log", "line": "two", "stream": 2},
+        {"ev": "log", "line": "two", "stream": 2, "host": "b"},
         {"ev": "end"},
     ]
     command = cluster.ask("logs", "p", "--connect", address)
@@ -184,7 +185,40 @@ def test_logs_prints_each_stream_to_its_own(
     )
     assert home.asked[-1] == {"op": "logs", "name": "p", "follow": False}
     lines = [json.loads(x) for x in ask(cluster, address, "logs", "p", "--json")]
-    assert lines[1] == {"line": "two", "stream": 2, "host": "laptop"}
+    assert lines == [
+        {"line": "one", "stream": 1, "host": "laptop", "session_host": "laptop"},
+        {"line": "two", "stream": 2, "host": "b", "session_host": "laptop"},
+    ]
+
+
+def test_letters_that_the_encoding_lacks_are_escapes(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    log = {"ev": "log", "line": "täglich €", "stream": 1}
+    home.answers["logs"] = [log, {**log, "stream": 2}, {"ev": "end"}]
+    home.answers["status"] = [{**STATUS, "actors": [{**ACTOR, "label": "tälk"}]}]
+    own = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    for words, said in (
+        (("logs", "p"), "t\\xe4glich \\u20ac\n"),
+        (("status",), "\\xe4lk"),
+    ):
+        rest = ("--connect", address, "--key-file", cluster.key.source)
+        command = cluster.command(*words, *rest, **own)
+        assert cluster.until(lambda: command.ended)
+        assert command.wait() == 0
+        assert said in "".join(command.out)
+        assert command.err == ([said] if words[0] == "logs" else [])
+
+
+def test_a_broker_serves_though_nobody_reads_where_it_is(cluster: Cluster) -> None:
+    words = ("broker", "--listen", "127.0.0.1:0", "--key-file", cluster.key.source)
+    program = [*COMMAND, *words]
+    broker = cluster.command(words=["sh", "-c", 'exec "$@" >/dev/full', "-", *program])
+    assert cluster.until(lambda: any("broker at tcp:" in x for x in broker.err))
+    (line,) = (x for x in broker.err if "broker at tcp:" in x)
+    address = re.search("tcp://[^ ]*", line)
+    assert address is not None and ask(cluster, address[0], "status")
+    assert broker.signal() == 0
 
 
 def test_logs_says_where_lines_are_left_out(
@@ -197,7 +231,7 @@ def test_logs_says_where_lines_are_left_out(
     (line,) = command.err
     assert line.startswith("mooactor logs: 7 lines are left out here")
     gap, _ = map(json.loads, ask(cluster, address, "logs", "p", "--json"))
-    assert gap == {"left_out": 7, "host": "laptop"}
+    assert gap == {"left_out": 7, "session_host": "laptop"}
 
 
 def test_logs_follows_until_ctrl_c(cluster: Cluster, address: str, home: Agent) -> None:
@@ -374,6 +408,7 @@ def test_keygen_makes_a_key_and_keeps_one_that_is_there(
     out, err = capsys.readouterr()
     assert out == f"mooactor key {made.fingerprint} in {path}\n"
     assert "copy it to every host" in err and "--key-file" in err
+    assert f"scp -p {path} HOST:\n" in err
     assert main(["keygen", path]) == 2
     assert "--force" in capsys.readouterr().err
     assert secret.read(path) == secret.Key(made.secret, path)
@@ -387,12 +422,38 @@ def test_keygen_without_a_file_takes_the_default_place(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["keygen"]) == 0
     path = f"{tmp_path}/mooactor/key"
-    assert path in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert path in out
+    assert "ssh HOST mkdir -p -m 700 .config/mooactor && scp -p " in err
+    assert f"{path} HOST:.config/mooactor/key" in err
     found = secret.find()
     assert found is not None and found.source == path
-    assert main(["keygen", "/proc/nowhere/key"]) == 2
+    assert main(["keygen", "/proc/self/key"]) == 2
     said = capsys.readouterr().err
     assert "cannot be written" in said and "`mooactor keygen FILE`" in said
+
+
+def test_keygen_makes_no_directory_for_a_file_that_is_named(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keygen", str(tmp_path / "missing" / "key")]) == 2
+    said = capsys.readouterr().err
+    assert f"there is no directory {tmp_path}/missing for the key" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["status", "--json"], ["stop"], ["broker"], ["host", "--join", "::1"]]
+)
+def test_a_home_that_cannot_be_written_is_one_sentence(
+    words: list[str], cluster: Cluster
+) -> None:
+    command = cluster.command(*words, HOME="/proc/self", XDG_CONFIG_HOME="")
+    assert command.wait() == 2
+    (line,) = command.err
+    assert line.startswith(f"mooactor {words[0]}: ")
+    said = "there is no key" if words[0] in ("status", "stop") else "no key can be made"
+    assert said in line and "MOOACTOR_KEY_FILE" in line
 
 
 def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ``moo.init`` makes of brokers that refuse, and of an agent that cannot join."""
+"""What ``moo.init`` and hosts make of brokers that refuse, or that are not there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from tests.cluster.clusters import Cluster, Command
@@ -100,6 +102,7 @@ def test_the_agents_own_error_is_the_programs(cluster: Cluster) -> None:
     assert time.monotonic() - begun < 19
     assert f"MooError: this session cannot join {address}: " in program.out[0]
     assert f"all 1 ports from {port} to {port} are taken" in program.out[0]
+    assert "MOOACTOR_PORTS for a program" in program.out[0]
 
 
 def test_the_name_of_one_broker_may_be_gone_with_its_machine(cluster: Cluster) -> None:
@@ -117,3 +120,43 @@ def test_the_name_of_one_broker_may_be_gone_with_its_machine(cluster: Cluster) -
         program.text()
     )
     assert "tcp://nowhere.invalid:4432 (" in program.text()
+
+
+def host(cluster: Cluster, address: str, key: secret.Key) -> Command:
+    words = ("host", "--name", "h", "--join", address, "--key-file", key.source)
+    return cluster.command(*words)
+
+
+def said_of(host: Command, beginning: str) -> list[str]:
+    return [line for line in host.err if line.startswith(f"mooactor host: {beginning}")]
+
+
+def test_a_host_says_its_key_and_once_why_there_is_no_broker_yet(
+    cluster: Cluster,
+) -> None:
+    broker, address = cluster.broker()
+    broker.signal(signal.SIGKILL)
+    h = host(cluster, address, cluster.key)
+    assert cluster.until(lambda: len(h.err) >= 2), h.text()
+    assert h.err[0] == f"mooactor host: uses the {cluster.key}\n"
+    assert h.err[1].startswith(f"mooactor host: no broker at {address} yet (no answer ")
+    assert "nothing listens there): is `mooactor broker` running there, " in h.err[1]
+    assert f"({cluster.key.fingerprint})?" in h.err[1]
+    broker, _ = cluster.broker(listen=address)
+    assert cluster.until(lambda: h.out), h.text()
+    broker.signal(signal.SIGKILL)
+    assert cluster.until(lambda: said_of(h, f"lost the broker at {address}: "))
+    assert len(said_of(h, "no broker")) == 1
+
+
+def test_a_host_with_another_key_says_so_and_goes_on(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    broker, address = cluster.broker()
+    h = host(cluster, address, secret.make(str(tmp_path / "other")))
+    assert cluster.until(lambda: said_of(h, f"no broker at {address} yet")), h.text()
+    assert "holds another key" in h.err[-1]
+    broker.signal(signal.SIGKILL)
+    assert cluster.until(lambda: len(said_of(h, "no broker")) == 2), h.text()
+    assert "nothing listens there" in h.err[-1]
+    assert not said_of(h, "lost the broker") and not h.out

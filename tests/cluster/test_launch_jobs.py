@@ -20,6 +20,14 @@ from tests.cluster import kubernetes_schema
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory has them."""
+    for name in ("a.py", "train.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+
+
 def manifest(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """The objects that ``mooactor kubernetes`` prints, by kind."""
     assert main(["kubernetes", "--image", "registry/train:1", *words]) == 0
@@ -38,6 +46,43 @@ def test_a_manifest_fits_the_published_schema(
     ):
         for each in manifest(*words, capsys=capsys).values():
             kubernetes_schema.check(each)
+
+
+@pytest.mark.parametrize(
+    ("said", "quantity"),
+    [
+        ("64GB", "64G"),
+        ("64Gi", "64Gi"),
+        ("1.5 GiB", "1536Mi"),
+        ("2T", "2Ti"),
+        ("1001", "1001"),
+    ],
+)
+def test_memory_is_written_as_kubernetes_reads_it(
+    said: str, quantity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = manifest("--hosts", "2", "--memory", said, "a.py", capsys=capsys)["Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"memory": quantity}
+
+
+@pytest.mark.parametrize("said", ["lots", "64XB", "-1GB", "inf", "1e999", ""])
+def test_memory_that_is_no_amount_is_refused(
+    said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--hosts", "2", "--image", "i", f"--memory={said}", "a.py"]
+    assert main(["kubernetes", *words]) == 2
+    assert f"--memory {said!r} is no amount" in capsys.readouterr().err
+
+
+def test_the_help_of_a_manifest_says_what_the_image_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["kubernetes", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "interpreter in the image (default: python3)" in said
+    assert "directory in the image (default: the image's own)" in said
 
 
 def test_the_check_of_manifests_finds_faults(
@@ -141,6 +186,16 @@ def test_a_manifest_has_the_variables(capsys: pytest.CaptureFixture[str]) -> Non
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert {"name": "A", "value": "$$(B) c"} in container["env"]
     assert container["command"][-3:] == ["run", "a.py", "x"]
+
+
+def test_a_script_that_is_missing_is_refused_unless_it_may_be_on_the_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["nosuch.py"], ["--cwd", str(tmp_path), "nosuch.py"], ["/no.py"]):
+        assert main(["slurm", "--nodes", "2", "--dry-run", *words]) == 2
+        assert f"there is no script {words[-1]} in " in capsys.readouterr().err
+    for words in (["--cwd", "/scratch/x", "nosuch.py"], ["-m", "nosuch"]):
+        assert "srun" in batch("--nodes", "2", *words, capsys=capsys)
 
 
 def test_the_shell_reads_a_batch_script(capsys: pytest.CaptureFixture[str]) -> None:

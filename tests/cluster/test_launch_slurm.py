@@ -200,6 +200,7 @@ def test_the_command_submits_the_program_and_says_so(
 def test_a_job_that_sbatch_refuses_is_one_sentence_and_exit_code_2(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:
+    (tmp_path / "script.py").touch()
     words = ("--nodes", "2", "--partition", "nowhere", "script.py")
 
     done = slurm_command(cluster, tmp_path, *words)

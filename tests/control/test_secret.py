@@ -141,6 +141,23 @@ def test_without_a_key_only_local_programs_get_one_of_their_own(
     assert secret.find(environment=home) is None
 
 
+def test_a_key_that_cannot_be_made_is_one_sentence_and_the_next_step(
+    home: dict[str, str],
+) -> None:
+    for nowhere in ("/proc/self", "/dev/null"):
+        with pytest.raises(errors.AuthError, match=f"made in {nowhere}/.*XDG_CONFIG"):
+            secret.load(hosts=[], environment=home | {"HOME": nowhere})
+
+
+def test_a_program_that_only_asks_makes_no_key(home: dict[str, str]) -> None:
+    with pytest.raises(errors.AuthError, match="no key here.*`mooactor broker`"):
+        secret.load(hosts=["127.0.0.1"], environment=home, may_make=False)
+    assert not os.path.lexists(secret.local_path(home))
+    made = secret.load(hosts=["127.0.0.1"], environment=home)
+    asked = secret.load(hosts=["127.0.0.1"], environment=home, may_make=False)
+    assert asked.secret == made.secret
+
+
 def test_local_programs_that_start_at_once_have_one_key(home: dict[str, str]) -> None:
     with ThreadPoolExecutor(8) as pool:
         keys = list(

@@ -84,6 +84,18 @@ def test_all_that_was_kept_reaches_a_reader_piece_by_piece(kept: Kept) -> None:
     assert len(channel.read) == 501
 
 
+def test_a_line_of_another_host_says_which(kept: Kept) -> None:
+    channel: Any = Slow()
+    kept.add(1, "Talker:t", b"here")
+    kept.add(2, "Talker:t", b"there", "b")
+    kept.read("t", channel).end(found=True)
+    kept.send()
+    assert list(channel.under_way)[:2] == [
+        {"ev": "log", "line": "here", "stream": 1},
+        {"ev": "log", "line": "there", "stream": 2, "host": "b"},
+    ]
+
+
 def test_a_slow_reader_that_follows_hears_how_many_lines_it_misses(kept: Kept) -> None:
     channel: Any = Slow()
     kept.say(0)

@@ -70,12 +70,24 @@ def test_a_group_gets_gpus_as_hosts_give_them_out():
         ({"memory": 1e12}, "931 GiB can never be had"),
         ({"host": "z"}, "no host 'z' in this session; it has 'a'"),
         ({"host": "a", "num_cpus": 5}, "on host 'a'"),
-        ({"labels": {"rack": "b2"}}, "label rack=b2 can never be had"),
+        (
+            {"labels": {"rack": "b2"}},
+            "label rack=b2 can never be had .*: start a host with `--label rack=b2`",
+        ),
+        (
+            {"host": "a", "labels": {"rack": "b2"}},
+            "on host 'a'; .*: start host 'a' with `--label rack=b2`",
+        ),
     ],
 )
 def test_an_impossible_request_fails_and_says_what_exists(asked, said):
     with pytest.raises(NoPlace, match=said):
         choose([host("a")], needs(**asked))
+
+
+def test_less_is_to_be_asked_for_where_a_host_has_the_labels():
+    with pytest.raises(NoPlace, match="a with 4 .*: ask for less"):
+        choose([host("a", rack="b2")], needs(num_cpus=5, labels={"rack": "b2"}))
 
 
 def test_labels_and_names_bind():

@@ -86,8 +86,8 @@ def test_all_that_was_kept_reaches_a_reader_piece_by_piece(kept: Kept) -> None:
 
 def test_a_line_of_another_host_says_which(kept: Kept) -> None:
     channel: Any = Slow()
-    kept.add(1, "Talker:t", b"here")
-    kept.add(2, "Talker:t", b"there", "b")
+    kept.add(1, "Talker:t", [b"here"])
+    kept.add(2, "Talker:t", [b"there"], "b")
     kept.read("t", channel).end(found=True)
     kept.send()
     assert list(channel.under_way)[:2] == [

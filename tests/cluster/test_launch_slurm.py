@@ -120,6 +120,29 @@ def test_a_batch_job_runs_the_program_with_a_key_that_goes(
     assert runs(tmp_path) == []
 
 
+NOTIFIED = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print("up", flush=True)
+assert signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1
+print("saved", flush=True)
+"""
+
+
+def test_the_notice_before_the_limit_reaches_the_program_and_ends_nothing_else(
+    cluster: dict[str, str], tmp_path: Path
+) -> None:
+    """As ``--signal=USR1@90`` gives it, which no test can wait for."""
+    number = submit(cluster, tmp_path, NOTIFIED, "--parsable").stdout.strip()
+    out = tmp_path / "out"
+    assert eventually(lambda: out.exists() and "up" in out.read_text(), 60), number
+    subprocess.run(["scancel", "--signal=USR1", number], env=cluster, check=True)
+    over = ("FAILED", "COMPLETED", "CANCELLED", "TIMEOUT")
+    assert eventually(lambda: job(cluster, number)["JobState"] in over, 90)
+    assert "saved" in out.read_text()
+    assert job(cluster, number)["JobState"] == "COMPLETED", out.read_text()
+
+
 def test_a_batch_job_that_is_cancelled_leaves_no_key(
     cluster: dict[str, str], tmp_path: Path
 ) -> None:

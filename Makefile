@@ -23,7 +23,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help run test test-all test-bare test-rdma chaos sanitizers \
-	sanitizers-and-rdma cross check analyze coverage docs lint types bench doctor setup clean FORCE
+	c-and-rdma cross check analyze coverage docs lint types bench doctor setup clean FORCE
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -74,7 +74,7 @@ chaos: setup
 # Each stage is a target of its own, so that one that failed can be run alone. They run
 # one after the other, but for the virtual machine of test-rdma, which leaves the C tests
 # half of the processor.
-STAGES := lint types test-all chaos test-bare sanitizers-and-rdma cross
+STAGES := lint types test-all chaos test-bare c-and-rdma cross
 
 check: export CHAOS_SECONDS ?= 60
 check: export CHAOS_SEED ?= 1
@@ -97,7 +97,7 @@ sanitizers:
 		$(MAKE) -s -C tests/c -j$$(($$(nproc) * 2)) check SANITIZER=$$name || exit 1; \
 	done
 
-sanitizers-and-rdma:
+c-and-rdma:
 	@mkdir -p build; \
 	$(MAKE) --no-print-directory test-rdma >build/rdma.log 2>&1 & rdma=$$!; \
 	trap "kill $$rdma" INT TERM; \

@@ -39,7 +39,11 @@ _NAME_RETRY_S = 0.2
 
 
 class BrokerLink:
-    """Announces a member to the broker at one address, for as long as it is open."""
+    """Announces a member to the broker at one address, for as long as it is open.
+
+    Invariant: who is told that the broker has taken it can see all members that the
+    broker knows, if it watches them.
+    """
 
     def __init__(self, membership: Membership, address: str) -> None:
         self.address = address
@@ -54,6 +58,8 @@ class BrokerLink:
         self._members = 0  # of the cluster, as the broker has told
         self._failures = 0
         self._listed: list[Row] = []
+        self._sees_all = not membership.watch
+        self._notes: list[str] | None = None  # of a broker that has taken it; untold
         self._actions: dict[str, Callable[[Message], None]] = {
             "joined": self._joined,
             "refused": self._refused,
@@ -72,6 +78,7 @@ class BrokerLink:
         node = self._membership.node
         self._channel = node.connect(self.address, self, beat_s=CHANNEL_BEAT_S)
         self._listed.clear()
+        self._sees_all, self._notes = not self._membership.watch, None
         self._announce_anew()
         if self._membership.watch:
             self._post({"op": "watch"})
@@ -143,8 +150,15 @@ class BrokerLink:
         self.joined, self.peer = True, self._channel.peer
         self._refused_since, self._complained, self._failures = None, False, 0
         self._size(message)
-        self._membership.joined(self, _texts(message.get("notes")))
+        self._notes = _texts(message.get("notes"))
+        self._tell()
         self._introduced(message.get("brokers"))
+
+    def _tell(self) -> None:
+        notes = self._notes
+        if notes is not None and self._sees_all:
+            self._notes = None
+            self._membership.joined(self, notes)
 
     def _size(self, message: Message) -> None:
         members = message.get("members")
@@ -179,6 +193,8 @@ class BrokerLink:
         if not message.get("more"):
             listed, self._listed = self._listed, []
             self._membership.begin(self.address, listed)
+            self._sees_all = True
+            self._tell()
 
     def _host(self, message: Message) -> None:
         row = rows.unpack(message.get("row"))

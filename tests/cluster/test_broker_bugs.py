@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A broker without a node: what a bug in it would cost."""
+"""A broker without a node, and a member without a broker: what a bug would cost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mooactor.cluster.broker import Broker
+from mooactor.host.brokerlink import BrokerLink
 from tests.cluster.rows import row
 
 
@@ -46,3 +47,30 @@ def test_a_bug_in_acting_on_a_message_refuses_its_sender_and_no_more(
 
     broker.handle(second, {"op": "announce", **row("a", "1")})
     assert [one["ev"] for one in second.told] == ["joined"]
+
+
+def test_who_is_told_that_it_has_joined_can_see_all_members() -> None:
+    """The list may come some milliseconds after the word that the broker has it."""
+    said: list[str] = []
+    channel: Any = SimpleNamespace(peer=b"broker", post=lambda message: None)
+    membership: Any = SimpleNamespace(
+        node=SimpleNamespace(connect=lambda *_, **__: channel),
+        watch=True,
+        announcement=dict,
+        joined=lambda link, notes: said.append("joined"),
+        introduced=lambda *_: None,
+        begin=lambda address, rows: said.append("members"),
+    )
+    link = BrokerLink(membership, "tcp://10.0.0.5:4431")
+    for _ in range(2):  # it is lost, and tried again
+        link.open()
+        link.handle(channel, {"ev": "joined", "members": 2})
+        assert said == []
+        link.handle(channel, {"ev": "hosts", "rows": [], "more": True})
+        assert said == []
+        link.handle(channel, {"ev": "hosts", "rows": []})
+        assert said == ["members", "joined"]
+        link.handle(channel, {"ev": "joined", "members": 2})
+        assert said.pop() == "joined" and said.pop() == "joined"
+        said.clear()
+        link._channel = None

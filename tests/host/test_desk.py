@@ -228,7 +228,7 @@ def test_logs_that_follow_go_on_over_a_restart_and_end_with_the_session(made):
             assert json.loads(out.splitlines()[-1]) == {
                 "ended": "Where:parrot",
                 "why": why,
-                "host": "d",
+                "session_host": "d",
             }
 
 

@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STAGES = ["lint", "types", "test-all", "chaos"]
-STAGES += ["test-bare", "test-rdma", "sanitizers", "cross"]
+STAGES += ["test-bare", "c-and-rdma", "cross"]
+TOGETHER = ["test-rdma", "sanitizers"]
 #: The stages' recipes, and the set-up's, without what takes minutes.
 QUICK = f"""
 include Makefile
@@ -46,6 +47,26 @@ def test_a_failure_ends_it_and_says_how_to_run_that_stage_alone(tmp_path: Path) 
     assert done.returncode != 0
     assert re.findall(r"^(\S+) runs$", done.stdout, re.M) == STAGES[:3]
     assert "==== test-all failed: make test-all runs it alone" in done.stderr
+
+
+def stage_of_two(folder: Path, broken: str) -> subprocess.CompletedProcess[str]:
+    makefile = (ROOT / "Makefile").read_text()
+    (folder / "Makefile").write_text(re.sub(r"(?m)^setup:.*$", "setup:", makefile))
+    quick = QUICK.replace(" ".join(STAGES), " ".join(TOGETHER))
+    (folder / "GNUmakefile").write_text(quick)
+    command = ["make", "c-and-rdma", "PYTHON=python3", f"BROKEN={broken}"]
+    ours = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    return subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("broken", ["", *TOGETHER])
+def test_of_the_two_that_run_together_either_may_fail(
+    tmp_path: Path, broken: str
+) -> None:
+    done = stage_of_two(tmp_path, broken)
+    ran = re.findall(r"^(\S+) runs$", done.stdout, re.M)
+    assert sorted(ran) == sorted(TOGETHER)
+    assert (done.returncode != 0) == bool(broken)
 
 
 def test_ci_runs_nothing_else() -> None:

@@ -261,7 +261,7 @@ def test_the_command_says_what_it_cannot_attach_to(session: Any) -> None:
         done = subprocess.run(
             [*command, *more], capture_output=True, text=True, timeout=40
         )
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert story in done.stderr and "debug=True" in done.stderr
 
 

@@ -84,7 +84,7 @@ def on(
       labels: the labels that the host must have, as ``mooactor host --label`` gave
         them, such as ``{"rack": "b2"}``.
       spread: whether actors go where the most free CPUs are, the driver's machine first
-        among equals; the default.
+        among equals. That is the default: ``spread=True`` only excludes `pack`.
       pack: whether they go to the host with the fewest free CPUs that has room instead.
       name: the name for `lookup`; members of a group get ``name/rank``.
       restart: the policy after a death; by default it is not restarted.

@@ -48,7 +48,7 @@ class BrokerLink:
     def __init__(self, membership: Membership, address: str) -> None:
         self.address = address
         self.joined = False
-        self.peer = b""  # the broker's node, once joined
+        self.peer = b""  # the broker's node, once the membership has been told
         self._membership = membership
         self._channel: Channel | None = None
         self._announced: Row | None = None
@@ -146,8 +146,7 @@ class BrokerLink:
         return RETRY_S + random.uniform(0, spread)
 
     def _joined(self, message: Message) -> None:
-        assert self._channel is not None
-        self.joined, self.peer = True, self._channel.peer
+        self.joined = True
         self._refused_since, self._complained, self._failures = None, False, 0
         self._size(message)
         self._notes = _texts(message.get("notes"))
@@ -155,9 +154,9 @@ class BrokerLink:
         self._introduced(message.get("brokers"))
 
     def _tell(self) -> None:
-        notes = self._notes
-        if notes is not None and self._sees_all:
-            self._notes = None
+        notes, channel = self._notes, self._channel
+        if notes is not None and channel is not None and self._sees_all:
+            self._notes, self.peer = None, channel.peer
             self._membership.joined(self, notes)
 
     def _size(self, message: Message) -> None:

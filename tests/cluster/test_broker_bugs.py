@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from mooactor.cluster.broker import Broker
 from mooactor.host.brokerlink import BrokerLink
+from mooactor.host.membership import Membership
 from tests.cluster.rows import row
 
 
@@ -74,3 +76,35 @@ def test_who_is_told_that_it_has_joined_can_see_all_members() -> None:
         assert said.pop() == "joined" and said.pop() == "joined"
         said.clear()
         link._channel = None
+
+
+def test_of_two_ways_to_one_broker_the_one_that_is_kept_has_told_all_members() -> None:
+    """Whatever comes in between: their words and lists come in any order."""
+    for order in set(itertools.permutations(["a", "a", "b", "b"])):
+        opened: dict[str, Any] = {}
+        channels: dict[str, Any] = {}
+        joined: list[str] = []
+
+        def connect(address: str, listener: Any, **_: Any) -> Any:
+            channel = SimpleNamespace(peer=b"broker", post=lambda _: None)
+            channel.close = lambda why: channels.pop(address)
+            opened[address], channels[address] = listener, channel
+            return channel
+
+        node: Any = SimpleNamespace(connect=connect)
+        membership = Membership(
+            node,
+            ["a", "b"],
+            dict,
+            lambda delay, function: None,
+            on_joined=lambda address, _: joined.append(address),
+        )
+        news = {
+            each: iter([{"ev": "joined", "members": 0}, {"ev": "hosts", "rows": []}])
+            for each in "ab"
+        }
+        for each in order:
+            assert each in channels  # neither is closed before both have told all
+            opened[each].handle(channels[each], next(news[each]))
+        assert sorted(joined) == ["a", "b"]
+        assert membership.brokers() == ["a"] == list(channels)

@@ -64,8 +64,9 @@ class Serving:
 
     def log(self, line: str) -> None:
         """One line on stderr. It never blocks; what nobody reads is dropped."""
-        text = "".join(c if c.isprintable() else "�" for c in line)
-        self._terminal.add(f"{self._name}: {text}\n".encode(errors="replace"))
+        if not line.isprintable():
+            line = "".join(c if c.isprintable() else "�" for c in line)
+        self._terminal.add(f"{self._name}: {line}\n".encode(errors="replace"))
 
     def describe(self, parts: Callable[[], Iterable[str]]) -> None:
         """Have SIGUSR1 report these lines, beside what this process is doing."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import zmq
 
@@ -20,6 +19,7 @@ from mooactor.control import addresses, frames
 from mooactor.control.channel import Channel, Keeper, Listener
 from mooactor.control.incoming import IncomingChannel, Route
 from mooactor.control.readiness import TURN_S, Readiness
+from mooactor.control.router import Router
 from mooactor.control.sockets import Sockets, events_of, unmonitor
 from mooactor.control.strangers import Strangers
 
@@ -50,14 +50,15 @@ class Acceptor:
         self._ended: OrderedDict[bytes, str] = OrderedDict()
         self._standing: dict[int, IncomingChannel | None] = {}  # by descriptor
         self.strangers = Strangers()
-        self._router = sockets.listener(beat_s)
+        self._reads_soon = False
+        self._router = Router(socket := sockets.listener(beat_s))
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         try:
-            self._monitor = sockets.monitor(self._router, events)
+            self._monitor = sockets.monitor(socket, events)
         except BaseException:
-            self._router.close()
+            socket.close()
             raise
-        self._fds = [int(s.getsockopt(zmq.FD)) for s in (self._router, self._monitor)]
+        self._fds = [int(s.getsockopt(zmq.FD)) for s in (socket, self._monitor)]
         for fd, action in zip(self._fds, (self._read, self._read_events)):
             ready.watch(fd, action)
             ready.soon(action)  # a socket tells of its first news to a reader only
@@ -72,14 +73,14 @@ class Acceptor:
 
     def bind(self, host: str, port: int | None, ports: Sequence[int] | None) -> int:
         """Listen; see `addresses.bind`."""
-        self.strangers.port = addresses.bind(self._router, host, port, ports)
+        self.strangers.port = addresses.bind(self._router.socket, host, port, ports)
         return self.strangers.port
 
     def close(self) -> None:
         for fd in self._fds:
             self._ready.unwatch(fd)
-        unmonitor(self._router, self._monitor)
-        self._router.close(linger=_PARTING_MS)
+        unmonitor(self._router.socket, self._monitor)
+        self._router.socket.close(linger=_PARTING_MS)
 
     # -- receiving ---------------------------------------------------------
 
@@ -97,18 +98,28 @@ class Acceptor:
         if channel is not None and channel.route.fd == fd:
             channel.lost()
 
+    def all_sent(self) -> None:
+        """The channels have sent what they had for now."""
+        if self._router.has_missed():
+            self._read_soon()
+
+    def _read_soon(self) -> None:
+        if not self._reads_soon:
+            self._reads_soon = True
+            self._ready.soon(self._read)
+
     def _read(self) -> None:
+        self._reads_soon = False
         until = time.monotonic() + TURN_S
         try:
             while time.monotonic() < until:
-                identity, *parts = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-                self._frame(identity.bytes, parts)
+                self._frame(*self._router.receive())
         except zmq.Again:
             return
         except BaseException:
-            self._ready.soon(self._read)
+            self._read_soon()
             raise
-        self._ready.soon(self._read)
+        self._read_soon()
 
     def _frame(self, identity: bytes, parts: Sequence[zmq.Frame]) -> None:
         if len(parts) != 1:
@@ -131,7 +142,7 @@ class Acceptor:
         self._route(identity).send(frames.pack_why(frames.CLOSED, key, why))
 
     def _route(self, identity: bytes, fd: int = -1) -> Route:
-        return Route(self._router, identity, fd, partial(self._ready.soon, self._read))
+        return Route(self._router, identity, fd)
 
     def _why_not(self, key: bytes) -> str:
         return self._ended.get(key, "this channel is not open here any more")

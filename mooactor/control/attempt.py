@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import zmq
 
-from mooactor.control import addresses
+from mooactor.control import addresses, parts
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.reliable import WINDOW
 from mooactor.control.sockets import (
@@ -101,7 +101,7 @@ class Attempt:
     def _read_events(self) -> None:
         while not self._dealer.closed:
             try:
-                head, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
+                head, _ = parts.receive_bytes(self._monitor)
             except zmq.ZMQError:
                 return
             event, _ = event_of(head)

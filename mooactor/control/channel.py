@@ -339,8 +339,9 @@ class Channel:
         self._out.acknowledge(frame.taken)
         self._in.arrive(frame.number, frame.body)
         if self._in:
-            self._keeper.tell(self)
-        self._acknowledge()
+            self._keeper.tell(self)  # which acknowledges, and flushes
+        else:
+            self._acknowledge()
 
     def _acknowledge(self) -> None:
         """Tell what was taken: now if it is much, else with the next flush."""

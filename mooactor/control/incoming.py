@@ -7,14 +7,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import zmq
-
 from mooactor.control import addresses, frames
 from mooactor.control.channel import Channel, Keeper, Listener
 from mooactor.control.outgoing import FIRST_DELAY_S, LONGEST_DELAY_S
 from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
-from mooactor.control.sockets import Socket, has_news
+from mooactor.control.router import Router
 
 _PROBE_S = 0.5
 
@@ -22,30 +20,16 @@ _PROBE_S = 0.5
 class Route:
     """One connection to a ROUTER."""
 
-    def __init__(
-        self, router: Socket, identity: bytes, fd: int, again: Callable[[], object]
-    ) -> None:
-        """`again`: have the ROUTER read, for it has news."""
+    def __init__(self, router: Router, identity: bytes, fd: int) -> None:
         self.identity = identity
         self.fd = fd
         self._router = router
-        self._again = again
-        self._swallowed = False  # sending may swallow the sign that something has come
 
     def send(self, frame: bytes) -> bool:
-        self._swallowed = True
-        try:
-            self._router.send_multipart((self.identity, frame), zmq.NOBLOCK)
-        except zmq.ZMQError:
-            self.sent()
-            return False
-        return True
+        return self._router.send(self.identity, frame)
 
     def sent(self) -> None:
-        if self._swallowed:
-            self._swallowed = False
-            if has_news(self._router):
-                self._again()
+        """The node looks after all of its ROUTER's connections at once."""
 
 
 class IncomingChannel(Channel):

@@ -210,6 +210,7 @@ class Node:
         dirty, self._dirty = self._dirty, set()
         for channel in dirty:
             channel.flush()
+        self._acceptor.all_sent()
         if self._with_news or self._dirty:
             self._ready.soon(_nothing)
 

@@ -23,19 +23,30 @@ tag     value      what follows
 Values nest at most `MAX_DEPTH` deep. Every length is checked against the bytes that
 are left before anything is allocated, so a value takes memory in proportion to its
 encoding. `pack` takes exact types only: a subclass may carry more than its value.
+
+Each message between agents passes here, and lifelines bring hundreds of thousands of
+values a second: so each half is one step for each type, with few calls in it.
+
+``surrogatepass``: paths and variables that are not UTF-8 have surrogates (PEP 383).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_DEPTH = 16
 _MAX_INT_BYTES = 16
+_MAX_LENGTH = 0xFFFFFFFF
+_TOO_LARGE = f"more than {_MAX_LENGTH} bytes or items in one value"
 _LENGTH = struct.Struct("<I")
+_HEAD = struct.Struct("<cI")
 _FLOAT = struct.Struct("<d")
+_TAG_AND_FLOAT = struct.Struct("<cd")
 _CONSTANTS = {ord("N"): None, ord("T"): True, ord("F"): False}
+_INT_HEADS = [b"i" + bytes((size,)) for size in range(_MAX_INT_BYTES + 1)]
+_INT, _FLT, _STR, _BYTES, _LIST, _DICT = b"ifsbld"
 
 
 class NotPlain(TypeError):
@@ -53,7 +64,10 @@ def pack(value: Any) -> bytes:
       NotPlain: it, or a value in it, is of another type, too deep or too large.
     """
     out = bytearray()
-    _pack(value, out, MAX_DEPTH)
+    try:
+        _pack(value, out, MAX_DEPTH)
+    except struct.error:
+        raise NotPlain(_TOO_LARGE) from None
     return bytes(out)
 
 
@@ -70,7 +84,9 @@ def pack_in_parts(
     head = pack({**value, key: []})  # its last bytes are the number of the blobs
     parts: list[bytes | memoryview] = [head[: -_LENGTH.size] + _LENGTH.pack(len(blobs))]
     for blob in blobs:
-        parts += (_head_of(b"b", blob), blob)
+        if len(blob) > _MAX_LENGTH:
+            raise NotPlain(_TOO_LARGE)
+        parts += (_HEAD.pack(b"b", len(blob)), blob)
     return parts
 
 
@@ -80,148 +96,162 @@ def unpack(data: bytes | bytearray) -> Any:
     Raises:
       Malformed: these are other bytes.
     """
-    reader = _Reader(bytes(data))
-    value = reader.value(MAX_DEPTH)
-    if reader.left():
-        raise Malformed(f"{reader.left()} bytes after the value")
+    data = bytes(data)
+    try:
+        value, at = _unpack(data, 0, MAX_DEPTH)
+    except (IndexError, struct.error):
+        raise Malformed("the bytes end within a value") from None
+    except UnicodeDecodeError as error:
+        raise Malformed(f"a text that is not UTF-8: {error.reason}") from None
+    if at != len(data):
+        raise Malformed(f"{len(data) - at} bytes after the value")
     return value
 
 
+# -- values to bytes -------------------------------------------------------
+
+
 def _pack(value: Any, out: bytearray, depth: int) -> None:
-    kind = type(value)
-    if value is None:
-        out += b"N"
-    elif kind is bool:
-        out += b"T" if value else b"F"
-    elif kind is int:
-        _pack_int(value, out)
-    elif kind is float:
-        out += b"f" + _FLOAT.pack(value)
-    elif kind is str:
-        _pack_bytes(b"s", _utf8(value), out)
-    elif kind is bytes:
-        _pack_bytes(b"b", value, out)
-    elif kind is list or kind is dict:
-        if depth == 0:
-            raise NotPlain(f"more than {MAX_DEPTH} values inside each other")
-        _pack_items(value, out, depth - 1)
-    else:
+    packed = _PACKED.get(type(value))
+    if packed is None:
         raise NotPlain(
-            f"{value!r:.80} is of type {kind.__qualname__}, which is not plain"
+            f"{value!r:.80} is of type {type(value).__qualname__}, which is not plain"
         )
+    packed(value, out, depth)
 
 
-def _pack_int(value: int, out: bytearray) -> None:
+def _pack_none(value: None, out: bytearray, depth: int) -> None:
+    out += b"N"
+
+
+def _pack_bool(value: bool, out: bytearray, depth: int) -> None:
+    out += b"T" if value else b"F"
+
+
+def _pack_int(value: int, out: bytearray, depth: int) -> None:
     # Two's complement has one more negative value than positive ones.
     size = (value if value >= 0 else ~value).bit_length() // 8 + 1
     if size > _MAX_INT_BYTES:
         raise NotPlain(f"an integer of {size} bytes; at most {_MAX_INT_BYTES} fit")
-    out += b"i" + bytes((size,)) + value.to_bytes(size, "little", signed=True)
+    out += _INT_HEADS[size] + value.to_bytes(size, "little", signed=True)
 
 
-def _pack_bytes(tag: bytes, data: bytes, out: bytearray) -> None:
-    out += _head_of(tag, data) + data
+def _pack_float(value: float, out: bytearray, depth: int) -> None:
+    out += _TAG_AND_FLOAT.pack(b"f", value)
 
 
-def _head_of(tag: bytes, data: bytes | memoryview) -> bytes:
-    if len(data) > 0xFFFFFFFF:
-        raise NotPlain(f"{len(data)} bytes in one value; at most {0xFFFFFFFF} fit")
-    return tag + _LENGTH.pack(len(data))
+def _pack_str(value: str, out: bytearray, depth: int) -> None:
+    data = value.encode("utf-8", "surrogatepass")
+    out += _HEAD.pack(b"s", len(data)) + data
 
 
-def _pack_items(value: Any, out: bytearray, depth: int) -> None:
-    if type(value) is list:
-        out += b"l" + _LENGTH.pack(len(value))
-        for item in value:
-            _pack(item, out, depth)
-        return
-    out += b"d" + _LENGTH.pack(len(value))
-    for key, item in value.items():
-        if type(key) is not str:
-            raise NotPlain(f"the key {key!r:.80} is of type {type(key).__qualname__}")
-        _pack_bytes(b"", _utf8(key), out)
+def _pack_bytes(value: bytes, out: bytearray, depth: int) -> None:
+    out += _HEAD.pack(b"b", len(value))
+    out += value
+
+
+def _pack_list(value: list[Any], out: bytearray, depth: int) -> None:
+    out += _HEAD.pack(b"l", len(value))
+    depth = _deeper(depth, NotPlain)
+    for item in value:
         _pack(item, out, depth)
 
 
-def _utf8(text: str) -> bytes:
-    # Paths and variables that are not UTF-8 have lone surrogates (PEP 383).
-    return text.encode("utf-8", "surrogatepass")
+def _pack_dict(value: dict[str, Any], out: bytearray, depth: int) -> None:
+    out += _HEAD.pack(b"d", len(value))
+    depth = _deeper(depth, NotPlain)
+    for key, item in value.items():
+        if type(key) is not str:
+            raise NotPlain(f"the key {key!r:.80} is of type {type(key).__qualname__}")
+        data = key.encode("utf-8", "surrogatepass")
+        out += _LENGTH.pack(len(data)) + data
+        _pack(item, out, depth)
 
 
-class _Reader:
-    """Takes values off the front of some bytes."""
+def _deeper(depth: int, error: type[Exception]) -> int:
+    if depth == 0:
+        raise error(f"more than {MAX_DEPTH} values inside each other")
+    return depth - 1
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
 
-    def left(self) -> int:
-        return len(self._data) - self._at
+_PACKED: dict[type, Callable[[Any, bytearray, int], None]] = {
+    type(None): _pack_none,
+    bool: _pack_bool,
+    int: _pack_int,
+    float: _pack_float,
+    str: _pack_str,
+    bytes: _pack_bytes,
+    list: _pack_list,
+    dict: _pack_dict,
+}
 
-    def value(self, depth: int) -> Any:
-        tag = self._byte()
-        if tag == 0x73:  # s
-            return self._str()
-        if tag == 0x69:  # i
-            return self._int()
-        if tag in _CONSTANTS:
-            return _CONSTANTS[tag]
-        if tag == 0x62:  # b
-            return self._bytes(self._length())
-        if tag == 0x66:  # f
-            return _FLOAT.unpack(self._bytes(8))[0]
-        if tag not in (0x6C, 0x64):  # l, d
-            raise Malformed(f"no value begins with the byte {tag}")
-        if depth == 0:
-            raise Malformed(f"more than {MAX_DEPTH} values inside each other")
-        return self._list(depth - 1) if tag == 0x6C else self._dict(depth - 1)
 
-    def _byte(self) -> int:
-        at = self._at
-        if at >= len(self._data):
-            raise Malformed("a value was announced, 0 bytes left")
-        self._at = at + 1
-        return self._data[at]
+# -- bytes to values -------------------------------------------------------
 
-    def _bytes(self, size: int) -> bytes:
-        at = self._at
+
+def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    """The value that begins at `at`, and where it ends. Beside Malformed, it raises
+    IndexError and struct.error where the bytes end, and UnicodeDecodeError."""
+    tag = data[at]
+    at += 1
+    if tag == _STR:
+        end = _end(data, at)
+        return str(data[at + 4 : end], "utf-8", "surrogatepass"), end
+    if tag == _INT:
+        size = data[at]
+        at += 1
         end = at + size
-        if end > len(self._data):
-            raise Malformed(f"{size} bytes announced, {self.left()} left")
-        self._at = end
-        return self._data[at:end]
+        if not 1 <= size <= _MAX_INT_BYTES or end > len(data):
+            raise Malformed(f"an integer of {size} bytes, {len(data) - at} left")
+        return int.from_bytes(data[at:end], "little", signed=True), end
+    if tag == _DICT:
+        return _unpack_dict(data, at, _deeper(depth, Malformed))
+    if tag in _CONSTANTS:
+        return _CONSTANTS[tag], at
+    if tag == _BYTES:
+        end = _end(data, at)
+        return data[at + 4 : end], end
+    if tag == _FLT:
+        return _FLOAT.unpack_from(data, at)[0], at + 8
+    if tag == _LIST:
+        return _unpack_list(data, at, _deeper(depth, Malformed))
+    raise Malformed(f"no value begins with the byte {tag}")
 
-    def _length(self) -> int:
-        start = self._at + _LENGTH.size
-        left = len(self._data) - start
-        if left < 0:
-            raise Malformed(f"a length was announced, {self.left()} bytes left")
-        length: int = _LENGTH.unpack_from(self._data, self._at)[0]
-        if length > left:  # each byte, item and entry takes a byte at least
-            raise Malformed(f"a length of {length}, {left} bytes left")
-        self._at = start
-        return length
 
-    def _int(self) -> int:
-        size = self._byte()
-        if not 1 <= size <= _MAX_INT_BYTES:
-            raise Malformed(f"an integer of {size} bytes")
-        return int.from_bytes(self._bytes(size), "little", signed=True)
+def _end(data: bytes, at: int) -> int:
+    """Where the text or the bytes end whose length is at `at`."""
+    end: int = at + 4 + _LENGTH.unpack_from(data, at)[0]
+    if end > len(data):
+        raise Malformed(f"{end - at - 4} bytes announced, {len(data) - at - 4} left")
+    return end
 
-    def _str(self) -> str:
-        try:
-            return self._bytes(self._length()).decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            raise Malformed(f"a text that is not UTF-8: {error.reason}") from None
 
-    def _list(self, depth: int) -> list[Any]:
-        return [self.value(depth) for _ in range(self._length())]
+def _count(data: bytes, at: int) -> int:
+    """The number of items or entries at `at`: each takes a byte at least."""
+    count: int = _LENGTH.unpack_from(data, at)[0]
+    if count > len(data) - at - 4:
+        raise Malformed(f"{count} items announced, {len(data) - at - 4} bytes left")
+    return count
 
-    def _dict(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for _ in range(self._length()):
-            key = self._str()
-            if key in found:
-                raise Malformed(f"the key {key!r:.80} comes twice")
-            found[key] = self.value(depth)
-        return found
+
+def _unpack_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    found = []
+    count = _count(data, at)
+    at += 4
+    for _ in range(count):
+        value, at = _unpack(data, at, depth)
+        found.append(value)
+    return found, at
+
+
+def _unpack_dict(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    found: dict[str, Any] = {}
+    count = _count(data, at)
+    at += 4
+    for _ in range(count):
+        end = _end(data, at)
+        key = str(data[at + 4 : end], "utf-8", "surrogatepass")
+        if key in found:
+            raise Malformed(f"the key {key!r:.80} comes twice")
+        found[key], at = _unpack(data, end, depth)
+    return found, at

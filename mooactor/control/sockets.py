@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import zmq
 
-from mooactor.control import curve, frames
+from mooactor.control import curve, frames, parts
 from mooactor.control.zap import Gate
 from mooactor.errors import MooError
 
@@ -31,6 +31,7 @@ _NEVER_MS = 3_600_000
 _BACKLOG = 4096  # connections that the kernel keeps until libzmq accepts them
 
 _EVENT = struct.Struct("=HI")
+_READABLE = int(zmq.POLLIN)  # a plain number: this is asked for each message
 _monitors = itertools.count()
 
 Socket = zmq.Socket[bytes]
@@ -130,7 +131,7 @@ def unmonitor(socket: Socket, pair: Socket) -> None:
 
 def has_news(socket: Socket) -> bool:
     """Whether there is something to receive."""
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & _READABLE)
 
 
 def event_of(head: bytes) -> tuple[int, int]:
@@ -143,7 +144,7 @@ def events_of(monitor: Socket) -> Iterator[tuple[int, int]]:
     """Those that have come by now, each with its value, without waiting."""
     while True:
         try:
-            head, _ = monitor.recv_multipart(zmq.NOBLOCK)
+            head, _ = parts.receive_bytes(monitor)
         except zmq.Again:
             return
         yield event_of(head)

@@ -12,6 +12,7 @@ from typing import Any
 
 import zmq
 
+from mooactor.control import parts
 from mooactor.control.curve import client_key
 
 _ENDPOINT = "inproc://zeromq.zap.01"
@@ -36,10 +37,10 @@ class Gate:
         """Answer the waiting requests."""
         while True:
             try:
-                request = self._socket.recv_multipart(zmq.NOBLOCK)
+                request = parts.receive_bytes(self._socket)
             except zmq.Again:
                 return
-            self._socket.send_multipart(self._answer(request))
+            parts.send(self._socket, self._answer(request))
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
         # version, request, domain, address, identity, mechanism, credentials

@@ -9,6 +9,7 @@ import pytest
 import zmq
 
 from mooactor.control.incoming import Route
+from mooactor.control.router import Router
 from mooactor.control.sockets import Socket
 from tests.conftest import eventually
 
@@ -35,14 +36,34 @@ def pair() -> Iterator[Pair]:
 def test_after_a_send_that_may_fail_news_is_asked_for_once(
     pair: Pair, identity: bytes
 ) -> None:
-    router, dealer = pair
-    read: list[bool] = []
-    route = Route(router, identity, -1, lambda: read.append(True))
-    route.sent()
-    assert read == []  # nothing was sent
+    socket, dealer = pair
+    router = Router(socket)
+    route = Route(router, identity, -1)
+    assert not router.has_missed()  # nothing was sent
     assert route.send(b"frame") == (identity == b"peer")
-    route.sent()
-    route.sent()
-    assert read == [True]
+    assert router.has_missed()
+    assert not router.has_missed()
     if identity == b"peer":
         assert eventually(lambda: dealer.poll(0))
+        assert dealer.recv_multipart() == [b"frame"]
+    assert router.receive()[0] == b"peer"
+    assert route.send(b"frame") == (identity == b"peer")
+    assert not router.has_missed()  # there is no news
+
+
+def test_messages_come_in_their_parts(pair: Pair) -> None:
+    socket, dealer = pair
+    router = Router(socket)
+
+    def received() -> list[bytes]:
+        assert socket.poll(10_000)
+        identity, parts = router.receive()
+        assert identity == b"peer"
+        return [part.bytes for part in parts]
+
+    for parts in ([b"news"], [b"", b"two", b"three"], [b"one"]):
+        if parts != [b"news"]:
+            dealer.send_multipart(parts)
+        assert received() == parts
+    with pytest.raises(zmq.Again):
+        router.receive()

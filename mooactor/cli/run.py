@@ -13,7 +13,7 @@ from mooactor.cli.failure import Failure
 from mooactor.cluster.launch import ranks, rendezvous, starter, targets, variables
 from mooactor.cluster.launch.environment import Rank, rank_of
 from mooactor.cluster.launch.launch import Launch
-from mooactor.cluster.launch.plan import Plan, path_of_driver
+from mooactor.cluster.launch.plan import Plan, check_script, path_of_driver
 from mooactor.cluster.launch.targets import LaunchError, Target
 from mooactor.control import secret
 
@@ -117,8 +117,5 @@ def _check(plan: Plan, rank: Rank | None) -> None:
         return  # its starter looks
     if not os.path.isdir(plan.cwd):
         raise LaunchError(f"there is no directory {plan.cwd} here: check --cwd")
-    if plan.script and not os.path.isfile(os.path.join(plan.cwd, plan.script)):
-        raise LaunchError(
-            f"there is no script {plan.script} in {plan.cwd}: check its path, or name "
-            "its directory with --cwd"
-        )
+    if plan.script:
+        check_script(plan.script, plan.cwd)

@@ -12,7 +12,7 @@ from pathlib import Path
 import mooactor
 from mooactor.cli.failure import Failure
 from mooactor.cluster.launch import slurm, variables
-from mooactor.cluster.launch.plan import path_of_driver
+from mooactor.cluster.launch.plan import check_script, path_of_driver
 from mooactor.cluster.launch.targets import LaunchError
 from mooactor.host.addresses import ports_text
 
@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       Failure: sbatch refuses, or is not here.
     """
-    _check(options)
     try:
+        _check(options)
         lines = slurm.directives(
             nodes=options.nodes,
             job_name=options.job_name or job_name(options.script),
@@ -55,11 +55,7 @@ def _check(options: argparse.Namespace) -> None:
     cwd = options.cwd or os.getcwd()
     if options.module or (options.cwd and not os.path.isdir(cwd)):
         return
-    if not os.path.isfile(os.path.join(cwd, options.script)):
-        raise Failure(
-            f"there is no script {options.script} in {cwd}: check its path, or name "
-            "its directory with --cwd"
-        )
+    check_script(options.script, cwd)
 
 
 def run_words(options: argparse.Namespace) -> list[str]:

@@ -164,8 +164,8 @@ class Keeper:
 
     def _opens(self, guest: Guest, mark: str) -> None:
         """A home opens its session, of that mark, in `guest`: close any older one."""
-        for other in [one for one in self._guests if one.mark == mark]:
-            if other is not guest:
+        for other in self._guests - {guest}:
+            if other.mark == mark:
                 other.close()
 
     def _ended(self, guest: Guest) -> None:

@@ -16,26 +16,26 @@ ROOT = Path(__file__).parents[2]
 STAGES = ["lint", "types", "test-all", "chaos"]
 STAGES += ["test-bare", "c-and-rdma", "cross"]
 TOGETHER = ["test-rdma", "sanitizers"]
-#: The stages' recipes, and the set-up's, without what takes minutes.
-QUICK = f"""
-include Makefile
-{" ".join(STAGES)}: ; @echo "$@ runs"; test "$@" != "$(BROKEN)"
-"""
-
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is needed")
 
 
-def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def make(
+    folder: Path, target: str, stages: list[str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    """`make target`, without the set-up, and without what `stages` do for minutes."""
     makefile = (ROOT / "Makefile").read_text()
     (folder / "Makefile").write_text(re.sub(r"(?m)^setup:.*$", "setup:", makefile))
-    (folder / "GNUmakefile").write_text(QUICK)
-    command = ["make", "check", "PYTHON=python3", *options]
+    quick = '; @echo "$@ runs"; test "$@" != "$(BROKEN)"'
+    (folder / "GNUmakefile").write_text(
+        f"include Makefile\n{' '.join(stages)}: {quick}\n"
+    )
+    command = ["make", target, "PYTHON=python3", *options]
     ours = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     return subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True)
 
 
 def test_every_stage_runs_once_in_order_and_is_timed(tmp_path: Path) -> None:
-    done = check(tmp_path)
+    done = make(tmp_path, "check", STAGES)
     assert done.returncode == 0, done.stderr
     assert re.findall(r"^(\S+) runs$", done.stdout, re.M) == STAGES
     timed = re.findall(r"^==== (\S+) passed in \d+ s$", done.stdout, re.M)
@@ -43,27 +43,17 @@ def test_every_stage_runs_once_in_order_and_is_timed(tmp_path: Path) -> None:
 
 
 def test_a_failure_ends_it_and_says_how_to_run_that_stage_alone(tmp_path: Path) -> None:
-    done = check(tmp_path, "BROKEN=test-all")
+    done = make(tmp_path, "check", STAGES, "BROKEN=test-all")
     assert done.returncode != 0
     assert re.findall(r"^(\S+) runs$", done.stdout, re.M) == STAGES[:3]
     assert "==== test-all failed: make test-all runs it alone" in done.stderr
-
-
-def stage_of_two(folder: Path, broken: str) -> subprocess.CompletedProcess[str]:
-    makefile = (ROOT / "Makefile").read_text()
-    (folder / "Makefile").write_text(re.sub(r"(?m)^setup:.*$", "setup:", makefile))
-    quick = QUICK.replace(" ".join(STAGES), " ".join(TOGETHER))
-    (folder / "GNUmakefile").write_text(quick)
-    command = ["make", "c-and-rdma", "PYTHON=python3", f"BROKEN={broken}"]
-    ours = {name: value for name, value in os.environ.items() if "MAKE" not in name}
-    return subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("broken", ["", *TOGETHER])
 def test_of_the_two_that_run_together_either_may_fail(
     tmp_path: Path, broken: str
 ) -> None:
-    done = stage_of_two(tmp_path, broken)
+    done = make(tmp_path, "c-and-rdma", TOGETHER, f"BROKEN={broken}")
     ran = re.findall(r"^(\S+) runs$", done.stdout, re.M)
     assert sorted(ran) == sorted(TOGETHER)
     assert (done.returncode != 0) == bool(broken)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,10 @@ from mooactor.process.current import current_runtime
 from mooactor.process.losses import Losses
 from tests.conftest import eventually
 from tests.process.guest import Guest, Slow
-from tests.process.hosts import Hosts, Proxy, hosts
+from tests.process.hosts import Hosts, Proxy
 
 MB = 1 << 20
 MARK = 30_000  # bytes: it travels beside no data, and through the buffers of a socket
-
-
-@pytest.fixture
-def two() -> Iterator[Hosts]:
-    with hosts("a", "b") as made:
-        yield made
 
 
 def to_guest(two: Hosts) -> tuple[Any, Proxy]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,7 @@ from mooactor.process.agent_client import AgentClient
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
 from tests.gates import wait_at
-from tests.process.hosts import Hosts, hosts
-
-
-@pytest.fixture
-def two() -> Iterator[Hosts]:
-    with hosts("a", "b") as made:
-        yield made
+from tests.process.hosts import Hosts
 
 
 def is_connected(handle: Any) -> bool:

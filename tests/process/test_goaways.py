@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,16 +15,10 @@ from mooactor.process.current import current_runtime
 from mooactor.process.exits import ExitRecord
 from tests.conftest import eventually
 from tests.process.guest import Guest
-from tests.process.hosts import Hosts, Proxy, hosts
+from tests.process.hosts import Hosts, Proxy
 
 WAIT_S = 20.0  # less than the time for which answers are waited for without a GOAWAY
 STOPPED = ExitRecord("stopped", exitcode=0)
-
-
-@pytest.fixture
-def two() -> Iterator[Hosts]:
-    with hosts("a", "b") as made:
-        yield made
 
 
 @pytest.fixture

@@ -26,15 +26,9 @@ from tests.conftest import eventually
 from tests.control.test_fuzz import asks_to_stop, mutate, seeds
 from tests.marks import slow, soak
 from tests.process.guest import Guest
-from tests.process.hosts import Hosts, hosts
+from tests.process.hosts import Hosts
 
 FRAMES = 3000
-
-
-@pytest.fixture
-def two() -> Iterator[Hosts]:
-    with hosts("a", "b") as made:
-        yield made
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mooactor.cluster.launch.targets import Target
+from mooactor.cluster.launch.targets import LaunchError, Target
 from mooactor.host.addresses import ports_text
 
 MODULE = "mooactor"  # is run as the command of that name
@@ -89,6 +89,15 @@ class Plan:
             "version": self.version,
             "wire": self.wire,
         }
+
+
+def check_script(script: str, cwd: str) -> None:
+    """Raises LaunchError: there is none in that directory."""
+    if not os.path.isfile(os.path.join(cwd, script)):
+        raise LaunchError(
+            f"there is no script {script} in {cwd}: check its path, or name its "
+            "directory with --cwd"
+        )
 
 
 def command(*words: str) -> list[str]:

@@ -21,6 +21,7 @@ from mooactor.control.lifeline import Message
 from mooactor.host import session as _session
 from mooactor.process import checks, parcel
 from mooactor.process.actor.threads import check_numbers
+from mooactor.process.current import refuse_at_import
 from mooactor.process.interface import interface_of, signature_of
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.place import Place, host_name
@@ -271,6 +272,7 @@ class Spec(Generic[P, T]):
         """What it takes: all of it belongs to one session, which may end meanwhile."""
         label = self._cls.__qualname__
         _check_constructor(self._cls, args, kwargs)
+        refuse_at_import("moo.spawn()")
         runtime = ensure_runtime()  # Refs among the arguments need it
         runtime.room.take(n, label)
         try:

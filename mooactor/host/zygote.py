@@ -48,6 +48,7 @@ from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
 from mooactor.process import dump
 from mooactor.process.actor import threads
 from mooactor.process.actor.life import live
+from mooactor.process.current import importing
 from mooactor.process.system import die_with, libc, name_process
 from mooactor.tensors.limits import default_memory_limit
 
@@ -132,7 +133,8 @@ def _import(name: str) -> None:
     import importlib
 
     try:
-        importlib.import_module(name)
+        with importing():
+            importlib.import_module(name)
     except BaseException as error:  # also SystemExit: the module is not our end
         what = f"{type(error).__name__}: {error}" if str(error) else repr(error)
         print(f"mooactor: cannot preload {name}: {what}", file=sys.stderr, flush=True)

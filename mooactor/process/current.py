@@ -7,7 +7,9 @@ session of its own.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mooactor import errors
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _current: Runtime | None = None
 _forked = False  # from a process with a runtime, and has none itself
 _was_forked = False  # the same, whether it has one now or not
+_imports = False  # what an actor of its session needs, which is not made yet
 
 
 def current_runtime() -> Runtime:
@@ -59,13 +62,39 @@ def refuse_in_actor(what: str) -> None:
     """The runtime of an actor's process belongs to its session, not to its methods.
 
     Raises:
-      MooError: this is an actor's process.
+      MooError: this is an actor's process, or one that is about to have an actor.
     """
+    refuse_at_import(what)
     if _current is not None and _current.server is not None:
         raise errors.MooError(
             f"{what} is for the driver: this is an actor's process, which is in a "
             "session already. All other functions work here; to end the actor, "
             "raise SystemExit"
+        )
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """While this process of a session imports the module of an actor's class.
+
+    Invariant: no import for an actor brings about another actor. One that did would do
+    it again in that one's process, without end.
+    """
+    global _imports
+    _imports = True
+    try:
+        yield
+    finally:
+        _imports = False
+
+
+def refuse_at_import(what: str) -> None:
+    """Raises MooError: this process is `importing`."""
+    if _imports:
+        raise errors.MooError(
+            f"{what} runs where an actor's process imports the module of its class, "
+            "and would start actors without end: put what the program itself does "
+            'under `if __name__ == "__main__":`'
         )
 
 

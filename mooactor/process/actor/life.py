@@ -19,7 +19,7 @@ from mooactor.process.actor.serial import SerialWorker
 from mooactor.process.actor.worker import Worker
 from mooactor.process.calls import CallContext, context
 from mooactor.process.complaints import complain
-from mooactor.process.current import set_current_runtime
+from mooactor.process.current import importing, set_current_runtime
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Future
 from mooactor.process.place import Place
@@ -111,7 +111,8 @@ def _place_of_the_zygote() -> Place | None:
 def _make_worker(runtime: Runtime, life: Message) -> Worker:
     parcels = _parcels(life)
     try:
-        cls, args, kwargs = _taken(parcels["payload"])
+        with importing():
+            cls, args, kwargs = _taken(parcels["payload"])
     except ModuleNotFoundError as error:
         raise _not_found_here(error, Reach.of_plain(life.get("reach"))) from None
     interface = interface_of(cls)

@@ -14,6 +14,7 @@ the lifeline means the same, for a driver that executes another program.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ class Home:
         self.placeless = Placeless(self)
         self.whereabouts = Whereabouts(self)
         self.surveys = Surveys(self)
+        self._said: set[str] = set()
         self.ending = False
         self.on_configured: Callable[[Message], None] | None = None
         # Hears of each actor that will not run again, after all that it has printed.
@@ -231,7 +233,9 @@ class Home:
             actor.denials.clear()  # there may be room meanwhile
             self._bear(actor)
 
-    def _bear(self, actor: Supervised, tries: int = 0) -> None:
+    def _bear(
+        self, actor: Supervised, tries: int = 0, otherwise: ExitRecord | None = None
+    ) -> None:
         assert self.config is not None
         parcels = {"payload": actor.payload, "snapshot": actor.snapshot}
         life = {
@@ -247,7 +251,7 @@ class Home:
         try:
             process = self.sites.start(actor, life, fds, tries)
         except NoPlace as error:
-            self._finds_no_place(actor, str(error))
+            self._finds_no_place(actor, str(error), otherwise)
             return
         except (OSError, TypeError) as error:
             note, full = str(error), is_full(error)
@@ -260,13 +264,17 @@ class Home:
         actor.begin(process)
         self._by_process[process] = self.by_line[process.line] = actor
 
-    def _finds_no_place(self, actor: Supervised, why: str) -> None:
+    def _finds_no_place(
+        self, actor: Supervised, why: str, otherwise: ExitRecord | None
+    ) -> None:
         """No host takes it: it waits, or is turned away. `why` is about those that were
         not asked."""
         reasons = [*actor.denials.values()][:_MOST_REASONS] + [why] * bool(why)
         note = f"{actor.label} cannot be started: {'. '.join(reasons)}"
         if self._waits(actor):
             self.placeless.add(actor)
+        elif otherwise is not None and len(reasons) == 1:
+            self.ended(actor, otherwise)
         else:
             self.ended(actor, ExitRecord("exception", note=note, placement=True))
 
@@ -327,27 +335,50 @@ class Home:
         """Other sessions have reserved there meanwhile, or no GPU has so much free in
         one piece: place it anew, on a host that has not denied it yet."""
         actor = self.let_go(process)
-        actor.denials[host] = note
-        self.sites.unplace([actor.id])
         if actor.unwanted:
+            self.sites.unplace([actor.id])
             self.ended(actor, record_of_none(actor))
         else:
-            self._bear(actor, process.tries - 1)  # nobody has tried to fork it
+            self._place_anew(actor, process, host, note)
 
     def host_lost(self, process: Process, why: str, begun: bool = True) -> None:
         """It is dead, or will be when its host's agent knows that it has lost us.
 
         `begun`: that host may have begun it, even if it has not told us. Otherwise the
-        actor has not failed, and may start elsewhere as the same incarnation.
+        actor has not failed: the same incarnation is placed anew, on a host that has
+        not failed it yet.
         """
         actor = self.let_go(process)
+        host = self.sites.host_of(actor.id)
+        record = ExitRecord("host", note=f"{host}: {why}")
         if actor.unwanted:
             self.ended(actor, record_of_none(actor))
-        elif not begun and self._waits(actor):
-            self.placeless.add(actor)
+        elif begun or self.ending:
+            self.ended(actor, record)
         else:
-            host = self.sites.host_of(actor.id)
-            self.ended(actor, ExitRecord("host", note=f"{host}: {why}"))
+            named = why if why.startswith(f"host {host} ") else f"host {host}: {why}"
+            self._say_once(f"{named}; actors start on other hosts, or wait")
+            self._place_anew(actor, process, host, named, record)
+
+    def _place_anew(
+        self,
+        actor: Supervised,
+        process: Process,
+        host: str,
+        note: str,
+        otherwise: ExitRecord | None = None,
+    ) -> None:
+        """`host` has not begun it, for the reason in `note`. `otherwise` is how a new
+        actor ends if there is no other host."""
+        actor.denials[host] = note
+        self.sites.unplace([actor.id])
+        self._bear(actor, process.tries - 1, otherwise)  # nobody has tried to fork it
+
+    def _say_once(self, text: str) -> None:
+        """For the user, whose actors go elsewhere, or wait."""
+        if text not in self._said:
+            self._said.add(text)
+            print(f"mooactor: {text}", file=sys.stderr)
 
     def site_closed(self, site: RemoteSite, why: str) -> None:
         """No process of the session runs on that host any more."""

@@ -203,7 +203,7 @@ class RemoteSite:
     def _refuse(self, channel: Channel, reason: str) -> None:
         why = f"it sent a message that cannot be acted on: {reason}"
         channel.close(why)
-        self._end(why, refused=True)
+        self._end(why, begun=True)
 
     def _act_on(self, channel: Channel, message: Message) -> None:
         what = check(message, TO_HOME)
@@ -215,7 +215,7 @@ class RemoteSite:
             self.files = message.get("files") or 0
             if message.get("why"):
                 channel.close()
-                self._end(message["why"], refused=True)
+                self._end(message["why"], begun=False)
         elif process := self._processes.get(message["number"]):
             born = process.pid is not None
             if what not in _OF_ANY and born != (what in _OF_ONE_THAT_IS_BORN):
@@ -257,14 +257,14 @@ class RemoteSite:
         """The host cannot be reached, has died, or has closed the channel."""
         self._end(why)
 
-    def _end(self, why: str, refused: bool = False) -> None:
+    def _end(self, why: str, begun: bool | None = None) -> None:
         if self.closed:
             return
         self.closed, outbox = True, self._outbox
         if outbox is not None:
             outbox.close()
-        # Nothing was sent if the channel has never stood.
-        begun = refused or (outbox is not None and outbox.reached)
+        if begun is None:  # nothing was sent if the channel has never stood
+            begun = outbox is not None and outbox.reached
         with self._loop.together():
             while self._processes:  # news of one may end others that are here, too
                 process = next(iter(self._processes.values()))

@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,70 @@ def test_a_member_of_a_group_whose_place_is_lost_is_refused_if_there_is_no_other
     assert not home.sites.is_placed(3 << 16)
 
 
+def refuse(home: LoneHome, host: str) -> None:
+    home.hear(host, what="opened", near=False, why=f"host {host} cannot take part: so")
+
+
+def stay_silent(home: LoneHome, host: str) -> None:
+    home.wire(host).peer = b""
+    home.lose(host)
+
+
+@pytest.mark.parametrize("fail", [refuse, stay_silent])
+@pytest.mark.parametrize("kind", ["new", "restarted", "child"])
+def test_an_actor_that_one_host_does_not_begin_starts_on_another_one(
+    made: Callable[..., SupervisedHome],
+    capsys: pytest.CaptureFixture[str],
+    fail: Callable[[LoneHome, str], None],
+    kind: str,
+) -> None:
+    home = made("abc", max=0)
+    if kind == "child":
+        actor = home.child(2)
+        home.serve_until(lambda: actor.process)
+    else:
+        actor = home.spawn(2, policy={**MANY, "max": int(kind != "new")})
+    if kind == "restarted":
+        home.born("a", actor)
+        home.ready(actor)
+        home.hear("a", number=actor.process.line.number, **EXITED)
+        assert len(home.died()) == 1
+        home.serve_until(lambda: actor.process)
+
+    for host in "ab":
+        assert home.sites.host_of(actor.id) == host
+        fail(home, host)
+
+    assert home.sites.host_of(actor.id) == "c" and actor.process
+    assert actor.incarnation == (kind == "restarted") and not home.died()
+    assert [home.free_cpus(host) for host in "ab"] == [4.0, 4.0]
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split()[:3] for line in said] == [
+        ["mooactor:", "host", name] for name in ("a", "b")
+    ] or fail is stay_silent
+
+
+@pytest.mark.parametrize("fail", [refuse, stay_silent])
+def test_a_new_actor_that_no_host_begins_ends_and_one_that_has_run_waits(
+    made: Callable[..., SupervisedHome], fail: Callable[[LoneHome, str], None]
+) -> None:
+    home = made("ab", max=0)
+    new, old = home.spawn(2, host="a"), home.spawn(3, host="b", policy=MANY)
+    home.born("b", old)
+    home.ready(old)
+    home.hear("b", number=old.process.line.number, **EXITED)
+    home.serve_until(lambda: old.process)
+    home.died()
+
+    fail(home, "a")
+    assert home.died()[new.id]["kind"] == "host" and new.over
+
+    fail(home, "b")
+    assert old.process is None and old in home.home.placeless._waiting
+    home.serve_until(lambda: old.process)
+    assert old.incarnation == 1 and not home.died()
+
+
 # -- random histories ------------------------------------------------------------------
 
 
@@ -168,7 +233,8 @@ class History:
         actions = (
             *(self.join, self.die, self.die, self.unlist, self.lose, self.lose),
             *(self.spawn, self.child, self.child, self.place, self.spawn_placed),
-            *(self.bear, self.bear, self.bear, self.exit, self.deny, self.serve),
+            *(self.bear, self.bear, self.bear, self.exit, self.deny, self.refuse),
+            self.serve,
         )
         self.rng.choice(actions)()
 
@@ -202,11 +268,38 @@ class History:
         site = self.home.sites._sites.get(host)
         if site is None or host not in self.home.hosts.silent:
             return
-        reached = bool(self.home.wire(host).peer)
-        for actor in self._with_process(lambda actor: actor.process.line._site is site):
-            waits = actor.incarnation or actor.member is not None
-            self.deaths[actor.id] += reached or not waits
-        self.home.lose(host)
+        there = self._at(site)
+        if self.home.wire(host).peer:
+            self.deaths.update(actor.id for actor in there)
+            self.home.lose(host)
+        else:
+            self._fail_to_begin(there, lambda: self.home.lose(host))
+
+    def refuse(self) -> None:
+        """A host cannot take part."""
+        host = self.rng.choice("abc")
+        site = self.home.sites._sites.get(host)
+        if site is None or host in self.home.hosts.silent:
+            return
+        there = self._at(site)
+        if not any(actor.process.pid is not None for actor in there):
+            why = {"why": f"host {host} cannot take part: it has no directory"}
+            what = partial(self.home.hear, host, what="opened", near=False, **why)
+            self._fail_to_begin(there, what)
+
+    def _at(self, site: Any) -> list[Any]:
+        return self._with_process(lambda actor: actor.process.line._site is site)
+
+    def _fail_to_begin(self, there: list[Any], what: Callable[[], None]) -> None:
+        """That ends nobody but new actors, for which there is no other host."""
+        before = {actor: (self._new(actor), actor.incarnation) for actor in there}
+        what()
+        for actor, (new, incarnation) in before.items():
+            assert actor.incarnation - incarnation in ((0, 1) if new else (0,))
+            self.deaths[actor.id] += actor.incarnation - incarnation
+
+    def _new(self, actor: Any) -> bool:
+        return not actor.incarnation and actor.member is None
 
     # -- actors
 

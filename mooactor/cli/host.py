@@ -15,6 +15,9 @@ from mooactor.host.keeper import Keeper, Offer
 from mooactor.process.place import host_name
 from mooactor.tensors.interfaces import listen_address
 
+# After `brokerlink.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
+_LENIENT_S = 5.0
+
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
@@ -31,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
                 serving.log,
                 news.joined,
                 news.lost,
+                news.refused,
                 serving.stop,
             )
         except (OSError, ValueError) as error:
@@ -41,16 +45,23 @@ def run(options: argparse.Namespace) -> int:
             keeper.close()
     finally:
         serving.close()
+    if news.refusal is not None:
+        raise Failure(news.refusal, code=1)
     return 0
 
 
 class _News:
-    """What is said of the brokers. One that was never joined may be the wrong one."""
+    """What is said of the brokers. One that was never joined may be the wrong one.
+
+    A host that was refused and never joined any ends: no `mooactor stop` would reach
+    it, and later it could take the name of another one. `refusal` says why, then.
+    """
 
     def __init__(self, serving: Serving, name: str, key: secret.Key) -> None:
         self._serving = serving
         self._name = name
         self._key = key
+        self.refusal: str | None = None
         self._joined: set[str] = set()
         self._reasons: dict[str, str] = {}  # said of those that were not joined yet
 
@@ -70,6 +81,18 @@ class _News:
                 f"no broker at {broker} yet ({why}): is `mooactor broker` running "
                 f"there, with the same key ({self._key.fingerprint})?"
             )
+
+    def refused(self, broker: str, why: str) -> None:
+        text = f"the broker at {broker} refuses this host: {why}"
+        if self._joined:
+            self._serving.log(text)
+        else:  # of a host that was killed the broker may not know yet
+            self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+
+    def _give_up(self, text: str) -> None:
+        if not self._joined:
+            self.refusal = text
+            self._serving.stop()
 
 
 def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:

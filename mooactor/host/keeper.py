@@ -65,10 +65,12 @@ class Keeper:
         say: Callable[[str], None],
         joined: Callable[[str], None],
         lost: Callable[[str, str], None],
+        refused: Callable[[str, str], None],
         stop: Callable[[], None],
     ) -> None:
-        """`say` puts a line into the log; `joined` is told a broker's address, and
-        `lost` why there is none, or none any more; `stop` has the command end.
+        """`say` puts a line into the log; `joined` is told a broker's address, `lost`
+        why there is none, or none any more, and `refused` why one does not take this
+        host, which is tried again; `stop` has the command end.
 
         Raises:
           OSError: there is no address to listen on.
@@ -100,7 +102,7 @@ class Keeper:
             loop.later,
             watch=False,
             on_joined=self._on_joined,
-            on_refused=self._on_refused,
+            on_refused=refused,
             on_lost=lost,
         )
 
@@ -134,9 +136,6 @@ class Keeper:
         for note in notes:
             self._say(note)
         self._joined(broker)
-
-    def _on_refused(self, broker: str, why: str) -> None:
-        self._say(f"the broker at {broker} refuses this host: {why}")
 
     # -- sessions ------------------------------------------------------------
 

@@ -7,11 +7,14 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mooactor.cli.host import _News
 from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
@@ -160,3 +163,41 @@ def test_a_host_with_another_key_says_so_and_goes_on(
     assert cluster.until(lambda: len(said_of(h, "no broker")) == 2), h.text()
     assert "nothing listens there" in h.err[-1]
     assert not said_of(h, "lost the broker") and not h.out
+
+
+def test_a_host_whose_name_is_taken_ends_and_takes_no_name_later(
+    cluster: Cluster,
+) -> None:
+    _, address = cluster.broker()
+    first = cluster.member("b", address)
+    assert cluster.until(lambda: first.joined)
+    second = cluster.ask("host", "--join", address, "--name", "b")
+    assert second.process.returncode == 1
+    assert second.out == []
+    assert "another host is called 'b'" in second.err[-1]
+    assert "choose a name with --name, or stop that one" in second.err[-1]
+
+
+@pytest.mark.parametrize("joined", ["before", "meanwhile", "never"])
+def test_a_host_that_has_joined_any_broker_stays(joined: str) -> None:
+    timers: list[Callable[[], None]] = []
+    said: list[str] = []
+    serving: Any = SimpleNamespace(
+        loop=SimpleNamespace(later=lambda delay, action: timers.append(action)),
+        log=said.append,
+        ready=said.append,
+        stop=lambda: said.append("stop"),
+    )
+    news = _News(serving, "b", secret.Key(b"k" * 32, "FILE"))
+    if joined == "before":
+        news.joined("tcp://10.0.0.1:4431")
+    news.refused("tcp://10.0.0.2:4431", "there is another one")
+    if joined == "meanwhile":
+        news.joined("tcp://10.0.0.1:4431")
+    for action in timers:
+        action()
+    assert ("stop" in said) == (news.refusal is not None) == (joined == "never")
+    refusal = (
+        "the broker at tcp://10.0.0.2:4431 refuses this host: there is another one"
+    )
+    assert refusal == (said[-1] if joined == "before" else news.refusal or refusal)

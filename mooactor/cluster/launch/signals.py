@@ -59,7 +59,12 @@ class Signals:
 
 
 def unblock() -> None:
-    """In a child of the launcher, before its program: it takes signals as usual."""
+    """In a child of the launcher, before its program: it takes signals as usual. One
+    that waits already ends it. The launcher's handlers must not see it: their exception
+    would be one of the `Popen`."""
+    for number in (*ENDING, *NOTICES):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [*ENDING, *NOTICES])
 
 

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import zmq
@@ -21,6 +22,7 @@ EVERY = interfaces.EVERY
 _ELSEWHERE = "192.0.2.1"  # RFC 5737: for documentation, so nobody's
 # Letters of names and of interfaces; libzmq has a meaning for others, such as ``;``.
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_KEPT = 256  # results of one function
 _ZONE = re.compile(r"[A-Za-z0-9._-]{1,15}")  # IFNAMSIZ, without the zero
 
 
@@ -47,6 +49,7 @@ def is_port(text: str) -> bool:
     return digits and int(text) < 1 << 16
 
 
+@lru_cache(_KEPT)  # a broker meets each address of a join several times
 def parse(address: str) -> tuple[str, int]:
     """Its host, without brackets, and its port.
 
@@ -68,6 +71,7 @@ def form(host: str, port: int | str) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
+@lru_cache(_KEPT)
 def is_numeric(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
@@ -86,7 +90,7 @@ def is_loopback(host: str) -> bool:
 def is_same(host: str, other: str) -> bool:
     """Whether two numeric hosts are one; IPv4 may be written as IPv6."""
     try:
-        return _plain(host) == _plain(other)
+        return (host == other and is_numeric(host)) or _plain(host) == _plain(other)
     except ValueError:
         return False
 

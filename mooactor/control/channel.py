@@ -352,7 +352,8 @@ class Channel:
 
     def _ack(self, frame: frames.Frame) -> None:
         self._out.acknowledge(frame.taken)
-        self._keeper.touch(self)
+        if not self._out.all_sent or self._farewell is not None:
+            self._keeper.touch(self)
 
     def _close(self, frame: frames.Frame) -> None:
         why = frames.read_why(frame)

@@ -67,7 +67,8 @@ class Logs:
         self._loop = loop
         self._driver = driver
         self._config: Message | None = None
-        self._streams = {n: _Stream(loop, Terminal(n)) for n in (1, 2)}
+        stdout = Terminal(1, on_failure=self._stdout_failed)
+        self._streams = {1: _Stream(loop, stdout), 2: _Stream(loop, Terminal(2))}
         self._dropped = 0  # lines for the lifeline
         #: Hears of all lines, with their actor's label, before they are shown, and of
         #: the host that `emit` is told.
@@ -118,6 +119,10 @@ class Logs:
         if self._dropped and self._driver.kept <= _MOST_LOGS:
             count, self._dropped = self._dropped, 0
             self._send(2, lost(count).decode().rstrip())
+
+    def _stdout_failed(self, why: str) -> None:
+        text = f"mooactor: standard output cannot be written ({why}): lines of actors"
+        self._streams[2].add([f"{text} are lost\n".encode()])
 
     # -- the agent's own words ---------------------------------------------
 

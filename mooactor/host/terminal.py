@@ -11,6 +11,8 @@ stopped program. Invariants:
   words of an actor) displace the oldest lines in the end.
 * Lines are written whole or dropped whole, in order. The number of those that were
   dropped is written in their place.
+* That a file takes no more, such as one on a full disk, is told once. A reader that has
+  gone is no error.
 """
 
 from __future__ import annotations
@@ -32,8 +34,15 @@ _PATIENCE_S = 1.0
 class Terminal:
     """One of the two. `flush` when `fd` may be writable again."""
 
-    def __init__(self, fd: int, bound: int = _BOUND) -> None:
+    def __init__(
+        self,
+        fd: int,
+        bound: int = _BOUND,
+        on_failure: Callable[[str], None] = lambda why: None,
+    ) -> None:
         self._bound = bound
+        self._on_failure = on_failure
+        self._failed = False
         self.fd, self._write = _writer(fd)
         self._lines: deque[bytes] = deque()
         self._piece = b""  # is being written
@@ -84,8 +93,9 @@ class Terminal:
                 written = self._write(self._piece)
             except BlockingIOError:
                 return some
-            except OSError:
-                self._forget()  # the reader is gone
+            except OSError as error:
+                self._forget()
+                self._tell(error)
                 return some
             self._piece = self._piece[written:]
             self._size -= written
@@ -105,6 +115,11 @@ class Terminal:
             piece += self._lines.popleft()
         self._piece = bytes(piece)
         return bool(piece)
+
+    def _tell(self, error: OSError) -> None:
+        if not self._failed and not isinstance(error, BrokenPipeError):
+            self._failed = True
+            self._on_failure(error.strerror or str(error))
 
     def _forget(self) -> None:
         self._lines.clear()

@@ -24,6 +24,8 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from mooactor.tensors.failures import no_room_in
+
 _ASKED_FOR_S = 60.0  # after a death
 _PAGE_BYTES = 4096
 _WORDS = _PAGE_BYTES // 8
@@ -50,6 +52,8 @@ class StartedCalls:
             # Room now, or an error now: a store without room would kill the process.
             os.posix_fallocate(fd, 0, _PAGE_BYTES)
             page = mmap.mmap(fd, _PAGE_BYTES)
+        except OSError as error:
+            raise no_room_in(directory, error.errno or 0) from None
         finally:
             os.close(fd)
         self._words = memoryview(page).cast("Q")

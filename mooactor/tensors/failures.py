@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mooactor.tensors.plane import DataPlane
 
 _HOLDERS_NAMED = 3
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -55,8 +56,19 @@ def serve_error(err: int, plane: DataPlane, network: Network) -> Exception:
         )
     if err == lib.MOO_ESYS and code == errno.EADDRINUSE and network.ports:
         return OSError(code, ports_taken(bind or "127.0.0.1", network.ports))
+    if err == lib.MOO_ESYS and code in _NO_ROOM:
+        return no_room_in(plane.directory, code)
     where = f" on {bind}" if bind else ""
     return error_for(err, f"cannot listen for other hosts{where}")
+
+
+def no_room_in(directory: str, code: int) -> OSError:
+    """The error of a file of the session that cannot be written."""
+    return OSError(
+        code,
+        f"{os.strerror(code)} in {directory}, the session's directory: make room "
+        "there, or set TMPDIR to a directory that has some",
+    )
 
 
 def export_error(err: int, plane: DataPlane, nbytes: int, peer: int) -> Exception:

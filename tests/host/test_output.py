@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,24 @@ def test_lines_arrive_whole_and_in_order_with_the_name_in_front(
     texts = [line.partition(") ")[2] for line in lines]
     assert texts == [f"line {i}" for i in range(2000)] + ["no newline at the end"]
     assert done.stderr.partition(") ")[2] == "to stderr\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
+    script = programs.write(tmp_path / "talk.py", SCRIPT.format(logs=True))
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, script],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 0
+    ours = [line for line in done.stderr.splitlines() if line.startswith("mooactor:")]
+    said = "standard output cannot be written (No space left on device)"
+    assert ours == [f"mooactor: {said}: lines of actors are lost"]
+    assert "to stderr" in done.stderr
 
 
 def test_output_can_be_turned_off(tmp_path: Path) -> None:

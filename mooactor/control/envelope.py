@@ -50,8 +50,9 @@ PROBE    waiter -> actor      call id      initiator, its wait (8), place in tha
 VALUE    holder -> receiver   token        payload; with KEEP the tree's number in front
 REDIRECT owner -> receiver    token        holder, tree
 ASK      receiver -> holder   token        owner, tree
+         holder -> receiver   token        nothing, with PROMISED: it will be here
 TAKEN    receiver -> owner    token        nothing
-RETRY    receiver -> owner    token        nothing
+RETRY    receiver -> owner    token        the holder that did not send it
          receiver -> caller   token        nothing
 DROP     owner -> holder      tree         nothing
 LOST     process -> itself    process id   nothing
@@ -96,7 +97,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 9
+VERSION = 10
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 

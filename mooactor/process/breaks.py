@@ -20,8 +20,10 @@ the next one. Each ends what was under way between them, in either direction:
   and their replies are dropped by a caller that has given up waiting;
 * where no connection can be made, the replies of calls that have arrived are lost as
   well. The agents tell the other process, which does as if the BROKE had come;
-* values to be taken from the other, as holder, are asked of their owners; those that
-  it should send, of the callers that have handed their Refs on: see `handovers`.
+* values to be taken from the other, as holder, are asked of their owners; an owner has
+  others send what it should have sent as holder, see `broadcast`. Values that it should
+  send otherwise are asked of the callers that have handed their Refs on: see
+  `handovers`.
 
 All of that happens in the housekeeper's thread, so two breaks are handled one after the
 other; what concerns the mailbox, in the poller's.
@@ -42,7 +44,6 @@ from mooactor.control.lifeline import Message
 from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
-from mooactor.process.objects.broadcast import Broadcaster
 from mooactor.process.objects.handovers import Handovers
 from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
@@ -78,7 +79,6 @@ class Breaks:
         caller: Caller,
         values: Values,
         handovers: Handovers,
-        broadcaster: Broadcaster,
         relay: Relay,
         recounts: Recounts,
         later: Callable[[float, Callable[[], None]], None],
@@ -91,7 +91,6 @@ class Breaks:
         self._caller = caller
         self._values = values
         self._handovers = handovers
-        self._broadcaster = broadcaster
         self._relay = relay
         self._recounts = recounts
         self._later = later
@@ -217,7 +216,6 @@ class Breaks:
             self._caller.losses.connection_broke(link, why, delivered, latest)
         self._values.connection_broke(process_id, why, delivered, theirs=theirs)
         self._handovers.connection_broke(process_id)
-        self._broadcaster.process_lost(process_id)
         self._relay.process_lost(process_id)
         self._recounts.connection_broke(process_id)
         self._poller.wake()

@@ -171,8 +171,8 @@ class Runtime:
         self.payloads = payloads = Payloads(
             self.plane, links, sender, self.borrows, self.inbound, arm
         )
-        self.broadcaster = Broadcaster(self.process_id, payloads, sender)
-        self.relay = Relay(links, sender, payloads)
+        self.broadcaster = Broadcaster(self.process_id, payloads, sender, arm)
+        self.relay = Relay(links, sender, payloads, self.later, self.look)
         self.values = Values(
             links, sender, payloads, self.relay, self.later, poller.wake
         )
@@ -212,7 +212,6 @@ class Runtime:
             self.caller,
             self.values,
             self.handovers,
-            self.broadcaster,
             self.relay,
             self.recounts,
             self.later,
@@ -335,6 +334,7 @@ class Runtime:
             or len(self.values)
             or len(self.handovers)
             or len(self.objects)
+            or len(self.broadcaster)
             or self.sender.dirty
             or self.sender.afterwards
             or (self.inbound is not None and self.inbound.busy)

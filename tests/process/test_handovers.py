@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mooactor as moo
@@ -210,3 +212,31 @@ def test_a_value_that_its_caller_sent_in_vain_holds_nobody_up(three: Hosts) -> N
     assert isinstance(failure_of(use), moo.ActorUnavailable)
     assert user.add(8) == 8  # which waits for its turn
     assert nothing_is_kept(maker, user)
+
+
+def test_a_broadcast_goes_on_though_its_holder_was_not_told(three: Hosts) -> None:
+    """The first of host b does not learn that it is the holder: that was lost. The
+    second asks it afterwards."""
+    first, second = (three.start("b", Guest) for _ in range(2))
+    for guest in (first, second):
+        assert eventually(
+            lambda guest=guest: three.agent.members[guest._actor_id].place
+        )  # type: ignore[misc]
+    proxy = three.agent.proxy(first._actor_id)
+    data = np.ones(8 << 20, np.uint8)
+    for guest in (first, second):
+        assert guest.total(data) == 8 << 20
+    three.kill(second, signal.SIGSTOP)
+    before = proxy.within()
+    proxy.hold()
+    ref = moo.put(data)
+    calls = [guest.total.remote(ref) for guest in (first, second)]
+    assert eventually(lambda: proxy.within() > before)
+    assert eventually(lambda: current_runtime().statistics()["relayed"])
+    proxy.cut()
+    assert "broke" in str(failure_of(calls[0]))
+    three.kill(second, signal.SIGCONT)
+    assert calls[1].get(timeout=20) == 8 << 20
+    assert first.add(1) == second.add(1) == 1
+    del ref, calls
+    assert nothing_is_kept(first, second)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,12 +26,29 @@ class Relaying(Relay):
             link=lambda actor, number, *_, **__: Link(actor, number, "")
         )
         payloads: Any = SimpleNamespace(plane=object(), borrows=None)
-        super().__init__(links, self, payloads)  # type: ignore[arg-type]
+        self.timers: list[Callable[[], None]] = []
+        super().__init__(
+            links,
+            self,  # type: ignore[arg-type]
+            payloads,
+            lambda _, action: self.timers.append(action),
+            lambda: None,
+        )
 
     def post(
         self, target: int, kind: int, number: int, payload: Any = b"", flags: int = 0
     ) -> None:
         self.posted.append((target, kind, number, flags))
+
+    def fire(self) -> None:
+        """All timers."""
+        timers, self.timers = self.timers, []
+        for action in timers:
+            action()
+
+    def redirect(self) -> None:
+        """Its owner tells this process to take the value from another one."""
+        self.on_redirect(record(OWNER, envelope.REDIRECT, TOKEN, (OTHER, KEY.number)))
 
     def ask(self, token: int) -> None:
         """Another process, which its owner has sent here, asks for the value."""
@@ -48,6 +66,8 @@ def reply() -> Reply:
 
 SENT_ON = OTHER, envelope.VALUE, 9, envelope.GONE
 GIVEN = OTHER, envelope.VALUE, 9, 0
+PROMISE = envelope.PROMISED
+PROMISED = OTHER, envelope.ASK, 9, PROMISE
 
 
 def test_who_asks_for_a_value_that_came_too_late_is_sent_on_to_its_owner() -> None:
@@ -86,14 +106,14 @@ def test_nobody_is_sent_away_while_another_call_here_waits_for_the_value() -> No
     relay.expect(TOKEN + 1, KEY)
     relay.ask(9)
     relay.came_again(TOKEN, KEY, arriving=False)
-    assert relay.posted == []
+    assert relay.posted == [PROMISED]
     relay.arrived(TOKEN + 1, reply())
-    assert relay.posted == [GIVEN]
+    assert relay.posted == [PROMISED, GIVEN]
 
 
 def test_the_owner_of_a_value_that_came_from_a_holder_too_late_need_not_wait() -> None:
     relay = Relaying()
-    relay.on_redirect(record(OWNER, envelope.REDIRECT, TOKEN, (OTHER, KEY.number)))
+    relay.redirect()
     assert relay.asks_holder(TOKEN)
     relay.came_again(TOKEN, None, arriving=False)
     asked = OTHER, envelope.ASK, TOKEN, 0
@@ -103,9 +123,65 @@ def test_the_owner_of_a_value_that_came_from_a_holder_too_late_need_not_wait() -
 
 def test_only_its_holder_can_say_that_it_has_none() -> None:
     relay = Relaying()
-    relay.on_redirect(record(OWNER, envelope.REDIRECT, TOKEN, (OTHER, KEY.number)))
+    relay.redirect()
     assert not relay.holder_has_none(TOKEN, OWNER)
     assert relay.asks_holder(TOKEN)
     assert relay.holder_has_none(TOKEN, OTHER)
     assert relay.posted[-1] == (OWNER, envelope.RETRY, TOKEN, 0)
     assert not relay.asks_holder(TOKEN)
+
+
+ASKED = OTHER, envelope.ASK, TOKEN, 0
+RETRIED = OWNER, envelope.RETRY, TOKEN, 0
+
+
+def test_the_owner_is_asked_if_the_holder_is_silent() -> None:
+    relay = Relaying()
+    relay.redirect()
+    relay.fire()
+    assert relay.posted == [ASKED, RETRIED]
+    assert len(relay) == len(relay.timers) == 0
+
+
+def test_a_holder_that_waits_for_the_value_itself_is_asked_again_and_again() -> None:
+    relay = Relaying()
+    relay.redirect()
+    for _ in range(3):
+        relay.on_ask(record(OTHER, envelope.ASK, TOKEN, ())._replace(flags=PROMISE))
+        relay.fire()
+    assert relay.posted == [ASKED] * 4
+    relay.fire()
+    assert relay.posted == [ASKED] * 4 + [RETRIED]
+
+
+def test_data_may_take_its_time() -> None:
+    relay = Relaying()
+    relay.redirect()
+    relay.answered(TOKEN, OTHER)
+    relay.fire()
+    assert relay.posted == [ASKED]
+    assert not relay.timers
+
+
+def test_nothing_is_promised_that_may_never_come() -> None:
+    relay = Relaying()
+    relay.ask(9)
+    assert relay.posted == []
+    relay.expect(TOKEN, KEY)
+    relay.ask(9)
+    assert relay.posted == [PROMISED]
+    relay.arrived(TOKEN, reply())
+    assert relay.posted == [PROMISED, GIVEN]  # once
+
+
+def test_it_looks_who_asks_for_as_long_as_it_keeps_a_value() -> None:
+    relay = Relaying()
+    assert not relay.timers
+    relay.expect(TOKEN, KEY)
+    relay.expect(TOKEN + 1, KEY)
+    for _ in range(3):
+        assert len(relay.timers) == 1
+        relay.fire()
+    relay.on_drop(record(OWNER, envelope.DROP, KEY.number, ()))
+    relay.fire()
+    assert not relay.timers

@@ -8,8 +8,9 @@ hosts form a binary tree, in the order in which they came up: this process serve
 first two, their holders serve the next four, and so on.
 
 A process that was told to take a value from a holder reports when it has it, and asks
-here if it cannot have it there; until then the value stays. `relay` is the receiving
-side.
+here if it cannot have it there, or if the holder is silent; until then the value stays.
+A holder that did not give a value is dismissed, and the next process of its host that
+needs the value becomes the holder. `relay` is the receiving side.
 """
 
 from __future__ import annotations
@@ -70,10 +71,18 @@ class Broadcaster:
     #: at once; None in a session on one machine.
     when_located: Callable[[int, Callable[[], None]], None] | None = None
 
-    def __init__(self, process_id: int, payloads: Payloads, sender: Sender) -> None:
+    def __init__(
+        self,
+        process_id: int,
+        payloads: Payloads,
+        sender: Sender,
+        arm: Callable[[], None],
+    ) -> None:
+        """`arm`: have the inbox read soon, even if no thread waits."""
         self._me = process_id
         self._payloads = payloads
         self._sender = sender
+        self._arm = arm
         self._hosts: dict[int, bytes] = {}
         self._trees: weakref.WeakSet[BroadcastTree] = weakref.WeakSet()
         self._numbers = itertools.count(1)
@@ -153,6 +162,7 @@ class Broadcaster:
                 raise
             return
         self._waiting[token] = (stored, target, source)
+        self._arm()
         payload = bodies.pack_numbers(source, tree.number)
         flags = envelope.KEEP if holds else 0
         self._sender.post(target, envelope.REDIRECT, token, payload, flags)
@@ -177,23 +187,38 @@ class Broadcaster:
         """It has come from its holder."""
         self._waiting.pop(record.call_id, None)
 
-    def retry(self, token: int) -> bool:
-        """It does not come from there: that process is no holder. False: no holder was
-        to send it.
+    def retry(self, token: int, holder: int = 0) -> bool:
+        """It does not come from there, or not soon: that process is no holder any more.
+        False: no holder was to send it. `holder`: which one, if that is known; its
+        receiver may have been told of another one since.
 
         Raises:
           MooError: it cannot be sent.
         """
-        entry = self._waiting.pop(token, None)
+        entry = self._waiting.get(token)
         if entry is None:
             return False
         stored, target, source = entry
-        tree = self._tree_of(stored)
-        if source in tree.holders.values():
-            tree.lost(source)
-            self._sender.post(source, envelope.DROP, tree.number)
-        self._send_now(stored, target, token)
+        if holder in (0, source) and self._waiting.pop(token, None) is not None:
+            self._dismiss(self._tree_of(stored), source)
+            self._send_now(stored, target, token)
         return True
+
+    def _dismiss(self, tree: BroadcastTree, holder: int) -> None:
+        """Also of one that is none: others may have asked it in vain, and wait."""
+        tree.lost(holder)
+        self._sender.post(holder, envelope.DROP, tree.number)
+
+    def connection_broke(self, process_id: int) -> list[tuple[int, int]]:
+        """A connection with a process broke, and that lives. It may not know what it
+        was given to keep: it is dismissed. Returns (receiver, token) of all that it was
+        to send, for `retry`. As a receiver it is forgotten."""
+        for tree in list(self._trees):
+            if process_id in tree.holders.values():
+                self._dismiss(tree, process_id)
+        self.process_lost(process_id)
+        entries = list(self._waiting.items())
+        return [(entry[1], token) for token, entry in entries if entry[2] == process_id]
 
     def process_lost(self, process_id: int) -> None:
         """A process died: forget it as holder and as receiver."""

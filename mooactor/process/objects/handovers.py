@@ -192,6 +192,8 @@ class Handovers:
         for token, fetch in list(self._fetches.items()):
             if fetch.owner == process_id:
                 self._post_fetch(token, fetch)
+        for target, token in self._broadcaster.connection_broke(process_id):
+            self._broadcast_again(target, token, process_id)
 
     def process_lost(self, process_id: int) -> None:
         """It is dead, and so are the same actor's processes before it: nothing is
@@ -218,12 +220,12 @@ class Handovers:
             self._post_fetch(token, fetch)
         elif self.producer is not None and self.producer.will_forward(token):
             pass
-        elif not self._broadcast_again(record.sender, token):
+        elif not self._broadcast_again(record.sender, token, _holder_in(record)):
             self._send_gone(record.sender, token)
 
-    def _broadcast_again(self, target: int, token: int) -> bool:
+    def _broadcast_again(self, target: int, token: int, holder: int) -> bool:
         try:
-            return self._broadcaster.retry(token)
+            return self._broadcaster.retry(token, holder)
         except errors.MooError as error:
             self.send_error(target, token, error)
             return True
@@ -317,6 +319,14 @@ class Handovers:
         """The session ends."""
         self._owed.clear()
         self._fetches.clear()
+
+
+def _holder_in(record: envelope.Record) -> int:
+    """From which a value did not come, as a RETRY says; 0: from no holder."""
+    if not record.payload:
+        return 0
+    (holder,) = bodies.numbers(record.payload, 1)
+    return holder
 
 
 def placed(arg: Any, refs: list[tuple[int, Future]]) -> Any:

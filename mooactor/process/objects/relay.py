@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: MIT
 """The receiving side of a broadcast: values taken from a holder, and held for
-others."""
+others.
+
+A holder may be busy for long, in a method that runs: while it keeps a value, the
+housekeeper reads its inbox every `LOOK_S`, so it answers all the same. A holder to
+which the value is still on its way says so. One from which nothing comes for
+`PATIENCE_S` holds its GIL, was stopped, or has not read yet that it is the holder; the
+receiver asks the owner then, which sends the value another way. If it comes twice, the
+second is dropped.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from mooactor import errors
@@ -19,6 +29,11 @@ from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
 
+#: How long a receiver waits for the first answer of a holder, and for each further one.
+PATIENCE_S = 0.5
+#: Between two looks at the inbox, if all threads are busy. Few enough to cost nothing,
+#: as the value may be kept for hours.
+LOOK_S = 0.02
 _DROPPED_KEPT = 1024
 
 
@@ -29,11 +44,18 @@ class Key(NamedTuple):
     number: int
 
 
-class Asked(NamedTuple):
-    """The holder asked for a value, and the value's owner."""
+class Asked:
+    """The holder asked for a value, and what came from there."""
 
-    holder: int
-    owner: int
+    def __init__(self, holder: int, key: Key) -> None:
+        self.holder = holder
+        self.key = key
+        self.heard = False  # lately: it will have the value
+        self.answered = False  # the value is under way from there
+
+    @property
+    def owner(self) -> int:
+        return self.key.owner
 
 
 class Kept:
@@ -45,12 +67,24 @@ class Kept:
 
 
 class Relay:
-    """Methods run in the poller's thread."""
+    """Methods run in the poller's thread, and some in the housekeeper's."""
 
-    def __init__(self, links: Links, sender: Sender, payloads: Payloads) -> None:
+    def __init__(
+        self,
+        links: Links,
+        sender: Sender,
+        payloads: Payloads,
+        later: Callable[[float, Callable[[], None]], None],
+        drain: Callable[[], object],
+    ) -> None:
+        """`later`: call in so many seconds, in the housekeeper's thread. `drain`:
+        handle the records that have come, if no other thread does."""
         self._links = links
         self._sender = sender
         self._payloads = payloads
+        self._later = later
+        self._drain = drain
+        self._will_look = False
         self._asked: dict[int, Asked] = {}  # by token
         self._keys: dict[int, Key] = {}  # by token: to be kept once it is here
         self._kept: dict[Key, Kept] = {}
@@ -72,17 +106,39 @@ class Relay:
             actor_of(holder), holder & 0xFFFF, "the holder of a value", watch=True
         )
         if link.cause is not None or link.process_id != holder:
-            self._sender.post(owner, envelope.RETRY, token)
+            self._post_retry(owner, token, holder)
             return
-        self._asked[token] = Asked(holder, owner)
-        payload = bodies.pack_numbers(*key)
-        self._sender.post(holder, envelope.ASK, token, payload)
+        self._ask(token, Asked(holder, key))
+
+    def _ask(self, token: int, asked: Asked) -> None:
+        """Ask, perhaps once more; a value that comes twice is dropped."""
+        self._asked[token] = asked
+        payload = bodies.pack_numbers(*asked.key)
+        self._sender.post(asked.holder, envelope.ASK, token, payload)
+        self._later(PATIENCE_S, partial(self._check, token, asked))
+
+    def _check(self, token: int, asked: Asked) -> None:
+        """Whether the holder has answered. In the housekeeper's thread."""
+        self._drain()
+        if self._asked.get(token) is not asked or asked.answered:
+            return
+        if asked.heard:
+            asked.heard = False
+            self._ask(token, asked)
+        else:
+            self.ask_owner(token)
+
+    def answered(self, token: int, process_id: int) -> None:
+        """The record of a value has come; its data follows."""
+        asked = self._asked.get(token)
+        if asked is not None and asked.holder == process_id:
+            asked.answered = True
 
     def expect(self, token: int, key: Key) -> None:
         """Keep the value that will come as `token`."""
         self._keys[token] = key
         self._dropped.pop(key, None)
-        self._kept.setdefault(key, Kept())
+        self._keep(key)
 
     def arrived(self, token: int, reply: Reply) -> None:
         """It is here, and was not used yet."""
@@ -136,8 +192,12 @@ class Relay:
         """A holder did not give it. False if it should come from its owner."""
         asked = self._asked.pop(token, None)
         if asked is not None:
-            self._sender.post(asked.owner, envelope.RETRY, token)
+            self._post_retry(asked.owner, token, asked.holder)
         return asked is not None
+
+    def _post_retry(self, owner: int, token: int, holder: int) -> None:
+        payload = bodies.pack_numbers(holder)
+        self._sender.post(owner, envelope.RETRY, token, payload)
 
     def holder_has_none(self, token: int, process_id: int) -> bool:
         """The same, if that process is the holder."""
@@ -177,17 +237,47 @@ class Relay:
     # -- values for others -------------------------------------------------
 
     def on_ask(self, record: envelope.Record) -> None:
-        """Another process was told to take a value from here."""
+        """Another process was told to take a value from here. Or the holder that was
+        asked will have it."""
         target = record.sender
+        if record.flags & envelope.PROMISED:
+            self._on_promise(target, record.call_id)
+            return
         key = Key(*bodies.numbers(record.payload, 2))
         if key in self._dropped:
             self._refuse(target, record.call_id)
             return
         # The owner's message that we keep it may arrive after this.
-        kept = self._kept.setdefault(key, Kept())
-        kept.asks.append((target, record.call_id))
+        kept = self._keep(key)
+        if (target, record.call_id) not in kept.asks:
+            kept.asks.append((target, record.call_id))
         if kept.stored is not None:
             self._answer(kept, kept.stored)
+        elif key in self._keys.values():  # otherwise it may never come here
+            flags = envelope.PROMISED
+            self._sender.post(target, envelope.ASK, record.call_id, b"", flags)
+
+    def _on_promise(self, holder: int, token: int) -> None:
+        asked = self._asked.get(token)
+        if asked is not None and asked.holder == holder:
+            asked.heard = True
+
+    def _keep(self, key: Key) -> Kept:
+        kept = self._kept.setdefault(key, Kept())
+        self._look_later()
+        return kept
+
+    def _look_later(self) -> None:
+        if self._kept and not self._will_look:
+            self._will_look = True
+            self._later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Answer those who ask while all threads here are busy. In the housekeeper's
+        thread."""
+        self._drain()
+        self._will_look = False
+        self._look_later()
 
     def _answer(self, kept: Kept, stored: Stored) -> None:
         while kept.asks:

@@ -296,6 +296,7 @@ class Values:
                     self._has_none(token, sender)
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
+        relay.answered(token, sender)
         key = None
         if record.flags & envelope.KEEP:
             number, payload = bodies.split_number(record.payload)

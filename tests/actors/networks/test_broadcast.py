@@ -7,9 +7,12 @@ themselves, and reach the others over TCP.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ import mooactor as moo
 from tests.actors.counter import Counter
 from tests.actors.networks.conftest import warm_up
 from tests.conftest import eventually, running_session
+from tests.gates import wait_at
 from tests.processes import stop
 
 SIZE = 8 << 20
@@ -53,6 +57,15 @@ class Member:
 
     def total(self) -> int:
         return int(self.kept.sum(dtype=np.int64))
+
+    def take_and_wait(self, data: Any, path: str) -> int:
+        """Until there is a file of that name."""
+        first = self.take(data)
+        wait_at(path)
+        return first
+
+    def hold_gil(self, seconds: float) -> None:
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
     def forget(self) -> None:
         self.kept = None
@@ -239,6 +252,67 @@ def test_so_is_one_that_died_afterwards(hosts):
     assert second.fetched() == SIZE
     del ref
     assert forgotten([second])
+
+
+def test_one_hands_on_while_its_method_runs(hosts, tmp_path):
+    rows = hosts(3, 2)
+    first, *others = [member for row in rows for member in row]
+    gate = Path(tmp_path, "go on")
+    ref = moo.put(data())
+    running = first.take_and_wait.remote(ref, str(gate))
+    calls = [member.take.remote(ref) for member in others]
+    assert [call.get(timeout=20) for call in calls] == [3] * 5
+    assert not running.done()
+    gate.touch()
+    assert running.get(timeout=20) == 3
+    assert [sum(fetched(row)) for row in rows] == [SIZE] * 3
+    del ref, running, calls
+    assert forgotten([first, *others])
+
+
+def test_two_of_a_host_can_meet_in_a_method(hosts, tmp_path):
+    ((first, second),) = hosts(1, 2)
+    gate = Path(tmp_path, "both")
+    ref = moo.put(data())
+    running = first.take_and_wait.remote(ref, str(gate))
+    assert eventually(lambda: moo.stats()["memory"]["used_bytes"])
+    assert second.take.remote(ref).get(timeout=20) == 3
+    gate.touch()
+    assert running.get(timeout=20) == 3
+    assert sum(fetched([first, second])) == SIZE
+
+
+def test_one_that_holds_its_gil_is_passed_over(hosts):
+    rows = hosts(3, 2)
+    first, *others = [member for row in rows for member in row]
+    seconds = 4.0
+    busy = first.hold_gil.remote(seconds)
+    time.sleep(0.2)  # it is in its method
+    ref = moo.put(data())
+    calls = [member.take.remote(ref) for member in (first, *others)]
+    assert [call.get(timeout=20) for call in calls[1:]] == [3] * 5
+    assert not busy.done()
+    assert calls[0].get(timeout=20) == 3
+    # Once for it, and once for the other one of its host.
+    assert sum(fetched(rows[0])) <= 2 * SIZE
+    assert [sum(fetched(row)) for row in rows[1:]] == [SIZE, SIZE]
+    del ref, calls, busy
+    assert forgotten([first, *others])
+
+
+def test_one_that_is_stopped_is_passed_over_and_gets_its_value_later(hosts):
+    rows = hosts(2, 3)
+    first, *others = [member for row in rows for member in row]
+    pid = first.pid()
+    stop(pid)
+    ref = moo.put(data())
+    calls = [member.take.remote(ref) for member in (first, *others)]
+    assert [call.get(timeout=20) for call in calls[1:]] == [3] * 5
+    os.kill(pid, signal.SIGCONT)
+    assert calls[0].get(timeout=20) == 3
+    assert first.total() == 3 * SIZE
+    del ref, calls
+    assert forgotten([first, *others])
 
 
 def test_the_death_of_one_who_waits_leaves_nothing(hosts):

@@ -59,8 +59,9 @@ class Member:
         return int(self.kept.sum(dtype=np.int64))
 
     def take_and_wait(self, data: Any, path: str) -> int:
-        """Until there is a file of that name."""
+        """Until there is a file of that name. It makes one, too, when it begins."""
         first = self.take(data)
+        Path(path + "-begun").touch()
         wait_at(path)
         return first
 
@@ -260,6 +261,8 @@ def test_one_hands_on_while_its_method_runs(hosts, tmp_path):
     gate = Path(tmp_path, "go on")
     ref = moo.put(data())
     running = first.take_and_wait.remote(ref, str(gate))
+    wait_at(f"{gate}-begun")
+    time.sleep(0.5)  # nothing else is due there any more
     calls = [member.take.remote(ref) for member in others]
     assert [call.get(timeout=20) for call in calls] == [3] * 5
     assert not running.done()
@@ -275,7 +278,8 @@ def test_two_of_a_host_can_meet_in_a_method(hosts, tmp_path):
     gate = Path(tmp_path, "both")
     ref = moo.put(data())
     running = first.take_and_wait.remote(ref, str(gate))
-    assert eventually(lambda: moo.stats()["memory"]["used_bytes"])
+    wait_at(f"{gate}-begun")
+    time.sleep(0.5)  # nothing else is due there any more
     assert second.take.remote(ref).get(timeout=20) == 3
     gate.touch()
     assert running.get(timeout=20) == 3

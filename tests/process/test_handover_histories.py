@@ -104,6 +104,7 @@ class Node:
     def cancel(self, *_: Any) -> None: ...
     def came_again(self, *_: Any, arriving: bool) -> None: ...
     def arrived(self, *_: Any) -> None: ...
+    def answered(self, *_: Any) -> None: ...
 
     def stored(self, object_id: int) -> None: ...
 
@@ -114,6 +115,9 @@ class Node:
         return False
 
     knows = asks_holder = holder_has_none = retry
+
+    def connection_broke(self, process_id: int) -> list[tuple[int, int]]:
+        return []  # it broadcasts nothing
 
     # -- as the producer -----------------------------------------------------
 

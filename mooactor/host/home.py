@@ -269,14 +269,14 @@ class Home:
     ) -> None:
         """No host takes it: it waits, or is turned away. `why` is about those that were
         not asked."""
-        reasons = [*actor.denials.values()][:_MOST_REASONS] + [why] * bool(why)
-        note = f"{actor.label} cannot be started: {'. '.join(reasons)}"
         if self._waits(actor):
             self.placeless.add(actor)
-        elif otherwise is not None and len(reasons) == 1:
-            self.ended(actor, otherwise)
-        else:
-            self.ended(actor, ExitRecord("exception", note=note, placement=True))
+            return
+        if otherwise is None:
+            reasons = [*actor.denials.values()][:_MOST_REASONS] + [why] * bool(why)
+            note = f"{actor.label} cannot be started: {'. '.join(reasons)}"
+            otherwise = ExitRecord("exception", note=note, placement=True)
+        self.ended(actor, otherwise)
 
     def _waits(self, actor: Supervised) -> bool:
         """Whether it waits while there is no place for it, and so loses no restart.

@@ -208,6 +208,7 @@ def test_a_new_actor_that_no_host_begins_ends_and_one_that_has_run_waits(
     home.serve_until(lambda: old.process)
     home.died()
 
+    home.hosts.names.discard("a")  # the broker may have lost it, too
     fail(home, "a")
     assert home.died()[new.id]["kind"] == "host" and new.over
 

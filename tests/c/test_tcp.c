@@ -155,9 +155,9 @@ static void a_small_fetch_does_not_wait_for_a_large_one(void)
     open_pair(NULL);
     own(&owner, 0, memory, 256 * MB);
     CHECK(begin(&importer, &large, 0, 0, 256 * MB, into) == MOO_OK);
-    for (int i = 0; i < 10 && !large.done; i++)
+    for (int i = 0; i < 10 && !count_of(&importer, &large.done); i++)
         CHECK(fetch(&importer, 0, 0, sizeof small, small) == MOO_OK);
-    CHECK(!large.done);
+    CHECK(!count_of(&importer, &large.done));
     CHECK(end(&large) == MOO_OK);
     close_pair();
     free(memory);
@@ -200,7 +200,7 @@ static void nothing_touches_memory_after_cancel(void)
         do
             mooi_tcp_statistics(importer.engine, &now);
         while (now.received % (16 * MB) < (uint64_t)(i % 8) * MB &&
-               !wanted.done);
+               !count_of(&importer, &wanted.done));
         err = mooi_tcp_cancel(importer.link, &wanted);
         memset(into, 0, 16 * MB);
         CHECK(err == MOO_OK || end(&wanted) == MOO_OK);
@@ -212,7 +212,7 @@ static void nothing_touches_memory_after_cancel(void)
         } while (left);
         for (size_t k = 0; k < 16 * MB; k += 97)
             CHECK(!into[k]);
-        CHECK(err != MOO_OK || !wanted.done);
+        CHECK(err != MOO_OK || !count_of(&importer, &wanted.done));
     }
     close_pair();
     free(memory);

@@ -274,7 +274,9 @@ def values_of(process_id: int) -> Values:
         reply_of=lambda record: Reply(record.payload, [], False, plane=None),  # type: ignore[arg-type]
         receive=lambda reply, then: None,
     )
-    relay = SimpleNamespace(arrived=lambda token, reply: None)
+    relay = SimpleNamespace(
+        arrived=lambda token, reply: None, answered=lambda token, sender: None
+    )
     links = SimpleNamespace(process_id=process_id, is_gone=lambda process_id: False)
     none: Any = None
     return Values(

@@ -90,11 +90,12 @@ def is_loopback(host: str) -> bool:
 def is_same(host: str, other: str) -> bool:
     """Whether two numeric hosts are one; IPv4 may be written as IPv6."""
     try:
-        return (host == other and is_numeric(host)) or _plain(host) == _plain(other)
+        return _plain(host) == _plain(other)
     except ValueError:
         return False
 
 
+@lru_cache(_KEPT)
 def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     found = ipaddress.ip_address(host)
     return getattr(found, "ipv4_mapped", None) or found

@@ -79,7 +79,7 @@ class Home:
         self.placeless = Placeless(self)
         self.whereabouts = Whereabouts(self)
         self.surveys = Surveys(self)
-        self._said: set[str] = set()
+        self._said: set[str] = set()  # of hosts, to the user
         self.ending = False
         self.on_configured: Callable[[Message], None] | None = None
         # Hears of each actor that will not run again, after all that it has printed.

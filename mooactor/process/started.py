@@ -24,7 +24,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from mooactor.tensors.failures import no_room_in
+from mooactor.tensors.failures import NO_ROOM, no_room_in
 
 _ASKED_FOR_S = 60.0  # after a death
 _PAGE_BYTES = 4096
@@ -53,7 +53,9 @@ class StartedCalls:
             os.posix_fallocate(fd, 0, _PAGE_BYTES)
             page = mmap.mmap(fd, _PAGE_BYTES)
         except OSError as error:
-            raise no_room_in(directory, error.errno or 0) from None
+            if error.errno in NO_ROOM:
+                raise no_room_in(directory, error.errno) from None
+            raise
         finally:
             os.close(fd)
         self._words = memoryview(page).cast("Q")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mooactor.tensors.plane import DataPlane
 
 _HOLDERS_NAMED = 3
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -56,7 +56,7 @@ def serve_error(err: int, plane: DataPlane, network: Network) -> Exception:
         )
     if err == lib.MOO_ESYS and code == errno.EADDRINUSE and network.ports:
         return OSError(code, ports_taken(bind or "127.0.0.1", network.ports))
-    if err == lib.MOO_ESYS and code in _NO_ROOM:
+    if err == lib.MOO_ESYS and code in NO_ROOM:
         return no_room_in(plane.directory, code)
     where = f" on {bind}" if bind else ""
     return error_for(err, f"cannot listen for other hosts{where}")

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
                 serving.log,
                 news.joined,
                 news.lost,
-                news.refused,
+                news.taken,
                 serving.stop,
             )
         except (OSError, ValueError) as error:
@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
 class _News:
     """What is said of the brokers. One that was never joined may be the wrong one.
 
-    A host that was refused and never joined any ends: no `mooactor stop` would reach
-    it, and later it could take the name of another one. `refusal` says why, then.
+    A host whose name another one has, and that never joined any, ends: no `mooactor
+    stop` would reach it, and later it could take that name. `refusal` says why, then.
     """
 
     def __init__(self, serving: Serving, name: str, key: secret.Key) -> None:
@@ -82,12 +82,10 @@ class _News:
                 f"there, with the same key ({self._key.fingerprint})?"
             )
 
-    def refused(self, broker: str, why: str) -> None:
+    def taken(self, broker: str, why: str) -> None:
+        # Of a host that was killed the broker may not know yet.
         text = f"the broker at {broker} refuses this host: {why}"
-        if self._joined:
-            self._serving.log(text)
-        else:  # of a host that was killed the broker may not know yet
-            self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
+        self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
 
     def _give_up(self, text: str) -> None:
         if not self._joined:

@@ -176,12 +176,14 @@ class BrokerLink:
         if message.get("taken") and now - self._refused_since < NAME_PATIENCE_S:
             self._membership.later(_NAME_RETRY_S, self._try_again)
         else:
-            self._complain(str(message.get("why")))
+            self._complain(str(message.get("why")), taken=bool(message.get("taken")))
 
-    def _complain(self, why: str) -> None:
+    def _complain(self, why: str, taken: bool = False) -> None:
         if not self._complained:
             self._complained = True
             self._membership.on_refused(self.address, why)
+            if taken:
+                self._membership.on_taken(self.address, why)
 
     def _try_again(self) -> None:
         if self._announced is None:

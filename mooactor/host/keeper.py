@@ -65,12 +65,12 @@ class Keeper:
         say: Callable[[str], None],
         joined: Callable[[str], None],
         lost: Callable[[str, str], None],
-        refused: Callable[[str, str], None],
+        taken: Callable[[str, str], None],
         stop: Callable[[], None],
     ) -> None:
         """`say` puts a line into the log; `joined` is told a broker's address, `lost`
-        why there is none, or none any more, and `refused` why one does not take this
-        host, which is tried again; `stop` has the command end.
+        why there is none, or none any more, and `taken` that another host has
+        this one's name, which is tried again; `stop` has the command end.
 
         Raises:
           OSError: there is no address to listen on.
@@ -102,7 +102,8 @@ class Keeper:
             loop.later,
             watch=False,
             on_joined=self._on_joined,
-            on_refused=refused,
+            on_refused=self._on_refused,
+            on_taken=taken,
             on_lost=lost,
         )
 
@@ -136,6 +137,9 @@ class Keeper:
         for note in notes:
             self._say(note)
         self._joined(broker)
+
+    def _on_refused(self, broker: str, why: str) -> None:
+        self._say(f"the broker at {broker} refuses this host: {why}")
 
     # -- sessions ------------------------------------------------------------
 

@@ -11,4 +11,9 @@
  * is often that of the whole host: there 64 MB took 9.8 ms instead of 5.8. */
 void mooi_copy(void *to, const void *from, size_t bytes);
 
+/* Its part past the caches: from the first byte on, so many pages at a time, as
+ * far as these are whole. The number of bytes that it has copied; none where
+ * the processor cannot. `to` lies at a multiple of 64. */
+size_t mooi_stream(char *to, const char *from, size_t bytes, size_t pages);
+
 #endif

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,14 @@ from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
 from mooactor.control.secret import stay_here
 from mooactor.process.agent_client import AgentClient
+from mooactor.process.complaints import say
 from mooactor.process.place import host_name
 
 if TYPE_CHECKING:
     from mooactor.host.addresses import Address
 
 PATIENCE_S = 20.0
+_SILENT_S = 2.0  # then it is said what is waited for
 
 
 @dataclass(frozen=True)
@@ -127,13 +128,18 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
       MooError: the agent cannot take part; its own reason is the message.
     """
     future = agent.joined
-    agent.wait(future, PATIENCE_S)
+    names = ", ".join(map(str, joining.addresses))
+    if not agent.wait(future, _SILENT_S):
+        say(
+            f"mooactor: waiting for a broker at {names}, "
+            f"for {PATIENCE_S - _SILENT_S:g} s more"
+        )
+        agent.wait(future, PATIENCE_S - _SILENT_S)
     said: Message = future.unwrap() if future.state else {}
     if said.get("ev") == "joined":
         for note in said["notes"]:
-            print(f"mooactor: {note}", file=sys.stderr)
+            say(f"mooactor: {note}")
         return
-    names = ", ".join(map(str, joining.addresses))
     if said.get("ev") == "not_joined":
         raise errors.MooError(f"this session cannot join {names}: {said['why']}")
     if said:

@@ -10,15 +10,12 @@ Invariants:
 * All guests reserve from one account, the host's.
 * Whatever ends the agent ends every process that it has started: they hold its
   lifelines, and the kernel kills them with it. Their directories are removed, and what
-  they had started by other means is killed, by the agent, or by the `janitor`, a
-  process that waits for nothing but the agent's end.
+  they had started by other means is killed, by the agent, or by its `janitor`.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +24,7 @@ from typing import Any
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
 from mooactor.control.reach import listening
-from mooactor.host import leftovers
+from mooactor.host import janitor, leftovers
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
@@ -36,9 +33,7 @@ from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
 from mooactor.host.versions import versions
 from mooactor.process import directories, dump, openfiles
-from mooactor.process.system import adopt_orphans, name_process
-
-_DYING_S, _LOOKS = 0.1, 6  # processes that were killed may start others, hold files
+from mooactor.process.system import adopt_orphans
 
 
 @dataclass
@@ -83,7 +78,7 @@ class Keeper:
         self._stop = stop
         adopt_orphans()
         openfiles.raise_limit()
-        self._janitor = start_janitor()
+        self._janitor = janitor.start(leftovers.AGENT)
         self._resources = Resources.of_this_host(
             cpus=offer.cpus, gpus=offer.gpus, memory=offer.memory
         )
@@ -200,40 +195,3 @@ class Keeper:
         for guest in self._untidy:
             guest.tidy_up()
         os.close(self._janitor)
-
-
-def start_janitor() -> int:
-    """Fork the process that tidies up after this one; the descriptor whose end it waits
-    for. To be called before this process has threads."""
-    read, write = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
-    if pid:
-        os.close(read)
-        return write
-    code = 1
-    try:
-        _tidy_up_after(read)
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _tidy_up_after(read: int) -> None:
-    os.setsid()  # a Ctrl-C, or a kill of the agent's group, is not meant for it
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    name_process("moo-janitor")
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2 and fd != read:
-            try:
-                os.close(fd)
-            except OSError:
-                pass
-    os.read(read, 1)  # the agent's end
-    for _ in range(_LOOKS):
-        leftovers.kill_all()
-        directories.remove_abandoned()
-        time.sleep(_DYING_S)

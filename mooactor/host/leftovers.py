@@ -5,9 +5,9 @@
 killed with it; these are all others, which end with the session. The agent serves
 several sessions, and adopts the orphans of all. Two things tell whose they are:
 
-* The session's zygote is started with a mark in its environment. The kernel shows the
-  environment that a program was started with: a fork shows its parent's, and a program
-  that is executed inherits it.
+* The session's zygote is started with a mark in its environment; so is the agent of a
+  driver, whose zygote is its fork. The kernel shows the environment that a program was
+  started with: a fork shows its parent's, and a program that is executed inherits it.
 * A program may be given another environment, or write over its own. Such descendants
   of an actor are noted just before that is asked to stop, or killed: an orphan has lost
   its place in the tree. One whose actor, or parent, ends by itself is not known.
@@ -38,7 +38,8 @@ from mooactor.process.system import children
 VARIABLE = "MOOACTOR_SESSION_MARK"
 
 _NAME = f"{VARIABLE}=".encode()
-_AGENT = os.urandom(8).hex()  # the mark of this process, and of its janitor
+#: The mark of this process, if it is an agent of several sessions, and its janitor's.
+AGENT = os.urandom(8).hex()
 _FIRST_S, _MORE_LOOKS = 0.02, 6  # each pause is twice the one before: 1.3 s together
 
 
@@ -93,13 +94,13 @@ def _children(pid: int) -> list[_Process]:
     return [process for process in found if process and process.parent == pid]
 
 
-def kill_all() -> None:
+def kill_all(mark: str) -> None:
     """The agent was killed: kill what its sessions' actors had started, wherever it is
-    in the tree. In the janitor."""
-    mark = _NAME + _AGENT.encode()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        process = _Process.of(int(pid))
-        if process and any(x.startswith(mark) for x in process.environment()):
+    in the tree. In the janitor, which may have the mark itself."""
+    start = _NAME + mark.encode()
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        process = _Process.of(pid) if pid != os.getpid() else None
+        if process and any(x.startswith(start) for x in process.environment()):
             process.kill()
 
 
@@ -116,7 +117,7 @@ class Leftovers:
         self._loop = loop
         # Not the session's own name: a session that returns to this host is another
         # one, and its processes are not to be taken for these.
-        self.environment = {VARIABLE: _AGENT + os.urandom(8).hex()}  # for its zygote
+        self.environment = {VARIABLE: AGENT + os.urandom(8).hex()}  # for its zygote
         self._mark = _NAME + self.environment[VARIABLE].encode()
         self._noted: set[_Process] = set()
 

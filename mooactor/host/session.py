@@ -17,6 +17,7 @@ from mooactor import errors
 from mooactor.control.keys import new_process_id, new_session_key, session_mark
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
+from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import GRACE_S, KILLED_S, Awaited, Ending, Hurry, ended_by
 from mooactor.process import directories, dump, openfiles
@@ -121,6 +122,7 @@ class Session:
         environment = dict(os.environ)
         if debug is not None:
             environment[breakpoints.VARIABLE] = str(int(debug))
+        environment[leftovers.VARIABLE] = os.urandom(8).hex()
         line, driver = self._lines[1].fileno(), self._fds[-1]
         path = ":".join(place.path)
         self._agent = subprocess.Popen(

@@ -2,7 +2,7 @@
 """The directory of a session: its creation, its owner, and its removal.
 
 Sockets lie in it. The agent removes it at the session's end; if driver and agent were
-both killed, the start of the next session does.
+both killed, the agent's janitor does, or the start of the next session.
 
 The protocol, for those who start sessions and clean up after others at the same time:
 

@@ -125,6 +125,19 @@ def test_the_name_of_one_broker_may_be_gone_with_its_machine(cluster: Cluster) -
     assert "tcp://nowhere.invalid:4432 (" in program.text()
 
 
+def test_a_driver_says_what_it_waits_for(cluster: Cluster) -> None:
+    broker, address = cluster.broker()
+    broker.signal(signal.SIGKILL)
+    program = driver(cluster, address)
+    assert cluster.until(lambda: program.err), program.text()
+    (line,) = program.err
+    assert line.startswith(f"mooactor: waiting for a broker at {address}")
+    assert line.endswith(", for 18 s more\n")
+    cluster.broker(listen=address)
+    assert cluster.until(lambda: program.ended), program.text()
+    assert program.out == ["joined\n"], program.text()
+
+
 def host(cluster: Cluster, address: str, key: secret.Key) -> Command:
     words = ("host", "--name", "h", "--join", address, "--key-file", key.source)
     return cluster.command(*words)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -168,6 +170,47 @@ def test_a_host_that_is_killed_leaves_nothing_with_a_mark():
     assert stays.poll() is None
     stays.kill()
     stays.wait()
+
+
+ALONE = """
+import mooactor as moo
+from mooactor.host.session import current_session
+from tests.host.test_leftovers import Starts
+
+moo.init()
+session, starts = current_session(), moo.spawn(Starts)
+print(session.directory, session._agent.pid, starts.pid(), *starts.all(), flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("killed", ["agent", "agent and driver"])
+def test_an_agent_of_a_driver_that_is_killed_leaves_nothing_with_a_mark(killed):
+    def seconds():
+        driver = subprocess.Popen(
+            [sys.executable, "-c", ALONE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        words = driver.stdout.readline().split()
+        directory = Path(os.fsdecode(words[0]))
+        agent, actor, *others = map(running, map(int, words[1:]))
+        in_session, without_mark, *more = others
+        began = time.monotonic()
+        if killed == "agent and driver":
+            os.kill(driver.pid, signal.SIGSTOP)  # so that neither sees the other's end
+        agent.kill()
+        if killed == "agent and driver":
+            driver.kill()
+        assert eventually(lambda: none_of([agent, actor, in_session, *more]), 20)
+        assert eventually(lambda: not directory.exists(), 20)
+        took = time.monotonic() - began
+        without_mark.kill()  # nothing tells whose it is
+        driver.communicate(b"\n")
+        return took
+
+    assert at_best(seconds, 3.0)
 
 
 @pytest.mark.slow

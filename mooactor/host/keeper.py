@@ -32,7 +32,7 @@ from mooactor.host.membership import Membership
 from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
 from mooactor.host.versions import versions
-from mooactor.process import directories, dump, openfiles
+from mooactor.process import dump, openfiles
 from mooactor.process.system import adopt_orphans
 
 

@@ -123,9 +123,7 @@ class Gated(Notes):
 
 
 @pytest.mark.parametrize("way", ["call", "tell", "call_each"])
-def test_calls_that_an_exception_interrupts_are_given_up(
-    group: Any, way: str
-) -> None:
+def test_calls_that_an_exception_interrupts_are_given_up(group: Any, way: str) -> None:
     """The last member has no room, and a signal handler raises in the wait for it."""
     members = group(Gated, 3)
     blocked = [members[rank].until_cancelled.remote() for rank in (0, 1, 2, 2)]

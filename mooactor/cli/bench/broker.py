@@ -5,13 +5,15 @@ Some hundred members join a broker of its own process over real connections. Wha
 costs it, in processor time and memory, is measured there. All its threads keep to one
 processor: over two, joins took them a fifth more time. The rest of the 10 000 is
 simulated: their announcements go through the same code in this process, which shows
-what a row costs. The rows below are the sum for 10 000.
+what a row costs. The rows below are the sum for 10 000. Beside the joins: as many new
+connections at raw pyzmq, each with one message and its answer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mooactor import __version__
-from mooactor.cli.bench.measure import Effort, keep_on, processor_time
+from mooactor.cli.bench import pyzmq
+from mooactor.cli.bench.measure import Effort, helper, keep_on, processor_time
 from mooactor.cli.bench.row import Goal, Row, Skipped
 from mooactor.cluster.announcement import read
 from mooactor.cluster.registry import Registry
@@ -33,6 +36,7 @@ from mooactor.process.system import resident_bytes
 
 NAMES = ("broker.beats", "broker.joins", "broker.memory")
 HOSTS = 10_000
+PEER = "raw pyzmq"
 _JOINING = 20  # at a time: both ends share this machine
 _PATIENCE_S = 60.0
 _IDLE_S = 3.0  # less than the patience of a broker
@@ -51,6 +55,7 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
             beat_s = members.beat(pid, 40 * effort.rounds) + members.idle(pid)
         finally:
             node.close()
+    raw_s = _raw_join(sample)
     row_bytes, row_s = _simulated()
     yield Row(
         "broker.beats",
@@ -65,7 +70,7 @@ def rows(effort: Effort) -> Iterator[Row | Skipped]:
         "joins that a broker's core does, handshakes included",
         "hosts/s",
         1 / (join_s + row_s),
-        {},
+        {PEER: 1 / raw_s},
         Goal("at least", 1000),
     )
     memory = idle_bytes + HOSTS * (connection + row_bytes)
@@ -92,6 +97,20 @@ def _broker() -> Iterator[tuple[int, str, bytes]]:
         finally:
             process.kill()
             process.communicate()
+
+
+def _raw_join(count: int) -> float:
+    """The processor time of a raw server for a new connection, its message and the
+    answer to it; on one processor, as the broker's."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    with helper("pyzmq", address, "curve") as server:
+        pyzmq.connect_all(address, 1, 1)  # it is up
+        keep_on(server.pid, {max(os.sched_getaffinity(0))})
+        before = processor_time(server.pid)
+        pyzmq.connect_all(address, count, _JOINING)
+        return (processor_time(server.pid) - before) / count
 
 
 class _Members:

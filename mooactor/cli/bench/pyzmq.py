@@ -12,7 +12,7 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,24 @@ def connected(address: str, curved: bool = False) -> Iterator[Echo]:
             curve.make_client(socket, SECRET)
         socket.connect(address)
         yield Echo(socket, 0)
+
+
+def connect_all(address: str, count: int, at_a_time: int) -> None:
+    """New connections with CURVE, each open until all have had an answer to a ping."""
+    with zmq.Context() as context, ExitStack() as stack:
+        context.max_sockets = count + 10
+        sockets: list[zmq.Socket[bytes]] = []
+        for number in range(count):
+            if number >= at_a_time:
+                sockets[number - at_a_time].recv_multipart()
+            socket = stack.enter_context(context.socket(zmq.DEALER))
+            socket.linger = 0
+            curve.make_client(socket, SECRET)
+            socket.connect(address)
+            socket.send_multipart(packed(("ping", None)))
+            sockets.append(socket)
+        for socket in sockets[-at_a_time:]:
+            socket.recv_multipart()
 
 
 def serve(address: str, *options: str) -> None:

@@ -136,7 +136,7 @@ _KINDS = frozenset(range(CALL, GOAWAY + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors
-EMPTY = 2  # no payload: no arguments, or the result None
+EMPTY = 2  # CALL, REPLY: no payload: no arguments, or the result None
 KWARGS = 4  # CALL: the payload is (args, kwargs), not args
 STREAM = 8  # CALL: a generator; REPLY: one item of it
 ROOM = 4  # PROBE: the sender waits for room in the actor's mailbox

@@ -70,12 +70,29 @@ class Insider(Inbox):
         self._seeds = seeds()
 
     def step(self, rng: random.Random) -> int:
+        with self._a_sender() as good:
+            for _ in range(_AT_A_TIME):
+                frames = self._frames(rng, good)
+                right = frames[0].startswith(good)
+                if not right or not asks_to_stop(frames[0], self.two.key):
+                    self._socket.send_multipart(frames)
+        return _AT_A_TIME
+
+    def send(self, messages: list[tuple[int, int, bytes]]) -> None:
+        """Each is a kind, flags and a body."""
+        with self._a_sender() as good:
+            for number, (kind, flags, body) in enumerate(messages):
+                head = envelope.pack_head(kind, flags, 0, 0, len(body), number, 0.0)
+                message = good + head + body
+                if not asks_to_stop(message, self.two.key):
+                    self._socket.send(message)
+
+    @contextlib.contextmanager
+    def _a_sender(self) -> Iterator[bytes]:
+        """How the messages of a process begin that the actor takes to be alive. It has
+        read them all at the end."""
         sender, good = self._sender()
-        for _ in range(_AT_A_TIME):
-            frames = self._frames(rng, good)
-            right = frames[0].startswith(good)
-            if not right or not asks_to_stop(frames[0], self.two.key):
-                self._socket.send_multipart(frames)
+        yield good
         self._send_mark()
         # It has read them all, or they would wait there in ever larger numbers; and
         # while their sender lives, or they would be dropped unread.
@@ -83,7 +100,6 @@ class Insider(Inbox):
         assert eventually(lambda: read() == self._marks, _PATIENCE_S)
         self.two.agent.tell_of_death(sender)  # nothing is kept for it any more
         del self.two.agent.members[sender]
-        return _AT_A_TIME
 
     def _sender(self) -> tuple[int, bytes]:
         """A process that the actor takes to be alive: its id, and how its messages

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import product
 
 import pytest
 
+from mooactor.control import bodies, envelope
 from tests.fuzz import brokers, inboxes, neighbors, nodes, peers
 from tests.fuzz.run import run
 from tests.marks import slow
@@ -18,6 +20,15 @@ UNEXPECTED = "a message could not be handled"  # an error that no parser documen
 PEERS = {**peers.TARGETS, **neighbors.TARGETS, **brokers.TARGETS}
 SINGLE = {**inboxes.TARGETS, **nodes.TARGETS}
 TARGETS = {**SINGLE, **PEERS}
+_PICKLE = b"\x80\x05N."
+_BODIES = [  # as short as each layout may be
+    b"",
+    _PICKLE,
+    bodies.pack_numbers(5),
+    bodies.pack_numbers(5, 6),
+    bodies.pack_numbers(5) + _PICKLE,
+    b"\x04ping",
+]
 
 
 @pytest.mark.parametrize("name", [*SINGLE, *map(slow, PEERS)])
@@ -26,6 +37,16 @@ def test_mutated_messages_harm_nobody_else(
 ) -> None:
     with TARGETS[name]() as target:
         run(target, random.Random(SEED), 0.0, STEPS)
+    assert UNEXPECTED not in capfd.readouterr().err
+
+
+def test_every_kind_of_message_with_every_flag_does_no_harm(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with TARGETS["inbox"]() as target:
+        for kind in range(envelope.CALL - 1, envelope.GOAWAY + 2):
+            target.send([(kind, *rest) for rest in product(range(256), _BODIES)])
+        target.check()
     assert UNEXPECTED not in capfd.readouterr().err
 
 

@@ -296,6 +296,8 @@ class Values:
                     self._has_none(token, sender)
                 return
             relay.give_up(token, codec.decode_error(bytes(record.payload)))
+        elif record.flags & envelope.EMPTY:
+            raise bodies.MalformedMessage("a value without a payload")
         relay.answered(token, sender)
         key = None
         if record.flags & envelope.KEEP:

@@ -27,6 +27,7 @@ from mooactor.control.envelope import Record
 from mooactor.control.lifeline import Message
 from mooactor.control.links import Link, Links
 from mooactor.errors import Cause
+from mooactor.process.complaints import complain
 from mooactor.process.exits import cause_of
 from mooactor.process.started import Turns, read_turns
 
@@ -118,7 +119,10 @@ class Deaths:
                 self._end_calls(death, turns)
         self._poller.wake()
         for death in over:
-            self._tidy_up(death)
+            try:
+                self._tidy_up(death)
+            except Exception as error:  # the others have theirs all the same
+                complain("mooactor: a death was not tidied up after:", error)
             self._last_words.pop(death.process_id, None)
         self._poller.wake()
 

@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from mooactor.control import bodies, envelope
 from mooactor.control.keys import died_with
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
+from mooactor.process.objects.living import Living
 
 if TYPE_CHECKING:
     from mooactor.process.objects.holds import Hold
@@ -51,7 +51,7 @@ class Audit:
         table.audit = self
         self._later = later
         self._spans_hosts = spans_hosts
-        self._arrived: WeakSet[Hold] = WeakSet()
+        self._arrived = Living["Hold"]()
 
     def note(self, hold: Hold) -> None:
         """A borrow has arrived. Only a third process can die between its two notes; a
@@ -70,7 +70,7 @@ class Audit:
     def lender_lost(self, dead: int) -> None:
         """Tell the owners which borrows of it, and of its earlier incarnations, have
         arrived."""
-        holds = list(self._arrived)
+        holds = self._arrived.all()
         for lender in {hold.lender for hold in holds if hold.lender is not None}:
             if died_with(lender, dead):
                 self._later(INBOX_S, partial(self._tell_owners, lender))
@@ -84,12 +84,12 @@ class Audit:
 
     def arrived(self, lender: int) -> Counter[tuple[int, int]]:
         """The number of borrows of that lender that are here, by (owner, number)."""
-        holds = [hold for hold in list(self._arrived) if hold.lender == lender]
+        holds = [hold for hold in self._arrived.all() if hold.lender == lender]
         return Counter((hold.owner, hold.object_id) for hold in holds)
 
     def all_arrived(self) -> set[tuple[int, int, int]]:
         """Owner, lender and number of each value of which a borrow is here."""
-        holds = list(self._arrived)
+        holds = self._arrived.all()
         return {(h.owner, h.lender, h.object_id) for h in holds if h.lender is not None}
 
     def count(
@@ -98,7 +98,7 @@ class Audit:
         """(object id, count) of each, when all that was given back before is posted;
         and the holds. They are to be kept until the counts are posted, so that none is
         given back between the two."""
-        holds = [hold for hold in list(self._arrived) if hold.lender == lender]
+        holds = [hold for hold in self._arrived.all() if hold.lender == lender]
         self._sender.post_all_that_is_due()
         self._table.sweep()
         found = Counter(hold.object_id for hold in holds if hold.owner == owner)

@@ -16,7 +16,6 @@ needs the value becomes the holder. `relay` is the receiving side.
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 from mooactor import errors
 from mooactor.control import bodies, envelope
 from mooactor.control.sender import Sender
+from mooactor.process.objects.living import Living
 from mooactor.process.objects.table import Stored
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class BroadcastTree:
 
     def lost(self, process_id: int) -> None:
         """A process died: it is no holder any more."""
-        for host, holder in self.holders.items():
+        for host, holder in list(self.holders.items()):
             if holder == process_id:
                 self.holders[host] = 0
 
@@ -84,7 +84,7 @@ class Broadcaster:
         self._sender = sender
         self._arm = arm
         self._hosts: dict[int, bytes] = {}
-        self._trees: weakref.WeakSet[BroadcastTree] = weakref.WeakSet()
+        self._trees = Living[BroadcastTree]()
         self._numbers = itertools.count(1)
         # By token: a value to be taken from a holder, its receiver, and the holder.
         self._waiting: dict[int, tuple[Stored, int, int]] = {}
@@ -213,7 +213,7 @@ class Broadcaster:
         """A connection with a process broke, and that lives. It may not know what it
         was given to keep: it is dismissed. Returns (receiver, token) of all that it was
         to send, for `retry`. As a receiver it is forgotten."""
-        for tree in list(self._trees):
+        for tree in self._trees.all():
             if process_id in tree.holders.values():
                 self._dismiss(tree, process_id)
         self.process_lost(process_id)
@@ -222,7 +222,7 @@ class Broadcaster:
 
     def process_lost(self, process_id: int) -> None:
         """A process died: forget it as holder and as receiver."""
-        for tree in list(self._trees):
+        for tree in self._trees.all():
             tree.lost(process_id)
         for token, entry in list(self._waiting.items()):
             if entry[1] == process_id:

@@ -275,9 +275,11 @@ class Relay:
     def _look(self) -> None:
         """Answer those who ask while all threads here are busy. In the housekeeper's
         thread."""
-        self._drain()
         self._will_look = False
-        self._look_later()
+        try:
+            self._drain()
+        finally:
+            self._look_later()
 
     def _answer(self, kept: Kept, stored: Stored) -> None:
         while kept.asks:
@@ -320,12 +322,12 @@ class Relay:
             self._refuse(target, token, error if cut_off else None)
 
     def process_lost(self, process_id: int) -> None:
-        """A process died: ask owners in its place, and drop the kept values that it
-        owned."""
+        """A process died: ask owners in its place, unless the data is under way, whose
+        end will tell; and drop the kept values that it owned."""
         for token, asked in list(self._asked.items()):
-            if asked.holder == process_id:
+            if asked.holder == process_id and not asked.answered:
                 self.ask_owner(token)
-        for key in [key for key in self._kept if key.owner == process_id]:
+        for key in [key for key in list(self._kept) if key.owner == process_id]:
             self._forget(key)
 
     def close(self) -> None:

@@ -5,7 +5,8 @@ Refs that are read here.
 A call comes with a random *token* in the place of each Ref among its arguments, and
 runs once the values of all its tokens are there. A value that arrives before its call
 waits for it; a value whose call was refused, cancelled or never made is dropped, and
-with it its memory and its borrows. So is one that comes a second time.
+with it its memory and its borrows. So is one that comes a second time; but while the
+data of the first is under way it is kept, and taken if that is lost.
 
 Each token gets a value, or the error with its cause, as `handovers` has it. The
 receiver's part of that, for values that have not come:
@@ -104,6 +105,7 @@ class Values:
         self._delivers = 0  # the thread that delivers a value just now
         self._expected: dict[int, Expected] = {}
         self._arriving: dict[int, Transfer] = {}
+        self._again: dict[int, Reply] = {}  # the same, from elsewhere, of some of them
         self._broke: dict[int, _Break] = {}  # lately, by process; the housekeeper's
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
         self._will_sweep = False
@@ -181,6 +183,7 @@ class Values:
 
     def _ask_caller(self, token: int, future: Expected, cause: errors.MooError) -> None:
         """It does not come from its producer."""
+        self._again.pop(token, None)
         self._payloads.cancel(self._arriving.pop(token, None))
         self._ask(token, future, future.call[0], cause)
 
@@ -252,6 +255,7 @@ class Values:
         if token in self._expected:
             _remember(self._used, token)  # first: unknown, it would be expected anew
             self._expected.pop(token, None)
+        self._again.pop(token, None)
         if token in self._arriving:
             self._payloads.cancel(self._arriving.get(token))
             self._arriving.pop(token, None)
@@ -304,11 +308,13 @@ class Values:
             number, payload = bodies.split_number(record.payload)
             record, key = record._replace(payload=payload), Key(sender, number)
         if self._has_come(token):
-            reply = self._payloads.reply_of(record)  # its memory is given back
-            future = self._expected.get(token)
+            reply = self._payloads.reply_of(record)  # dropped, it gives its memory back
+            future, arriving = self._expected.get(token), token in self._arriving
             if future is not None and future.state:
                 future.set_raw(reply)  # for listeners, if handling it was cut short
-            relay.came_again(token, key, arriving=token in self._arriving)
+            elif arriving and not reply.failed:
+                self._again[token] = reply
+            relay.came_again(token, key, arriving=arriving)
             return
         if key is not None:
             relay.expect(token, key)
@@ -316,7 +322,9 @@ class Values:
         if future is None:
             future = self._expected[token] = Expected()
             self._note_unclaimed(token)
-        reply = self._payloads.reply_of(record)
+        self._receive(token, future, self._payloads.reply_of(record))
+
+    def _receive(self, token: int, future: Future, reply: Reply) -> None:
         transfer = self._payloads.receive(reply, partial(self._arrived, token, False))
         if transfer is None:
             self._came(token, future, reply, taken_over(reply))
@@ -389,10 +397,14 @@ class Values:
     def _arrived(self, token: int, settled: bool) -> None:
         """The data of a value is there, or was lost."""
         transfer, future = self._arriving.get(token), self._expected.get(token)
-        if transfer is None or future is None:
-            return
-        error = transfer.error
+        if transfer is None or future is None or not transfer.done:
+            return  # not done: another one, which is told of by itself
+        error, again = transfer.error, self._again.pop(token, None)
         if transfer.lost:
+            if again is not None:
+                self._arriving.pop(token, None)
+                self._receive(token, future, again)
+                return
             if self._relay.ask_owner(token):
                 self._arriving.pop(token, None)
                 return

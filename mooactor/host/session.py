@@ -20,7 +20,7 @@ from mooactor.control.reach import Reach
 from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import GRACE_S, KILLED_S, Awaited, Ending, Hurry, ended_by
-from mooactor.process import directories, dump, openfiles
+from mooactor.process import directories, dump, openfiles, standard
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
 from mooactor.process.place import Place
@@ -83,7 +83,7 @@ class Session:
         process_id, own_key = new_process_id(), new_session_key()
         key = own_key if membership is None else membership.session_key()
         reach = None if membership is None else membership.reach()
-        with Hurry().watch(deliver=True):
+        with Hurry().watch(deliver=True), standard.held():
             self._start_agent(debug, place)
             lifeline = Lifeline(self._lines[0])
             config = _config(self.directory, key, logs, memory, self.modules(), network)

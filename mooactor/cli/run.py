@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rank(options: argparse.Namespace) -> Rank | None:
-    if options.hosts or options.hostfile or options.local_only:
+    named = options.hosts is not None or options.hostfile is not None
+    if named or options.local_only:
         return None
     return rank_of(os.environ)
 
@@ -85,9 +86,9 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
 
 
 def _targets(options: argparse.Namespace, rank: Rank | None) -> list[Target]:
-    if options.hosts:
+    if options.hosts is not None:
         return targets.of_list(options.hosts)
-    if options.hostfile:
+    if options.hostfile is not None:
         return targets.of_file(options.hostfile)
     return [Target(rank.host, "localhost")] if rank else [targets.HERE]
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -462,3 +463,50 @@ def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> 
             main(words)
         assert stopped.value.code == 2
         assert words[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("host", "--join", "127.0.0.1", "--name", ""),
+        ("host", "--join", "127.0.0.1", "--bind", ""),
+        ("broker", "--listen", ""),
+        ("broker", "--standby-of", ""),
+        ("status", "--connect", ""),
+        ("status", "--key-file", ""),
+        ("keygen", ""),
+        ("run", "--cwd", "", "x.py"),
+        ("run", "--python", "", "x.py"),
+        ("run", "--key-file", "", "x.py"),
+        ("run", "--rendezvous", "", "x.py"),
+        ("run", "--patience", "0", "x.py"),
+        ("run", "--patience", "nan", "x.py"),
+        ("slurm", "--nodes", "1", "--job-name", "", "x.py"),
+        ("kubernetes", "--hosts", "1", "--image", "x", "--name", "", "x.py"),
+    ],
+)
+def test_a_value_that_is_none_is_not_taken_for_the_default(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "its value is empty: write one" in said or "is no number of seconds" in said
+
+
+@pytest.mark.parametrize(
+    "hosts", [("--hosts", ""), ("--hosts", ","), ("--hostfile", "")]
+)
+def test_nobody_is_not_taken_for_this_machine(
+    hosts: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "x.py").write_text("print('it runs')")
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *hosts, "x.py"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("mooactor run: no host is named; write --hosts a,b")

@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Callable
 from typing import TypeAlias
 
+_MOST = 10**9  # cores or GPUs of a host; of what an actor may ask for, too
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -183,6 +184,8 @@ def _add_host(commands: _Commands) -> None:
 
 def _whole(text: str) -> int:
     """The type of an option that is a number of things."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number")
+    if not text.isdecimal() or len(text) > len(str(_MOST)) or int(text) > _MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40} is no whole number of at most {_MOST}"
+        )
     return int(text)

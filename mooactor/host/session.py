@@ -23,7 +23,7 @@ from mooactor.host.ending import GRACE_S, KILLED_S, Awaited, Ending, Hurry, ende
 from mooactor.process import directories, dump, openfiles, standard
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
-from mooactor.process.place import Place
+from mooactor.process.place import Place, host_name
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.tensors.network import Network
@@ -74,12 +74,14 @@ class Session:
 
         Raises:
           ActorUnavailable: no broker has taken this session.
+          ValueError: MOOACTOR_HOST_NAME is no name.
         """
         _require_linux()
         _require_gil()
         openfiles.raise_limit()
         directories.remove_abandoned()
         place = Place.here()
+        host_name()  # refused here, and not by the agent
         process_id, own_key = new_process_id(), new_session_key()
         key = own_key if membership is None else membership.session_key()
         reach = None if membership is None else membership.reach()

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+import mooactor as moo
 from mooactor.cli import main
 from mooactor.control import secret
+from mooactor.host.session import current_session
 from tests.cluster.clusters import COMMAND, Agent, Cluster
 
 ACTOR = {
@@ -510,3 +512,45 @@ def test_nobody_is_not_taken_for_this_machine(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("mooactor run: no host is named; write --hosts a,b")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--name", "a\nb"], "--name='a\\nb' is no name of a host"),
+        (["--name", "\udcff"], "is no name of a host"),
+        (["--name", "x" * 256], "is no name of a host"),
+        ([f"--label=a{i}=1" for i in range(65)], "labels has a length of 65"),
+        (["--label", "a=" + "x" * 40_000], "the labels have 40"),
+        (["--memory", "1e30"], "is no amount"),
+    ],
+)
+def test_a_host_that_no_broker_can_take_does_not_start(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["host", "--join", "127.0.0.1", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line
+
+
+def test_a_variable_that_is_no_name_of_a_host_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "a\nb")
+    assert main(["host", "--join", "127.0.0.1"]) == 2
+    assert "MOOACTOR_HOST_NAME='a\\nb' is no name" in capsys.readouterr().err
+    for where in ([], ["tcp://127.0.0.1:4431"]):
+        with pytest.raises(ValueError, match="MOOACTOR_HOST_NAME"):
+            moo.init(*where)
+        assert current_session() is None
+
+
+@pytest.mark.parametrize("command", [["run"], ["host", "--join", "127.0.0.1"]])
+def test_a_number_beyond_any_host_is_refused(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in ("9" * 400, "9" * 5000, "-1"):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, f"--num-cpus={number}", *["x.py"][: command == ["run"]]])
+        assert stopped.value.code == 2
+    assert "is no whole number of at most" in capsys.readouterr().err

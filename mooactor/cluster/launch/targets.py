@@ -84,7 +84,7 @@ def _line(words: list[str], where: str) -> Target:
     target = _target(words[0], where)
     for word in words[1:]:
         key, _, value = word.partition("=")
-        if key not in _NUMBERS or not value.isdecimal():
+        if key not in _NUMBERS or not value.isdecimal() or len(value) > 9:
             raise LaunchError(
                 f"{where}: {word!r} is unknown; write slots=N, num_cpus=N or num_gpus=N"
             )

@@ -181,6 +181,22 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
 LINE = "x" * MOST_OF_A_LINE
 
 
+def test_what_is_free_is_shown_as_it_is_meant(lone: LoneHome) -> None:
+    def free() -> Any:
+        (row,) = (row for row in lone.sites.rows() if row["name"] == "b")
+        return row["free"]["cpus"]
+
+    total = free()
+    actors = [lone.spawn(number, num_cpus=0.1) for number in range(1, 12)]
+    assert free() == round(total - 1.1, 6)
+    for gone, actor in enumerate(actors, 1):
+        lone.born("b", actor)
+        lone.ask(op="kill", id=actor.id)
+        lone.hear("b", **EXITED, number=actor.process.line.number)
+        assert free() == round(total - 1.1 + gone * 0.1, 6)
+    assert free() == total
+
+
 def test_an_error_of_this_host_is_not_called_a_fault_of_the_other(
     lone: LoneHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+_MOST = 10**18  # of what an actor may ask for, too
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 for _exponent, _letter in enumerate("KMGT", 1):
     for _rest in ("", "I", "IB"):
@@ -13,7 +14,7 @@ def bytes_of(said: str, option: str = "--memory") -> int:
     """The number of bytes; K, M, G and T alone are powers of 1024.
 
     Raises:
-      ValueError: it is no amount, or a negative one.
+      ValueError: it is no amount, a negative one, or more than any host has.
     """
     number = said.strip().rstrip("BbIiKkMmGgTt")
     unit = said.strip()[len(number) :].strip().upper()
@@ -21,7 +22,7 @@ def bytes_of(said: str, option: str = "--memory") -> int:
         found = int(float(number) * _UNITS[unit])
     except (KeyError, ValueError, OverflowError):
         found = -1
-    if found < 0:
+    if not 0 <= found <= _MOST:
         raise ValueError(
             f"{option} {said!r:.80} is no amount: write one such as 64GB or 64GiB"
         )

@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Callable
 from typing import TypeAlias
 
+_MOST = 10**9  # cores or GPUs of a host; of what an actor may ask for, too
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -39,9 +40,20 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-file",
         metavar="FILE",
+        type=some,
         help="the cluster's key (default: MOOACTOR_KEY_FILE, MOOACTOR_KEY, else "
         "~/.config/mooactor/key)",
     )
+
+
+def some(text: str) -> str:
+    """The type of an option whose value is no empty string: without the option there is
+    a default, which is not meant."""
+    if not text:
+        raise argparse.ArgumentTypeError(
+            "its value is empty: write one, or leave the option out"
+        )
+    return text
 
 
 def add_ports_option(
@@ -75,6 +87,7 @@ def _complete(parser: argparse.ArgumentParser, module: str, as_json: str) -> Non
     parser.add_argument(
         "--connect",
         metavar="ADDR",
+        type=some,
         help="the broker, or several with commas (default: MOOACTOR_ADDRESS, else "
         "127.0.0.1)",
     )
@@ -85,7 +98,11 @@ def _complete(parser: argparse.ArgumentParser, module: str, as_json: str) -> Non
 def _add_keygen(commands: _Commands) -> None:
     keygen = commands.add_parser("keygen", help="make the key of a cluster")
     keygen.add_argument(
-        "file", nargs="?", metavar="FILE", help="default: ~/.config/mooactor/key"
+        "file",
+        nargs="?",
+        metavar="FILE",
+        type=some,
+        help="default: ~/.config/mooactor/key",
     )
     keygen.add_argument("--force", action="store_true", help="replace a key there")
     keygen.set_defaults(run=run_by("keygen"))
@@ -96,11 +113,15 @@ def _add_broker(commands: _Commands) -> None:
     broker.add_argument(
         "--listen",
         metavar="ADDR:PORT",
+        type=some,
         help="ADDR may be an interface's name; default: port 4431, of all addresses if "
         "there is a key, else of loopback",
     )
     broker.add_argument(
-        "--standby-of", metavar="ADDR", help="be the second broker beside that one"
+        "--standby-of",
+        metavar="ADDR",
+        type=some,
+        help="be the second broker beside that one",
     )
     add_ports_option(broker, "listen on one of these ports")
     add_key_option(broker)
@@ -140,7 +161,7 @@ def _add_host(commands: _Commands) -> None:
     host.add_argument(
         "--join", required=True, metavar="ADDR[,ADDR]", help="the broker, or several"
     )
-    host.add_argument("--name", help="of this host (default: the kernel's)")
+    host.add_argument("--name", type=some, help="of this host (default: the kernel's)")
     add_offers(host)
     host.add_argument(
         "--label",
@@ -152,6 +173,7 @@ def _add_host(commands: _Commands) -> None:
     host.add_argument(
         "--bind",
         metavar="ADDR",
+        type=some,
         help="listen there: a numeric address, the name of an interface, or * for all; "
         "default: on the way to the broker",
     )
@@ -162,6 +184,8 @@ def _add_host(commands: _Commands) -> None:
 
 def _whole(text: str) -> int:
     """The type of an option that is a number of things."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number")
+    if not text.isdecimal() or len(text) > len(str(_MOST)) or int(text) > _MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40} is no whole number of at most {_MOST}"
+        )
     return int(text)

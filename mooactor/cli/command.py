@@ -16,12 +16,14 @@ from mooactor.cli.failure import Failure
 from mooactor.cli.launchers import add_launchers
 from mooactor.cli.streams import OutputLost
 from mooactor.errors import MooError
+from mooactor.process import standard
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 if all is well, also if nobody reads
     its output to the end."""
     code = 0
+    standard.open_all()
     with streams.guarded():
         try:
             code = _run(arguments)

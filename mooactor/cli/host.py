@@ -8,11 +8,13 @@ import argparse
 from mooactor.cli.amounts import bytes_of
 from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving, about
+from mooactor.cluster.announcement import check_labels
 from mooactor.control import secret
 from mooactor.host import addresses
 from mooactor.host.driver_joins import reach_of
+from mooactor.host.fields import Refused
 from mooactor.host.keeper import Keeper, Offer
-from mooactor.process.place import host_name
+from mooactor.process.place import check_host_name, host_name
 from mooactor.tensors.interfaces import listen_address
 
 # After `brokerlink.NAME_PATIENCE_S`. A busy broker may know a silent end 8 s later.
@@ -96,15 +98,16 @@ class _News:
 def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
     try:
         brokers = addresses.parse_list(options.join)
+        name = _name(options.name)
         labels = dict(map(_label, options.label))
+        check_labels(labels)
         memory = None if options.memory is None else bytes_of(options.memory)
         bind = listen_address(options.bind, "--bind") if options.bind else None
-    except ValueError as error:
+    except (ValueError, Refused) as error:
         raise Failure(str(error)) from None
     hosts = [broker.host for broker in brokers]
     key = secret.load(options.key_file, hosts=[*hosts, bind] if bind else hosts)
     reach = reach_of(brokers, bind, options.ports, local=key.local)
-    name = options.name or host_name()
     offer = Offer(
         name,
         [str(broker) for broker in brokers],
@@ -116,6 +119,13 @@ def _offer(options: argparse.Namespace) -> tuple[Offer, secret.Key]:
         labels,
     )
     return offer, key
+
+
+def _name(said: str | None) -> str:
+    """The name of this host. The kernel's may be none that is possible."""
+    if said is not None:
+        return check_host_name("--name", said)
+    return check_host_name("the host's name", host_name())
 
 
 def _label(said: str) -> tuple[str, str]:

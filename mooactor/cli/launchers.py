@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from mooactor.cli import clustering
 
+_LONGEST_S = 1e9
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -40,7 +41,12 @@ def _add_run(commands: Commands) -> None:
     run.add_argument(
         "--sync", action="store_true", help="copy the working directory with rsync"
     )
-    run.add_argument("--key-file", metavar="FILE", help="default: a new key each time")
+    run.add_argument(
+        "--key-file",
+        metavar="FILE",
+        type=clustering.some,
+        help="default: a new key each time",
+    )
     clustering.add_ports_option(run)
     run.add_argument(
         "--address",
@@ -54,11 +60,14 @@ def _add_run(commands: Commands) -> None:
     run.add_argument(
         "--patience",
         metavar="S",
-        type=float,
+        type=_patience,
         help="seconds for the hosts to start (default 60, in a job 300)",
     )
     run.add_argument(
-        "--rendezvous", metavar="DIR", help="in a job: a directory of all its hosts"
+        "--rendezvous",
+        metavar="DIR",
+        type=clustering.some,
+        help="in a job: a directory of all its hosts",
     )
     clustering.add_offers(run, " on each host")
     run.set_defaults(run=clustering.run_by("run"))
@@ -100,10 +109,16 @@ def _add_program(
 ) -> None:
     """SCRIPT ARGS, and what they run with: `python` and `cwd` by default."""
     parser.add_argument(
-        "--python", metavar="P", help=f"interpreter {where} (default: {python})"
+        "--python",
+        metavar="P",
+        type=clustering.some,
+        help=f"interpreter {where} (default: {python})",
     )
     parser.add_argument(
-        "--cwd", metavar="D", help=f"directory {where} (default: {cwd})"
+        "--cwd",
+        metavar="D",
+        type=clustering.some,
+        help=f"directory {where} (default: {cwd})",
     )
     parser.add_argument(
         "--env",
@@ -133,7 +148,12 @@ def _add_slurm(commands: Commands) -> None:
     slurm.add_argument("--partition", metavar="NAME")
     slurm.add_argument("--account", metavar="NAME")
     slurm.add_argument("--time", metavar="T", help="limit, such as 2:00:00")
-    slurm.add_argument("--job-name", metavar="NAME", help="default: SCRIPT's name")
+    slurm.add_argument(
+        "--job-name",
+        metavar="NAME",
+        type=clustering.some,
+        help="default: SCRIPT's name",
+    )
     slurm.add_argument(
         "--sbatch",
         metavar="OPTION",
@@ -162,13 +182,24 @@ def _add_kubernetes(commands: Commands) -> None:
     kubernetes.add_argument(
         "--image", metavar="IMAGE", required=True, help="has Python and mooactor"
     )
-    kubernetes.add_argument("--name", metavar="NAME", help="default: SCRIPT's name")
+    kubernetes.add_argument(
+        "--name", metavar="NAME", type=clustering.some, help="default: SCRIPT's name"
+    )
     kubernetes.add_argument("--namespace", metavar="NAME")
     kubernetes.add_argument(
         "--secret", metavar="NAME", help="one that exists, with the key in `key`"
     )
     _add_program(kubernetes, "in the image", "python3", "the image's own")
     kubernetes.set_defaults(run=clustering.run_by("kubernetes"))
+
+
+def _patience(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= _LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40} is no number of seconds above 0, and at most {_LONGEST_S:g}"
+        )
+    return value
 
 
 def _count(text: str) -> int:

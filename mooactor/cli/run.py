@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rank(options: argparse.Namespace) -> Rank | None:
-    if options.hosts or options.hostfile or options.local_only:
+    named = options.hosts is not None or options.hostfile is not None
+    if named or options.local_only:
         return None
     return rank_of(os.environ)
 
@@ -57,6 +58,7 @@ def _named_key(key_file: str | None) -> secret.Key | None:
 
 
 def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
+    python = _interpreter(options.python)
     script = ["-m", options.script] if options.module else [options.script]
     source = str(Path(mooactor.__file__).parents[1])
     plan = Plan(
@@ -66,8 +68,8 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         version=mooactor.__version__,
         wire=starter.wire_of(os.path.dirname(mooactor.__file__)),
         cwd=options.cwd or os.getcwd(),
-        python=options.python,
-        path=path_of_driver(source, options.python),
+        python=python,
+        path=path_of_driver(source, python),
         own_path=path_of_driver(source, None),
         variables={
             **variables.settings(os.environ),
@@ -84,10 +86,16 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
     return plan
 
 
+def _interpreter(said: str | None) -> str | None:
+    """One that is named by a path is at that path on every host, wherever the program
+    starts; one that is only named is searched for."""
+    return os.path.join(os.getcwd(), said) if said and "/" in said else said
+
+
 def _targets(options: argparse.Namespace, rank: Rank | None) -> list[Target]:
-    if options.hosts:
+    if options.hosts is not None:
         return targets.of_list(options.hosts)
-    if options.hostfile:
+    if options.hostfile is not None:
         return targets.of_file(options.hostfile)
     return [Target(rank.host, "localhost")] if rank else [targets.HERE]
 

@@ -40,10 +40,12 @@ from mooactor.control import plain
 from mooactor.control.envelope import VERSION as WIRE
 from mooactor.host import fields, load, rows
 from mooactor.host.fields import Refused
+from mooactor.process import place
 
-MAX_NAME = 255
+MAX_NAME = place.MOST_OF_A_HOST_NAME  # also of an id, and of an address
 MAX_BYTES = 1 << 16  # of a row, encoded
 MAX_LABELS = 64
+MAX_LABEL_BYTES = MAX_BYTES // 2  # the rest is for what sessions reserve
 _BESIDE = ("op", "load")  # what of the message is not of the row
 _COMPARED = ("mooactor", "python", "torch")
 
@@ -71,7 +73,7 @@ def read(message: dict[str, Any]) -> Announcement:
     _check_wire(row)
     for key in ("name", "id", "address"):
         fields.no_more_than(MAX_NAME, key, fields.required(row, key, str))
-    if not row["name"] or not row["name"].isprintable():
+    if not place.is_host_name(row["name"]):
         raise Refused(f"name={row['name']!r:.40} is no name")
     if row.get("kind") not in ("host", "home"):
         raise Refused(f"kind={row.get('kind')!r:.40} is neither 'host' nor 'home'")
@@ -84,6 +86,18 @@ def read(message: dict[str, Any]) -> Announcement:
     kind = sys.intern(row["kind"])
     texts = row["name"], row["id"], kind, row["address"]
     return Announcement(*texts, versions, packed, load.told(message))
+
+
+def check_labels(labels: dict[str, str]) -> None:
+    """Whether a host with these can be announced, however much is reserved there.
+
+    Raises:
+      Refused: there are too many, or they are too long.
+    """
+    fields.no_more_than(MAX_LABELS, "labels", labels)
+    size = len(plain.pack(labels))
+    if size > MAX_LABEL_BYTES:
+        raise Refused(f"the labels have {size} bytes; {MAX_LABEL_BYTES} are possible")
 
 
 def _check_wire(row: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
 from mooactor.host.site import Site
 from mooactor.host.sites import Sites
-from mooactor.process import dump
+from mooactor.process import dump, standard
 from mooactor.process.place import host_name
 from mooactor.process.system import (
     adopt_orphans,
@@ -123,6 +123,7 @@ def main(fd: int, driver_process: int) -> None:
     """The agent's process: serve the driver at the other end of `fd`, while the process
     of the pidfd lives. Does not return."""
     code = 1
+    standard.open_all()  # first: no descriptor of ours may take such a number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     name_process("moo-agent")
     adopt_orphans()

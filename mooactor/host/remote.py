@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 _OF_ONE_THAT_IS_BORN = ("dying", "exited")
 _OF_ANY = ("line", "closed")
+_NONSENSE = "it sent a message that cannot be acted on"
 
 
 class RemoteLine(FarLine):
@@ -194,14 +195,15 @@ class RemoteSite:
         """A message of the guest's, from an authenticated agent of this cluster."""
         try:
             self._act_on(channel, message)
-        except (Refused, OSError) as error:
-            self._refuse(channel, f"{error!s:.200}")
+        except Refused as error:
+            self._refuse(channel, f"{_NONSENSE}: {error!s:.200}")
+        except OSError as error:  # of this host: there is no descriptor left, say
+            self._refuse(channel, f"this host cannot act on its messages: {error}")
         except Exception as error:  # a bug: not the end of the session
             traceback.print_exc(file=sys.stderr)
-            self._refuse(channel, f"{error!r:.200}")
+            self._refuse(channel, f"{_NONSENSE}: {error!r:.200}")
 
-    def _refuse(self, channel: Channel, reason: str) -> None:
-        why = f"it sent a message that cannot be acted on: {reason}"
+    def _refuse(self, channel: Channel, why: str) -> None:
         channel.close(why)
         self._end(why, begun=True)
 

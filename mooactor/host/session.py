@@ -20,10 +20,10 @@ from mooactor.control.reach import Reach
 from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import GRACE_S, KILLED_S, Awaited, Ending, Hurry, ended_by
-from mooactor.process import directories, dump, openfiles
+from mooactor.process import directories, dump, openfiles, standard
 from mooactor.process.actor import breakpoints
 from mooactor.process.current import set_current_runtime
-from mooactor.process.place import Place
+from mooactor.process.place import Place, host_name
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
 from mooactor.tensors.network import Network
@@ -74,16 +74,18 @@ class Session:
 
         Raises:
           ActorUnavailable: no broker has taken this session.
+          ValueError: MOOACTOR_HOST_NAME is no name.
         """
         _require_linux()
         _require_gil()
         openfiles.raise_limit()
         directories.remove_abandoned()
         place = Place.here()
+        host_name()  # refused here, and not by the agent
         process_id, own_key = new_process_id(), new_session_key()
         key = own_key if membership is None else membership.session_key()
         reach = None if membership is None else membership.reach()
-        with Hurry().watch(deliver=True):
+        with Hurry().watch(deliver=True), standard.held():
             self._start_agent(debug, place)
             lifeline = Lifeline(self._lines[0])
             config = _config(self.directory, key, logs, memory, self.modules(), network)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mooactor.host.cluster import Cluster
 
 OWN = "own"  # the session of this agent's driver, in this host's account
+_DIGITS = 6  # after the point, of what is shown
 
 
 class _Place(NamedTuple):
@@ -321,7 +322,13 @@ def _own_first(one: Candidate) -> tuple[bool, str]:
 
 def _amounts(amount: Amount) -> Message:
     return {
-        "cpus": int(amount.cpus) if amount.cpus == int(amount.cpus) else amount.cpus,
-        "gpus": int(amount.gpus) if amount.gpus == int(amount.gpus) else amount.gpus,
-        "memory": int(amount.memory),
+        "cpus": _shown(amount.cpus),
+        "gpus": _shown(amount.gpus),
+        "memory": round(amount.memory),
     }
+
+
+def _shown(number: float) -> float:
+    """What is meant: sums of fractions such as 0.1 are a little beside that."""
+    near = round(number, _DIGITS)
+    return int(near) if near == int(near) else near

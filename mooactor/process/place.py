@@ -16,12 +16,36 @@ from typing import Any, NamedTuple
 from mooactor import errors
 
 HOST_VARIABLE = "MOOACTOR_HOST_NAME"
+MOST_OF_A_HOST_NAME = 255
 
 
 def host_name() -> str:
     """The name of this host, as sessions know it: the kernel's, or what
-    MOOACTOR_HOST_NAME says."""
-    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
+    MOOACTOR_HOST_NAME says.
+
+    Raises:
+      ValueError: it says what is no name.
+    """
+    said = os.environ.get(HOST_VARIABLE)
+    return check_host_name(HOST_VARIABLE, said) if said else socket.gethostname()
+
+
+def check_host_name(what: str, name: str) -> str:
+    """`name`, if it can be that of a host; `what` says it.
+
+    Raises:
+      ValueError: it cannot.
+    """
+    if not is_host_name(name):
+        raise ValueError(
+            f"{what}={name!r:.80} is no name of a host: write 1 to "
+            f"{MOST_OF_A_HOST_NAME} printable characters"
+        )
+    return name
+
+
+def is_host_name(name: str) -> bool:
+    return 0 < len(name) <= MOST_OF_A_HOST_NAME and name.isprintable()
 
 
 class Place(NamedTuple):

@@ -7,12 +7,15 @@ import json
 import os
 import re
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import mooactor as moo
 from mooactor.cli import main
 from mooactor.control import secret
+from mooactor.host.session import current_session
 from tests.cluster.clusters import COMMAND, Agent, Cluster
 
 ACTOR = {
@@ -462,3 +465,92 @@ def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> 
             main(words)
         assert stopped.value.code == 2
         assert words[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("host", "--join", "127.0.0.1", "--name", ""),
+        ("host", "--join", "127.0.0.1", "--bind", ""),
+        ("broker", "--listen", ""),
+        ("broker", "--standby-of", ""),
+        ("status", "--connect", ""),
+        ("status", "--key-file", ""),
+        ("keygen", ""),
+        ("run", "--cwd", "", "x.py"),
+        ("run", "--python", "", "x.py"),
+        ("run", "--key-file", "", "x.py"),
+        ("run", "--rendezvous", "", "x.py"),
+        ("run", "--patience", "0", "x.py"),
+        ("run", "--patience", "nan", "x.py"),
+        ("slurm", "--nodes", "1", "--job-name", "", "x.py"),
+        ("kubernetes", "--hosts", "1", "--image", "x", "--name", "", "x.py"),
+    ],
+)
+def test_a_value_that_is_none_is_not_taken_for_the_default(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "its value is empty: write one" in said or "is no number of seconds" in said
+
+
+@pytest.mark.parametrize(
+    "hosts", [("--hosts", ""), ("--hosts", ","), ("--hostfile", "")]
+)
+def test_nobody_is_not_taken_for_this_machine(
+    hosts: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "x.py").write_text("print('it runs')")
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *hosts, "x.py"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("mooactor run: no host is named; write --hosts a,b")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--name", "a\nb"], "--name='a\\nb' is no name of a host"),
+        (["--name", "\udcff"], "is no name of a host"),
+        (["--name", "x" * 256], "is no name of a host"),
+        ([f"--label=a{i}=1" for i in range(65)], "labels has a length of 65"),
+        (["--label", "a=" + "x" * 40_000], "the labels have 40"),
+        (["--memory", "1e30"], "is no amount"),
+    ],
+)
+def test_a_host_that_no_broker_can_take_does_not_start(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["host", "--join", "127.0.0.1", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line
+
+
+def test_a_variable_that_is_no_name_of_a_host_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MOOACTOR_HOST_NAME", "a\nb")
+    assert main(["host", "--join", "127.0.0.1"]) == 2
+    assert "MOOACTOR_HOST_NAME='a\\nb' is no name" in capsys.readouterr().err
+    for where in ([], ["tcp://127.0.0.1:4431"]):
+        with pytest.raises(ValueError, match="MOOACTOR_HOST_NAME"):
+            moo.init(*where)
+        assert current_session() is None
+
+
+@pytest.mark.parametrize("command", [["run"], ["host", "--join", "127.0.0.1"]])
+def test_a_number_beyond_any_host_is_refused(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in ("9" * 400, "9" * 5000, "-1"):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, f"--num-cpus={number}", *["x.py"][: command == ["run"]]])
+        assert stopped.value.code == 2
+    assert "is no whole number of at most" in capsys.readouterr().err

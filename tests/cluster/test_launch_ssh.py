@@ -225,6 +225,37 @@ def test_a_script_that_this_machine_lacks_is_named(
     assert "--cwd" in said
 
 
+def shell_python(folder: Path, before: str = "") -> str:
+    """An interpreter that the shell starts, after `before`; its path from there."""
+    program = folder / "py"
+    program.write_text(f'#!/bin/sh\n{before}\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    return f"./{program.name}"
+
+
+@pytest.mark.parametrize("names", ["localhost", "b"])
+def test_the_path_of_an_interpreter_is_that_of_here_wherever_the_program_starts(
+    launch: Callable[..., Launched], names: str, tmp_path: Path
+) -> None:
+    python = shell_python(tmp_path, before=f'echo "$PWD" >>{tmp_path}/started')
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "script.py").write_text("print('it runs')")
+    words = ("--python", python, "--cwd", str(tmp_path / "elsewhere"))
+    run = launch("--hosts", names, *words, script="print('another')")
+    assert run.end() == 0, run.err
+    assert run.out == "it runs\n"
+    assert (tmp_path / "started").exists()
+
+
+def test_an_interpreter_that_goes_before_the_program_starts_is_named(
+    launch: Callable[..., Launched], tmp_path: Path
+) -> None:
+    python = shell_python(tmp_path, before='rm "$0"')
+    said = failure(launch("--local-only", "--python", python, script="print('no')"))
+    assert said.startswith(f"the program cannot be started with {tmp_path}/./py in ")
+    assert "--python" in said
+
+
 def python_without_mooactor(folder: Path, version: str | None) -> str:
     """An interpreter that has none of our packages, or a mooactor of that version."""
     site = folder / "site"

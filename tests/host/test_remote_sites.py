@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mooactor.control import plain
-from mooactor.host import tombstones
+from mooactor.host import remote, tombstones
 from mooactor.host.devices import Devices
 from mooactor.host.logs import prefix_of
 from mooactor.host.neighbors import Neighbors
@@ -179,6 +179,38 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
 # -- what a member of the cluster may say --------------------------------------------
 
 LINE = "x" * MOST_OF_A_LINE
+
+
+def test_what_is_free_is_shown_as_it_is_meant(lone: LoneHome) -> None:
+    def free() -> Any:
+        (row,) = (row for row in lone.sites.rows() if row["name"] == "b")
+        return row["free"]["cpus"]
+
+    total = free()
+    actors = [lone.spawn(number, num_cpus=0.1) for number in range(1, 12)]
+    assert free() == round(total - 1.1, 6)
+    for gone, actor in enumerate(actors, 1):
+        lone.born("b", actor)
+        lone.ask(op="kill", id=actor.id)
+        lone.hear("b", **EXITED, number=actor.process.line.number)
+        assert free() == round(total - 1.1 + gone * 0.1, 6)
+    assert free() == total
+
+
+def test_an_error_of_this_host_is_not_called_a_fault_of_the_other(
+    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_file(data: bytes) -> int:
+        raise OSError(24, "Too many open files")
+
+    actor = lone.spawn(1)
+    lone.born("b", actor)
+    monkeypatch.setattr(remote, "file_of", no_file)
+    about = {"number": actor.process.line.number, "message": {}}
+    lone.hear("b", what="line", **about, parcels=[b"x"])
+    why = lone.died()[1 << 16]["note"]
+    assert "Too many open files" in why and "this host" in why
+    assert "it sent" not in why
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,13 @@ class Launch:
             environment["PYTHONPATH"] = ":".join(path)
         environment = {**plan.variables, **environment}
         words = [plan.interpreter, *plan.program]
-        return LocalScript(self.loop, words, environment, plan.cwd)
+        try:
+            return LocalScript(self.loop, words, environment, plan.cwd)
+        except OSError as error:
+            raise LaunchError(
+                f"the program cannot be started with {plan.interpreter} in {plan.cwd} "
+                f"({error.strerror}): check --python and --cwd"
+            ) from None
 
     # -- the end ------------------------------------------------------------
 

@@ -15,6 +15,7 @@ _WRITTEN = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]|(?P<host>\w[\w.-]*|[0-9A-Fa-f:.%]*))"
     r"(?::(?P<port>\d+))?"
 )
+_NOBODY = "no host is named; write --hosts a,b or a line for each host"
 _NUMBERS = {"slots": "num_cpus", "num_cpus": "num_cpus", "num_gpus": "num_gpus"}
 
 
@@ -61,6 +62,8 @@ def of_file(path: str) -> list[Target]:
     Raises:
       LaunchError: the file cannot be read, or a line is wrong.
     """
+    if not path:
+        raise LaunchError(_NOBODY)
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -81,7 +84,7 @@ def _line(words: list[str], where: str) -> Target:
     target = _target(words[0], where)
     for word in words[1:]:
         key, _, value = word.partition("=")
-        if key not in _NUMBERS or not value.isdecimal():
+        if key not in _NUMBERS or not value.isdecimal() or len(value) > 9:
             raise LaunchError(
                 f"{where}: {word!r} is unknown; write slots=N, num_cpus=N or num_gpus=N"
             )
@@ -128,5 +131,5 @@ def _distinct(targets: Iterable[Target]) -> list[Target]:
             f"{here[0]} and {here[1]} are both this machine; name it once"
         )
     if not named:
-        raise LaunchError("no host is named; write --hosts a,b or a line for each host")
+        raise LaunchError(_NOBODY)
     return named

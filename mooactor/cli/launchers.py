@@ -194,7 +194,10 @@ def _add_kubernetes(commands: Commands) -> None:
 
 
 def _patience(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value <= _LONGEST_S:
         raise argparse.ArgumentTypeError(
             f"{text!r:.40} is no number of seconds above 0, and at most {_LONGEST_S:g}"

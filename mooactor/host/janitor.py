@@ -17,6 +17,13 @@ from mooactor.host import leftovers
 from mooactor.process import directories
 from mooactor.process.system import name_process
 
+_NOT_FOR_IT = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,  # all of a name may be asked for a report
+    signal.SIGUSR2,
+)
 _DYING_S, _LOOKS = 0.1, 6  # processes that were killed may start others, hold files
 
 
@@ -38,7 +45,7 @@ def start(mark: str) -> int:
 
 def _tidy_up_after(read: int, mark: str) -> None:
     os.setsid()  # a Ctrl-C, or a kill of the agent's group, is not meant for it
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _NOT_FOR_IT:
         signal.signal(number, signal.SIG_IGN)
     name_process("moo-janitor")
     null = os.open(os.devnull, os.O_RDWR)

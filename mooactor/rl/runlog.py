@@ -46,6 +46,7 @@ class RunLog:
         kept = self._keep_until(from_step)
         self._columns: list[str] = list(kept[0]) if kept else []
         purge = None if from_step is None else from_step + 1  # the first that goes
+        _let_its_second_pass(directory)
         self._board = SummaryWriter(str(directory), purge_step=purge)
 
     def write(self, row: Row) -> None:
@@ -98,6 +99,15 @@ class RunLog:
         kept = [row for row in rows if int(row["step"]) <= step]
         _write_rows(self._path, list(rows[0]) if rows else [], kept)
         return kept
+
+
+def _let_its_second_pass(directory: Path) -> None:
+    """TensorBoard reads files of events in the order of their names, which begin with
+    the second. So a file of the same second could come before the one that it
+    continues."""
+    now = time.time()
+    if any(directory.glob(f"events.out.tfevents.{int(now)}.*")):
+        time.sleep(int(now) + 1 - now)
 
 
 def holds_run(directory: Path) -> bool:

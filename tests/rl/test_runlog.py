@@ -75,6 +75,18 @@ def test_a_resumed_log_drops_what_came_after_the_checkpoint(tmp_path: Path) -> N
     assert shown(tmp_path) == [(10, 1.5), (20, 1.5), (25, 9.0)]
 
 
+def test_tensorboard_reads_a_resumed_log_after_the_one_that_it_continues(
+    tmp_path: Path,
+) -> None:
+    for number in range(3):  # all at once; the names have the second, and then a number
+        log = RunLog(tmp_path, from_step=number)
+        log.write(row(number + 1, float(number)))
+        log.close()
+    names = [path.name for path in sorted(tmp_path.glob("events.*"))]
+    assert len({name.split(".")[3] for name in names}) == 3
+    assert shown(tmp_path) == [(1, 0.0), (2, 1.0), (3, 2.0)]
+
+
 def test_a_log_of_another_run_is_not_overwritten(tmp_path: Path) -> None:
     log = RunLog(tmp_path)
     log.write(row(10))

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-_MOST = 10**18  # of what an actor may ask for, too
+from mooactor.host.fields import MOST_BYTES
+
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 for _exponent, _letter in enumerate("KMGT", 1):
     for _rest in ("", "I", "IB"):
@@ -22,7 +23,7 @@ def bytes_of(said: str, option: str = "--memory") -> int:
         found = int(float(number) * _UNITS[unit])
     except (KeyError, ValueError, OverflowError):
         found = -1
-    if not 0 <= found <= _MOST:
+    if not 0 <= found <= MOST_BYTES:
         raise ValueError(
             f"{option} {said!r:.80} is no amount: write one such as 64GB or 64GiB"
         )

@@ -8,7 +8,8 @@ import importlib
 from collections.abc import Callable
 from typing import TypeAlias
 
-_MOST = 10**9  # cores or GPUs of a host; of what an actor may ask for, too
+from mooactor.host.fields import MOST_THINGS
+
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -184,8 +185,12 @@ def _add_host(commands: _Commands) -> None:
 
 def _whole(text: str) -> int:
     """The type of an option that is a number of things."""
-    if not text.isdecimal() or len(text) > len(str(_MOST)) or int(text) > _MOST:
+    if (
+        not text.isdecimal()
+        or len(text) > len(str(MOST_THINGS))
+        or int(text) > MOST_THINGS
+    ):
         raise argparse.ArgumentTypeError(
-            f"{text!r:.40} is no whole number of at most {_MOST}"
+            f"{text!r:.40} is no whole number of at most {MOST_THINGS}"
         )
     return int(text)

@@ -7,8 +7,8 @@ import argparse
 from typing import TypeAlias
 
 from mooactor.cli import clustering
+from mooactor.host.fields import LONGEST_S
 
-_LONGEST_S = 1e9
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -198,9 +198,9 @@ def _patience(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value <= _LONGEST_S:
+    if not 0 < value <= LONGEST_S:
         raise argparse.ArgumentTypeError(
-            f"{text!r:.40} is no number of seconds above 0, and at most {_LONGEST_S:g}"
+            f"{text!r:.40} is no number of seconds above 0, and at most {LONGEST_S:g}"
         )
     return value
 

@@ -9,6 +9,7 @@ from typing import Any
 from mooactor.control.lifeline import Message
 
 LONGEST_S = 1e9  # of a time: callers cut theirs to it
+MOST_THINGS, MOST_BYTES = 10**9, 10**18  # of a host: cores or GPUs, and memory
 MAX_ID = (1 << 64) - 1
 MOST_OF_A_HANDLE = 1 << 21  # messages with one must fit into a frame
 

@@ -15,7 +15,7 @@ import time
 
 from mooactor.host import leftovers
 from mooactor.process import directories
-from mooactor.process.system import name_process
+from mooactor.process.system import close_all_but, name_process
 
 _NOT_FOR_IT = (
     signal.SIGINT,
@@ -51,12 +51,7 @@ def _tidy_up_after(read: int, mark: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2 and fd != read:
-            try:
-                os.close(fd)
-            except OSError:
-                pass
+    close_all_but({0, 1, 2, read})
     os.read(read, 1)  # the agent's end
     for _ in range(_LOOKS):
         leftovers.kill_all(mark)

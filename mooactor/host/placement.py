@@ -17,7 +17,14 @@ from typing import Any
 
 from mooactor.control.lifeline import Message
 from mooactor.host import devices
-from mooactor.host.fields import Refused, optional, quantity, strings
+from mooactor.host.fields import (
+    MOST_BYTES,
+    MOST_THINGS,
+    Refused,
+    optional,
+    quantity,
+    strings,
+)
 from mooactor.host.resources import Amount
 
 
@@ -45,7 +52,7 @@ class Needs:
         amounts = {"num_cpus": 0.0, "num_gpus": 0.0, "memory": 0.0}
         for key in amounts:
             if message.get(key) is not None:
-                most = 1e18 if key == "memory" else 1e9
+                most = MOST_BYTES if key == "memory" else MOST_THINGS
                 amounts[key] = quantity(message, key, most=most)
         order = optional(message, "order", str) or "spread"
         if order not in ("spread", "pack"):

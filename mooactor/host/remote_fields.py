@@ -13,6 +13,7 @@ from typing import Any
 
 from mooactor.control.lifeline import Message
 from mooactor.host.fields import (
+    MOST_BYTES,
     Refused,
     bytes_of,
     no_more_than,
@@ -38,7 +39,6 @@ MOST_OF_DEVICES = 1 << 12
 _MOST_OF_A_NAME = 255
 _MOST_OF_A_TEXT = 1 << 16
 _MOST_OF_A_PREFIX = 1 << 19  # a label, in UTF-8, and a few words
-_MOST_OF_AN_AMOUNT = 1e18
 _LAST_PID = 1 << 22  # PID_MAX_LIMIT
 _LAST_STATUS = (1 << 16) - 1
 _MOST_FILES = 1 << 32  # of a process's limit on open ones
@@ -82,7 +82,7 @@ def _start(message: Message) -> None:
     number(message, "holder")
     needs = required(message, "needs", dict)
     for kind in AMOUNTS:
-        quantity(needs, kind, most=_MOST_OF_AN_AMOUNT)
+        quantity(needs, kind, most=MOST_BYTES)
     optional(message, "tries", int)
     _parcels(message)
     life = required(message, "life", dict)

@@ -49,7 +49,7 @@ from mooactor.process import dump
 from mooactor.process.actor import threads
 from mooactor.process.actor.life import live
 from mooactor.process.current import importing
-from mooactor.process.system import die_with, libc, name_process
+from mooactor.process.system import close_all_but, die_with, libc, name_process
 from mooactor.tensors.limits import default_memory_limit
 
 _QUIET_MS = 1  # without a request; then a spare process is forked
@@ -73,7 +73,7 @@ def main(fd: int, agent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     name_process("moo-zygote")
     dump.install("the zygote", at_once=True)  # and the actors; see `live`
-    _close_all_but({*_OURS, fd})
+    close_all_but({*_OURS, fd})
     threads.hold()
     default_memory_limit()
     gc.collect()
@@ -324,7 +324,7 @@ def _keep_only(fds: list[int]) -> None:
     targets = [0, _LINE, 1, 2, *range(_LINE + 1, _LINE + len(fds) - 2)]
     for source, target in zip(high, targets, strict=True):
         os.dup2(source, target, inheritable=target in _OURS)
-    _close_all_but(set(targets))
+    close_all_but(set(targets))
     sys.stdin = open(0)
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)
@@ -334,15 +334,6 @@ def _dup_above(fd: int, least: int) -> int:
     import fcntl
 
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
-
-
-def _close_all_but(kept: set[int]) -> None:
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd not in kept:
-            try:
-                os.close(fd)
-            except OSError:
-                pass  # the one that listed them
 
 
 libc()  # loaded before the first fork, so that children share it

@@ -45,6 +45,16 @@ def name_process(title: str) -> None:
     libc().prctl(_PR_SET_NAME, title.encode(errors="replace")[:15] + b"\0", 0, 0, 0)
 
 
+def close_all_but(kept: set[int]) -> None:
+    """Close every other descriptor of this process."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the one that listed them
+
+
 def kill_group(pid: int) -> None:
     """Kill a process and its group, which it leads or is about to."""
     for kill in (os.killpg, os.kill):

@@ -42,12 +42,11 @@ class Reading(threading.Thread):
 
 
 def read_from_a_holder_that_stops(four: Hosts, owner: Any, *others: Any) -> Reading:
-    """The holder is the first of the others. It has a part of the data left to send."""
+    """Two hosts take it from its owner, the next from the first of them: the holder. It
+    has a part of the data left to send."""
     for _ in range(20):
         (ref,) = owner.put(SIZE)
-        for (
-            other
-        ) in others:  # two hosts take it from its owner, the next from the first
+        for other in others:
             assert other.look_in([ref]) == SIZE
         reading = Reading(ref)
         assert eventually(lambda: arriving() or not reading.is_alive())

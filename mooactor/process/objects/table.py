@@ -240,7 +240,8 @@ class ObjectTable:
         with self._lock:
             keys = [
                 (object_id, *key)
-                for object_id, entry in list(self._entries.items())  # `add_stored`
+                # a copy, because `add_stored` takes no lock
+                for object_id, entry in list(self._entries.items())
                 for key in entry.counts
                 if process_id in key and _is_process(key[0])
             ]

@@ -188,6 +188,13 @@ int mooi_lease_revoke(struct mooi_leases *leases, uint32_t index,
     return 1;
 }
 
+int mooi_lease_is_unclaimed(const struct mooi_leases *leases, uint32_t index,
+                            uint32_t generation)
+{
+    return is_live(leases, index, generation) &&
+           mooi_ledger_is(leases->ledger, index, generation, MOOI_GRANTED);
+}
+
 void mooi_lease_end_own(struct mooi_leases *leases, uint32_t index,
                         uint32_t generation, enum mooi_lease_state from)
 {

@@ -71,6 +71,10 @@ struct mooi_lease *mooi_lease_of(struct mooi_leases *leases,
 int mooi_lease_revoke(struct mooi_leases *leases, uint32_t index,
                       uint32_t generation);
 
+/* Whether it stands and nobody imported it. */
+int mooi_lease_is_unclaimed(const struct mooi_leases *leases, uint32_t index,
+                            uint32_t generation);
+
 /* The holder, for whom this process speaks, ends it. */
 void mooi_lease_end_own(struct mooi_leases *leases, uint32_t index,
                         uint32_t generation, enum mooi_lease_state from);

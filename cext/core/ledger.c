@@ -57,6 +57,14 @@ int mooi_ledger_shift(struct mooi_ledger *ledger, uint32_t index,
         memory_order_acq_rel, memory_order_relaxed);
 }
 
+int mooi_ledger_is(const struct mooi_ledger *ledger, uint32_t index,
+                   uint32_t generation, enum mooi_lease_state state)
+{
+    return atomic_load_explicit(&ledger->entry[index].word,
+                                memory_order_acquire) ==
+           (generation << 2 | state);
+}
+
 int mooi_ledger_release(struct mooi_ledger *ledger, uint32_t index,
                         uint32_t generation, enum mooi_lease_state from)
 {

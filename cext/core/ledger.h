@@ -67,6 +67,10 @@ int mooi_ledger_shift(struct mooi_ledger *ledger, uint32_t index,
                       uint32_t generation, enum mooi_lease_state from,
                       enum mooi_lease_state to);
 
+/* Whether it is in that state now. */
+int mooi_ledger_is(const struct mooi_ledger *ledger, uint32_t index,
+                   uint32_t generation, enum mooi_lease_state state);
+
 /* Holder: end a lease that is in state `from`. One compare-and-swap and one
  * push; a kill between the two leaves the entry to the owner, which sees the
  * death. 0: the lease had gone before. */

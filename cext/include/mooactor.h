@@ -121,6 +121,10 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
  * it already. MOO_EPROTO: it is no descriptor. */
 moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
 
+/* 1 if its lease stands and the receiver has done nothing with it yet, so that
+ * moo_revoke would end it. 0 for what is no descriptor. */
+int moo_is_unclaimed(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
+
 /* Map the memory of a descriptor. Until moo_drop(*out), *out stays readable,
  * and writes to it are private. Waits at most `timeout_ms` for the owner's
  * first contact. Data of another host is fetched, which takes as long as its

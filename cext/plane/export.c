@@ -173,13 +173,46 @@ moo_err moo_export(moo_plane *plane, const void *data, size_t bytes,
 }
 
 /* A lease on memory of another owner, got by mooi_owner_grant: the ledger is
- * mapped, so it can be given back from here. */
-static void revoke_foreign(moo_plane *plane, const struct mooi_descriptor *d)
+ * mapped, so it can be looked up and given back from here. NULL: it is not. */
+static struct mooi_ledger *foreign_ledger(const moo_plane *plane,
+                                          const struct mooi_descriptor *d)
 {
     for (struct mooi_owner *o = plane->local.owners; o; o = o->next)
         if (o->id == d->owner && d->lease < o->entries)
-            mooi_ledger_release(o->ledger, d->lease, d->generation,
-                                MOOI_GRANTED);
+            return o->ledger;
+    return NULL;
+}
+
+static void revoke_foreign(moo_plane *plane, const struct mooi_descriptor *d)
+{
+    struct mooi_ledger *ledger = foreign_ledger(plane, d);
+
+    if (ledger)
+        mooi_ledger_release(ledger, d->lease, d->generation, MOOI_GRANTED);
+}
+
+static int is_unclaimed(moo_plane *plane, const struct mooi_descriptor *d)
+{
+    const struct mooi_ledger *ledger;
+
+    if (d->owner == plane->id)
+        return mooi_lease_is_unclaimed(&plane->leases, d->lease, d->generation);
+    ledger = foreign_ledger(plane, d);
+    return ledger &&
+           mooi_ledger_is(ledger, d->lease, d->generation, MOOI_GRANTED);
+}
+
+int moo_is_unclaimed(moo_plane *plane, const uint8_t *descriptor, size_t bytes)
+{
+    struct mooi_descriptor d;
+    int unclaimed;
+
+    if (mooi_descriptor_parse(descriptor, bytes, &d) != MOO_OK ||
+        mooi_plane_enter(plane) != MOO_OK)
+        return 0;
+    unclaimed = is_unclaimed(plane, &d);
+    pthread_mutex_unlock(&plane->lock);
+    return unclaimed;
 }
 
 moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes)

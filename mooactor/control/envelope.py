@@ -76,6 +76,8 @@ CAME     process -> itself    0            nothing
 GOAWAY   actor -> caller      call id      nothing: it ends, its answers have been sent,
                                            and no call of the receiver's with a higher
                                            id was begun
+LENT     owner -> receiver    0            descriptors: their records may be lost
+         receiver -> owner    0            those that have not come, with GONE
 ======== ==================== ============ ============================================
 
 `bodies` packs these bodies and takes them apart, payloads included.
@@ -97,7 +99,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 10
+VERSION = 11
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 
@@ -132,7 +134,8 @@ COUNT = 24  # owner -> lender -> holder: how many borrows of the lender have you
 COUNTED = 25  # holder -> owner: so many
 CAME = 26  # a process to itself: a value that a queued call waits for, or its loss
 GOAWAY = 27  # actor -> caller: it ends; see `process.deaths`
-_KINDS = frozenset(range(CALL, GOAWAY + 1))
+LENT = 28  # memory that was lent in records which may be lost; see `objects.lent`
+_KINDS = frozenset(range(CALL, LENT + 1))
 
 # Flags. The low bits are shared, the others belong to CALL or to REPLY.
 ATTACHED = 1  # the payload begins with data-plane descriptors
@@ -145,7 +148,7 @@ REFS = 32  # CALL: some arguments are placeholders, filled by FORWARDed values
 WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)
 ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
-GONE = 32  # VALUE: it cannot be had from here, with ERROR: nor from its owner
+GONE = 32  # VALUE: it cannot be had from here, with ERROR: nor from its owner; LENT
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 PROMISED = 64  # FORWARD, FETCH, as an answer: the value will be sent
 BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs

@@ -282,6 +282,10 @@ class Links:
         """Whether a call may have been sent to a process; if not, it waits here."""
         return self._messenger.was_reached(process_id)
 
+    def is_on_this_host(self, process_id: int) -> bool:
+        """See `Messenger`."""
+        return self._messenger.is_on_this_host(process_id)
+
     def was_cut_off(self, process_id: int) -> bool:
         """Whether the connection to a process of another host has broken."""
         return self._messenger.was_cut_off(process_id)

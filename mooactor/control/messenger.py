@@ -318,6 +318,13 @@ class Messenger:
             return True
         return peer.connected
 
+    def is_on_this_host(self, process_id: int) -> bool:
+        """Whether a process is known to be on this host, and was sent to."""
+        peer = self._peers.get(process_id)
+        if peer is None or not peer.connected:
+            return False
+        return self.ways is None or self.ways.known(process_id) is None
+
     def was_reached(self, process_id: int) -> bool:
         """Whether anything may have been sent to a process that is not forgotten."""
         if self.ways is None:

@@ -105,6 +105,7 @@ class Way:
         self.address = address
         self.epoch = 1
         self.up = False
+        self.stood = False  # something may have been sent
         self.closed = False
         self.socket: zmq.Socket[bytes] | None = None
         self.monitor: zmq.Socket[bytes] | None = None
@@ -230,7 +231,7 @@ class Ways:
         if not connected:
             self._hang_up(way)  # its outbox is closed; `forget` follows
             return
-        way.up = True
+        way.up = way.stood = True
         way.pause_s = _FIRST_PAUSE_S
         self._stands(way.peer.process_id)
 

@@ -29,7 +29,8 @@ All of that happens in the housekeeper's thread, so two breaks are handled one a
 other; what concerns the mailbox, in the poller's.
 
 Nothing is ended whose last record has come. Borrows that were lent or given back in a
-record that was lost are counted once more: see `objects.recount`.
+record that was lost are counted once more: see `objects.recount`. Memory that was lent
+in one is taken back: see `objects.lent`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from mooactor.control.links import Links
 from mooactor.control.messenger import Messenger
 from mooactor.errors import ActorUnavailable
 from mooactor.process.objects.handovers import Handovers
+from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.recount import Recounts
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.values import Values
@@ -77,6 +79,7 @@ class Breaks:
         messenger: Messenger,
         poller: Poller,
         caller: Caller,
+        payloads: Payloads,
         values: Values,
         handovers: Handovers,
         relay: Relay,
@@ -89,6 +92,7 @@ class Breaks:
         self._messenger = messenger
         self._poller = poller
         self._caller = caller
+        self._payloads = payloads
         self._values = values
         self._handovers = handovers
         self._relay = relay
@@ -109,6 +113,7 @@ class Breaks:
                 envelope.BROKE, latest, bodies.pack_numbers(mark)
             )
             self._messenger.peer(process_id).lead(tell)  # over the next one
+            self._ask_what_came(process_id)
             if delivered is None and link is not None and link.cause is None:
                 self._caller.losses.send_early(link)
         if delivered is None:
@@ -117,6 +122,12 @@ class Breaks:
         else:
             self._act_on(process_id, why, delivered, mark, latest)
             self._have_told(process_id, latest, mark)
+
+    def _ask_what_came(self, process_id: int) -> None:
+        ways = self._messenger.ways
+        way = None if ways is None else ways.known(process_id)
+        if way is not None:
+            self._payloads.connection_broke(process_id, stood=way.stood)
 
     def _have_told(self, process_id: int, latest: int, mark: int) -> None:
         """Have the agents tell a process that this one has no connection to it."""

@@ -43,6 +43,7 @@ def of_every_process(runtime: Runtime) -> dict[int, Handler]:
         envelope.WATCH: lambda record: runtime.locator.meet(record.call_id),
         envelope.BROKE: runtime.breaks.on_record,
         envelope.GOAWAY: runtime.deaths.on_goaway,
+        envelope.LENT: runtime.payloads.on_lent,
         envelope.PROBED: lambda r: runtime.plane.hear(r.sender, bytes(r.payload)),
     }
 

@@ -210,6 +210,7 @@ class Runtime:
             self.messenger,
             poller,
             self.caller,
+            payloads,
             self.values,
             self.handovers,
             self.relay,

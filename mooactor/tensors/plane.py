@@ -174,10 +174,16 @@ class DataPlane:
         return exports.export(self, buffers, peer, 0 if wait else lib.MOO_NOWAIT)
 
     def revoke(self, descriptor: bytes) -> None:
-        """End the lease of a descriptor that was never sent."""
+        """End the lease of a descriptor that was never sent, or was lost on its way. If
+        the receiver has begun to use it, nothing happens."""
         err = lib.moo_revoke(self._plane, descriptor, len(descriptor))
         if err:
             raise error_for(err, "cannot revoke")
+
+    def is_unclaimed(self, descriptor: bytes) -> bool:
+        """Whether its lease stands and its receiver has done nothing with it yet, so
+        that `revoke` would end it."""
+        return bool(lib.moo_is_unclaimed(self._plane, descriptor, len(descriptor)))
 
     def import_(self, descriptor: bytes) -> Any:
         """The memory of a descriptor, as writable bytes; a `Ticket` if it must be read

@@ -285,13 +285,17 @@ static void a_descriptor_is_good_for_one_import(void)
     size_t bytes;
 
     CHECK(moo_export(plane, directory, 10, plane->id, 0, d) == MOO_OK);
+    CHECK(moo_is_unclaimed(plane, d, sizeof d));
+    CHECK(!moo_is_unclaimed(plane, d, sizeof d - 1));
     CHECK(moo_import(plane, d, sizeof d, 0, &data, &bytes) == MOO_OK);
+    CHECK(!moo_is_unclaimed(plane, d, sizeof d));
     CHECK(moo_import(plane, d, sizeof d, 0, &data, &bytes) == MOO_ESTALE);
     CHECK(moo_revoke(plane, d, sizeof d) == MOO_OK); /* too late: nothing */
     CHECK(used(plane) > 0);
     moo_drop(plane, data);
     CHECK(moo_export(plane, directory, 10, plane->id, 0, d) == MOO_OK);
     CHECK(moo_revoke(plane, d, sizeof d) == MOO_OK);
+    CHECK(!moo_is_unclaimed(plane, d, sizeof d));
     CHECK(moo_import(plane, d, sizeof d, 0, &data, &bytes) == MOO_ESTALE);
     CHECK(moo_export(plane, directory, 10, plane->id, 0, d) == MOO_OK);
     CHECK(moo_discard(plane, d, sizeof d, 0) == MOO_OK);
@@ -867,6 +871,7 @@ static void damaged_descriptors_do_no_harm(void)
             (void)last;
             moo_drop(holder, data);
         }
+        (void)moo_is_unclaimed(holder, d, sizeof d);
         if (!moo_discard(holder, d, sizeof d, 0))
             moo_revoke(holder, d, sizeof d);
         moo_revoke(plane, whole, sizeof whole);
@@ -899,7 +904,9 @@ static void *shuttle_values(void *argument)
         got[0] = 0;
         if (n % 3 == 0)
             CHECK(!moo_export(s->to, got, bytes, s->from->id, 0, d) &&
-                  !moo_revoke(s->to, d, sizeof d));
+                  moo_is_unclaimed(s->to, d, sizeof d) &&
+                  !moo_revoke(s->to, d, sizeof d) &&
+                  !moo_is_unclaimed(s->to, d, sizeof d));
         moo_drop(s->to, got);
     }
     free(data);

@@ -220,8 +220,10 @@ class Reply:
         "descriptors",
         "buffers",
         "claims",
+        "lent",
         "_imports",
         "_plane",
+        "__weakref__",
     )
 
     def __init__(
@@ -237,6 +239,7 @@ class Reply:
         self.descriptors = descriptors
         self.buffers: list[memoryview] = []
         self.claims = claims
+        self.lent: tuple[bytes, ...] = ()  # those that it came with, see `lent`
         self._imports: list[Import] | None = None  # while it is taken over
         self._plane = plane
 

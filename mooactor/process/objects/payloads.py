@@ -13,6 +13,7 @@ from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.future import Reply, taken_over
 from mooactor.process.objects.holds import Claims
 from mooactor.process.objects.inbound import InboundTransfers, Transfer
+from mooactor.process.objects.lent import Lent
 from mooactor.tensors import exports
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane
@@ -34,6 +35,7 @@ class Payloads:
         self.plane = plane
         self.borrows = borrows
         self.inbound = inbound
+        self.lent = None if inbound is None else Lent(plane, links, sender)
         self._links = links
         self._sender = sender
         self._arm = arm
@@ -64,13 +66,25 @@ class Payloads:
         descriptors = self.plane.export_all(buffers, process_id, wait=wait)
         try:
             self._have_owners_watch(descriptors, process_id)
+            lent = self.lent
+            if lent is not None:
+                lent.note(descriptors, process_id)
             return bodies.pack_attached(descriptors, data)
         except BaseException:
             exports.take_back(self.plane, descriptors)
             raise
 
+    def connection_broke(self, process_id: int, *, stood: bool) -> None:
+        """Ours to that process; see `Lent.connection_broke`."""
+        lent = self.lent
+        if lent is not None:
+            lent.connection_broke(process_id, stood=stood)
+
     def forget_grants(self, process_id: int) -> None:
         """A process is gone: forget its grants, as owner and as receiver."""
+        lent = self.lent
+        if lent is not None:
+            lent.process_lost(process_id)
         if self._granted:
             self._granted = {pair for pair in self._granted if process_id not in pair}
 
@@ -82,6 +96,12 @@ class Payloads:
             if (owner, process_id) not in self._granted:
                 self._granted.add((owner, process_id))
                 self._sender.post(owner, envelope.WATCH, process_id)
+
+    def on_lent(self, record: envelope.Record) -> None:
+        """What a process has lent us, and may not have come; or an answer to that."""
+        lent = self.lent
+        if lent is not None:
+            lent.on_record(record)
 
     # -- in ----------------------------------------------------------------
 
@@ -117,6 +137,9 @@ class Payloads:
             record.flags & envelope.ERROR
         )
         reply = Reply(payload, [], failed, self.plane, claims)
+        lent = self.lent
+        if lent is not None and descriptors:
+            lent.has_come(reply, descriptors, record.sender)
         if "reply" not in record.memo:
             # With no call between the two: dropped, it would give its memory back.
             record.memo["reply"] = reply
@@ -152,5 +175,5 @@ class Payloads:
 
     def close(self) -> None:
         """Let go of the plane."""
-        self.inbound = None
+        self.inbound = self.lent = None
         del self.plane

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Message
+from mooactor.host.bookings import Booking
 from mooactor.host.eventloop import Line
 from mooactor.host.fields import (
     MOST_OF_A_HANDLE,
@@ -127,18 +128,25 @@ class Births:
                 home.sites.unplace([actor.id])
 
     def _place(self, line: Line, message: Message, fds: list[int]) -> None:
-        """Find a host for each of several actors that will be spawned, or for none."""
+        """Reserve for each of several actors that will be spawned, or for none."""
         rid, ids = required(message, "rid", int), numbers(message, "ids")
         home, needs = self._home, Needs.of(message)
-        if any(i != actor_of(i) or i in home.actors for i in ids):
+        taken = home.actors.keys() | filter(home.sites.is_placed, ids)
+        if len(set(ids)) < len(ids) or any(i != actor_of(i) or i in taken for i in ids):
             raise Refused("there are ids of no new actors")
-        try:
-            hosts = home.sites.place(ids, needs)
-        except NoPlace as error:
-            self._reply(line, rid, None, error="no room", note=str(error))
-            return
         self._placed.setdefault(line, set()).update(ids)
-        self._reply(line, rid, hosts)
+
+        def wanted() -> bool:
+            return self._placed.get(line, set()).issuperset(ids)
+
+        def answer(hosts: list[str] | None, why: str) -> None:
+            if hosts is None:
+                self._forget(line, ids)
+                self._reply(line, rid, None, error="no room", note=why)
+            else:
+                self._reply(line, rid, hosts)
+
+        Booking(home, ids, needs, wanted, answer).choose()
 
     def _unplace(self, line: Line, message: Message, fds: list[int]) -> None:
         """They will not be spawned after all."""

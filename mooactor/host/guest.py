@@ -37,7 +37,7 @@ from mooactor.host.leftovers import Leftovers
 from mooactor.host.names import Segments
 from mooactor.host.nursery import Nursery
 from mooactor.host.parcels import file_of
-from mooactor.host.placement import free_on, no_room
+from mooactor.host.placement import free_on, lacks
 from mooactor.host.reaper import Reaper
 from mooactor.host.relayed import RelayedLines, RelayedOutput
 from mooactor.host.remote_fields import MOST_OF_DEVICES, TO_GUEST, check
@@ -105,6 +105,7 @@ class Guest:
         what = check(message, TO_GUEST)
         actions: dict[str, Callable[[Message], None]] = {
             "open": self._open,
+            "reserve": self._reserve,
             "start": self._start,
             "line": self._line,
             "closed": self._close_line,
@@ -170,6 +171,21 @@ class Guest:
         nursery.configure(place.path, message["argv"], message["preload"])
         nursery.exec_zygote()  # which gets all that by now
 
+    def _reserve(self, message: Message) -> None:
+        holders = [(self.mark, one) for one in message["holders"]]
+        needs, note = Amount.of_plain(message["needs"]), self._no_room() or ""
+        if not note:
+            room = self._resources.take_all(holders, needs)
+            if room < len(holders):
+                note = self._lacks(needs, room, len(holders))
+        self._post("reserved", number=message["number"], note=note)
+
+    def _lacks(self, needs: Amount, room: int = 0, count: int = 1) -> str:
+        """Why there is no room for more than so many of them."""
+        free = self._resources.total - self._resources.reserved()
+        shares = self._resources.devices.free
+        return lacks(needs, free_on(self.host, free, needs, shares), room, count)
+
     def _start(self, message: Message) -> None:
         assert self._site is not None
         number, life = message["number"], message["life"]
@@ -183,10 +199,7 @@ class Guest:
             return
         grant = self._resources.take(holder, needs)
         if grant is None:
-            free = self._resources.total - self._resources.reserved()
-            shares = self._resources.devices.free
-            note = no_room(needs, free_on(self.host, free, needs, shares))
-            self._post("denied", number=number, note=note)
+            self._post("denied", number=number, note=self._lacks(needs))
             return
         life = grant.give(life)
         life["directory"], life["reach"] = self._directory, self._reach

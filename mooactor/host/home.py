@@ -356,8 +356,7 @@ class Home:
         elif begun or self.ending:
             self.ended(actor, record)
         else:
-            named = why if why.startswith(f"host {host} ") else f"host {host}: {why}"
-            self._say_once(f"{named}; actors start on other hosts, or wait")
+            named = self.passes_over(host, why)
             self._place_anew(actor, process, host, named, record)
 
     def _place_anew(
@@ -373,6 +372,12 @@ class Home:
         actor.denials[host] = note
         self.sites.unplace([actor.id])
         self._bear(actor, process.tries - 1, otherwise)  # nobody has tried to fork it
+
+    def passes_over(self, host: str, why: str) -> str:
+        """A host cannot take part: the user is told once. The reason, with its name."""
+        named = why if why.startswith(f"host {host} ") else f"host {host}: {why}"
+        self._say_once(f"{named}; actors start on other hosts, or wait")
+        return named
 
     def _say_once(self, text: str) -> None:
         """For the user, whose actors go elsewhere, or wait."""

@@ -177,9 +177,7 @@ def _remedy(candidates: Sequence[Candidate], needs: Needs) -> str:
 def _full(possible: Sequence[Candidate], needs: Needs, placed: int, count: int) -> str:
     asked = needs.amount
     free = "; ".join(free_on(x.name, x.free, asked, x.shares) for x in possible)
-    what = f"{needs} for each of {count} actors" if count > 1 else f"{needs}"
-    room = f"there is room for {placed} of them" if count > 1 else "all is reserved"
-    return no_room(what, free, room)
+    return lacks(needs, free, placed, count)
 
 
 def free_on(
@@ -195,9 +193,14 @@ def free_on(
     return f"{text} in parts of at most {max(shares):g}"
 
 
-def no_room(what: object, free: str, room: str = "all is reserved") -> str:
-    """Why that cannot be had now; `free` says what is, for each host."""
-    return f"{what}: {room} now, free is {free}; ask for less, or stop an actor"
+def lacks(needs: object, free: str, room: int, count: int) -> str:
+    """Why `count` actors cannot have that now, and no more than `room` can; `free` says
+    what there is, for each host."""
+    what, said = f"{needs}", "all is reserved"
+    if count > 1:
+        what, said = f"{needs} for each of {count} actors", f"there is room for {room}"
+        said += " of them"
+    return f"{what}: {said} now, free is {free}; ask for less, or stop an actor"
 
 
 def _described(one: Candidate) -> str:

@@ -12,6 +12,8 @@ open       home    session (its mark), place, python, argv, preload, near (the s
                    directory, for an agent on the same machine: see `machine`)
 opened     guest   near: whether it uses that directory, files: the limit of its
                    processes on open ones; or ``why`` it cannot be
+reserve    home    number, holders, needs: of each, for all of them or for none
+reserved   guest   number, note: why they cannot have it; empty: they have
 start      home    number, life, parcels, holder, needs, tries: how often this process
                    was lost before
 born       guest   number, pid, cores that it is bound to, devices: its
@@ -41,7 +43,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -105,6 +107,11 @@ class News(Family, Protocol):
         """No process runs there any more."""
 
 
+#: Called with the site, why it has not reserved that, "" if it has, and whether it can
+#: take part at all.
+Reserved = Callable[["RemoteSite", str, bool], None]
+
+
 class RemoteSite:
     """See `site.Place`. The channel may still be on its way to the host: what is
     posted meanwhile is sent once it is there."""
@@ -115,6 +122,7 @@ class RemoteSite:
         self._news = news
         self._outbox: Outbox | None = None  # once there is a channel
         self._processes: dict[int, RemoteProcess] = {}
+        self._asked: dict[int, Reserved] = {}
         self._numbers = 0
         self._preloaded: set[str] = set()
         self.closed = False
@@ -159,6 +167,17 @@ class RemoteSite:
             self._let_go(process)
             raise
         return process
+
+    def reserve(self, holders: Sequence[int], needs: Message, then: Reserved) -> None:
+        """Have as much reserved for each of these actors, or nothing; `then` is called
+        once, later or at once."""
+        if self.closed:
+            then(self, "is gone", False)
+            return
+        self._numbers += 1
+        self._asked[self._numbers] = then
+        about = {"number": self._numbers, "holders": list(holders)}
+        self.post("reserve", **about, needs=needs)
 
     def preload(self, modules: list[str]) -> None:
         more = [module for module in modules if module not in self._preloaded]
@@ -218,6 +237,9 @@ class RemoteSite:
             if message.get("why"):
                 channel.close()
                 self._end(message["why"], begun=False)
+        elif what == "reserved":
+            if then := self._asked.pop(message["number"], None):
+                then(self, message["note"], True)
         elif process := self._processes.get(message["number"]):
             born = process.pid is not None
             if what not in _OF_ANY and born != (what in _OF_ONE_THAT_IS_BORN):
@@ -268,6 +290,9 @@ class RemoteSite:
         if begun is None:  # nothing was sent if the channel has never stood
             begun = outbox is not None and outbox.reached
         with self._loop.together():
+            while self._asked:
+                _, then = self._asked.popitem()
+                then(self, why, False)
             while self._processes:  # news of one may end others that are here, too
                 process = next(iter(self._processes.values()))
                 self._let_go(process)

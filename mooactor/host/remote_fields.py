@@ -39,6 +39,7 @@ MOST_OF_DEVICES = 1 << 12
 _MOST_OF_A_NAME = 255
 _MOST_OF_A_TEXT = 1 << 16
 _MOST_OF_A_PREFIX = 1 << 19  # a label, in UTF-8, and a few words
+_MOST_HOLDERS = 1 << 16
 _LAST_PID = 1 << 22  # PID_MAX_LIMIT
 _LAST_STATUS = (1 << 16) - 1
 _MOST_FILES = 1 << 32  # of a process's limit on open ones
@@ -77,12 +78,22 @@ def _open(message: Message) -> None:
     texts(message, "argv"), texts(message, "preload")
 
 
-def _start(message: Message) -> None:
-    _number(message)
-    number(message, "holder")
+def _needs(message: Message) -> None:
     needs = required(message, "needs", dict)
     for kind in AMOUNTS:
         quantity(needs, kind, most=MOST_BYTES)
+
+
+def _reserve(message: Message) -> None:
+    _number(message)
+    no_more_than(_MOST_HOLDERS, "holders", numbers(message, "holders"))
+    _needs(message)
+
+
+def _start(message: Message) -> None:
+    _number(message)
+    number(message, "holder")
+    _needs(message)
     optional(message, "tries", int)
     _parcels(message)
     life = required(message, "life", dict)
@@ -157,6 +168,7 @@ def _now(message: Message) -> None:
 #: What a guest is told.
 TO_GUEST: dict[str, _Check] = {
     "open": _open,
+    "reserve": _reserve,
     "start": _start,
     "line": _line,
     "closed": _number,
@@ -170,6 +182,7 @@ TO_GUEST: dict[str, _Check] = {
 #: What a home is told.
 TO_HOME: dict[str, _Check] = {
     "opened": _opened,
+    "reserved": _noted,
     "born": _born,
     "lost": _number,
     "failed": _noted,

@@ -8,7 +8,7 @@ actors; nothing limits what one uses, but that it sees no other GPU than its own
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -147,6 +147,19 @@ class Resources:
         self.changes += 1
         whole = needs.cpus == int(needs.cpus)
         return Grant(variables, self.cores.take(holder, int(needs.cpus) * whole))
+
+    def take_all(self, holders: Sequence[Holder], needs: Amount) -> int:
+        """Reserve as much for each of them, or nothing. For how many there is room."""
+        taken = []
+        for number, holder in enumerate(holders):
+            had = holder in self._reserved
+            if self.take(holder, needs) is None:
+                for one in taken:
+                    self.give_back(one)
+                return number
+            if not had:
+                taken.append(holder)
+        return len(holders)
 
     def give_back(self, holder: Holder) -> None:
         """An actor will not run here again; nothing happens if it has none."""

@@ -56,7 +56,8 @@ class Sites:
         self._config: Message = {}
         self._offers_here = True
         self._placed: dict[int, _Place] = {}  # by actor
-        # By actor that is placed: the site of its last process, if it had one there.
+        # By actor that is placed: the site of its last process, if it had one there, or
+        # that was asked to reserve for it.
         self._started: dict[int, Site | RemoteSite] = {}
         # By host: the processors that actors use unreserved, and what is reserved.
         self._used: dict[str, tuple[float, Amount]] = {}
@@ -168,6 +169,23 @@ class Sites:
                 raise NoPlace(f"{needs}: this host has {self._resources.devices}")
         return hosts
 
+    def asked_for(self, ids: Sequence[int]) -> list[tuple[RemoteSite, list[int]]]:
+        """The sites that have to reserve something for these actors, which were placed
+        just now, by name, and the actors of each. They are bound to them.
+
+        Raises:
+          NoPlace: a host is gone.
+        """
+        found: dict[str, list[int]] = {}
+        for actor_id in ids:
+            host, needs, here = self._placed[actor_id]
+            if needs.amount and not here:
+                found.setdefault(host, []).append(actor_id)
+        asked = [(self._site(host), found[host]) for host in sorted(found)]
+        for site, holders in asked:
+            self._started.update(dict.fromkeys(holders, site))
+        return asked
+
     def _take(self, actor_id: int, needs: Needs) -> Grant | None:
         amount = needs.amount
         if self.cluster is None:  # alone, processors and memory are not reserved
@@ -242,8 +260,8 @@ class Sites:
         return remote
 
     def _has_moved(self, actor_id: int) -> bool:
-        """Whether it is placed at a site that is gone: that of its last process, or the
-        one that its host's name meant when it was placed."""
+        """Whether it is placed at a site that is gone: that of its last process or of
+        its reservation, or the one that its host's name meant when it was placed."""
         placed, before = self._placed.get(actor_id), self._started.get(actor_id)
         if placed is None:
             return False

@@ -234,6 +234,11 @@ class LoneHome:
         channel: Channel = wire
         self.site(host).handle(channel, message)
 
+    def agree(self, host: str, note: str = "") -> None:
+        """The agent there answers the latest request to reserve."""
+        number = self.wire(host).of("reserve")[-1]["number"]
+        self.hear(host, what="reserved", number=number, note=note)
+
     def born(self, host: str, actor: Any, pid: int = 777) -> None:
         """The process of an actor there is born."""
         about = {"number": actor.process.line.number, "pid": pid, "cores": []}

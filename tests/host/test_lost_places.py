@@ -130,8 +130,10 @@ def test_a_member_of_a_group_whose_host_leaves_is_spawned_on_another_one(
 ) -> None:
     home = made("ab")
     home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
+    home.agree("a"), home.agree("b")
     assert [home.sites.host_of(one << 16) for one in (2, 3)] == ["a", "b"]
     home.hosts.names = set("acz")
+    home.lose("b")
 
     second = home.spawn(3, num_cpus=4.0, rid=3)
 
@@ -144,7 +146,9 @@ def test_a_member_of_a_group_whose_place_is_lost_is_refused_if_there_is_no_other
 ) -> None:
     home = made("ab")
     home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
+    home.agree("a"), home.agree("b")
     home.hosts.names.discard("b")
+    home.lose("b")
 
     home.ask(**home.request(3, num_cpus=4.0, rid=3))
 
@@ -228,6 +232,7 @@ class History:
         self.home, self.rng = home, rng
         self.deaths: Counter[int] = Counter()  # of processes that may have begun
         self.placed: dict[int, dict[str, Any]] = {}  # and not spawned: their needs
+        self.asked: dict[int, tuple[list[int], dict[str, Any]]] = {}  # by request
         self._numbers = 1
 
     def step(self) -> None:
@@ -235,6 +240,7 @@ class History:
             *(self.join, self.die, self.die, self.unlist, self.lose, self.lose),
             *(self.spawn, self.child, self.child, self.place, self.spawn_placed),
             *(self.bear, self.bear, self.bear, self.exit, self.deny, self.refuse),
+            *(self.agree, self.agree, self.agree, self.agree),
             self.serve,
         )
         self.rng.choice(actions)()
@@ -315,9 +321,30 @@ class History:
 
     def place(self) -> None:
         ids, needs = [self._number() << 16 for _ in range(2)], self._needs()
-        self.home.ask(op="place", rid=1, ids=ids, **needs)
-        if all(map(self.home.sites.is_placed, ids)):
-            self.placed.update(dict.fromkeys(ids, needs))
+        self.asked[ids[0]] = ids, needs
+        self.home.ask(op="place", rid=ids[0], ids=ids, **needs)
+
+    def agree(self) -> None:
+        """A host that is asked to reserve answers."""
+        sites = self.home.sites._sites.values()
+        asked = [one for one in sites if one._asked and self._answers(one)]
+        if asked:
+            site = self.rng.choice(asked)
+            number = self.rng.choice(list(site._asked))
+            note = self.rng.choice(["", "", "all is reserved"])
+            about = {"number": number, "note": note}
+            self.home.hear(site.host, what="reserved", **about)
+
+    def _answers(self, site: Any) -> bool:
+        return site.host not in self.home.hosts.silent
+
+    def hear_answers(self) -> None:
+        for message in self.home.told():
+            if message.get("rid") in self.asked:
+                ids, needs = self.asked.pop(message["rid"])
+                if message["value"] is not None:
+                    assert len(message["value"]) == len(ids)
+                    self.placed.update(dict.fromkeys(ids, needs))
 
     def spawn_placed(self) -> None:
         if self.placed:
@@ -366,6 +393,7 @@ class History:
 
     def check(self) -> None:
         living = self.home.home.living
+        self.hear_answers()
         self._check_account(living)
         for actor in living.values():
             assert actor.incarnation == self.deaths[actor.id]
@@ -377,6 +405,8 @@ class History:
     def _check_account(self, living: dict[int, Any]) -> None:
         needs = {one.id: one.needs.amount for one in living.values()}
         needs |= {one: Amount(f["num_cpus"]) for one, f in self.placed.items()}
+        for ids, asked in self.asked.values():
+            needs |= dict.fromkeys(ids, Amount(asked["num_cpus"]))
         assert set(self.home.sites._placed) <= set(needs), "a place of nobody's"
         for one in self.home.sites.candidates():
             there = [
@@ -409,6 +439,9 @@ class History:
             return all(one.pid is not None for one in living)
 
         self.home.serve_until(all_run)
+        while self.asked:
+            self.agree()
+            self.check()
         assert not len(self.home.home.placeless)
 
 

@@ -337,6 +337,7 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
     own, kept, unplaced, waits = (number << 16 for number in (2, 3, 4, 5))
     ids = [own, kept, unplaced, waits]
     lone.says("b", spawner, op="place", rid=1, ids=ids, num_cpus=1.0)
+    lone.agree("b")
     lone.says("b", spawner, op="unplace", ids=[unplaced])
     lone.says("b", spawner, **lone.request(2, detached=True, num_cpus=1.0))
     assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, True]
@@ -346,7 +347,8 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
     lone.hear("b", what="closed", number=spawner.process.line.number)
     assert [lone.sites.is_placed(one) for one in ids] == [True, True, False, False]
     assert lone.free_cpus("b") == 2.0
-    assert not lone.wire("b").of("leave")
+    left = [message["holder"] for message in lone.wire("b").of("leave")]
+    assert sorted(left) == [unplaced, waits]
 
 
 def test_an_actor_that_is_to_stop_is_not_placed_anew_when_its_host_has_no_room(

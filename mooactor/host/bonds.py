@@ -59,22 +59,26 @@ class Bonds:
         ids = [actor_of(number(message, key)) for key in ("id", "other")]
         return [self._home.actors.get(actor_id) for actor_id in ids]
 
-    def bonded(self, actor: Supervised) -> list[Supervised]:
-        """All that are linked with it, directly or through others."""
-        found = [actor]
+    def led_to(self, actor: Supervised, record: ExitRecord) -> list[Supervised]:
+        """The actors to which this end of its process spreads: all that are linked with
+        it, directly or through others. None if the end was normal, or came over a link
+        itself: of actors that die together only the first looks for the others."""
+        is_over_a_link = actor.fate is not None and actor.fate.kind == "link"
+        if is_over_a_link or self._home.ending or _is_normal(record):
+            return []
+        seen, found = {actor}, [actor]
         for one in found:  # which grows meanwhile
-            found += [other for other in one.bonds if other not in found]
+            fresh = [other for other in one.bonds if other not in seen]
+            seen.update(fresh)
+            found += fresh
         return found[1:]
 
     def spread(
-        self, actor: Supervised, record: ExitRecord, bonded: list[Supervised]
+        self, actor: Supervised, record: ExitRecord, others: list[Supervised]
     ) -> None:
-        """Its process has ended: so do those of the `bonded` ones, if that was not
-        normal."""
-        led_here = actor.fate is not None and actor.fate.kind == "link"
-        if led_here or self._home.ending or _is_normal(record):
-            return
-        for other in bonded:
+        """Its process has ended: end those of the `others`, as `led_to` gave them while
+        it was not over yet."""
+        for other in others:
             fate = ExitRecord.follows("link", actor.label, record)
             self._home.lifetimes.fell(other, fate)
 

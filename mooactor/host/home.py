@@ -422,7 +422,7 @@ class Home:
             gently=record.kind == "stopped" and not record.signal,
             spare=self.supervisors.hold(actor) if sequel.back else (),
         )
-        bonded = self.bonds.bonded(actor)
+        linked = self.bonds.led_to(actor, record)
         if sequel.back:
             actor.incarnation += 1
             actor.state = SupervisedState.WAITING
@@ -430,7 +430,7 @@ class Home:
             self.tombstones.add(actor)
             if self.on_over is not None:
                 self.on_over(actor, record)
-        self.bonds.spread(actor, record, bonded)
+        self.bonds.spread(actor, record, linked)
         self.supervisors.carry_out(actor, record, sequel)
         self.lifetimes.settle(actor)
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""Links in a home whose actors have no processes: who ends with whom, and how many
+links are looked at meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooactor.host.site import End
+from mooactor.host.supervised import Supervised
+from tests.host.lone_homes import LoneHome
+
+MANY = 100
+RESTARTS = {"max": 5, "backoff": 60.0}
+KILLED, EXITED = End(9, (), False), End(0, (), False)
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[LoneHome]:
+    made = LoneHome(tmp_path, "", here="d", local=True)
+    yield made
+    made.close()
+
+
+def link(lone: LoneHome, one: Supervised, other: Supervised) -> None:
+    lone.ask(op="link", rid=1, id=one.id, other=other.id)
+
+
+def all_linked(lone: LoneHome, count: int, **options: Any) -> list[Supervised]:
+    """Actors of which each is linked with each."""
+    actors = [lone.spawn(1 + number, **options) for number in range(count)]
+    for one, other in itertools.combinations(actors, 2):
+        link(lone, one, other)
+    return actors
+
+
+def end(lone: LoneHome, actor: Supervised, how: End = KILLED) -> list[Supervised]:
+    """Its process has ended, and so have all those that the home kills for it. The
+    actors whose processes were killed."""
+    assert actor.process is not None
+    lone.home.exited(actor.process, how)
+    killed = [lone.home._by_process[process] for process in lone.here.killed]
+    for one in killed:
+        assert one.process is not None
+        lone.home.exited(one.process, KILLED)
+    assert len(lone.here.killed) == len(killed), "their deaths lead to nobody"
+    lone.here.killed.clear()
+    return killed
+
+
+class Looks:
+    """How many links were looked at, and how many actors were compared."""
+
+    def __init__(self, actors: list[Supervised], patch: pytest.MonkeyPatch) -> None:
+        self.links = self.comparisons = 0
+        looks = self
+
+        class Bonds(set[Supervised]):
+            def __iter__(self) -> Iterator[Supervised]:
+                looks.links += len(self)
+                return super().__iter__()
+
+        def compare(one: Supervised, other: object) -> bool:
+            looks.comparisons += 1
+            return one is other
+
+        for actor in actors:
+            actor.bonds = Bonds(actor.bonds)
+        patch.setattr(Supervised, "__eq__", compare)
+
+
+def test_of_many_that_die_together_each_link_is_looked_at_once_from_each_end(
+    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = all_linked(lone, MANY, policy=RESTARTS)
+    looks = Looks([first, *others], monkeypatch)
+
+    killed = end(lone, first)
+
+    assert {one.id for one in killed} == {one.id for one in others}
+    assert looks.links <= MANY * (MANY - 1)
+    assert looks.comparisons <= MANY, "nothing is searched for in a list"
+
+
+def test_links_of_actors_that_are_over_are_taken_apart_once(
+    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = all_linked(lone, MANY)
+    looks = Looks([first, *others], monkeypatch)
+
+    end(lone, first)
+
+    assert not lone.home.living
+    assert not any(one.bonds for one in (first, *others))
+    # As above, and each once more when one of its two is over.
+    assert looks.links <= MANY * (MANY - 1) * 3 // 2
+    assert looks.comparisons <= MANY
+
+
+@pytest.mark.parametrize("again", [{}, {"policy": RESTARTS}], ids=["over", "restarts"])
+@pytest.mark.parametrize("how", [KILLED, EXITED], ids=["killed", "exit 0"])
+@pytest.mark.parametrize("seed", range(10))
+def test_an_abnormal_end_is_that_of_all_that_are_linked_and_of_nobody_else(
+    lone: LoneHome, seed: int, how: End, again: dict[str, Any]
+) -> None:
+    rng = random.Random(seed)
+    actors = [lone.spawn(1 + number, **again) for number in range(12)]
+    pairs = rng.sample(list(itertools.combinations(range(12), 2)), 9)
+    for one, other in pairs:
+        link(lone, actors[one], actors[other])
+    reached = {0}
+    for _ in actors:  # the slow, obvious answer
+        reached |= {n for pair in pairs if reached & set(pair) for n in pair}
+
+    killed = end(lone, actors[0], how)
+
+    expected = {actors[n].id for n in reached - {0}} if how is KILLED else set()
+    assert {one.id for one in killed} == expected
+    assert all(one.fate is not None and one.fate.kind == "link" for one in killed)
+
+
+def test_the_end_of_the_session_spreads_nothing(lone: LoneHome) -> None:
+    first, *_ = all_linked(lone, 3)
+    lone.home.ending = True
+
+    assert end(lone, first) == []
+
+
+def test_actors_that_come_back_are_still_linked(lone: LoneHome) -> None:
+    first, second, third = all_linked(lone, 3, policy={"max": 5, "backoff": 0.0})
+    for one, *others in ((first, second, third), (second, first, third)):
+        killed = end(lone, one)
+        assert {other.id for other in killed} == {other.id for other in others}
+        lone.loop.serve(0.0)
+        assert all(actor.process for actor in (first, second, third))

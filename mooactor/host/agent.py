@@ -59,7 +59,7 @@ class Agent:
         self.logs = Logs(loop, driver)
         self._reaper = Reaper(loop)
         here = Site(host_name(), loop, nursery, self._reaper, self.logs)
-        self._sites = Sites(here, Resources.of_this_host())
+        self._sites = Sites(here, Resources.of_this_host(binds=False))
         self.home = Home(driver, driver_process, loop, self._sites, self.logs)
         self.home.on_configured = self._configured
         here.family = self.home

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The cores of a host, and the actors that have some of them for themselves.
+"""The cores of a `mooactor host`, and the actors that have some for themselves.
 
 An actor with whole CPUs reserved runs on that many cores, which no other such actor
 has: on one NUMA node if one has enough left, because memory of another node is slower.
-Actors without a reservation run wherever the kernel puts them.
+Actors without a reservation, and those that a driver's own agent starts, run wherever
+the kernel puts them.
 """
 
 from __future__ import annotations

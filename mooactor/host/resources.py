@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """What a host has, and what of it is reserved: processors, GPUs and memory.
 
-One for each agent: all sessions of a host reserve from the same. A reservation is of an
-actor, and stays until that is over, also between restarts. Amounts are promises among
-actors; nothing limits what one uses, but that it sees no other GPU than its own.
+One for each agent. All sessions of a `mooactor host` reserve from the same; that of a
+driver's agent is of its session alone, so it binds nobody to cores: the next program on
+this machine would take the same ones. A reservation is of an actor, and stays until
+that is over, also between restarts. Amounts are promises among actors; nothing limits
+what one uses, but that it sees no other GPU than its own.
 """
 
 from __future__ import annotations
@@ -114,8 +116,10 @@ class Resources:
         cpus: int | None = None,
         gpus: int | None = None,
         memory: int | None = None,
+        binds: bool = True,
     ) -> Resources:
-        """What is offered; by default all that this process may use.
+        """What is offered; by default all that this process may use. `binds`: whether
+        actors with whole CPUs get cores for themselves.
 
         Raises:
           ValueError: this host has fewer GPUs than that.
@@ -131,7 +135,8 @@ class Resources:
             float(len(names)),
             float(memory if memory is not None else memory_in_reach()),
         )
-        return cls(total, Devices(names), Cores.of_this_host())
+        cores = Cores.of_this_host() if binds else None
+        return cls(total, Devices(names), cores)
 
     def take(self, holder: Holder, needs: Amount) -> Grant | None:
         """Reserve, for good. None if there is not enough left. An actor that has a

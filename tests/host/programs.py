@@ -25,6 +25,7 @@ class Program:
     Args:
       words: its arguments.
       host: where it runs.
+      name: what it calls that host.
       python, cwd: its interpreter, and the directory that it starts in.
     """
 
@@ -34,13 +35,14 @@ class Program:
         text: str,
         *words: str,
         host: str = "d",
+        name: str = "other",
         python: str = sys.executable,
         cwd: Path | None = None,
     ) -> None:
         text = f"import sys\n{text}{_ANSWERS}"
         self.process = subprocess.Popen(
             [*made.network.on(host), python, "-c", text, *words],
-            env={**made.environment(host), "MOOACTOR_HOST_NAME": "other"},
+            env={**made.environment(host), "MOOACTOR_HOST_NAME": name},
             cwd=cwd,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -8,6 +8,8 @@ import random
 import pytest
 
 from mooactor.host.cores import Cores, parse_list
+from mooactor.host.devices import VARIABLE
+from mooactor.host.resources import Amount, Grant, Resources
 
 
 def test_an_actor_gets_cores_of_one_node_if_one_has_enough():
@@ -34,6 +36,16 @@ def test_without_enough_cores_an_actor_is_bound_to_none():
     assert cores.take("b", 1) == []
     cores.give_back("a")
     assert cores.take("b", 1) == [0]
+
+
+def test_an_account_that_binds_nothing_gives_gpus_all_the_same(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "GPU-4,GPU-7")
+    account = Resources.of_this_host(cpus=4, binds=False)
+
+    grant = account.take(("session", 1), Amount(cpus=1.0, gpus=1.0))
+
+    assert grant == Grant({VARIABLE: "GPU-4"}, cores=[])
+    assert account.reserved() == Amount(cpus=1.0, gpus=1.0)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 import sys
 import sysconfig
 import venv
+from ast import literal_eval
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,19 @@ on = moo.on(Holds, host="b", **eval(sys.argv[1]))
 handle = on.spawn()
 handle.pid()
 """
+# It has an actor with a CPU of its own on the machine where it runs.
+SHARES = """
+import mooactor as moo
+from mooactor.process.place import host_name
+from tests.host.test_side_by_side import Holds
+
+def row():
+    (found,) = [row for row in moo.hosts() if row["name"] == host_name()]
+    return found
+
+moo.init({address!r})
+handle = moo.on(Holds, host=host_name(), num_cpus=1).spawn()
+"""
 # What one program has, what another one asks for, and what is free, in words.
 HELD = [
     pytest.param({"num_cpus": 3}, {"num_cpus": 2}, "1 CPU", id="processors"),
@@ -55,6 +69,9 @@ class Holds:
 
     def cores(self) -> set[int]:
         return os.sched_getaffinity(0)
+
+    def threads(self) -> str | None:
+        return os.environ.get("OMP_NUM_THREADS")
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +165,59 @@ def test_no_device_and_no_core_is_given_to_both(holder: Callable[..., Program]) 
         cores = set(map(int, other.ask("sorted(handle.cores())")[1:-1].split(",")))
         assert len(cores) == len(mine.cores()) == 1
         assert cores.isdisjoint(mine.cores())
+
+
+@pytest.fixture
+def sharing(made: Cluster) -> Iterator[Callable[[str, str], list[Program]]]:
+    """Starts two programs on one machine, which they call so."""
+    started = []
+
+    def start(host: str, name: str) -> list[Program]:
+        text = SHARES.format(address=made.address)
+        for _ in range(2):
+            started.append(Program(made, text, host=host, name=name))
+        return [program.await_ready() for program in started]
+
+    yield start
+    for program in started:
+        program.close()
+
+
+def cores_of(program: Program) -> list[int]:
+    """On which its actor runs; and that is what it says of it."""
+    cores = literal_eval(program.ask("sorted(handle.cores())"))
+    (shown,) = literal_eval(program.ask("[a['cores'] for a in row()['actors']]"))
+    assert shown == (cores if len(cores) == 1 else [])
+    assert program.ask("handle.threads()") == "'1'"
+    return list(cores)
+
+
+def test_programs_that_share_a_machine_without_a_host_there_bind_no_cores(
+    sharing: Callable[[str, str], list[Program]],
+) -> None:
+    """Each would take the same ones: neither knows of the other's actor."""
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("there is one core only")
+    programs = sharing("d", "other")
+
+    for program in programs:
+        assert cores_of(program) == sorted(os.sched_getaffinity(0))
+        one_less = "row()['cpus'] - row()['free']['cpus']"
+        assert program.ask(one_less) == "1", "it is reserved all the same"
+
+
+def test_programs_that_share_the_machine_of_a_host_have_cores_of_their_own(
+    sharing: Callable[[str, str], list[Program]],
+) -> None:
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("there is one core only")
+    programs = sharing("b", "b")
+
+    one, other = (cores_of(program) for program in programs)
+    assert len(one) == len(other) == 1
+    assert one != other
+    taken = "row()['cpus'] - row()['free']['cpus']"
+    assert all(eventually(lambda p=p: p.ask(taken) == "2") for p in programs)
 
 
 def test_of_programs_that_ask_at_the_same_time_one_gets_it(

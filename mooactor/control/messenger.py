@@ -70,6 +70,16 @@ def longest_retry_ms(peers: int) -> int:
     return min(most, max(least, math.ceil(peers * 1000 / _TRIES)))
 
 
+def sent(code: int, record: bytes) -> None:
+    """Check the result of sending a record.
+
+    Raises:
+      MemoryError: it was not sent.
+    """
+    if code == _ENOMEM:
+        raise MemoryError(f"no memory for a message of {len(record)} bytes")
+
+
 class Peer:
     """The sending side towards one process, with the records not yet sent."""
 
@@ -87,20 +97,26 @@ class Peer:
 
     def send(self, record: bytes) -> None:
         """Send `record` now, behind those that wait already."""
-        if _send(self._outbox, record, len(record)) == _ENOMEM:
-            raise MemoryError(f"no memory for a message of {len(record)} bytes")
+        sent(_send(self._outbox, record, len(record)), record)
 
-    def sending(self, record: bytes) -> Callable[[], object]:
-        """A function of C that does so, unless there is no memory."""
-        send: Callable[[], object] = partial(_send, self._outbox, record, len(record))
-        return send
+    def sending(self, record: bytes) -> Callable[[], int]:
+        """A function of C that does so; `sent` takes its result."""
+        return partial(_send, self._outbox, record, len(record))
 
     def queue(self, record: bytes) -> bool:
         """Keep `record` for the next flush; True if something now waits for it."""
         waits = self._waits
-        if _queue(self._outbox, record, len(record), waits) == _ENOMEM:
-            raise MemoryError(f"no memory for a message of {len(record)} bytes")
+        sent(_queue(self._outbox, record, len(record), waits), record)
         return bool(waits[0])
+
+    def queueing(self, record: bytes) -> Callable[[], int]:
+        """A function of C that does so; `waits_after` takes its result."""
+        return partial(_queue, self._outbox, record, len(record), self._waits)
+
+    def waits_after(self, code: int, record: bytes) -> bool:
+        """See `queue`."""
+        sent(code, record)
+        return bool(self._waits[0])
 
     def flush(self) -> None:
         """Send the waiting records, of this and all other peers."""

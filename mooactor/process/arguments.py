@@ -76,15 +76,21 @@ class Arguments:
                 if was_interrupted(error):
                     raise
                 raise _unpicklable(link.label, args, kwargs, error) from error
+        attached = b""
         if buffers:
-            data = self._attached(link, data, buffers, again)
+            attached = data = self._attached(link, data, buffers, again)
             flags |= envelope.ATTACHED
-        data, flags = borrowing.issue(link.process_id, data, flags)
-        if refs:
-            send, target = self._handovers.send, link.process_id
-            tokens = [(token, send(ref, target, token)) for token, ref in refs]
-            data = bodies.pack_tokens(tokens, data)
-            flags |= envelope.REFS
+        try:
+            data, flags = borrowing.issue(link.process_id, data, flags)
+            if refs:
+                send, target = self._handovers.send, link.process_id
+                tokens = [(token, send(ref, target, token)) for token, ref in refs]
+                data = bodies.pack_tokens(tokens, data)
+                flags |= envelope.REFS
+        except BaseException:
+            if attached:
+                self._payloads.take_back(attached, envelope.ATTACHED)
+            raise
         return data, flags
 
     def _attached(

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 from mooactor import errors
 from mooactor.control import envelope
 from mooactor.control.links import Link, Links
+from mooactor.control.messenger import sent
 from mooactor.control.sender import Sender
 from mooactor.process.admission import Admission, remaining
 from mooactor.process.arguments import Arguments, CalleeGone
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from mooactor.process.objects.payloads import Payloads
     from mooactor.process.objects.values import Values
     from mooactor.process.poller import Poller
+
+_NOTHING: list[bytes] = []
 
 
 class Caller:
@@ -157,24 +160,25 @@ class Caller:
             return
         except CalleeGone:
             gone = True
-        call_id = next(self._ids)
-        if options.retries and future.request is None:
-            future.request = Repeatable(form, args, kwargs, options.retries)
-        name, hops, left = spec.wire, len(chain) >> 3, 0.0
-        if timeout is not None:
-            deadline, packed, left = envelope.pack_deadline(timeout)
-            chain += packed
-        body = name + chain + payload if chain else name + payload
-        record = envelope.pack_head(
-            envelope.CALL,
-            flags,
-            options.priority,
-            hops,
-            len(body),
-            call_id,
-            left,
-        )
+        call_id, unsent = 0, [payload] if flags & envelope.ATTACHED else _NOTHING
         try:
+            call_id = next(self._ids)
+            if options.retries and future.request is None:
+                future.request = Repeatable(form, args, kwargs, options.retries)
+            name, hops, left = spec.wire, len(chain) >> 3, 0.0
+            if timeout is not None:
+                deadline, packed, left = envelope.pack_deadline(timeout)
+                chain += packed
+            body = name + chain + payload if chain else name + payload
+            record = envelope.pack_head(
+                envelope.CALL,
+                flags,
+                options.priority,
+                hops,
+                len(body),
+                call_id,
+                left,
+            )
             future.call_id = call_id
             future.link = link
             link.calls.add(call_id)  # first: who ends a pending call takes it out
@@ -186,13 +190,23 @@ class Caller:
             if gone:
                 self._await_notice(link, future, call_id, target)
             elif not self._send(
-                link, target, rounds, future, call_id, record + body, waits == BLOCKING
+                link,
+                target,
+                rounds,
+                future,
+                call_id,
+                record + body,
+                waits == BLOCKING,
+                unsent,
             ):
                 self._start_over(link, future, call_id, form, args, kwargs, prepared)
         except BaseException:
             self._pending.pop(call_id, None)
             link.calls.discard(call_id)
             raise
+        finally:
+            if unsent:
+                self._payloads.take_back(payload, flags)
 
     def _refuse(self, link: Link, future: Future, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""
@@ -212,9 +226,11 @@ class Caller:
         call_id: int,
         record: bytes,
         blocking: bool,
+        unsent: list[bytes],
     ) -> bool:
         """False: nothing was sent, because the link leads to another process than
-        `target`, or calls were sent again since `rounds`."""
+        `target`, or calls were sent again since `rounds`. Empties `unsent` if it sends
+        something."""
         peer = link.peer
         if peer is None:
             if link.cause is not None:
@@ -223,11 +239,17 @@ class Caller:
             peer = self._links.peer_of(link)
         if link.process_id != target or link.rounds != rounds:
             return False
+        # Emptied with no call in between, so at no other point a signal handler raises.
         if blocking or len(link.calls) == 1:
-            peer.send(record)
-        elif peer.queue(record):
-            self._sender.dirty.add(peer)
-            self._housekeeper.arm()
+            send = peer.sending(record)
+            del unsent[:]
+            sent(send(), record)
+        else:
+            queue = peer.queueing(record)
+            del unsent[:]
+            if peer.waits_after(queue(), record):
+                self._sender.dirty.add(peer)
+                self._housekeeper.arm()
         if link.peer is not peer:
             self._sent_too_late(link, future, call_id, delivered=None)
         return True

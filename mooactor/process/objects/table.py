@@ -99,9 +99,13 @@ class Stored:
         if buffers:
             payload = self._payloads.attach(payload, buffers, process_id)
             flags = envelope.ATTACHED
-        if self._borrowing is not None:
+        if self._borrowing is None:
+            return payload, flags
+        try:
             return self._borrowing.issue(process_id, payload, flags)
-        return payload, flags
+        except BaseException:
+            self._payloads.take_back(payload, flags)
+            raise
 
     def _open_plane(self) -> DataPlane:
         if self._plane is None:

@@ -176,8 +176,8 @@ class RemoteSite:
             return
         self._numbers += 1
         self._asked[self._numbers] = then
-        about = {"number": self._numbers, "holders": list(holders)}
-        self.post("reserve", **about, needs=needs)
+        number, holders = self._numbers, list(holders)
+        self.post("reserve", number=number, holders=holders, needs=needs)
 
     def preload(self, modules: list[str]) -> None:
         more = [module for module in modules if module not in self._preloaded]

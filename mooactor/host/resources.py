@@ -155,7 +155,7 @@ class Resources:
 
     def take_all(self, holders: Sequence[Holder], needs: Amount) -> int:
         """Reserve as much for each of them, or nothing. For how many there is room."""
-        taken = []
+        taken: list[Holder] = []
         for number, holder in enumerate(holders):
             had = holder in self._reserved
             if self.take(holder, needs) is None:

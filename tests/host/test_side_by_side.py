@@ -30,7 +30,7 @@ OFFER = ("--num-cpus", "4", "--memory", "8GiB")
 # It holds what its argument says, in one actor on the host.
 HOLDER = """
 import mooactor as moo
-from tests.host.test_side_by_side import Holds
+from tests.host.test_side_by_side import Holds, row
 
 moo.init(local=False)
 on = moo.on(Holds, host="b", **eval(sys.argv[1]))
@@ -238,6 +238,8 @@ def test_of_programs_that_ask_at_the_same_time_one_gets_it(
         (winner,) = (int(said) for said in both if said not in refused)
         os.kill(winner, signal.SIGKILL)
         assert eventually(lambda: row()["free"]["cpus"] == row()["cpus"])
+        is_free = "row()['free']['cpus'] == row()['cpus']"
+        assert eventually(lambda: other.ask(is_free) == "True")
 
 
 # -- their interpreters and directories ------------------------------------------

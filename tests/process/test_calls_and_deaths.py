@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,15 +49,20 @@ class Way:
         self.closed = closed
         self._sent = sent
 
-    def send(self, record: bytes) -> None:
+    def send(self, record: bytes) -> int:
         records: list[envelope.Record] = []
         envelope.read_records(HEAD + record, KEY, records)
         if not self.closed:
             self._sent.update((one.call_id, None) for one in records)
+        return 0
 
-    def queue(self, record: bytes) -> bool:
-        self.send(record)
-        return True
+    def sending(self, record: bytes) -> Callable[[], int]:
+        return partial(self.send, record)
+
+    queueing = sending
+
+    def waits_after(self, code: int, record: bytes) -> bool:
+        return not code
 
 
 class Post:

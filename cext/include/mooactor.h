@@ -262,6 +262,9 @@ moo_err moo_fetch_wait(moo_fetch *fetch, int timeout_ms, void **out,
  * to `into`), the memory if nobody took it, and the lease. NULL: nothing. */
 void moo_fetch_free(moo_fetch *fetch);
 
+/* End the fetch at that address, if there is one. */
+void moo_fetch_free_at(moo_fetch **fetch);
+
 /* ---- memory of devices, read over a fabric ---- */
 
 /*

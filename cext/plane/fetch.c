@@ -357,3 +357,9 @@ void moo_fetch_free(moo_fetch *fetch)
         moo_drop(plane, unwanted);
     mooi_plane_rele(plane);
 }
+
+void moo_fetch_free_at(moo_fetch **fetch)
+{
+    moo_fetch_free(*fetch);
+    *fetch = NULL;
+}

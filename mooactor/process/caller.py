@@ -30,7 +30,7 @@ any two lines here. The following holds all the same:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
@@ -360,13 +360,18 @@ class Caller:
         forget(self._pending, call_id, future.link)
 
     def _deliver(
-        self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
+        self,
+        call_id: int,
+        flags: int,
+        reply: Reply | None,
+        error: BaseException | None,
+        once: Iterator[Any],
     ) -> None:
         """As `on_reply`, once the data of a pending reply is here."""
         if flags & envelope.STREAM:
             channel = self._pending.get(call_id)
             if channel is not None:
-                channel.on_item(iter((reply,)))  # type: ignore[attr-defined]
+                channel.on_item(once)  # type: ignore[attr-defined]
             return
         future = self._pending.get(call_id)
         if future is None:

@@ -8,8 +8,9 @@ stream waits for the data of those before it. Other calls do not wait for it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mooactor import errors
 from mooactor.control import codec, envelope
@@ -24,14 +25,21 @@ class Deliver(Protocol):
     """Hands a reply on once it is whole, or has failed."""
 
     def __call__(
-        self, call_id: int, flags: int, reply: Reply | None, error: BaseException | None
-    ) -> None: ...
+        self,
+        call_id: int,
+        flags: int,
+        reply: Reply | None,
+        error: BaseException | None,
+        once: Iterator[Any],
+    ) -> None:
+        """`once` holds the reply, if it is an item, until it is taken: what is handed
+        on comes again if that was cut short."""
 
 
 class _PendingReply:
     """One record. `asked`: its data was lost, and it waits for news of a death."""
 
-    __slots__ = ("flags", "reply", "transfer", "asked", "settled")
+    __slots__ = ("flags", "reply", "transfer", "asked", "settled", "once", "handed_on")
 
     def __init__(self, flags: int, reply: Reply | None) -> None:
         self.flags = flags
@@ -39,6 +47,8 @@ class _PendingReply:
         self.transfer: Transfer | None = None
         self.asked = False
         self.settled = False
+        self.once: Iterator[Any] | None = None
+        self.handed_on = False
 
     @property
     def lost(self) -> bool:
@@ -64,19 +74,27 @@ class PendingReplies:
         queue = self._calls.get(call_id)
         if queue is None and not flags & envelope.ATTACHED:
             return False
-        if "pending" in record.memo:
+        memo = record.memo
+        if "placed" in memo:
             return True  # it was seen to before; handling the record was cut short
         reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
-        pending = record.memo["pending"] = _PendingReply(flags, reply)
+        if "pending" not in memo:
+            memo["pending"] = _PendingReply(flags, reply)
+        pending: _PendingReply = memo["pending"]
         if reply is not None:
             then = partial(self._settle, call_id)
-            pending.transfer = self._payloads.receive(reply, then)
+            pending.transfer = self._payloads.receive(reply, then, memo)
+        if queue is None and pending.transfer is None:
+            self._hand_on(call_id, pending)
+            memo["placed"] = True
+            return True
         if queue is None:
-            if pending.transfer is None:
-                self._hand_on(call_id, pending)
-                return True
             queue = self._calls[call_id] = deque()
-        queue.append(pending)
+        if pending not in queue:
+            queue.append(pending)
+        memo["placed"] = True
+        if pending.transfer is not None and pending.transfer.done:
+            self._settle(call_id)  # it was quicker
         return True
 
     def is_last_here(self, call_id: int) -> bool:
@@ -111,10 +129,11 @@ class PendingReplies:
                 return
             if pending is not queue[0]:
                 continue
-            queue.popleft()
-            if not queue:
-                self._calls.pop(call_id, None)
             self._hand_on(call_id, pending)
+            if queue and queue[0] is pending:
+                queue.popleft()
+            if not queue and self._calls.get(call_id) is queue:
+                self._calls.pop(call_id, None)
 
     def _conclude(self, call_id: int, pending: _PendingReply) -> None:
         """No death was told of: it was the connection."""
@@ -122,6 +141,8 @@ class PendingReplies:
         self._settle(call_id)
 
     def _hand_on(self, call_id: int, pending: _PendingReply) -> None:
+        if pending.handed_on:
+            return
         reply, transfer = pending.reply, pending.transfer
         error = None if transfer is None else transfer.error
         if transfer is not None and transfer.lost:
@@ -146,6 +167,9 @@ class PendingReplies:
             if error is not None and reply is not None:
                 reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
                 error = None
-        self._deliver(call_id, pending.flags, reply, error)
+        if pending.once is None:
+            pending.once = iter((reply,))
+        self._deliver(call_id, pending.flags, reply, error, pending.once)
+        pending.handed_on = True
         if struck is not None:
             raise struck

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mooactor.errors import Cancelled
@@ -18,38 +18,74 @@ _SLICE_MS = 50
 _pinned: dict[int, Any] = {}
 
 
-def free(fetch: Any) -> None:
-    """End a `moo_fetch`, then let go of the caller's memory."""
-    address = int(ffi.cast("uintptr_t", fetch))
-    lib.moo_fetch_free(fetch)
-    _pinned.pop(address, None)
+def new_slot(pins: bool) -> Any:
+    """Where C puts the address of a `moo_fetch`. When it goes, or is released, that is
+    ended; the caller's memory is let go if it `pins` any. Otherwise that takes no step
+    of Python's, which would lose the exception of a signal handler."""
+    return ffi.gc(ffi.new("moo_fetch **"), _free if pins else lib.moo_fetch_free_at)
+
+
+def _free(slot: Any) -> None:
+    if slot[0]:
+        address = int(ffi.cast("uintptr_t", slot[0]))
+        lib.moo_fetch_free(slot[0])
+        _pinned.pop(address, None)
 
 
 class Fetch:
     """Received data that may still be on its way; made by `DataPlane.begin`.
 
-    Dropping it ends it, as `cancel` does. Threads: wait and take the result in any
-    one thread; `cancel` must not run at the same time as them.
+    A signal handler that raises may cut any method short: what is here by then is kept,
+    so the next call of it goes on. Dropping it ends it, as `cancel` does. Threads: wait
+    and take the result in any one thread; `cancel` must not run at the same time as
+    them.
     """
 
-    __slots__ = ("tag", "_fetch", "_into", "_view", "_error", "_result")
+    __slots__ = (
+        "tag",
+        "_slot",
+        "_begin",
+        "_into",
+        "_view",
+        "_error",
+        "_out",
+        "_size",
+        "_made",
+        "_result",
+    )
 
     def __init__(
         self,
-        fetch: Any,
+        begin: Callable[[Any], None],
         tag: int,
         into: Any,
-        view: Callable[[Any, int], Any],
+        view: Callable[[Any, int], Iterator[Any]],
         error: Callable[[int], Exception],
     ) -> None:
-        """`view` makes the result of an address and a size, `error` the exception
-        of a `moo_err`."""
+        """`begin` has C begin it, and put it into the slot that it is given. `view`
+        makes the result of an address and a size once it is iterated over, `error` the
+        exception of a `moo_err`."""
         self.tag = tag
-        self._fetch = fetch
+        self._slot = new_slot(into is not None)
+        self._begin = begin
         self._into = into
         self._view = view
         self._error = error
+        self._out, self._size = ffi.new("void **"), ffi.new("size_t *")
+        self._made: list[Any] = []
         self._result: Any = None  # or the exception
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was, and is not cancelled."""
+        return self._slot is not None and bool(self._slot[0])
+
+    def begin(self) -> Fetch:
+        """Begin it, if it was not begun yet. Errors: as `DataPlane.begin`."""
+        slot = self._slot
+        if slot is not None and not slot[0]:
+            self._begin(slot)
+        return self
 
     def wait(self, seconds: float) -> bool:
         """Whether it is done, waiting for that up to `seconds`.
@@ -92,23 +128,27 @@ class Fetch:
     def cancel(self) -> None:
         """End it. Nothing is written any more to `out`; the owner gets its memory
         back. Memory that `result` returned stays valid. May be called twice."""
-        fetch, self._fetch = self._fetch, None
+        slot = self._slot
         if self._result is None:
             self._result = Cancelled("this fetch was cancelled")
-        if fetch is not None:
-            ffi.release(fetch)
+        self._slot = None
+        if slot is not None:
+            ffi.release(slot)
 
     def _look(self, timeout_ms: int) -> bool:
         if self._result is not None:
             return True
-        out, size = ffi.new("void **"), ffi.new("size_t *")
-        err = lib.moo_fetch_wait(self._fetch, timeout_ms, out, size)
+        out, made, err = self._out, self._made, 0
+        if not out[0] and not made:
+            err = lib.moo_fetch_wait(self._slot[0], timeout_ms, out, self._size)
         if err == lib.MOO_ETIMEOUT:
             return False
         if err:
             self._result = self._error(err)
         elif self._into is None:
-            self._result = self._view(out[0], size[0])
+            if not made:  # it gets its finalizer and its place here in one step
+                made.extend(self._view(out[0], self._size[0]))
+            self._result = made[0]
         else:
             self._result = memoryview(self._into).cast("B")
         return True

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pickle import PickleBuffer
 from typing import Any
 
@@ -219,27 +219,34 @@ class DataPlane:
           OutOfMemory: no room now; the descriptor can be begun again.
           ValueError: it is no descriptor, or `out` is of another size.
         """
-        into, size = ffi.NULL, 0
-        if out is not None:
-            into = ffi.from_buffer(out, require_writable=True)
-            size = len(into)
-        fetch = ffi.new("moo_fetch **")
+        return self.fetching(descriptor, tag, out).begin()
+
+    def fetching(
+        self, descriptor: bytes, tag: int = 0, out: Buffer | None = None
+    ) -> Fetch:
+        """As `begin`, to be begun by the caller, perhaps twice: see `Fetch`."""
+        into = None if out is None else ffi.from_buffer(out, require_writable=True)
+        begin = functools.partial(self._begin, descriptor, tag, into)
+        view: Callable[[Any, int], Any] = self._view
+        if tickets.is_ticket(descriptor):  # held from here on, and given back
+            view = functools.partial(_just, tickets.Ticket(self, descriptor))
+        error = functools.partial(fetch_error, plane=self, owner=owner_of(descriptor))
+        return Fetch(begin, tag, out, view, error)
+
+    def _begin(self, descriptor: bytes, tag: int, into: Any, slot: Any) -> None:
+        size = 0 if into is None else len(into)
+        memory = ffi.NULL if into is None else into
         err = lib.moo_fetch_begin(
-            self._plane, descriptor, len(descriptor), into, size, tag, fetch
+            self._plane, descriptor, len(descriptor), memory, size, tag, slot
         )
-        if err and out is not None:
+        if err and into is not None:
             ffi.release(into)
         if err == lib.MOO_ENOMEM:
             raise out_of_memory(self, length_of(descriptor))
         if err:
             raise error_for(err, "cannot fetch")
-        if out is not None:
-            fetches.pin(fetch[0], into)
-        view: Callable[[Any, int], Any] = self._view
-        if tickets.is_ticket(descriptor):  # held from here on, and given back
-            view = functools.partial(_just, tickets.Ticket(self, descriptor))
-        error = functools.partial(fetch_error, plane=self, owner=owner_of(descriptor))
-        return Fetch(ffi.gc(fetch[0], fetches.free), tag, out, view, error)
+        if into is not None:
+            fetches.pin(slot[0], into)
 
     def is_remote(self, descriptor: bytes) -> bool:
         """Whether `import_` of it would wait for a network: `begin` does not."""
@@ -401,8 +408,10 @@ class DataPlane:
             f"{stats['imports']} imports>"
         )
 
-    def _view(self, pointer: Any, nbytes: int) -> memoryview:
-        return memoryview(ffi.buffer(ffi.gc(pointer, self.drop), nbytes))
+    def _view(self, pointer: Any, nbytes: int) -> Iterator[memoryview]:
+        """Made when it is iterated over, in one step of C."""
+        memory = map(ffi.gc, (pointer,), (self.drop,))
+        return map(memoryview, map(ffi.buffer, memory, (nbytes,)))
 
 
 if missing is None:
@@ -413,8 +422,10 @@ if missing is None:
     _STATISTICS = [name for name, _ in ffi.typeof("moo_statistics").fields]
 
 
-def _just(ticket: tickets.Ticket, pointer: Any, nbytes: int) -> tickets.Ticket:
-    return ticket
+def _just(
+    ticket: tickets.Ticket, pointer: Any, nbytes: int
+) -> Iterator[tickets.Ticket]:
+    return iter((ticket,))
 
 
 def _check_private(directory: str) -> None:

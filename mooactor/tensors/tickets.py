@@ -9,12 +9,14 @@ use. The receiver gets it as a `Ticket`, and reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mooactor.errors import ActorDied, ActorUnavailable
 from mooactor.tensors.extension import ffi, lib
 from mooactor.tensors.failures import error_for
-from mooactor.tensors.fetches import Fetch, free
+from mooactor.tensors.fetches import Fetch
 
 if TYPE_CHECKING:
     from mooactor.tensors.plane import DataPlane
@@ -89,7 +91,12 @@ class Ticket:
         Raises:
           ValueError: `to` is not in such memory.
         """
-        fetch = ffi.new("moo_fetch **")
+        begin = partial(self._begin, source, offset, to, nbytes)
+        return Fetch(begin, 0, b"", _no_view, _read_error).begin()
+
+    def _begin(
+        self, source: Source, offset: int, to: int, nbytes: int, slot: Any
+    ) -> None:
         err = lib.moo_device_fetch(
             self._plane.pointer,
             self._descriptor,
@@ -98,11 +105,10 @@ class Ticket:
             source.key,
             ffi.cast("void *", to),
             nbytes,
-            fetch,
+            slot,
         )
         if err:
             raise error_for(err, "cannot read")
-        return Fetch(ffi.gc(fetch[0], free), 0, b"", _no_view, _read_error)
 
     def close(self) -> None:
         """Give it back. May be called twice."""
@@ -127,5 +133,5 @@ def _read_error(err: int) -> Exception:
     return error_for(err, "cannot read")
 
 
-def _no_view(pointer: Any, nbytes: int) -> memoryview:
+def _no_view(pointer: Any, nbytes: int) -> Iterator[Any]:
     raise AssertionError("what is read goes to the caller's memory")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network
 from tests.conftest import eventually
+from tests.interruptions import Point, points
 
 MB = 1 << 20
 KEY = b"a key for these tests"
@@ -199,3 +201,33 @@ def test_what_is_to_be_done_soon_is_done_once(
     assert desk.inbound.look()
     assert done == [1]
     assert not desk.inbound.restless
+
+
+def interrupted(desk: Desk, point: Point, sizes: tuple[int, ...]) -> None:
+    to, memo = desk.receiver.process_id, dict[str, Any]()
+    descriptors = [desk.sender.export(bytes(size), to) for size in sizes]
+    reply = Reply(b"", descriptors, False, desk.receiver)
+    arrived: list[int] = []
+    begin = partial(desk.inbound.begin, reply, lambda: arrived.append(1), memo=memo)
+
+    def run() -> None:
+        begin()
+        while not arrived:
+            desk.inbound.look()
+
+    point.interrupt(run)
+    transfer = begin()  # as the record is handled again
+    assert eventually(lambda: (desk.inbound.look(), arrived)[1]), point.where
+    assert transfer.error is None, point.where
+    assert [len(buffer) for buffer in reply.buffers] == list(sizes), point.where
+    assert desk.is_empty(), point.where
+
+
+@pytest.mark.parametrize("sizes", [(6 * MB,), (2 * MB, 3, 2 * MB), (3,)])
+def test_what_is_interrupted_at_any_point_comes(
+    desk: Desk, sizes: tuple[int, ...]
+) -> None:
+    for point in points():
+        interrupted(desk, point, sizes)
+    assert eventually(lambda: not desk.sender.statistics()["leases"])
+    assert eventually(lambda: not desk.receiver.statistics()["used"])

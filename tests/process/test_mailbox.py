@@ -272,7 +272,7 @@ def values_of(process_id: int) -> Values:
     """Those of a process that has no others."""
     payloads = SimpleNamespace(
         reply_of=lambda record: Reply(record.payload, [], False, plane=None),  # type: ignore[arg-type]
-        receive=lambda reply, then: None,
+        receive=lambda reply, then, memo: None,
     )
     relay = SimpleNamespace(
         arrived=lambda token, reply: None, answered=lambda token, sender: None

@@ -70,9 +70,9 @@ def test_an_error_of_the_reply_is_one() -> None:
 def test_it_costs_no_reply(strikes: int) -> None:
     reply, delivered = reply_of(Plane(strikes)), []
     payloads: Any = SimpleNamespace(
-        reply_of=lambda record: reply, receive=lambda reply, then: None
+        reply_of=lambda record: reply, receive=lambda reply, then, memo: None
     )
-    pending = PendingReplies(payloads, lambda *what: delivered.append(what))
+    pending = PendingReplies(payloads, lambda *what: delivered.append(what[:4]))
     record: Any = SimpleNamespace(call_id=7, flags=envelope.ATTACHED, memo={})
     if strikes:
         with pytest.raises(Alarm):

@@ -103,7 +103,7 @@ class Worker(Beginnings):
             job.refusal = cancelled()
         if arguments is not None and flags & envelope.ATTACHED:
             job.transfer = self.parts.payloads.receive(
-                arguments, self.on_value, argument=True
+                arguments, self.on_value, record.memo, argument=True
             )
         if tokens:
             self._expect(job, tokens)

@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from mooactor import errors
+from mooactor.control.interrupts import was_interrupted
 from mooactor.process.objects.future import Reply
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.fetches import Fetch
@@ -70,10 +71,13 @@ class Transfer:
         "owners",
         "arrived",
         "begun",
+        "descriptors",
         "fetches",
-        "left",
+        "tags",
         "until",
+        "failure",
         "done",
+        "told",
         "error",
     )
 
@@ -86,10 +90,13 @@ class Transfer:
         self.owners = [owner_of(descriptor) for descriptor in reply.descriptors]
         self.arrived = perf_counter()
         self.begun = False  # it is counted
-        self.fetches: list[Fetch] = []  # all that were begun
-        self.left = 0  # of these, under way
+        self.descriptors = list(reply.descriptors)
+        self.fetches: list[Fetch] = []  # of these, the last one perhaps not begun
+        self.tags: dict[int, Fetch] = {}  # those under way
         self.until = 0.0  # when it has waited too long for memory
+        self.failure: BaseException | None = None  # the first; it is being ended
         self.done = False
+        self.told = False
         self.error: BaseException | None = None
 
     @property
@@ -132,6 +139,8 @@ class InboundTransfers:
         self._lanes = (*self._results, *self._arguments)
         self._flying: dict[int, Transfer] = {}  # by tag
         self._tags = itertools.count(1)
+        self._tags_in: deque[int] = deque()  # of fetches that may be done
+        self._unsure = False  # taking tags was cut short
         self._ended: deque[Transfer] = deque()
         self._later: deque[tuple[float, Callable[[], None]]] = deque()
         #: Whether `look` may have something to do, now or soon. It is read for each
@@ -154,30 +163,56 @@ class InboundTransfers:
         return any(lane.waiting for lane in self._lanes)
 
     def begin(
-        self, reply: Reply, then: Callable[[], None], *, argument: bool = False
+        self,
+        reply: Reply,
+        then: Callable[[], None],
+        *,
+        argument: bool = False,
+        memo: dict[str, Any] | None = None,
     ) -> Transfer:
         """Have all data attached to `reply` fetched; then `then` is called, also after
-        a failure. Call `release` when an `argument` was used, or dropped."""
-        lanes = self._arguments if argument else self._results
-        transfer = Transfer(reply, then, lanes[reply.size() > SMALL])
+        a failure. Call `release` when an `argument` was used, or dropped. If that is
+        cut short, the next call with the same `memo` goes on."""
+        memo = {} if memo is None else memo
+        if "transfer" not in memo:
+            lanes = self._arguments if argument else self._results
+            memo["transfer"] = Transfer(reply, then, lanes[reply.size() > SMALL])
+        transfer: Transfer = memo["transfer"]
         with self._lock:
-            transfer.lane.waiting.append(transfer)
+            waiting = transfer.lane.waiting
+            if transfer.done:
+                self._end(transfer, transfer.error)
+            elif not (transfer.begun or transfer in waiting):
+                waiting.append(transfer)
             self._start_some()
         self.busy = True
         return transfer
 
     def look(self) -> bool:
         """Act on events so far; whether there were any."""
-        tags = self._plane.finished() if self._flying else []
         with self._lock:
-            for tag in tags:
+            if self._flying:
+                self._take_tags()
+            some = bool(self._tags_in)
+            while self._tags_in:
+                tag = self._tags_in[0]
                 self._landed(tag)
+                if self._tags_in and self._tags_in[0] == tag:
+                    self._tags_in.popleft()
             self._start_some()
-        some = self._call_back() or bool(tags)
+        some = self._call_back() or some
         self.busy = False
         if self._flying or self.restless:
             self.busy = True
         return some
+
+    def _take_tags(self) -> None:
+        """Of what is done. If that was cut short, all that flies is looked at."""
+        if self._unsure:
+            self._tags_in.extend(list(self._flying))
+        self._unsure = True
+        self._tags_in.extend(self._plane.finished())
+        self._unsure = False
 
     def cancel(self, transfer: Transfer) -> None:
         """End it with the error `Cancelled`, unless it is done; see `release`, too."""
@@ -225,29 +260,47 @@ class InboundTransfers:
 
     def _start(self, transfer: Transfer) -> bool:
         """False if there is no room in memory until something else has gone."""
+        lane = transfer.lane
         if not transfer.begun:
             transfer.begun = True
-            transfer.lane.taken += transfer.cost
-            transfer.lane.flying += 1
-        waiting = transfer.reply.descriptors
-        while waiting:
+            lane.taken += transfer.cost
+            lane.flying += 1
+        fetches, descriptors = transfer.fetches, transfer.descriptors
+        while not transfer.done:
+            if fetches:
+                fetch = fetches[-1]
+                if not fetch.begun:
+                    transfer.tags[fetch.tag] = fetch
+                    self._flying[fetch.tag] = transfer
+                try:
+                    fetch.begin()
+                except errors.OutOfMemory as error:
+                    if self._may_get_room(transfer):
+                        return False
+                    self._fail(transfer, error)
+                    return True
+                except Exception as error:
+                    if was_interrupted(error):
+                        raise
+                    self._fail(transfer, error)
+                    return True
+                del transfer.reply.descriptors[: self._in_reply(transfer)]
+            if len(fetches) == len(descriptors):
+                break
             tag = next(self._tags)
-            try:
-                fetch = self._plane.begin(waiting[0], tag)
-            except errors.OutOfMemory as error:
-                if self._may_get_room(transfer):
-                    return False
-                self._fail(transfer, error)
-                return True
-            except Exception as error:
-                self._fail(transfer, error)
-                return True
-            del waiting[0]
-            transfer.fetches.append(fetch)
-            transfer.left += 1
-            self._flying[tag] = transfer
-        transfer.lane.waiting.popleft()
+            fetches.append(self._plane.fetching(descriptors[len(fetches)], tag))
+        if transfer.done:
+            self._end(transfer, transfer.error)  # that was cut short
+        if transfer in lane.waiting:
+            lane.waiting.remove(transfer)
+            if not transfer.tags:
+                self._all_landed(transfer)  # it was quicker
         return True
+
+    def _in_reply(self, transfer: Transfer) -> int:
+        """How many of the reply's descriptors are the fetches' by now."""
+        kept = len(transfer.descriptors) - len(transfer.reply.descriptors)
+        return len(transfer.fetches) - kept
 
     def _may_get_room(self, transfer: Transfer) -> bool:
         now = perf_counter()
@@ -256,11 +309,22 @@ class InboundTransfers:
         return (others or bool(self._flying)) and now < transfer.until
 
     def _landed(self, tag: int) -> None:
-        transfer = self._flying.pop(tag, None)
+        transfer = self._flying.get(tag)
         if transfer is None:
             return
-        transfer.left -= 1
-        if transfer.left or transfer.reply.descriptors:
+        fetch = transfer.tags.get(tag)
+        if fetch is not None and not (fetch.begun and fetch.wait(0)):
+            return  # it is looked at because taking tags was cut short
+        transfer.tags.pop(tag, None)
+        if transfer.done:
+            self._end(transfer, transfer.error)  # that was cut short
+        elif not (transfer.tags or transfer in transfer.lane.waiting):
+            self._all_landed(transfer)
+        self._flying.pop(tag, None)
+
+    def _all_landed(self, transfer: Transfer) -> None:
+        if transfer.failure is not None:
+            self._fail(transfer, transfer.failure)  # that was cut short
             return
         buffers: list[Any] = []
         try:
@@ -276,6 +340,8 @@ class InboundTransfers:
                 ),
             )
         except Exception as error:
+            if was_interrupted(error):
+                raise
             self._fail(transfer, error)
             if isinstance(error, (errors.ActorDied, errors.ActorUnavailable)):
                 self._fail_others(transfer.owners[len(buffers)], error)
@@ -294,24 +360,33 @@ class InboundTransfers:
                     self._fail(transfer, copy.copy(error))
 
     def _fail(self, transfer: Transfer, error: BaseException) -> None:
+        if transfer.failure is None:
+            transfer.failure = error
         for fetch in transfer.fetches:
-            self._flying.pop(fetch.tag, None)
             fetch.cancel()
-        self._end(transfer, error)
+        self._end(transfer, transfer.failure)
 
     def _end(self, transfer: Transfer, error: BaseException | None) -> None:
+        """Can be repeated until it is told. Only the last steps let go of it."""
         lane = transfer.lane
+        # With no call in between, so a signal handler finds all of it done or nothing.
+        if not transfer.done:
+            lane.flying -= transfer.begun
+            if transfer.begun and (error is not None or not lane.until_release):
+                lane.taken -= transfer.cost
+                transfer.cost = 0
+            if not transfer.begun:
+                transfer.cost = 0
+            transfer.error = error
+            transfer.done = True
+        if not transfer.told and transfer not in self._ended:
+            self._ended.append(transfer)
+        self.busy = True
         if transfer in lane.waiting:
             lane.waiting.remove(transfer)
-        lane.flying -= transfer.begun
-        if not transfer.begun:
-            transfer.cost = 0
-        elif error is not None or not lane.until_release:
-            self._give_back(transfer)
+        for fetch in transfer.fetches:
+            self._flying.pop(fetch.tag, None)
         transfer.fetches.clear()
-        transfer.done, transfer.error = True, error
-        self._ended.append(transfer)
-        self.busy = True
 
     def _give_back(self, transfer: Transfer) -> None:
         transfer.lane.taken -= transfer.cost
@@ -324,6 +399,7 @@ class InboundTransfers:
         while self._ended:
             transfer = self._ended[0]
             transfer.then()  # if that is cut short, it comes again
+            transfer.told = True
             if transfer in self._ended:
                 self._ended.remove(transfer)
             some = True

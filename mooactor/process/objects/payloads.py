@@ -158,16 +158,23 @@ class Payloads:
         return first
 
     def receive(
-        self, reply: Reply, then: Callable[[], None], *, argument: bool = False
+        self,
+        reply: Reply,
+        then: Callable[[], None],
+        memo: dict[str, Any] | None = None,
+        *,
+        argument: bool = False,
     ) -> Transfer | None:
         """Have attached data fetched if it is on another host, and call `then` in the
         poller's thread when it is there; see `InboundTransfers.begin`.
 
-        None: there is nothing to wait for, and `then` will not be called.
+        None: there is nothing to wait for, and `then` will not be called. If this is
+        cut short, the next call with the same `memo`, a record's, goes on.
         """
-        if self.inbound is None or not reply.is_remote():
+        begun = memo is not None and "transfer" in memo
+        if self.inbound is None or not (begun or reply.is_remote()):
             return None
-        transfer = self.inbound.begin(reply, then, argument=argument)
+        transfer = self.inbound.begin(reply, then, argument=argument, memo=memo)
         self._arm()
         return transfer
 

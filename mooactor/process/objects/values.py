@@ -33,7 +33,7 @@ from collections.abc import Callable
 from functools import partial
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mooactor import errors
 from mooactor.control import bodies, codec, envelope
@@ -322,14 +322,23 @@ class Values:
         if future is None:
             future = self._expected[token] = Expected()
             self._note_unclaimed(token)
-        self._receive(token, future, self._payloads.reply_of(record))
+        self._receive(token, future, self._payloads.reply_of(record), record.memo)
 
-    def _receive(self, token: int, future: Future, reply: Reply) -> None:
-        transfer = self._payloads.receive(reply, partial(self._arrived, token, False))
+    def _receive(
+        self,
+        token: int,
+        future: Future,
+        reply: Reply,
+        memo: dict[str, Any] | None = None,
+    ) -> None:
+        then = partial(self._arrived, token, False)
+        transfer = self._payloads.receive(reply, then, memo)
         if transfer is None:
             self._came(token, future, reply, taken_over(reply))
         else:
             self._arriving[token] = transfer
+            if transfer.done:  # it was quicker, see `memo`
+                then()
 
     def _has_come(self, token: int) -> bool:
         future = self._expected.get(token)

@@ -80,6 +80,15 @@ def test_a_hostfile_has_numbers_and_comments(tmp_path: Path) -> None:
     ]
 
 
+def test_a_hostfile_may_be_from_an_editor_that_marks_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_bytes(b"\xef\xbb\xbfb slots=4\r\nc\r\n")
+    assert targets.of_file(str(file)) == [
+        Target("b", "b", num_cpus=4),
+        Target("c", "c"),
+    ]
+
+
 @pytest.mark.parametrize("line", ["b slots", "b slots=x", "b cores=4", "b slots=-1"])
 def test_a_wrong_line_of_a_hostfile_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "hosts"

@@ -65,7 +65,7 @@ def of_file(path: str) -> list[Target]:
     if not path:
         raise LaunchError(_NOBODY)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"

@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mooactor.host.placement import Needs, NoPlace
+from mooactor.host.placement import Needs, NoPlace, reasons
 
 if TYPE_CHECKING:
     from mooactor.host.home import Home
     from mooactor.host.remote import RemoteSite
-
-_MOST_REASONS = 4
 
 #: Called with the host of each actor; or with None, and the reason.
 Answer = Callable[[list[str] | None, str], None]
@@ -50,17 +48,12 @@ class Booking:
         sites = self._home.sites
         try:
             sites.place(self._ids, self._needs, self._refusals)
-        except NoPlace as error:
-            reasons = [*self._refusals.values()][:_MOST_REASONS]
-            self._answer(None, ". ".join([*reasons, *filter(None, [str(error)])]))
-            return
-        try:
             self._left = sites.asked_for(self._ids)
-        except NoPlace:  # a host has left since it was offered
+        except NoPlace as error:
             sites.unplace(self._ids)
-            self.choose()
-            return
-        self._ask_next()
+            self._answer(None, reasons(self._refusals.values(), str(error)))
+        else:
+            self._ask_next()
 
     def _ask_next(self) -> None:
         if self._left:

@@ -28,7 +28,7 @@ from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes, record_of_none
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names, Segments
 from mooactor.host.placeless import Placeless
-from mooactor.host.placement import NoPlace
+from mooactor.host.placement import NoPlace, reasons
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
 from mooactor.host.shelf import Shelf
@@ -47,7 +47,6 @@ from mooactor.process.started import bury
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
-_MOST_REASONS = 3  # of hosts, in the note of an actor that none has taken
 _PER_SESSION = ("directory", "key", "memory_limit", "network", "seed", "reach")
 
 
@@ -273,8 +272,8 @@ class Home:
             self.placeless.add(actor)
             return
         if otherwise is None:
-            reasons = [*actor.denials.values()][:_MOST_REASONS] + [why] * bool(why)
-            note = f"{actor.label} cannot be started: {'. '.join(reasons)}"
+            said = reasons(actor.denials.values(), why)
+            note = f"{actor.label} cannot be started: {said}"
             otherwise = ExitRecord("exception", note=note, placement=True)
         self.ended(actor, otherwise)
 

@@ -27,6 +27,8 @@ from mooactor.host.fields import (
 )
 from mooactor.host.resources import Amount
 
+_MOST_REASONS = 3  # of hosts that have refused
+
 
 class NoPlace(Exception):
     """No choice is possible; its text says what exists and what is missing."""
@@ -201,6 +203,11 @@ def lacks(needs: object, free: str, room: int, count: int) -> str:
         what, said = f"{needs} for each of {count} actors", f"there is room for {room}"
         said += " of them"
     return f"{what}: {said} now, free is {free}; ask for less, or stop an actor"
+
+
+def reasons(refusals: Iterable[str], why: str) -> str:
+    """Why nobody takes it: what hosts have said, and `why` of those not asked."""
+    return ". ".join([*list(refusals)[:_MOST_REASONS], *filter(None, [why])])
 
 
 def _described(one: Candidate) -> str:

@@ -63,8 +63,7 @@ class Import:
 
     def _finish(self) -> None:
         """The memory gets its finalizer and its place here in one step."""
-        memory = map(ffi.gc, (self._out[0],), (self._plane.drop,))
-        self._result.extend(map(memoryview, map(ffi.buffer, memory, (self._size[0],))))
+        self._result.extend(self._plane.view(self._out[0], self._size[0]))
 
     def _fetched(self) -> Any:
         if self._fetch is None:

@@ -227,7 +227,7 @@ class DataPlane:
         """As `begin`, to be begun by the caller, perhaps twice: see `Fetch`."""
         into = None if out is None else ffi.from_buffer(out, require_writable=True)
         begin = functools.partial(self._begin, descriptor, tag, into)
-        view: Callable[[Any, int], Any] = self._view
+        view: Callable[[Any, int], Any] = self.view
         if tickets.is_ticket(descriptor):  # held from here on, and given back
             view = functools.partial(_just, tickets.Ticket(self, descriptor))
         error = functools.partial(fetch_error, plane=self, owner=owner_of(descriptor))
@@ -408,7 +408,7 @@ class DataPlane:
             f"{stats['imports']} imports>"
         )
 
-    def _view(self, pointer: Any, nbytes: int) -> Iterator[memoryview]:
+    def view(self, pointer: Any, nbytes: int) -> Iterator[memoryview]:
         """Made when it is iterated over, in one step of C."""
         memory = map(ffi.gc, (pointer,), (self.drop,))
         return map(memoryview, map(ffi.buffer, memory, (nbytes,)))

@@ -291,10 +291,10 @@ class InboundTransfers:
             fetches.append(self._plane.fetching(descriptors[len(fetches)], tag))
         if transfer.done:
             self._end(transfer, transfer.error)  # that was cut short
+        elif not transfer.tags:
+            self._all_landed(transfer)  # it was quicker
         if transfer in lane.waiting:
             lane.waiting.remove(transfer)
-            if not transfer.tags:
-                self._all_landed(transfer)  # it was quicker
         return True
 
     def _in_reply(self, transfer: Transfer) -> int:

@@ -14,7 +14,6 @@ is lost, too: its receiver treats it as data whose sender was cut off.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterable
 
@@ -23,6 +22,7 @@ from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process.objects.future import Reply
 from mooactor.process.objects.living import Living
+from mooactor.tensors import exports
 from mooactor.tensors.plane import DataPlane
 
 _IN_A_RECORD = 1024
@@ -81,7 +81,7 @@ class Lent:
             return
         left = list(filter(self._plane.is_unclaimed, list(noted)))
         if not stood:
-            self._end(left)
+            exports.take_back(self._plane, left)
             return
         for start in range(0, len(left), _IN_A_RECORD):
             body = bodies.pack_attached(left[start : start + _IN_A_RECORD], b"")
@@ -90,11 +90,6 @@ class Lent:
     def process_lost(self, process_id: int) -> None:
         """It is dead, and its leases have ended."""
         self._of.pop(process_id, None)
-
-    def _end(self, descriptors: Iterable[bytes]) -> None:
-        for descriptor in descriptors:
-            with contextlib.suppress(RuntimeError):  # the session is over
-                self._plane.revoke(descriptor)
 
     # -- as the receiver ---------------------------------------------------
 
@@ -112,7 +107,8 @@ class Lent:
         sender = record.sender
         if record.flags & envelope.GONE:
             noted = self._of.get(sender, deque())
-            self._end(set(descriptors).intersection(list(noted)))
+            missing = set(descriptors).intersection(list(noted))
+            exports.take_back(self._plane, missing)
             return
         here = {lease for reply in self._came.all() for lease in reply.lent}
         lost = [lease for lease in descriptors if lease not in here]

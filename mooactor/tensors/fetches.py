@@ -128,7 +128,9 @@ class Fetch:
     def cancel(self) -> None:
         """End it. Nothing is written any more to `out`; the owner gets its memory
         back. Memory that `result` returned stays valid. May be called twice."""
-        slot = self._slot
+        slot, out, made = self._slot, self._out, self._made
+        if out[0] and not made:  # taking it was cut short: so it gets its finalizer
+            made.extend(self._view(out[0], self._size[0]))
         if self._result is None:
             self._result = Cancelled("this fetch was cancelled")
         self._slot = None

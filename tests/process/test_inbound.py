@@ -231,3 +231,14 @@ def test_what_is_interrupted_at_any_point_comes(
         interrupted(desk, point, sizes)
     assert eventually(lambda: not desk.sender.statistics()["leases"])
     assert eventually(lambda: not desk.receiver.statistics()["used"])
+
+
+def test_a_fetch_that_is_interrupted_and_cancelled_leaves_no_memory(desk: Desk) -> None:
+    for point in points():
+        descriptor = desk.sender.export(bytes(2 * MB), desk.receiver.process_id)
+        fetch = desk.receiver.begin(descriptor)
+        point.interrupt(lambda fetch=fetch: fetch.result(20))  # type: ignore[misc]
+        fetch.cancel()
+        del fetch
+        used = desk.receiver.statistics
+        assert eventually(lambda used=used: not used()["used"], 5), point.where

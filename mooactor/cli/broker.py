@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
             ports=options.ports,
             advertise=own() if bind in ("0.0.0.0", "::") else None,
             beat_s=0,
+            late_acks=True,
         )
         try:
             _serve(serving, node, key, first)

@@ -284,8 +284,7 @@ class Standby:
     def _open(self) -> None:
         if self._closed:
             return
-        beat_s = brokerlink.CHANNEL_BEAT_S
-        self._channel = self._node.connect(self._address, self, beat_s=beat_s)
+        self._channel = brokerlink.connect(self._node, self._address, self)
         self._say(self._channel)
 
     def _say(self, channel: Channel) -> None:

@@ -40,12 +40,14 @@ class Acceptor:
         sockets: Sockets,
         ready: Readiness,
         beat_s: float,
+        late_acks: bool,
     ) -> None:
         self.accept: Accept | None = None
         self._keeper = keeper
         self._ready = ready
         self._node_id = node_id
         self._beat_s = beat_s
+        self._late_acks = late_acks
         self._channels: dict[bytes, IncomingChannel] = {}
         self._ended: OrderedDict[bytes, str] = OrderedDict()
         self._standing: dict[int, IncomingChannel | None] = {}  # by descriptor
@@ -170,6 +172,7 @@ class Acceptor:
                 hello,
                 came_from,
                 self._beat_s,
+                self._late_acks,
                 self._forget,
             )
         if self._standing[fd] not in (None, channel):

@@ -21,6 +21,11 @@ Guarantees:
   past that bound is closed with that reason.
 * A listener that is slow slows the other side down: what has arrived is acknowledged
   once it is handled, and at most `WINDOW` pieces wait for that.
+
+Acknowledgements go with what a side sends next, and alone if it has nothing to send.
+With *late* ones it then waits until it has taken `LATE_PIECES`: that spares frames
+where many channels carry a small message now and then. The other side keeps so many
+pieces for longer, and its `delivered` may not come to hold.
 """
 
 from __future__ import annotations
@@ -44,6 +49,7 @@ from mooactor.control.sockets import unnoticed_s
 # Whoever waits for the other side learns of the end within 3 s of the fault: where one
 # direction only is dead, that is noticed up to 0.2 s later.
 PATIENCE_S = 2.8
+LATE_PIECES = 4  # that a side with late acknowledgements has taken when it tells so
 LINGER_S = 1.0  # after `close`, for what was posted before
 
 Message = dict[str, Any]
@@ -92,7 +98,14 @@ class Channel:
     ``parted``: the other side has said that it closes the channel.
     """
 
-    def __init__(self, keeper: Keeper, key: bytes, address: str, beat_s: float) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        key: bytes,
+        address: str,
+        beat_s: float,
+        late_acks: bool = False,
+    ) -> None:
         self.key = key
         self.peer = b""
         self.address = address
@@ -105,6 +118,7 @@ class Channel:
         self._out = Outflow()
         self._in = Inflow()
         self._told = 0  # pieces that the other side knows to be taken
+        self._untold = LATE_PIECES if late_acks else 1  # so many are told in an ACK
         self._end_told = False  # to the listener
         self._farewell: str | None = None  # this side has closed it, and says so
         self._farewell_sent = False  # over this connection
@@ -261,11 +275,15 @@ class Channel:
         for number, piece in self._out.pieces():
             if not self._send(frames.DATA, number, piece):
                 return
-        if self._told != self._in.taken and not self._send(frames.ACK):
+        if self._owes_ack() and not self._send(frames.ACK):
             return
         if self._farewell is not None and self._out.all_sent:
             self._say_farewell(self._farewell)
         carrier.sent()
+
+    def _owes_ack(self) -> bool:
+        untold = self._in.taken - self._told
+        return untold >= self._untold or (untold > 0 and self._farewell is not None)
 
     def _send(self, kind: int, number: int = 0, body: Data = b"") -> bool:
         taken = self._in.taken

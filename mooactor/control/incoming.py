@@ -46,10 +46,11 @@ class IncomingChannel(Channel):
         hello: frames.Hello,
         came_from: str,
         beat_s: float,
+        late_acks: bool,
         ended: Callable[[IncomingChannel], None],
     ) -> None:
         """`came_from`: the host that it connects from. `ended` is called in the end."""
-        super().__init__(keeper, key, hello.address, beat_s)
+        super().__init__(keeper, key, hello.address, beat_s, late_acks)
         self.peer = hello.id
         self._ready = ready
         self._ended = ended

@@ -49,6 +49,7 @@ class Node:
         ports: Sequence[int] | None = None,
         advertise: str | None = None,
         beat_s: float = BEAT_S,
+        late_acks: bool = False,
     ) -> None:
         """Listen.
 
@@ -62,6 +63,7 @@ class Node:
             none, and the kernel finds out about a vanished host some seconds later.
             That is for a node with thousands of channels: 500 channels with heartbeats
             take 4 % of a core.
+          late_acks: on the channels that it accepts; see `control.channel`.
 
         Raises:
           MooError: no port is free, the host has no such address, libzmq has no CURVE,
@@ -85,7 +87,9 @@ class Node:
             gate = self._sockets.gate
             self._ready.watch(gate.fileno(), gate.serve)
             self._ready.soon(gate.serve)
-            self._acceptor = Acceptor(self.id, self, self._sockets, self._ready, beat_s)
+            self._acceptor = Acceptor(
+                self.id, self, self._sockets, self._ready, beat_s, late_acks
+            )
             made.callback(self._acceptor.close)
             self.port = self._acceptor.bind(bind, port, ports)
             self._made = made.pop_all()
@@ -109,7 +113,12 @@ class Node:
         self._acceptor.accept = accept
 
     def connect(
-        self, address: str, listener: Listener, *, beat_s: float | None = None
+        self,
+        address: str,
+        listener: Listener,
+        *,
+        beat_s: float | None = None,
+        late_acks: bool = False,
     ) -> OutgoingChannel:
         """Open a channel; returns at once. If nobody answers within the patience, the
         listener hears that it is closed, and why.
@@ -117,6 +126,7 @@ class Node:
         Args:
           address: ``tcp://HOST:PORT``; HOST may be a name.
           beat_s: seconds between heartbeats, if not as the node has it.
+          late_acks: see `control.channel`.
 
         Raises:
           ValueError: `address` is none.
@@ -130,6 +140,7 @@ class Node:
             listener,
             self._introduce,
             self._beat_s if beat_s is None else beat_s,
+            late_acks,
         )
         self._outgoing.add(channel)
         self.watch(channel)

@@ -41,13 +41,14 @@ class OutgoingChannel(Channel):
         listener: Listener,
         introduce: Callable[[str], tuple[bytes, str]],
         beat_s: float,
+        late_acks: bool,
     ) -> None:
         """`introduce`: the id and the address of this node, towards a host.
 
         Raises:
           ValueError: `address` is none.
         """
-        super().__init__(keeper, key, address, beat_s)
+        super().__init__(keeper, key, address, beat_s, late_acks)
         self._sockets = sockets
         self._ready = ready
         self._listener = listener

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mooactor.control import frames
-from mooactor.control.channel import Channel
+from mooactor.control.channel import Channel, Listener
+from mooactor.control.node import Node
+from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host import rows
 from mooactor.host.fields import MALFORMED
 from mooactor.host.load import load_average
@@ -36,6 +38,12 @@ CHANNEL_BEAT_S = 0.5
 # the broker has noticed the death.
 NAME_PATIENCE_S = 5.0
 _NAME_RETRY_S = 0.2
+
+
+def connect(node: Node, address: str, listener: Listener) -> OutgoingChannel:
+    """A member's channel to a broker, which has to do with each member once a second:
+    the acknowledgements go with what is said anyway."""
+    return node.connect(address, listener, beat_s=CHANNEL_BEAT_S, late_acks=True)
 
 
 class BrokerLink:
@@ -76,7 +84,7 @@ class BrokerLink:
         if self._closed or self._channel is not None:
             return
         node = self._membership.node
-        self._channel = node.connect(self.address, self, beat_s=CHANNEL_BEAT_S)
+        self._channel = connect(node, self.address, self)
         self._listed.clear()
         self._sees_all, self._notes = not self._membership.watch, None
         self._announce_anew()

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mooactor.control import plain, reliable
-from mooactor.control.channel import PATIENCE_S
+from mooactor.control import frames, plain, reliable
+from mooactor.control.channel import LATE_PIECES, PATIENCE_S
+from mooactor.control.incoming import Route
 from mooactor.control.node import Node
 from mooactor.errors import MooError
 from tests.control.nodes import SECRET, Echo, Recorder, node, together
@@ -48,6 +49,42 @@ def test_messages_go_both_ways_in_order(pair: tuple[Node, Node]) -> None:
     assert channel.peer == other.id and theirs.peer == one.id
     assert theirs.address == one.address and channel.address == other.address
     assert channel.is_open and channel.connected and channel.silent_s == 0.0
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_late_acknowledgements_go_with_answers_or_after_some_pieces(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    def send(route: Route, frame: bytes) -> bool:
+        sent.append(frames.unpack(frame).kind)
+        return plainly(route, frame)
+
+    plainly = Route.send
+    monkeypatch.setattr(Route, "send", send)
+    theirs, mine = Echo() if answers else Recorder(), Recorder()
+    with node() as one, node(late_acks=True) as other:
+        other.accept = theirs.accept
+        channel = one.connect(other.address, mine)
+        for number in range(3 * LATE_PIECES):
+            channel.post({"n": number})  # when nothing else waits: a piece of its own
+            assert together((one, other), lambda: len(theirs.messages) == number + 1)
+            if answers or number % LATE_PIECES == LATE_PIECES - 1:
+                assert together((one, other), lambda: channel.delivered)
+        assert sent.count(frames.ACK) == (0 if answers else 3)
+
+
+def test_late_acknowledgements_are_not_left_out_by_an_end() -> None:
+    theirs = Recorder()
+    with node() as one, node(late_acks=True) as other:
+        other.accept = theirs.accept
+        channel = one.connect(other.address, Recorder())
+        channel.post({"n": 1})
+        assert together((one, other), lambda: theirs.numbers == [1])
+        theirs.channels[0].close("enough")
+        assert together((one, other), lambda: channel.why == "enough")
+        assert channel.delivered
 
 
 def test_a_channel_is_open_before_the_other_side_has_answered() -> None:

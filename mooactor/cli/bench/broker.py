@@ -31,7 +31,7 @@ from mooactor.control import plain, secret
 from mooactor.control.channel import Channel
 from mooactor.control.envelope import VERSION
 from mooactor.control.node import Node
-from mooactor.host.brokerlink import CHANNEL_BEAT_S
+from mooactor.host import brokerlink
 from mooactor.process.system import resident_bytes
 
 NAMES = ("broker.beats", "broker.joins", "broker.memory")
@@ -162,7 +162,7 @@ class _Members:
         return (processor_time(pid) - before) / passed / len(self._channels)
 
     def _connect(self) -> Channel:
-        return self._node.connect(self._address, self, beat_s=CHANNEL_BEAT_S)
+        return brokerlink.connect(self._node, self._address, self)
 
     def _until(self, answers: int) -> None:
         if not self._node.run_until(lambda: self._answers >= answers, _PATIENCE_S):

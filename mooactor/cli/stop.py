@@ -3,7 +3,8 @@
 
 Invariant: what counts as stopped has taken the request and then closed its channel, or
 is known to be gone: nothing listens at its address, and no broker lists it. A member
-that was not reached keeps its broker, by which it can be found.
+that was not reached keeps its broker, by which it can be found. Processes of this
+machine that count as stopped have a moment more to end.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from collections.abc import Iterable
 from mooactor.cli.brokers import Brokers
 from mooactor.cli.client import Client, Talk, homes
 from mooactor.cli.failure import Failure
+from mooactor.cli.listeners import Listeners
 from mooactor.host.rows import Row
 
 PATIENCE_S = 15.0  # actors may finish what is queued
 _LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
 _LOOK_S = 0.1
+_GONE_S = 1.0  # an interpreter takes some 50 ms to end after its channels
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,14 +33,18 @@ def run(options: argparse.Namespace) -> int:
         rows = brokers.rows()
         drivers = homes(rows)
         hosts = [row for row in rows if row not in drivers]
-        left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
-        counts = {
-            "sessions": _number_of("home", rows) - _number_of("home", left),
-            "hosts": _number_of("host", rows) - _number_of("host", left),
-        }
-        if left:
-            raise Failure(_still_there(counts, left), 1)
-        there = brokers.end(PATIENCE_S)
+        talks = [talk.row for talk in brokers.answered]
+        with Listeners(row["address"] for row in [*rows, *talks]) as listeners:
+            left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
+            counts = {
+                "sessions": _number_of("home", rows) - _number_of("home", left),
+                "hosts": _number_of("host", rows) - _number_of("host", left),
+            }
+            if left:
+                raise Failure(_still_there(counts, left), 1)
+            there = brokers.end(PATIENCE_S)
+            if not there:
+                listeners.wait(_GONE_S)
     counts["brokers"] = len(brokers.answered) - len(there)
     lost = [talk for talk in brokers.silent if not talk.refused]
     if there or lost:

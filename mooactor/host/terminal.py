@@ -43,7 +43,7 @@ class Terminal:
         self._bound = bound
         self._on_failure = on_failure
         self._failed = False
-        self.fd, self._write = _writer(fd)
+        self.fd, self._write = writer(fd)
         self._lines: deque[bytes] = deque()
         self._piece = b""  # is being written
         self._size = 0
@@ -152,7 +152,7 @@ def lost(count: int) -> bytes:
     return f"mooactor: {lines} lost, because nobody read them in time\n".encode()
 
 
-def _writer(fd: int) -> tuple[int, Callable[[bytes], int]]:
+def writer(fd: int) -> tuple[int, Callable[[bytes], int]]:
     """A writer to the file of `fd` that does not block."""
     try:
         mode = os.fstat(fd).st_mode

@@ -39,9 +39,12 @@ class Launched:
         on: Sequence[str] = (),
         sources: bool = True,
         whole: bool = False,
+        stdout: int | None = None,
+        one_file: bool = False,
     ) -> None:
         """`sources`: the hosts are told where these sources are. `whole`: they are real
-        ones."""
+        ones. `stdout`: where to, if it is no file. `one_file`: stderr goes there, too.
+        """
         environment = {k: v for k, v in environment.items() if k != "PYTHONPATH"}
         if sources:
             environment["PYTHONPATH"] = str(ROOT)
@@ -54,8 +57,8 @@ class Launched:
                 cwd=cwd,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                stdout=out if stdout is None else stdout,
+                stderr=subprocess.STDOUT if one_file else err,
                 process_group=0,
             )
         signal.signal(signal.SIGHUP, before)

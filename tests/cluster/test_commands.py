@@ -342,6 +342,19 @@ def test_stop_ends_the_stand_by_too(cluster: Cluster, address: str) -> None:
     assert standby.wait() == 0
 
 
+def test_stop_returns_when_the_processes_of_this_machine_have_ended(
+    cluster: Cluster, address: str
+) -> None:
+    key = ("--key-file", cluster.key.source)
+    host = cluster.command("host", "--join", address, "--name", "b", *key)
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: "b" in a.names() or host.ended)
+    cluster.leave(a)
+    ask(cluster, address, "stop")
+    assert host.ended and cluster.commands[0].ended
+    assert host.wait() == cluster.commands[0].wait() == 0
+
+
 def test_stop_by_the_stand_by_ends_the_first_broker_too(
     cluster: Cluster, address: str
 ) -> None:

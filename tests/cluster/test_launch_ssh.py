@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import sys
+import sysconfig
 import time
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -291,6 +293,37 @@ def test_a_host_without_this_mooactor_is_named(
     assert "--python" in sentence
     if version:
         assert mooactor.__version__ in sentence
+
+
+@pytest.mark.parametrize("names", ["b", slow("localhost,b")])
+def test_an_interpreter_without_what_mooactor_needs_is_named(
+    launch: Callable[..., Launched], tmp_path: Path, names: str
+) -> None:
+    python = python_without_mooactor(tmp_path, None)  # PYTHONPATH leads to one
+    run = launch("--hosts", names, "--python", python)
+    sentence = failure(run)
+    assert sentence.startswith(f"host {names.split(',')[0]} did not start: ")
+    assert f"{os.path.realpath(sys.executable)} has mooactor, but not " in sentence
+    assert "pyzmq" in sentence and "--python" in sentence
+    assert "Traceback" not in run.err
+
+
+def test_an_interpreter_in_which_an_import_fails_is_named(
+    launch: Callable[..., Launched], tmp_path: Path
+) -> None:
+    """Such as one of another Python, or without the libraries of the system."""
+    venv.create(tmp_path / "other")
+    python = str(tmp_path / "other" / "bin" / "python")
+    (site,) = (tmp_path / "other" / "lib").glob("python*/site-packages")
+    (site / "ours.pth").write_text(sysconfig.get_path("purelib"))
+    (site / "zmq").mkdir()
+    (site / "zmq" / "__init__.py").write_text("raise ImportError('no libzmq.so')")
+    said = failure(launch("--hosts", "b", "--python", python))
+    assert said == (
+        "host b did not start: exit code 1: ImportError: no libzmq.so; install "
+        f"mooactor and what it needs for {python} there, or name another interpreter "
+        "with --python"
+    )
 
 
 def test_a_host_that_ssh_cannot_reach_is_named(launch: Callable[..., Launched]) -> None:

@@ -179,6 +179,23 @@ def test_what_is_missing_is_said_before_anything_starts(
     assert sent.end() == 2
 
 
+def test_what_mooactor_needs_may_lie_where_the_user_says(tmp_path: Path) -> None:
+    """The path that the program has is the one in which it is sought."""
+    package = tmp_path / "zmq"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    text = (
+        b"def _is_there(module):\n    found = importlib.util.find_spec(module)\n"
+        b"    return found.origin.startswith(%a) or module != 'zmq'\n\ndef wire_of"
+    ) % str(tmp_path)
+    given = {"PYTHONPATH": f"/no/place:{tmp_path}"}
+    text = TEXT.replace(b"def wire_of", text)
+    sent = Sent("print('runs')", text, variables=given)
+    assert sent.line() == "runs\n"
+    assert sent.process.wait(20) == 0
+    sent.end()
+
+
 def test_another_version_of_the_same_wire_is_named_and_serves() -> None:
     sent = Sent("print('runs')", version="7", stderr=subprocess.PIPE)
     assert sent.line() == "runs\n"
@@ -186,6 +203,25 @@ def test_another_version_of_the_same_wire_is_named_and_serves() -> None:
     _, said = sent.process.communicate()
     named = f"has mooactor {__version__}, and the launching machine has 7; both speak"
     assert said.decode().startswith("mooactor: ") and named in said.decode()
+
+
+@pytest.mark.parametrize(
+    ("lacks", "named"),
+    [
+        (["zmq"], "pyzmq"),
+        (["cffi", "cloudpickle", "numpy"], "cffi and cloudpickle and numpy"),
+    ],
+)
+def test_what_mooactor_lacks_is_named(lacks: list[str], named: str) -> None:
+    text = b"_is_there = lambda module: module not in %a\n\ndef wire_of" % lacks
+    sent = Sent("print('never')", TEXT.replace(b"def wire_of", text))
+    line = sent.line()
+    assert sent.end() == 2
+    assert line == (
+        f"{starter.FAILED}{sys.executable} has mooactor, but not {named}, which "
+        "mooactor needs: install that there, or name another interpreter with "
+        "--python\n"
+    )
 
 
 def test_the_wire_is_found_without_an_import(tmp_path: Path) -> None:

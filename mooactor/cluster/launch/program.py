@@ -11,23 +11,25 @@ import signal
 import subprocess
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mooactor.cluster.launch import signals, ssh, starter
 from mooactor.cluster.launch.output import Output
+from mooactor.cluster.launch.relay import Relay
 from mooactor.cluster.launch.targets import LaunchError, Target
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.output import LineReader, one_by_one
 
 _STARTER = Path(starter.__file__).read_bytes()
 _HEAD = b"%d\n%s" % (len(_STARTER), _STARTER)
+_READER_S = 0.3  # for the last output of a program that was ended by force
 
 
 class Program:
     """One that a `starter` runs: it is started at once, and read by the loop.
 
-    Its stdout is read for the line that says that it is ready, then passed on; with
-    `inherits`, both its outputs are the launcher's own.
+    Its stdout is read for the line that says that it is ready, then passed on by lines.
+    With `inherits` both its outputs are the launcher's own, and unchanged.
 
     Args:
       label: what stands before its lines.
@@ -50,18 +52,22 @@ class Program:
         inherits: bool = False,
     ) -> None:
         self.target = target
-        self.code: int | None = None  # its exit code, once it has ended
+        # Its exit code, once it has ended and what it printed is written; 1 if its code
+        # is 0 and that cannot be written.
+        self.code: int | None = None
         self.ready: re.Match[str] | None = None
         self._loop, self._output, self._label = loop, output, label
         self._python, self._pattern = python, ready
         self._missing = ""
-        pipe = None if inherits else subprocess.PIPE
+        self._relay: Relay | None = None
+        self._lost = False
+        stdout, stderr = _own_outputs() if inherits else (subprocess.PIPE,) * 2
         try:
             self._process = subprocess.Popen(
                 ssh.words(target, python),
                 stdin=subprocess.PIPE,
-                stdout=pipe,
-                stderr=pipe,
+                stdout=stdout,
+                stderr=stderr,
                 process_group=0,  # Ctrl-C is the launcher's, who passes it on
                 preexec_fn=signals.unblock,
             )
@@ -70,7 +76,9 @@ class Program:
                 f"host {target.name}: {error.filename} cannot be run "
                 f"({error.strerror}): name another interpreter with --python"
             ) from None
-        self._readers = self._watch_output()
+        self._readers = [] if inherits else self._watch_output()
+        if self._process.stdout is not None and inherits:
+            self._relay = Relay(loop, _own(self._process.stdout), 1, self._lose)
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.watch(self._pidfd, self._ended)
         assert self._process.stdin is not None
@@ -105,9 +113,7 @@ class Program:
             (self._process.stderr, self._err),
         ):
             if pipe is not None:
-                fd = os.dup(pipe.fileno())
-                pipe.close()
-                os.set_blocking(fd, False)
+                fd = _own(pipe)
                 readers.append(reader := LineReader(fd, one_by_one(emit)))
                 self._loop.watch(fd, partial(self._read, reader))
         return readers
@@ -133,6 +139,13 @@ class Program:
 
     def _err(self, line: bytes) -> None:
         self._output.line(self._label, line.rstrip(b"\r"))  # which ssh adds
+
+    def _lose(self, why: str) -> None:
+        self._lost = True
+        self._output.say(
+            f"the output of the program cannot be written ({why}), and the rest of it "
+            "is lost: make room there, or write it elsewhere"
+        )
 
     # -- what it is told ----------------------------------------------------
 
@@ -168,7 +181,13 @@ class Program:
             self._loop.unwatch(self._stdin.fileno())
 
     def end(self, grace_s: float = starter.GRACE_S) -> None:
-        """Have it end: its starter has it do so, and kills it after the grace."""
+        """Have it end: its starter has it do so, and kills it after the grace. Nobody
+        waits for the reader of its output much longer."""
+        self._take_leave(grace_s)
+        if self._relay is not None:
+            self._loop.later(grace_s + _READER_S, self._relay.give_up)
+
+    def _take_leave(self, grace_s: float) -> None:
         if not self._stdin.closed:
             self._tell({"grace_s": grace_s})
             self._loop.unwatch(self._stdin.fileno())
@@ -177,7 +196,7 @@ class Program:
 
     def kill(self) -> None:
         """End the starter or the ssh to it; the other end learns it from its stdin."""
-        if self.code is None:
+        if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -188,5 +207,33 @@ class Program:
         for reader in self._readers:
             self._loop.unwatch(reader.fd)
             reader.finish()
-        self.end()
-        self.code = code if code >= 0 else 128 - code
+        self._take_leave(starter.GRACE_S)
+        settle = partial(self._settle, code if code >= 0 else 128 - code)
+        if self._relay is None:
+            settle()
+        else:
+            self._relay.finish(settle)
+
+    def _settle(self, code: int) -> None:
+        self.code = code or int(self._lost)
+
+
+def _own_outputs() -> tuple[int | None, int | None]:
+    """What an ssh has as stdout and stderr, None for ours, to print what a program of
+    another host prints.
+
+    ssh drops what it cannot write, and tells nobody. So we write its stdout, unless
+    that is a terminal. If both go to one file, they share a pipe, and stay in order.
+    """
+    if os.isatty(1):
+        return None, None
+    one = os.path.samestat(os.fstat(1), os.fstat(2))
+    return subprocess.PIPE, subprocess.STDOUT if one else None
+
+
+def _own(pipe: IO[bytes]) -> int:
+    """A descriptor of the pipe, which is closed."""
+    fd = os.dup(pipe.fileno())
+    pipe.close()
+    os.set_blocking(fd, False)
+    return fd

@@ -18,6 +18,7 @@ _FAILED = 255  # ssh's own exit code
 _NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # a shell's
 # No question is asked: nobody could answer for many hosts at once.
 _OPTIONS = ("-T", "-x", "-o", "BatchMode=yes")
+_NOT_IMPORTED = ("ImportError: ", "ModuleNotFoundError: ")
 _ADVICE = (
     ("Host key verification failed", "run ssh {name} once by hand and accept its key"),
     ("Permission denied", "give it your public key (ssh-copy-id), or load your agent"),
@@ -66,6 +67,11 @@ def failure_to_start(target: Target, python: str, code: int, last: str) -> str:
         return found
     if _signal_in(code):
         step = "find out who sent it, such as a limit on memory, and try again"
+    elif last.startswith(_NOT_IMPORTED):
+        step = (
+            f"install mooactor and what it needs for {python} there, or name another "
+            "interpreter with --python"
+        )
     elif last:
         step = "mend that, and try again"
     else:

@@ -46,6 +46,8 @@ GRACE_S = 1.5  # from SIGTERM to SIGKILL, if the launcher names no other
 BEAT_S = 10.0  # between lines of a launcher that has nothing to say
 SILENCE_S = 60.0  # without one, its machine or the network is gone; sshd may not know
 UNHEARD = 121  # the exit code of a starter that nobody talks to any more
+# What mooactor cannot be imported without, and the names under which it is installed.
+_NEEDED = {m: m for m in ("cffi", "cloudpickle", "numpy")} | {"zmq": "pyzmq"}
 _PR_SET_PDEATHSIG = 1
 
 
@@ -154,7 +156,10 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
             f"the directory {order['cwd']} cannot be entered ({error.strerror}): make "
             "it there, copy it with --sync, or name another with --cwd"
         ) from None
-    difference = check_mooactor(order["path"], order["version"], order["wire"])
+    given = order.get("variables", {})  # of the user's: nothing is filled in
+    path = [*order["path"], *filter(None, [given.get("PYTHONPATH")])]
+    path = os.pathsep.join(path).split(os.pathsep) if path else []
+    difference = check_mooactor(path, order["version"], order["wire"])
     if difference and "host" not in order:  # the host's agent has said it already
         print(f"mooactor: {difference}", file=sys.stderr, flush=True)
     script = order.get("script")
@@ -168,8 +173,6 @@ def prepare(order: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
     words = [_filled(word, values) for word in order["words"]] + order["arguments"]
     more = {name: _filled(text, values) for name, text in order["environment"].items()}
     more["MOOACTOR_KEY_FILE"] = key_file(order["key"])
-    given = order.get("variables", {})  # of the user's: nothing is filled in
-    path = [*order["path"], *filter(None, [given.get("PYTHONPATH")])]
     if path:
         more["PYTHONPATH"] = os.pathsep.join(path)
     environment = {**os.environ, **given, **more}
@@ -198,7 +201,8 @@ def check_mooactor(path: list[str], version: str, wire: str) -> str:
     wire; else nothing. Nothing of it is imported.
 
     Raises:
-      Missing: there is none, or it speaks another version of the wire.
+      Missing: there is none, it speaks another version of the wire, or it lacks what it
+        needs.
     """
     sys.path[:] = path + [entry for entry in sys.path if entry]
     found = importlib.util.find_spec("mooactor")
@@ -218,7 +222,18 @@ def check_mooactor(path: list[str], version: str, wire: str) -> str:
             f"{both}, which speak versions {wire_here} and {wire} of the wire: install "
             "the same mooactor on both, or name another interpreter with --python"
         )
+    lacks = [name for module, name in _NEEDED.items() if not _is_there(module)]
+    if lacks:
+        raise Missing(
+            f"{sys.executable} has mooactor, but not {' and '.join(lacks)}, which "
+            "mooactor needs: install that there, or name another interpreter with "
+            "--python"
+        )
     return "" if here == version else f"{both}; both speak version {wire} of the wire"
+
+
+def _is_there(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 def wire_of(folder: str) -> str:

@@ -10,8 +10,8 @@
 #   make chaos                          ten minutes of all kinds of load and faults, and a
 #                                       checker of what happened (CHAOS_SECONDS, CHAOS_SEED)
 #   make check                          what CI runs, stage by stage: lint, types, test-all,
-#                                       chaos (one minute), test-bare, sanitizers and test-rdma,
-#                                       cross
+#                                       chaos (one minute), test-bare, sanitizers and cross
+#                                       beside test-rdma
 #   make cross                          the C code compiled for aarch64
 #   make analyze                        gcc's static analyzer over the C code
 #   make coverage                       which lines the tests run, in Python and in C
@@ -72,9 +72,8 @@ chaos: setup
 	$(BIN)/python -m tests.chaos.run
 
 # Each stage is a target of its own, so that one that failed can be run alone. They run
-# one after the other, but for the virtual machine of test-rdma, which leaves the C tests
-# half of the processor.
-STAGES := lint types test-all chaos test-bare c-and-rdma cross
+# one after the other, but for the virtual machine of test-rdma.
+STAGES := lint types test-all chaos test-bare c-and-rdma
 
 check: export CHAOS_SECONDS ?= 60
 check: export CHAOS_SEED ?= 1
@@ -97,11 +96,12 @@ sanitizers:
 		$(MAKE) -s -C tests/c -j$$(($$(nproc) * 2)) check SANITIZER=$$name || exit 1; \
 	done
 
+# The virtual machine takes the longest, so the rest gives way to it.
 c-and-rdma:
 	@mkdir -p build; \
 	$(MAKE) --no-print-directory test-rdma >build/rdma.log 2>&1 & rdma=$$!; \
 	trap "kill $$rdma" INT TERM; \
-	failed=0; $(MAKE) --no-print-directory sanitizers || failed=1; \
+	failed=0; nice -n 5 $(MAKE) --no-print-directory sanitizers cross || failed=1; \
 	wait $$rdma || { failed=1; echo "==== test-rdma failed" >&2; }; \
 	cat build/rdma.log; exit $$failed
 

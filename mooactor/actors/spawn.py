@@ -277,9 +277,9 @@ class Spec(Generic[P, T]):
         runtime.room.take(n, label)
         try:
             what = f"the constructor's arguments of {label}"
-            with Borrowing(runtime.borrows) as borrowing:
-                payload = parcel.pack((self._cls, args, kwargs), what)
-                return runtime, payload, borrowing
+            borrowing = Borrowing(runtime.borrows)
+            payload = borrowing.note(parcel.pack, (self._cls, args, kwargs), what)
+            return runtime, payload, borrowing
         except errors.OutOfMemory:
             raise
         except Exception as error:

@@ -275,9 +275,9 @@ class Spec(Generic[P, T]):
         refuse_at_import("moo.spawn()")
         runtime = ensure_runtime()  # Refs among the arguments need it
         runtime.room.take(n, label)
+        borrowing = Borrowing(runtime.borrows)
         try:
             what = f"the constructor's arguments of {label}"
-            borrowing = Borrowing(runtime.borrows)
             payload = borrowing.note(parcel.pack, (self._cls, args, kwargs), what)
             return runtime, payload, borrowing
         except errors.OutOfMemory:
@@ -285,7 +285,7 @@ class Spec(Generic[P, T]):
         except Exception as error:
             if was_interrupted(error):
                 raise
-            where = codec.find_unpicklable(args, kwargs)
+            where = borrowing.note(codec.find_unpicklable, args, kwargs)
             raise TypeError(
                 f"{label} or {where} of its constructor cannot be pickled: {error}"
             ) from error

@@ -76,7 +76,8 @@ class Arguments:
         except Exception as error:
             if was_interrupted(error):
                 raise
-            raise _unpicklable(link.label, args, kwargs, error) from error
+            what = borrowing.note(codec.find_unpicklable, args, kwargs)
+            raise _unpicklable(what, link.label, error) from error
         if not (buffers or refs or borrowing):
             return data, flags, NOTHING
         unsent, target = Unsent(), link.process_id
@@ -152,12 +153,10 @@ class Arguments:
         except Exception as error:
             if was_interrupted(error):
                 raise
-            raise _unpicklable(label, args, kwargs, error) from error
+            what = borrowing.note(codec.find_unpicklable, args, kwargs)
+            raise _unpicklable(what, label, error) from error
         return Stored(self._payloads, data, buffers, borrowing)
 
 
-def _unpicklable(
-    label: str, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
-) -> TypeError:
-    where = codec.find_unpicklable(args, kwargs)
-    return TypeError(f"{where} of a call to {label} cannot be pickled: {error}")
+def _unpicklable(what: str, label: str, error: Exception) -> TypeError:
+    return TypeError(f"{what} of a call to {label} cannot be pickled: {error}")

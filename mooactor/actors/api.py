@@ -171,8 +171,8 @@ def put(value: R) -> Ref[R]:
     """
     runtime = ensure_runtime()
     try:
-        with Borrowing(runtime.borrows) as borrowing:
-            data, buffers = codec.encode(value)
+        borrowing = Borrowing(runtime.borrows)
+        data, buffers = borrowing.note(codec.encode, value)
     except errors.MooError:
         raise
     except Exception as error:

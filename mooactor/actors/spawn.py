@@ -275,17 +275,17 @@ class Spec(Generic[P, T]):
         refuse_at_import("moo.spawn()")
         runtime = ensure_runtime()  # Refs among the arguments need it
         runtime.room.take(n, label)
+        borrowing = Borrowing(runtime.borrows)
         try:
             what = f"the constructor's arguments of {label}"
-            with Borrowing(runtime.borrows) as borrowing:
-                payload = parcel.pack((self._cls, args, kwargs), what)
-                return runtime, payload, borrowing
+            payload = borrowing.note(parcel.pack, (self._cls, args, kwargs), what)
+            return runtime, payload, borrowing
         except errors.OutOfMemory:
             raise
         except Exception as error:
             if was_interrupted(error):
                 raise
-            where = codec.find_unpicklable(args, kwargs)
+            where = borrowing.note(codec.find_unpicklable, args, kwargs)
             raise TypeError(
                 f"{label} or {where} of its constructor cannot be pickled: {error}"
             ) from error

@@ -48,6 +48,8 @@ PROBE    waiter -> actor      call id      initiator, its wait (8), place in tha
                                            with ROOM the number is the sum of the ids of
                                            all calls to the actor that are outstanding
 VALUE    holder -> receiver   token        payload; with KEEP the tree's number in front
+         caller -> receiver   token        nothing, with GONE and EMPTY: the call that
+                                           was to use it was not made
 REDIRECT owner -> receiver    token        holder, tree
 ASK      receiver -> holder   token        owner, tree
          holder -> receiver   token        nothing, with PROMISED: it will be here
@@ -148,7 +150,9 @@ REFS = 32  # CALL: some arguments are placeholders, filled by FORWARDed values
 WHOLE = 64  # CALL, with REFS: the one value is all of (args, kwargs)
 ERROR = 4  # REPLY: the payload is an exception
 LAST = 16  # REPLY: the stream ends here
-GONE = 32  # VALUE: it cannot be had from here, with ERROR: nor from its owner; LENT
+# VALUE: it cannot be had from here, with ERROR: nor from its owner, with EMPTY: nobody
+# needs it; LENT
+GONE = 32
 KEEP = 64  # VALUE, REDIRECT: others will ask for it; in VALUE, its number comes first
 PROMISED = 64  # FORWARD, FETCH, as an answer: the value will be sent
 BORROWS = 128  # CALL, REPLY, VALUE: the payload begins with the borrows of its Refs

@@ -11,10 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from operator import call
+from typing import Any
 
 from mooactor.control import envelope
 from mooactor.control.links import Links
-from mooactor.control.messenger import Messenger, Peer
+from mooactor.control.messenger import Messenger, Peer, sent
 
 
 class Sender:
@@ -53,6 +54,23 @@ class Sender:
             return
         record = envelope.pack_record(kind, number, payload, flags)
         self._messenger.peer(process_id).send(record)
+
+    def post_once(
+        self,
+        process_id: int,
+        kind: int,
+        number: int,
+        payload: bytes,
+        flags: int,
+        unsent: list[Any],
+    ) -> None:
+        """As `post`; empties `unsent` in the same step, if it sends it."""
+        if self._links.is_gone(process_id):
+            return
+        record = envelope.pack_record(kind, number, payload, flags)
+        send = self._messenger.peer(process_id).sending(record)
+        del unsent[:]  # with no call in between
+        sent(send(), record)
 
     def post_later(
         self, process_id: int, kind: int, number: int, payload: bytes = b""

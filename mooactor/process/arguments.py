@@ -18,6 +18,7 @@ from mooactor.process.objects.future import Future
 from mooactor.process.objects.handovers import Handovers, placed
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
+from mooactor.process.objects.unsent import NOTHING, Unsent
 
 
 class CalleeGone(Exception):
@@ -46,9 +47,9 @@ class Arguments:
         kwargs: dict[str, Any],
         flags: int,
         again: bool,
-    ) -> tuple[bytes, int]:
-        """The payload of a call to the actor of `link`, and `flags` with those that
-        say what is in it. `again`: the call is sent a second time.
+    ) -> tuple[bytes, int, Unsent]:
+        """The payload of a call to the actor of `link`, `flags` with those that say
+        what is in it, and what it lends. `again`: the call is sent a second time.
 
         Raises:
           TypeError: an argument cannot be pickled.
@@ -63,35 +64,39 @@ class Arguments:
             args = tuple(placed(arg, refs) for arg in args)
         if kwargs:
             kwargs = {key: placed(arg, refs) for key, arg in kwargs.items()}
-        with Borrowing(self._payloads.borrows, link.process_id) as borrowing:
-            try:
-                if kwargs:
-                    data, buffers = codec.encode((args, kwargs))
-                    flags |= envelope.KWARGS
-                else:
-                    data, buffers = codec.encode_args(args)
-            except errors.MooError:
-                raise
-            except Exception as error:
-                if was_interrupted(error):
-                    raise
-                raise _unpicklable(link.label, args, kwargs, error) from error
-        attached = b""
-        if buffers:
-            attached = data = self._attached(link, data, buffers, again)
-            flags |= envelope.ATTACHED
+        borrowing = Borrowing(self._payloads.borrows, link.process_id)
         try:
-            data, flags = borrowing.issue(link.process_id, data, flags)
+            if kwargs:
+                data, buffers = borrowing.note(codec.encode, (args, kwargs))
+                flags |= envelope.KWARGS
+            else:
+                data, buffers = borrowing.note(codec.encode_args, args)
+        except errors.MooError:
+            raise
+        except Exception as error:
+            if was_interrupted(error):
+                raise
+            what = borrowing.note(codec.find_unpicklable, args, kwargs)
+            raise _unpicklable(what, link.label, error) from error
+        if not (buffers or refs or borrowing):
+            return data, flags, NOTHING
+        unsent, target = Unsent(), link.process_id
+        try:
+            if buffers:
+                data = self._attached(link, data, buffers, again)
+                unsent.append((self._payloads.take_back, data))
+                flags |= envelope.ATTACHED
+            data, flags = borrowing.issue(target, data, flags, unsent)
             if refs:
-                send, target = self._handovers.send, link.process_id
+                send, handed = self._handovers.send, [token for token, _ in refs]
+                unsent.append((self._handovers.take_back, target, handed))
                 tokens = [(token, send(ref, target, token)) for token, ref in refs]
                 data = bodies.pack_tokens(tokens, data)
                 flags |= envelope.REFS
         except BaseException:
-            if attached:
-                self._payloads.take_back(attached, envelope.ATTACHED)
+            unsent.take_back()
             raise
-        return data, flags
+        return data, flags, unsent
 
     def _attached(
         self, link: Link, data: bytes, buffers: codec.Buffers, again: bool
@@ -108,23 +113,30 @@ class Arguments:
         except errors.ActorDied:
             raise CalleeGone from None
 
-    def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int]:
-        """The payload and the flags of a call with arguments that `prepare` encoded.
+    def prepared(self, prepared: Stored, link: Link) -> tuple[bytes, int, Unsent]:
+        """The payload and the flags of a call with arguments that `prepare` encoded,
+        and what it lends.
 
         Raises:
           CalleeGone: the actor's process is dead.
         """
         broadcaster, target = self._broadcaster, link.process_id
-        if prepared.is_large and broadcaster.may_be_elsewhere(target):
-            token = secrets.randbits(63)
-            broadcaster.send(prepared, target, token, self._handovers.send_error)
-            tokens = bodies.pack_tokens([(token, self._process_id)], b"")
-            return tokens, envelope.REFS | envelope.WHOLE
+        unsent = Unsent()
         try:
-            payload, flags = prepared.payload_for(target)
-        except errors.ActorDied:
-            raise CalleeGone from None
-        return payload, flags | envelope.KWARGS
+            if prepared.is_large and broadcaster.may_be_elsewhere(target):
+                token = secrets.randbits(63)
+                unsent.append((self._handovers.take_back, target, [token]))
+                broadcaster.send(prepared, target, token, self._handovers.send_error)
+                tokens = bodies.pack_tokens([(token, self._process_id)], b"")
+                return tokens, envelope.REFS | envelope.WHOLE, unsent
+            try:
+                payload, flags = prepared.payload_for(target, unsent)
+            except errors.ActorDied:
+                raise CalleeGone from None
+        except BaseException:
+            unsent.take_back()
+            raise
+        return payload, flags | envelope.KWARGS, unsent
 
     def prepare(
         self, label: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -133,20 +145,18 @@ class Arguments:
         has to encode them for itself, because there are Refs among them."""
         if any(isinstance(arg, Future) for arg in (*args, *kwargs.values())):
             return None
-        with Borrowing(self._payloads.borrows) as borrowing:
-            try:
-                data, buffers = codec.encode((args, kwargs))
-            except errors.MooError:
+        borrowing = Borrowing(self._payloads.borrows)
+        try:
+            data, buffers = borrowing.note(codec.encode, (args, kwargs))
+        except errors.MooError:
+            raise
+        except Exception as error:
+            if was_interrupted(error):
                 raise
-            except Exception as error:
-                if was_interrupted(error):
-                    raise
-                raise _unpicklable(label, args, kwargs, error) from error
+            what = borrowing.note(codec.find_unpicklable, args, kwargs)
+            raise _unpicklable(what, label, error) from error
         return Stored(self._payloads, data, buffers, borrowing)
 
 
-def _unpicklable(
-    label: str, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
-) -> TypeError:
-    where = codec.find_unpicklable(args, kwargs)
-    return TypeError(f"{where} of a call to {label} cannot be pickled: {error}")
+def _unpicklable(what: str, label: str, error: Exception) -> TypeError:
+    return TypeError(f"{what} of a call to {label} cannot be pickled: {error}")

@@ -53,6 +53,7 @@ from mooactor.process.interface import MethodSpec
 from mooactor.process.losses import Losses, forget
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.table import Stored
+from mooactor.process.objects.unsent import NOTHING, Unsent
 from mooactor.process.pending import PendingReplies
 from mooactor.process.told import say_refused
 
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from mooactor.process.objects.payloads import Payloads
     from mooactor.process.objects.values import Values
     from mooactor.process.poller import Poller
-
-_NOTHING: list[bytes] = []
 
 
 class Caller:
@@ -143,16 +142,16 @@ class Caller:
         rounds, resending = link.rounds, link.resending  # in this order
         if resending is not None and future.request is None:
             resending.wait()
-        target, gone, payload = link.process_id, False, b""
+        target, gone, payload, unsent = link.process_id, False, b"", NOTHING
         try:
             if not args and not kwargs:
                 flags |= envelope.EMPTY
             elif prepared is not None:
-                payload, more = self._arguments.prepared(prepared, link)
+                payload, more, unsent = self._arguments.prepared(prepared, link)
                 flags |= more
             else:
                 again = future.request is not None
-                payload, flags = self._arguments.encode(
+                payload, flags, unsent = self._arguments.encode(
                     link, args, kwargs, flags, again
                 )
         except errors.ActorUnavailable as error:
@@ -160,7 +159,7 @@ class Caller:
             return
         except CalleeGone:
             gone = True
-        call_id, unsent = 0, [payload] if flags & envelope.ATTACHED else _NOTHING
+        call_id = 0
         try:
             call_id = next(self._ids)
             if options.retries and future.request is None:
@@ -206,7 +205,7 @@ class Caller:
             raise
         finally:
             if unsent:
-                self._payloads.take_back(payload, flags)
+                unsent.take_back()
 
     def _refuse(self, link: Link, future: Future, error: errors.MooError) -> None:
         """It is not sent, and ends with this error."""
@@ -226,7 +225,7 @@ class Caller:
         call_id: int,
         record: bytes,
         blocking: bool,
-        unsent: list[bytes],
+        unsent: Unsent,
     ) -> bool:
         """False: nothing was sent, because the link leads to another process than
         `target`, or calls were sent again since `rounds`. Empties `unsent` if it sends

@@ -22,6 +22,26 @@ class Adder:
     def total(self, *arrays: Any) -> int:
         return sum(int(array.sum()) for array in arrays)
 
+    def make(self) -> Any:
+        return np.ones(SIZE, np.uint8)
+
+    def length(self, *args: Any) -> int:
+        return len(args)
+
+    def put(self) -> Any:
+        return [moo.put(np.ones(SIZE, np.uint8))]
+
+    def kept(self) -> int:
+        """Values that are here for calls or on their way, and those owned here."""
+        return kept()
+
+
+def kept() -> int:
+    gc.collect()
+    runtime = current_runtime()
+    runtime.objects.sweep()
+    return len(runtime.values) + len(runtime.objects)
+
 
 def plainly(group: Any, data: Any) -> None:
     group[0].total.remote(data, data)
@@ -54,3 +74,56 @@ def test_what_an_interrupted_call_lent_is_free(send: Callable[..., None]) -> Non
             point.interrupt(lambda: send(group, data))
             assert group.call(Adder.total).get() == [0, 0]
             assert eventually(lambda: leases() == 0), point.where
+
+
+def stored(group: Any) -> Any:
+    return moo.put(np.ones(SIZE, np.uint8))
+
+
+def result(group: Any) -> Any:
+    ref = group[1].make.remote()
+    ref.get()
+    return ref
+
+
+def borrowed(group: Any) -> Any:
+    return group[1].put.remote().get()[0]
+
+
+def inside(group: Any, ref: Any) -> None:
+    group[0].length.remote([ref, ref])
+
+
+def inside_for_a_group(group: Any, ref: Any) -> None:
+    group.call(Adder.length, [ref])
+
+
+def as_an_argument(group: Any, ref: Any) -> None:
+    group[0].total.remote(ref, ref)
+
+
+def telling_of_it(group: Any, ref: Any) -> None:
+    group[0].total.tell(ref)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "send", [inside, inside_for_a_group, as_an_argument, telling_of_it]
+)
+@pytest.mark.parametrize("make", [stored, result, borrowed])
+def test_the_refs_of_an_interrupted_call_are_free(
+    make: Callable[..., Any], send: Callable[..., None]
+) -> None:
+    with moo.init():
+        group = moo.on(Adder).group(2)
+
+        def nothing_is_kept() -> bool:
+            everywhere = [*group.call(Adder.kept).get(), kept()]
+            return not any(everywhere) and not leases()
+
+        for point in points():
+            ref = make(group)
+            point.interrupt(lambda ref=ref: send(group, ref))
+            assert group.call(Adder.length).get() == [0, 0]
+            del ref
+            assert eventually(nothing_is_kept), point.where

@@ -96,6 +96,11 @@ class Node:
         if not self.is_gone(target):
             self.world.send(self.process_id, target, (kind, number, payload, flags))
 
+    def post_once(self, *about: Any) -> None:
+        *record, unsent = about
+        unsent.clear()
+        self.post(*record)
+
     def reply_of(self, record: envelope.Record) -> Reply:
         failed = bool(record.flags & envelope.ERROR)
         return Reply(record.payload, [], failed, plane=None)  # type: ignore[arg-type]

@@ -40,6 +40,11 @@ class Relaying(Relay):
     ) -> None:
         self.posted.append((target, kind, number, flags))
 
+    def post_once(self, *about: Any) -> None:
+        *record, unsent = about
+        unsent.clear()
+        self.post(*record)
+
     def fire(self) -> None:
         """All timers."""
         timers, self.timers = self.timers, []

@@ -135,8 +135,8 @@ class Answers(abc.ABC):
             return
         alone = (job.sender, job.call_id) not in self._forwards
         try:
-            with Borrowing(self.parts.borrows, job.sender, alone=alone) as borrowing:
-                data, buffers = codec.encode(value)
+            borrowing = Borrowing(self.parts.borrows, job.sender, alone=alone)
+            data, buffers = borrowing.note(codec.encode, value)
             payload, flags = data, 0
             if buffers:
                 payload = self.parts.payloads.attach(data, buffers, job.sender)
@@ -181,8 +181,8 @@ class Answers(abc.ABC):
         elif job.flags & envelope.STREAM and isinstance(error, _ENDS_OF_LOOPS):
             error = _defused(error, f"{self.name_of(job)}, a generator")
         where = f"{self.label}, process {os.getpid()} on {socket.gethostname()}"
-        with Borrowing(self.parts.borrows, job.sender) as borrowing:
-            data = codec.encode_error(error, where)
+        borrowing = Borrowing(self.parts.borrows, job.sender)
+        data = borrowing.note(codec.encode_error, error, where)
         flags = envelope.ERROR | (envelope.LAST if job.flags & envelope.STREAM else 0)
         payload, flags = borrowing.issue(job.sender, data, flags)
         self._finish(job, payload, flags, (data, [], borrowing))
@@ -236,8 +236,8 @@ class Answers(abc.ABC):
         job.credit -= 1
         flags = envelope.STREAM
         try:
-            with Borrowing(self.parts.borrows, job.sender) as borrowing:
-                data, buffers = codec.encode(item)
+            borrowing = Borrowing(self.parts.borrows, job.sender)
+            data, buffers = borrowing.note(codec.encode, item)
             if buffers:
                 data = self.parts.payloads.attach(data, buffers, job.sender)
                 flags |= envelope.ATTACHED
@@ -279,8 +279,8 @@ class Answers(abc.ABC):
         return None
 
     def _save(self, state: Any) -> None:
-        with Borrowing(self.parts.borrows) as borrowing:
-            packed = parcel.pack(state, f"the snapshot of {self.label}")
+        borrowing, what = Borrowing(self.parts.borrows), f"the snapshot of {self.label}"
+        packed = borrowing.note(parcel.pack, state, what)
         # The actor holds the values of its latest snapshot, for any later process that
         # restores it.
         actor = every_incarnation(self.parts.actor_id)

@@ -6,8 +6,8 @@ Ref is the *lender*. `table` has the protocol, and the owner's side. `Borrows` t
 owner, wherever it is.
 
 Nothing is lent while something is pickled: that may fail, and its receiver may not be
-known yet. A pickler of ours notes the Refs that it meets with the `Borrowing` that its
-thread is within. The sender of the pickle then *issues* the borrows to the receiver, as
+known yet. A pickler of ours notes the Refs that it meets with the `Borrowing` of its
+thread. The sender of the pickle then *issues* the borrows to the receiver, as
 the last step before the record is sent. Borrows that are never issued cost nothing.
 """
 
@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mooactor.control import bodies, envelope
 from mooactor.control.sender import Sender
 from mooactor.process.objects.holds import claiming
+from mooactor.process.objects.unsent import Unsent
 from mooactor.tensors import receiver
 
 if TYPE_CHECKING:
@@ -54,15 +55,33 @@ class Borrows:
         """Whether the session is over: then nothing is given back."""
         return self._sender.ended
 
-    def lend(self, hold: Hold, borrower: int, future: Future | None = None) -> None:
+    def lend(
+        self,
+        hold: Hold,
+        borrower: int,
+        future: Future | None = None,
+        once: list[int] | None = None,
+    ) -> None:
         """Tell the owner that `borrower` is about to hold a value, too. `future` has
-        the value if it is a result of this process."""
+        the value if it is a result of this process. `once` is emptied in the step that
+        lends it."""
         if hold.owner == self.process_id:
-            self._table.lend(hold.object_id, borrower, future)
+            self._table.lend(hold.object_id, borrower, future, once)
             self._arm()
         else:
-            payload = bodies.pack_numbers(borrower)
-            self._sender.post(hold.owner, envelope.BORROW, hold.object_id, payload)
+            number, payload = hold.object_id, bodies.pack_numbers(borrower)
+            if once is None:
+                self._sender.post(hold.owner, envelope.BORROW, number, payload)
+            else:
+                self._sender.post_once(
+                    hold.owner, envelope.BORROW, number, payload, 0, once
+                )
+
+    def take_back(self, hold: Hold, borrower: int, once: list[int]) -> None:
+        """The reverse of `lend`, if it came to that. The borrower did not learn of
+        it."""
+        if not once:
+            self.give_back(hold, borrower, self.process_id)
 
     def arrived(self, hold: Hold) -> None:
         """A borrow of this process has arrived."""
@@ -96,13 +115,11 @@ _here = _Pickling()
 
 
 class Borrowing:
-    """Within it, this thread pickles for `borrower`, None if it is not known. Not
-    `alone`: the pickle may be sent to others as well.
-
-    Afterwards it stands for the Refs that were met, and keeps their values.
+    """The Refs in a pickle for `borrower`, None if it is not known, whose values it
+    keeps. Not `alone`: the pickle may be sent to others as well.
     """
 
-    __slots__ = ("_borrows", "_borrower", "_alone", "_before", "_met")
+    __slots__ = ("_borrows", "_borrower", "_alone", "_met")
 
     def __init__(
         self, borrows: Borrows, borrower: int | None = None, *, alone: bool = True
@@ -112,13 +129,15 @@ class Borrowing:
         self._alone = alone
         self._met: list[tuple[Hold, Future | None]] | None = None
 
-    def __enter__(self) -> Borrowing:
-        self._before, _here.borrowing = _here.borrowing, self
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        _here.borrowing = self._before
-        self._before = None
+    def note(self, encode: Callable[..., T], *args: Any) -> T:
+        """`encode(*args)`, which pickles; the Refs that it meets are added."""
+        # No context manager: a signal handler that raises where `__exit__` begins would
+        # leave this to later pickles. Here it runs after calls only.
+        before, _here.borrowing = _here.borrowing, self
+        try:
+            return encode(*args)
+        finally:
+            _here.borrowing = before
 
     def __bool__(self) -> bool:
         """Whether there are any Refs."""
@@ -130,18 +149,27 @@ class Borrowing:
             self._met = []
         self._met.append((hold, future))
 
-    def issue(self, borrower: int, payload: bytes, flags: int) -> tuple[bytes, int]:
+    def issue(
+        self, borrower: int, payload: bytes, flags: int, unsent: Unsent | None = None
+    ) -> tuple[bytes, int]:
         """Lend to `borrower`; the payload, its borrows in front, and its flags."""
         if self._met is None:
             return payload, flags
-        borrows = bodies.pack_borrows(self._borrows.process_id, self.lend_to(borrower))
+        lent = self.lend_to(borrower, unsent)
+        borrows = bodies.pack_borrows(self._borrows.process_id, lent)
         return borrows + payload, flags | envelope.BORROWS
 
-    def lend_to(self, borrower: int) -> list[tuple[int, int]]:
+    def lend_to(
+        self, borrower: int, unsent: Unsent | None = None
+    ) -> list[tuple[int, int]]:
         """Lend to `borrower`; returns (owner, number) of each Ref."""
-        met = self._met or ()
+        borrows, met = self._borrows, self._met or ()
         for hold, future in met:
-            self._borrows.lend(hold, borrower, future)
+            once = None
+            if unsent is not None:
+                once = [1]
+                unsent.append((borrows.take_back, hold, borrower, once))
+            borrows.lend(hold, borrower, future, once)
         return [(hold.owner, hold.object_id) for hold, _ in met]
 
     def decode(self, decode: Callable[[], T]) -> T:

@@ -25,6 +25,7 @@ from mooactor.control import bodies, envelope
 from mooactor.control.sender import Sender
 from mooactor.process.objects.living import Living
 from mooactor.process.objects.table import Stored
+from mooactor.process.objects.unsent import Unsent
 
 if TYPE_CHECKING:
     from mooactor.process.objects.payloads import Payloads
@@ -177,11 +178,16 @@ class Broadcaster:
     def _send(
         self, stored: Stored, target: int, token: int, tree: BroadcastTree | None
     ) -> None:
-        payload, flags = stored.payload_for(target)
-        if tree is not None:
-            payload = bodies.pack_numbers(tree.number) + payload
-            flags |= envelope.KEEP
-        self._sender.post(target, envelope.VALUE, token, payload, flags)
+        unsent = Unsent()
+        try:
+            payload, flags = stored.payload_for(target, unsent)
+            if tree is not None:
+                payload = bodies.pack_numbers(tree.number) + payload
+                flags |= envelope.KEEP
+            kind = envelope.VALUE
+            self._sender.post_once(target, kind, token, payload, flags, unsent)
+        finally:
+            unsent.take_back()
 
     def on_taken(self, record: envelope.Record) -> None:
         """It has come from its holder."""

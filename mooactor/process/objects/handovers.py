@@ -34,6 +34,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -49,6 +50,7 @@ from mooactor.process.objects.future import ERROR, Future
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import ObjectTable, Stored
+from mooactor.process.objects.unsent import Unsent
 
 
 class Producer(Protocol):
@@ -65,13 +67,14 @@ class _Owed:
     """The result of a pending Ref, which a third process gets from here when it is
     there, unless its producer has promised it."""
 
-    __slots__ = ("ref", "target", "promised", "asked")
+    __slots__ = ("ref", "target", "promised", "asked", "needed")
 
     def __init__(self, ref: Future, target: int) -> None:
         self.ref = ref
         self.target = target
         self.promised = False
         self.asked = False  # by its receiver, which cannot count on a promise
+        self.needed = True  # False: its call was not made
 
 
 class _Fetch:
@@ -152,6 +155,17 @@ class Handovers:
         self._sender.post(producer, envelope.FORWARD, ref.call_id, pair)
         return producer
 
+    def take_back(self, target: int, tokens: Iterable[int]) -> None:
+        """The call with these is not made: `target` drops what comes as one of them,
+        and what came."""
+        for token in tokens:
+            owed = self._owed.pop(token, None)
+            if owed is not None:
+                owed.needed = False
+            self._fetches.pop(token, None)
+            flags = envelope.GONE | envelope.EMPTY
+            self._sender.post(target, envelope.VALUE, token, b"", flags)
+
     def _owe(self, ref: Future, target: int, token: int) -> None:
         owed = self._owed[token] = _Owed(ref, target)
         ref.listen(partial(self._ended, token, owed))
@@ -160,7 +174,8 @@ class Handovers:
         """Its Ref has ended. First send, then forget: this may be cut short, and is
         called again then."""
         ref = owed.ref
-        if ref.state == ERROR or owed.asked or not owed.promised:
+        due = ref.state == ERROR or owed.asked or not owed.promised
+        if due and owed.needed:
             self._send_result(ref, owed.target, token)
         self._owed.pop(token, None)
 
@@ -245,27 +260,51 @@ class Handovers:
         if failure is not None:
             self.send_error(target, token, failure)
             return
-        flags = 0
+        unsent = Unsent()
         try:
-            with Borrowing(self._payloads.borrows, target) as borrowing:
-                payload, buffers = codec.encode(ref.unwrap())
-            if buffers:
-                payload = self._payloads.attach(payload, buffers, target)
-                flags = envelope.ATTACHED
-        except BaseException as error:
-            if was_interrupted(error):
-                raise  # if it was a listener, it is called again
-            self.send_error(target, token, error)
-            return
-        payload, flags = borrowing.issue(target, payload, flags)
-        self._sender.post(target, envelope.VALUE, token, payload, flags)
+            flags = 0
+            try:
+                borrowing, value = (
+                    Borrowing(self._payloads.borrows, target),
+                    ref.unwrap(),
+                )
+                payload, buffers = borrowing.note(codec.encode, value)
+                if buffers:
+                    payload = self._payloads.attach(payload, buffers, target)
+                    unsent.append((self._payloads.take_back, payload))
+                    flags = envelope.ATTACHED
+            except BaseException as error:
+                if was_interrupted(error):
+                    raise  # if it was a listener, it is called again
+                self.send_error(target, token, error)
+                return
+            self._post_value(target, token, payload, flags, borrowing, unsent)
+        finally:
+            unsent.take_back()
 
     def send_error(self, target: int, token: int, error: BaseException) -> None:
         """Send an error in place of a value."""
-        with Borrowing(self._payloads.borrows, target) as borrowing:
-            payload = codec.encode_error(error, f"process {os.getpid()}")
-        payload, flags = borrowing.issue(target, payload, envelope.ERROR)
-        self._sender.post(target, envelope.VALUE, token, payload, flags)
+        borrowing, where = Borrowing(self._payloads.borrows, target), os.getpid()
+        payload = borrowing.note(codec.encode_error, error, f"process {where}")
+        unsent = Unsent()
+        try:
+            flags = envelope.ERROR
+            self._post_value(target, token, payload, flags, borrowing, unsent)
+        finally:
+            unsent.take_back()
+
+    def _post_value(
+        self,
+        target: int,
+        token: int,
+        payload: bytes,
+        flags: int,
+        borrowing: Borrowing,
+        unsent: Unsent,
+    ) -> None:
+        payload, flags = borrowing.issue(target, payload, flags, unsent)
+        kind = envelope.VALUE
+        self._sender.post_once(target, kind, token, payload, flags, unsent)
 
     def _send_gone(self, target: int, token: int) -> None:
         self._sender.post(target, envelope.VALUE, token, b"", envelope.GONE)

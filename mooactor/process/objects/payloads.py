@@ -74,15 +74,9 @@ class Payloads:
             exports.take_back(self.plane, descriptors)
             raise
 
-    def take_back(self, payload: bytes, flags: int) -> None:
-        """End the leases of a payload that was not sent."""
-        rest: memoryview | bytes = payload
-        if flags & envelope.REFS:
-            _, rest = bodies.split_tokens(rest)
-        if flags & envelope.BORROWS:
-            _, _, rest = bodies.split_borrows(rest)
-        if flags & envelope.ATTACHED:
-            exports.take_back(self.plane, bodies.split_attached(rest)[0])
+    def take_back(self, attached: bytes) -> None:
+        """End the leases of what `attach` has returned, and was not sent."""
+        exports.take_back(self.plane, bodies.split_attached(attached)[0])
 
     def connection_broke(self, process_id: int, *, stood: bool) -> None:
         """Ours to that process; see `Lent.connection_broke`."""

@@ -28,6 +28,7 @@ from mooactor.process.objects.future import Reply
 from mooactor.process.objects.holds import Hold
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.table import Stored
+from mooactor.process.objects.unsent import Unsent
 
 #: How long a receiver waits for the first answer of a holder, and for each further one.
 PATIENCE_S = 0.5
@@ -289,12 +290,15 @@ class Relay:
                 kept.asks.remove(ask)
 
     def _hand_on(self, stored: Stored, target: int, token: int) -> None:
+        unsent = Unsent()
         try:
-            payload, flags = stored.payload_for(target)
+            payload, flags = stored.payload_for(target, unsent)
+            kind = envelope.VALUE
+            self._sender.post_once(target, kind, token, payload, flags, unsent)
         except errors.MooError:
             self._refuse(target, token)  # its owner will see
-            return
-        self._sender.post(target, envelope.VALUE, token, payload, flags)
+        finally:
+            unsent.take_back()
 
     def _refuse(
         self, target: int, token: int, error: BaseException | None = None

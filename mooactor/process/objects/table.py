@@ -50,6 +50,7 @@ from mooactor.control.links import Links
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.doubts import Doubts, Key
 from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.unsent import Unsent
 from mooactor.tensors.plane import DataPlane
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Stored:
         """Whether a second crossing of a network costs more than a redirection."""
         return sum(map(len, self._buffers)) >= LARGE
 
-    def payload_for(self, process_id: int) -> tuple[bytes, int]:
+    def payload_for(self, process_id: int, unsent: Unsent) -> tuple[bytes, int]:
         """(payload, flags) for one receiver, to be sent. Waits for no contact."""
         # Read before the plane: another thread that closes it meanwhile harms nothing.
         buffers = self._buffers
@@ -98,14 +99,11 @@ class Stored:
         payload, flags = self._data, 0
         if buffers:
             payload = self._payloads.attach(payload, buffers, process_id)
+            unsent.append((self._payloads.take_back, payload))
             flags = envelope.ATTACHED
         if self._borrowing is None:
             return payload, flags
-        try:
-            return self._borrowing.issue(process_id, payload, flags)
-        except BaseException:
-            self._payloads.take_back(payload, flags)
-            raise
+        return self._borrowing.issue(process_id, payload, flags, unsent)
 
     def _open_plane(self) -> DataPlane:
         if self._plane is None:
@@ -189,15 +187,23 @@ class ObjectTable:
         self._entries[object_id] = entry
         return object_id
 
-    def lend(self, object_id: int, holder: int, future: Future | None = None) -> None:
+    def lend(
+        self,
+        object_id: int,
+        holder: int,
+        future: Future | None = None,
+        once: list[int] | None = None,
+    ) -> None:
         """This process lends a value of its own; a result that is not lent yet is
-        entered with its `future`."""
+        entered with its `future`. `once` is emptied in the step that counts it."""
         with self._lock:
             entry = self._entries.get(object_id)
             if entry is None and future is not None:
-                entry = self._entries[object_id] = OwnedValue(future, None)
+                entry = OwnedValue(future, None)
             if entry is not None:
-                entry.add((holder, self._me), 1)
+                entry.add((holder, self._me), 1, once)
+                # With no call in between: one without a count would stay.
+                self._entries[object_id] = entry
                 if self.doubts:
                     self.doubts.note((object_id, holder, self._me))
         self._look_after(holder)
@@ -216,6 +222,10 @@ class ObjectTable:
         holder, lender = bodies.pair(record.payload)
         once = record.memo.setdefault("count", [-1])
         self._count(record.call_id, holder, lender, once)
+        if holder != record.sender:
+            # Its lender has taken it back. The count of a holder that is dead is gone,
+            # and this one would stay.
+            self._look_after(holder)
 
     def given_back(self, object_id: int, holder: int, lender: int) -> None:
         """A borrow has ended."""

@@ -101,7 +101,7 @@ from typing import Any, NamedTuple, Protocol
 from mooactor.control.bodies import MalformedMessage as MalformedMessage
 from mooactor.errors import AuthError, MooError, VersionMismatch
 
-VERSION = 11
+VERSION = 12
 KEY_BYTES = 16
 PREFIX_BYTES = 28
 

@@ -264,11 +264,8 @@ class Handovers:
         try:
             flags = 0
             try:
-                borrowing, value = (
-                    Borrowing(self._payloads.borrows, target),
-                    ref.unwrap(),
-                )
-                payload, buffers = borrowing.note(codec.encode, value)
+                borrowing = Borrowing(self._payloads.borrows, target)
+                payload, buffers = borrowing.note(codec.encode, ref.unwrap())
                 if buffers:
                     payload = self._payloads.attach(payload, buffers, target)
                     unsent.append((self._payloads.take_back, payload))
@@ -284,9 +281,8 @@ class Handovers:
 
     def send_error(self, target: int, token: int, error: BaseException) -> None:
         """Send an error in place of a value."""
-        borrowing, where = Borrowing(self._payloads.borrows, target), os.getpid()
-        payload = borrowing.note(codec.encode_error, error, f"process {where}")
-        unsent = Unsent()
+        borrowing, unsent = Borrowing(self._payloads.borrows, target), Unsent()
+        payload = borrowing.note(codec.encode_error, error, f"process {os.getpid()}")
         try:
             flags = envelope.ERROR
             self._post_value(target, token, payload, flags, borrowing, unsent)

@@ -101,7 +101,9 @@ c-and-rdma:
 	@mkdir -p build; \
 	$(MAKE) --no-print-directory test-rdma >build/rdma.log 2>&1 & rdma=$$!; \
 	trap "kill $$rdma" INT TERM; \
-	failed=0; nice -n 5 $(MAKE) --no-print-directory sanitizers cross || failed=1; \
+	failed=0; for what in sanitizers cross; do \
+		nice -n 5 $(MAKE) --no-print-directory $$what || failed=1; \
+	done; \
 	wait $$rdma || { failed=1; echo "==== test-rdma failed" >&2; }; \
 	cat build/rdma.log; exit $$failed
 

@@ -49,9 +49,7 @@ def test_a_failure_ends_it_and_says_how_to_run_that_stage_alone(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("broken", ["", *TOGETHER])
-def test_of_those_that_run_together_each_may_fail(
-    tmp_path: Path, broken: str
-) -> None:
+def test_of_those_that_run_together_each_may_fail(tmp_path: Path, broken: str) -> None:
     done = make(tmp_path, "c-and-rdma", TOGETHER, f"BROKEN={broken}")
     ran = re.findall(r"^(\S+) runs$", done.stdout, re.M)
     assert sorted(ran) == sorted(TOGETHER)

@@ -10,8 +10,6 @@ import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from mooactor.host import addresses
 
@@ -19,7 +17,7 @@ _LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
 class Listeners:
-    """They are looked up once, while they listen. A context manager.
+    """They are looked up once, while they listen.
 
     Processes of other machines, of other containers, and of users whose descriptors
     this one may not see are not among them.
@@ -35,22 +33,15 @@ class Listeners:
             with contextlib.suppress(OSError):
                 self._pidfds.append(os.pidfd_open(pid))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for fd in self._pidfds:
-            os.close(fd)
-
     def wait(self, timeout_s: float) -> bool:
         """Wait until all have ended; False if one has not."""
         latest = time.monotonic() + timeout_s
         return all(_has_ended(fd, latest) for fd in self._pidfds)
+
+    def close(self) -> None:
+        """After the last `wait`."""
+        for fd in self._pidfds:
+            os.close(fd)
 
 
 def _has_ended(pidfd: int, latest: float) -> bool:

@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable
+from contextlib import closing
 
 from mooactor.cli.brokers import Brokers
 from mooactor.cli.client import Client, Talk, homes
@@ -34,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
         drivers = homes(rows)
         hosts = [row for row in rows if row not in drivers]
         talks = [talk.row for talk in brokers.answered]
-        with Listeners(row["address"] for row in [*rows, *talks]) as listeners:
+        addresses = [row["address"] for row in [*rows, *talks]]
+        with closing(Listeners(addresses)) as listeners:
             left = [*_end(client, brokers, drivers), *_end(client, brokers, hosts)]
             counts = {
                 "sessions": _number_of("home", rows) - _number_of("home", left),

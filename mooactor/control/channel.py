@@ -99,12 +99,7 @@ class Channel:
     """
 
     def __init__(
-        self,
-        keeper: Keeper,
-        key: bytes,
-        address: str,
-        beat_s: float,
-        late_acks: bool = False,
+        self, keeper: Keeper, key: bytes, address: str, beat_s: float, late_acks: bool
     ) -> None:
         self.key = key
         self.peer = b""
@@ -282,8 +277,8 @@ class Channel:
         carrier.sent()
 
     def _owes_ack(self) -> bool:
-        untold = self._in.taken - self._told
-        return untold >= self._untold or (untold > 0 and self._farewell is not None)
+        least = self._untold if self._farewell is None else 1
+        return self._in.taken - self._told >= least
 
     def _send(self, kind: int, number: int = 0, body: Data = b"") -> bool:
         taken = self._in.taken

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,18 +69,20 @@ def server(host: str) -> Iterator[Server]:
 def test_the_end_of_a_process_is_awaited_that_has_closed_its_socket(
     server: Server,
 ) -> None:
-    with Listeners([server.address.replace("0.0.0.0", "127.0.0.1")]) as listeners:
+    address = server.address.replace("0.0.0.0", "127.0.0.1")
+    with closing(Listeners([address])) as listeners:
         server.close_socket()
         assert listeners.wait(20)
         assert server.process.poll() == 0
 
 
 def test_a_process_that_goes_on_is_awaited_for_so_long(server: Server) -> None:
-    with Listeners([server.address]) as listeners:
+    with closing(Listeners([server.address])) as listeners:
         assert not listeners.wait(0.05)
 
 
 def test_nobody_is_awaited_at_addresses_of_other_machines(server: Server) -> None:
     port = server.address.rpartition(":")[2]
-    with Listeners([f"tcp://192.0.2.1:{port}", "tcp://127.0.0.1:1"]) as listeners:
+    others = [f"tcp://192.0.2.1:{port}", "tcp://127.0.0.1:1"]
+    with closing(Listeners(others)) as listeners:
         assert listeners.wait(0.0)

@@ -67,14 +67,13 @@ class _Owed:
     """The result of a pending Ref, which a third process gets from here when it is
     there, unless its producer has promised it."""
 
-    __slots__ = ("ref", "target", "promised", "asked", "needed")
+    __slots__ = ("ref", "target", "promised", "asked")
 
     def __init__(self, ref: Future, target: int) -> None:
         self.ref = ref
         self.target = target
         self.promised = False
         self.asked = False  # by its receiver, which cannot count on a promise
-        self.needed = True  # False: its call was not made
 
 
 class _Fetch:
@@ -159,9 +158,7 @@ class Handovers:
         """The call with these is not made: `target` drops what comes as one of them,
         and what came."""
         for token in tokens:
-            owed = self._owed.pop(token, None)
-            if owed is not None:
-                owed.needed = False
+            self._owed.pop(token, None)
             self._fetches.pop(token, None)
             flags = envelope.GONE | envelope.EMPTY
             self._sender.post(target, envelope.VALUE, token, b"", flags)
@@ -173,9 +170,10 @@ class Handovers:
     def _ended(self, token: int, owed: _Owed) -> None:
         """Its Ref has ended. First send, then forget: this may be cut short, and is
         called again then."""
+        if self._owed.get(token) is not owed:
+            return  # it is not needed any more
         ref = owed.ref
-        due = ref.state == ERROR or owed.asked or not owed.promised
-        if due and owed.needed:
+        if ref.state == ERROR or owed.asked or not owed.promised:
             self._send_result(ref, owed.target, token)
         self._owed.pop(token, None)
 

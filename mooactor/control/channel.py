@@ -207,7 +207,7 @@ class Channel:
         if self._farewell is not None:
             return
         self._farewell = why
-        if self.why is None and not self.peer and self._out.all_sent:
+        if self.why is None and not self.peer and self._out.all_taken:
             self._leave(why)
         elif self.why is None:
             self._ends_at = time.monotonic() + LINGER_S
@@ -215,7 +215,7 @@ class Channel:
             self._keeper.touch(self)
 
     def _leave(self, why: str) -> None:
-        """Close it before the other side has answered."""
+        """Close it before the other side has answered, with nothing posted."""
         self.end(why)
 
     # -- for the node ------------------------------------------------------
@@ -297,10 +297,14 @@ class Channel:
 
     # -- connections -------------------------------------------------------
 
-    def attach(self, carrier: Carrier, taken: int) -> None:
-        """A connection stands, and the other side has taken so many pieces."""
+    def attach(self, carrier: Carrier, taken: int, *, is_begun: bool = False) -> None:
+        """A connection stands, and the other side has taken so many pieces. `is_begun`:
+        pieces were sent over it before that was known."""
         try:
-            self._out.resume(taken)
+            if is_begun:
+                self._out.acknowledge(taken)
+            else:
+                self._out.resume(taken)
         except Violation as error:
             self.fail(f"{self.address} broke the protocol: {error}")
             return

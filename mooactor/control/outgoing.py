@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The side of a channel that opened it: it connects, and connects again."""
+"""The side of a channel that opened it: it connects, and connects again.
+
+Until the other side has answered once it has taken nothing. So the first pieces go
+right behind the HELLO of each attempt: a question and its answer take one turn of both
+sides less. Later connections wait for the WELCOME, which tells where to go on.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +126,16 @@ class OutgoingChannel(Channel):
             self._dial_at = time.monotonic() + LONGEST_DELAY_S
         else:
             self._attempt.send(self._hello())
+            if not self.peer:
+                self._out.resume(0)
+                self._keeper.touch(self)
+
+    def flush(self) -> None:
+        if self._attempt is not None and not self.peer:
+            for number, piece in self._out.pieces():
+                self._attempt.send(frames.pack(frames.DATA, self.key, number, 0, piece))
+            self._attempt.sent()
+        super().flush()
 
     def _hello(self) -> bytes:
         node_id, address = self._introduce(self._target()[0])
@@ -147,10 +162,11 @@ class OutgoingChannel(Channel):
         if self.peer not in (b"", peer):
             self.end(self._gone())
             return
+        is_first = not self.peer
         self.peer, self.refused = peer, False
         self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
-        self.attach(self._attempt, frame.taken)
+        self.attach(self._attempt, frame.taken, is_begun=is_first)
 
     def _gone(self) -> str:
         return f"the process that listened at {self.address} has ended"

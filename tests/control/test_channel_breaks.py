@@ -153,6 +153,35 @@ def test_random_breaks_lose_nothing_and_repeat_nothing(
     assert here.sent > 50 and there.sent > 50
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_breaks_before_and_after_the_first_answer_lose_and_repeat_nothing(
+    nodes: tuple[Node, Node, Proxy], seed: int
+) -> None:
+    one, other, proxy = nodes
+    rng = random.Random(seed)
+    theirs: dict[bytes, Recorder] = {}
+    other.accept = lambda channel: theirs.setdefault(channel.key, Recorder())
+    opened: list[tuple[Channel, Side]] = []
+    for number in range(30):
+        here = Side(number)
+        channel = one.connect(proxy.address, here.listener)
+        here.say_something(channel)
+        for _ in range(rng.randrange(3)):
+            rng.choice((one, other)).run_until(lambda: False, rng.random() / 200)
+            here.say_something(channel)
+            proxy.reset()
+        opened.append((channel, here))
+    assert proxy.breaks >= 5
+
+    def all_here() -> bool:
+        return all(channel.delivered for channel, _ in opened)
+
+    assert together((one, other), all_here, 30)
+    for channel, here in opened:
+        assert here.listener.closed == []
+        assert theirs[channel.key].numbers == list(range(here.sent))
+
+
 def test_a_name_of_two_hosts_stays_with_the_one_that_answered(
     nodes: tuple[Node, Node, Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,6 +16,7 @@ from mooactor.control import frames, plain, reliable
 from mooactor.control.channel import LATE_PIECES, PATIENCE_S
 from mooactor.control.incoming import Route
 from mooactor.control.node import Node
+from mooactor.control.sockets import Sockets, has_news
 from mooactor.errors import MooError
 from tests.control.nodes import SECRET, Echo, Recorder, node, together
 from tests.networks import need_ipv6
@@ -98,6 +99,41 @@ def test_a_channel_is_open_before_the_other_side_has_answered() -> None:
         with node(port=port) as other:
             other.accept = echo.accept
             assert together((one, other), lambda: mine.numbers == [1])
+
+
+def test_the_first_pieces_do_not_wait_for_an_answer() -> None:
+    with silent_listener() as (address, received), node() as one:
+        channel = one.connect(address, Recorder())
+        channel.post({"n": 1})
+        assert together([one], lambda: received() == [frames.HELLO, frames.DATA])
+        assert not channel.connected and not channel.delivered
+        channel.post({"n": 2})
+        assert together([one], lambda: received()[2:] == [frames.DATA])
+        channel.close("it waits for an answer all the same")
+        assert one.channels() == [channel]
+        assert together([one], lambda: not one.channels())
+
+
+@contextlib.contextmanager
+def silent_listener() -> Iterator[tuple[str, Callable[[], list[int]]]]:
+    """One that admits nodes and never answers: where it is, and a function for the
+    kinds of frames that have come."""
+    kinds: list[int] = []
+    sockets = Sockets(SECRET)
+    router = sockets.listener(0)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+
+    def received() -> list[int]:
+        sockets.gate.serve()
+        while has_news(router):
+            kinds.append(frames.unpack(router.recv_multipart()[1]).kind)
+        return kinds
+
+    try:
+        yield f"tcp://127.0.0.1:{port}", received
+    finally:
+        router.close()
+        sockets.close()
 
 
 def test_a_node_can_have_channels_with_itself() -> None:

@@ -47,8 +47,8 @@ from mooactor.control.reliable import (
 from mooactor.control.sockets import unnoticed_s
 
 # Whoever waits for the other side learns of the end within 3 s of the fault: where one
-# direction only is dead, that is noticed up to 0.2 s later.
-PATIENCE_S = 2.8
+# direction only is dead, that is noticed up to 0.25 s later.
+PATIENCE_S = 2.7
 LATE_PIECES = 4  # that a side with late acknowledgements has taken when it tells so
 LINGER_S = 1.0  # after `close`, for what was posted before
 

@@ -402,6 +402,26 @@ def test_the_program_may_act_on_ctrl_c(
     assert "saved" in run.out
 
 
+@pytest.mark.parametrize("presses", [1, slow(2)])
+def test_ctrl_c_ends_a_launch_whose_ssh_answers_nothing_any_more(
+    launch: Callable[..., Launched], presses: int
+) -> None:
+    """As after a cut of the network."""
+    run = launch("--hosts", "b,c", script=PATIENT)
+    assert is_up(run), run.err
+    clients = [p for p in run.descendants() if p.name() == "ssh"]
+    assert len(clients) == 3  # of two hosts and of the program
+    for client in clients:
+        os.kill(client.pid, signal.SIGSTOP)
+    before = time.monotonic()
+    for _ in range(presses):
+        run.signal(signal.SIGINT)
+        time.sleep(0.5)  # more than what belongs to one event
+    assert run.end() == 137, run.err
+    # Three seconds are promised, to a machine that does nothing else.
+    assert time.monotonic() - before < 10
+
+
 def test_a_ctrl_c_that_comes_with_the_last_host_ends_the_launch(
     launch: Callable[..., Launched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

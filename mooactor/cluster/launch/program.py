@@ -23,6 +23,7 @@ from mooactor.host.output import LineReader, one_by_one
 _STARTER = Path(starter.__file__).read_bytes()
 _HEAD = b"%d\n%s" % (len(_STARTER), _STARTER)
 _READER_S = 0.3  # for the last output of a program that was ended by force
+_ANSWER_S = 0.5  # for word of its end; an ssh whose network is gone brings none
 
 
 class Program:
@@ -182,8 +183,9 @@ class Program:
 
     def end(self, grace_s: float = starter.GRACE_S) -> None:
         """Have it end: its starter has it do so, and kills it after the grace. Nobody
-        waits for the reader of its output much longer."""
+        waits much longer for the starter or for the reader of its output."""
         self._take_leave(grace_s)
+        self._loop.later(grace_s + _ANSWER_S, self.kill)
         if self._relay is not None:
             self._loop.later(grace_s + _READER_S, self._relay.give_up)
 

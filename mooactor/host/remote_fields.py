@@ -86,7 +86,8 @@ def _needs(message: Message) -> None:
 
 def _reserve(message: Message) -> None:
     _number(message)
-    no_more_than(_MOST_HOLDERS, "holders", numbers(message, "holders"))
+    no_more_than(_MOST_HOLDERS, "holders", required(message, "holders", list))
+    numbers(message, "holders")
     _needs(message)
 
 

@@ -191,11 +191,14 @@ class ToHost(Peer):
     """What the agent of another session says to a host's."""
 
     def case(self, rng: random.Random) -> None:
-        channel = self.visitor.channel(self.host)
-        if not self._has_opened(channel):
-            good = rng.random() < 0.3
-            self.visitor.post(self.host, OPEN if good else changed(rng, OPEN))
-        message = changed(rng, rng.choice(TO_GUEST))
+        good = rng.random() < 0.3
+        opens = OPEN if good else changed(rng, OPEN)
+        self.tell(opens, changed(rng, rng.choice(TO_GUEST)))
+
+    def tell(self, opens: dict[str, Any], message: dict[str, Any]) -> None:
+        """Post a message, behind `opens` if the channel is new."""
+        if not self._has_opened(self.visitor.channel(self.host)):
+            self.visitor.post(self.host, opens)
         if message.get("op") != "stop":
             self.visitor.post(self.host, message)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import random
-from itertools import product
+from itertools import chain, product
 
 import pytest
 
 from mooactor.control import bodies, envelope
 from tests.fuzz import brokers, inboxes, neighbors, nodes, peers
+from tests.fuzz.mutation import deprived
 from tests.fuzz.run import run
 from tests.marks import slow
 
@@ -49,6 +50,18 @@ def test_every_kind_of_message_with_every_flag_does_no_harm(
             target.send([(kind, *rest) for rest in product(range(256), _BODIES)])
         target.check()
     assert UNEXPECTED not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_message_to_a_host_that_lacks_anything_does_no_harm() -> None:
+    with peers.target_of(peers.ToHost)() as target:
+        for message in chain.from_iterable(map(deprived, peers.TO_GUEST)):
+            target.tell(peers.OPEN, message)
+            target.visitor.settle()
+        for opens in deprived(peers.OPEN):
+            target.visitor.post(target.host, opens)
+            target.visitor.settle()
+        target.check()
 
 
 @pytest.mark.soak

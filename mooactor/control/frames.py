@@ -18,7 +18,7 @@ kind     body                            meaning
 HELLO    dict: wire, id, address, peer   first frame of a connection: who opens the
                                          channel, or comes back to it (`peer` is then
                                          the id of the node that it belongs to);
-                                         without a `peer`, pieces may follow
+                                         if it opens the channel, pieces may follow
 WELCOME  dict: id                        the answer; pieces may follow
 DATA     bytes                           a piece
 ACK      empty                           for its head

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The side of a channel that opened it: it connects, and connects again.
 
-Until the other side has answered once it has taken nothing. So the first pieces go
-right behind the HELLO of each attempt: a question and its answer take one turn of both
-sides less. Later connections wait for the WELCOME, which tells where to go on.
+A connection begins with the WELCOME, which tells where to go on. Until the other side
+has answered once that is known: it has taken nothing. So the first pieces of an *early*
+channel go right behind the HELLO, which spares both sides a turn. In return it is not
+known whether they were handled if the channel never comes to stand; of any other one
+nothing was sent then.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class OutgoingChannel(Channel):
         introduce: Callable[[str], tuple[bytes, str]],
         beat_s: float,
         late_acks: bool,
+        early: bool,
     ) -> None:
         """`introduce`: the id and the address of this node, towards a host.
 
@@ -58,6 +61,7 @@ class OutgoingChannel(Channel):
         self._ready = ready
         self._listener = listener
         self._introduce = introduce
+        self._early = early
         self._host, self._port = addresses.parse(address)
         self._hosts = [self._host] if addresses.is_numeric(self._host) else []
         self._tries = 0
@@ -126,12 +130,16 @@ class OutgoingChannel(Channel):
             self._dial_at = time.monotonic() + LONGEST_DELAY_S
         else:
             self._attempt.send(self._hello())
-            if not self.peer:
+            if self._is_early:
                 self._out.resume(0)
                 self._keeper.touch(self)
 
+    @property
+    def _is_early(self) -> bool:
+        return self._early and not self.peer
+
     def flush(self) -> None:
-        if self._attempt is not None and not self.peer:
+        if self._attempt is not None and self._is_early:
             for number, piece in self._out.pieces():
                 self._attempt.send(frames.pack(frames.DATA, self.key, number, 0, piece))
             self._attempt.sent()
@@ -162,11 +170,11 @@ class OutgoingChannel(Channel):
         if self.peer not in (b"", peer):
             self.end(self._gone())
             return
-        is_first = not self.peer
+        is_early = self._is_early
         self.peer, self.refused = peer, False
         self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
-        self.attach(self._attempt, frame.taken, is_begun=is_first)
+        self.attach(self._attempt, frame.taken, is_begun=is_early)
 
     def _gone(self) -> str:
         return f"the process that listened at {self.address} has ended"

@@ -153,9 +153,10 @@ def test_random_breaks_lose_nothing_and_repeat_nothing(
     assert here.sent > 50 and there.sent > 50
 
 
+@pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_breaks_before_and_after_the_first_answer_lose_and_repeat_nothing(
-    nodes: tuple[Node, Node, Proxy], seed: int
+    nodes: tuple[Node, Node, Proxy], seed: int, early: bool
 ) -> None:
     one, other, proxy = nodes
     rng = random.Random(seed)
@@ -164,7 +165,7 @@ def test_breaks_before_and_after_the_first_answer_lose_and_repeat_nothing(
     opened: list[tuple[Channel, Side]] = []
     for number in range(30):
         here = Side(number)
-        channel = one.connect(proxy.address, here.listener)
+        channel = one.connect(proxy.address, here.listener, early=early)
         here.say_something(channel)
         for _ in range(rng.randrange(3)):
             rng.choice((one, other)).run_until(lambda: False, rng.random() / 200)

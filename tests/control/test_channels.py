@@ -101,9 +101,9 @@ def test_a_channel_is_open_before_the_other_side_has_answered() -> None:
             assert together((one, other), lambda: mine.numbers == [1])
 
 
-def test_the_first_pieces_do_not_wait_for_an_answer() -> None:
+def test_the_first_pieces_of_an_early_channel_do_not_wait_for_an_answer() -> None:
     with silent_listener() as (address, received), node() as one:
-        channel = one.connect(address, Recorder())
+        channel = one.connect(address, Recorder(), early=True)
         channel.post({"n": 1})
         assert together([one], lambda: received() == [frames.HELLO, frames.DATA])
         assert not channel.connected and not channel.delivered
@@ -112,6 +112,16 @@ def test_the_first_pieces_do_not_wait_for_an_answer() -> None:
         channel.close("it waits for an answer all the same")
         assert one.channels() == [channel]
         assert together([one], lambda: not one.channels())
+
+
+def test_of_a_channel_that_never_stands_nothing_was_sent() -> None:
+    """Others count on it: an actor that was to begin there may begin elsewhere."""
+    ended = Recorder()
+    with silent_listener() as (address, received), node() as one:
+        channel = one.connect(address, ended)
+        channel.post({"n": 1})
+        assert together([one], lambda: received() and ended.closed)
+        assert set(received()) == {frames.HELLO} and not channel.peer
 
 
 @contextlib.contextmanager

@@ -239,7 +239,7 @@ class Simulation:
     """Two sides, and connections that break at any time: of each direction a prefix
     has arrived. Frames that were on their way can still come until the next
     connection begins, as ZeroMQ may have them in a queue. Until the first side has been
-    answered once, its pieces follow its HELLO."""
+    answered once, its pieces follow its HELLO: the channel is an early one."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -9,7 +9,8 @@ a pair of nodes costs one handshake and one descriptor at the side that listens.
 Guarantees:
 
 * Each message is handled at most once, in the order posted, and none is lost while the
-  channel is open: also if its connection breaks and a later one takes its place.
+  channel is open: also if its connection breaks and a later one takes its place. Of an
+  early channel (`control.outgoing`) that holds once the other side has answered.
 * A channel whose other side was not heard of for `PATIENCE_S` is closed, on both sides.
   A process that is busy or stopped for less is heard of, because libzmq's own thread
   speaks for it, or because it comes back in time.

@@ -128,7 +128,8 @@ class Node:
           address: ``tcp://HOST:PORT``; HOST may be a name.
           beat_s: seconds between heartbeats, if not as the node has it.
           late_acks: see `control.channel`.
-          early: the first messages do not wait for an answer; see `control.outgoing`.
+          early: the first messages do not wait for an answer, and may be handled twice;
+            see `control.outgoing`.
 
         Raises:
           ValueError: `address` is none.

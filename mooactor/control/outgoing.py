@@ -4,8 +4,9 @@
 A connection begins with the WELCOME, which tells where to go on. Until the other side
 has answered once that is known: it has taken nothing. So the first pieces of an *early*
 channel go right behind the HELLO, which spares both sides a turn. In return it is not
-known whether they were handled if the channel never comes to stand; of any other one
-nothing was sent then.
+known whether they were handled if the channel never comes to stand; and if another node
+answers the next attempt, both may have handled them. Of any other channel nothing is
+sent before it stands.
 """
 
 from __future__ import annotations
@@ -156,9 +157,13 @@ class OutgoingChannel(Channel):
     def _arrived(self, data: bytes) -> None:
         try:
             frame = frames.unpack(data)
+            if frame.channel != self.key:
+                return
             if frame.kind == frames.WELCOME:
                 self._welcome(frame)
-            elif frame.channel == self.key:
+            elif self._carrier is None and frame.kind != frames.CLOSED:
+                raise frames.Malformed(f"a frame of kind {frame.kind} as its first")
+            else:
                 self.receive(frame)
         except frames.Malformed as error:
             self.fail(f"{self.address} broke the protocol: {error}")

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mooactor.control import frames
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
+from mooactor.control.sockets import Sockets, has_news
 
 ROOT = Path(__file__).parents[2]
 SECRET = bytes(range(32))
@@ -72,6 +74,46 @@ def node(secret: bytes = SECRET, **options: Any) -> Iterator[Node]:
         yield made
     finally:
         made.close(linger_s=0.2)
+
+
+class BareRouter:
+    """One that admits nodes, and says nothing to them but what the test says."""
+
+    def __init__(self, sockets: Sockets) -> None:
+        self.socket = sockets.listener(0)
+        port = self.socket.bind_to_random_port("tcp://127.0.0.1")
+        self.address = f"tcp://127.0.0.1:{port}"
+        self._gate = sockets.gate
+        self._got: list[frames.Frame] = []
+        self._last = b""
+
+    def kinds(self) -> list[int]:
+        """Of the frames that have come by now."""
+        self._gate.serve()
+        while has_news(self.socket):
+            self._last, data = self.socket.recv_multipart()
+            self._got.append(frames.unpack(data))
+        return [frame.kind for frame in self._got]
+
+    def say(self, kind: int, **more: Any) -> None:
+        """A frame of the channel that spoke last, over its connection."""
+        frame = frames.pack(kind, self._got[-1].channel, **more)
+        self.socket.send_multipart([self._last, frame])
+
+    def hang_up(self) -> None:
+        """What was said is sent before."""
+        self.socket.close(linger=1000)
+
+
+@contextlib.contextmanager
+def router() -> Iterator[BareRouter]:
+    sockets = Sockets(SECRET)
+    made = BareRouter(sockets)
+    try:
+        yield made
+    finally:
+        made.socket.close()
+        sockets.close()
 
 
 class Remote:

@@ -26,6 +26,7 @@ from tests.control.nodes import (
     Remote,
     introduced,
     node,
+    router,
     together,
 )
 from tests.control.test_fuzz import mutate
@@ -190,6 +191,26 @@ def test_an_invalid_message_closes_that_channel_with_the_reason(
         assert "broke the protocol" in theirs.closed[0] and theirs.messages == []
         kinds = [frames.unpack(dealer.recv()).kind for _ in range(2)]
         assert kinds == [frames.WELCOME, frames.CLOSE]
+    still_works(served)
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(
+    "kind", [frames.HELLO, frames.WELCOME, frames.DATA, frames.ACK, frames.CLOSE]
+)
+def test_an_answer_that_begins_with_anything_ends_that_channel_only(
+    served: tuple[Node, Node, Recorder], kind: int, early: bool
+) -> None:
+    """Also one that acknowledges before it welcomes, and then hangs up."""
+    here, _, _ = served
+    mine = Recorder()
+    with router() as there:
+        here.connect(there.address, mine, early=early).post({"n": 1})
+        assert together([here], lambda: len(there.kinds()) >= 1 + early)
+        there.say(kind, taken=1, body=b"odd")
+        there.hang_up()
+        assert together([here], lambda: mine.closed)
+    assert "broke the protocol" in mine.closed[0] and mine.messages == []
     still_works(served)
 
 

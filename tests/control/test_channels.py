@@ -8,7 +8,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,9 +16,8 @@ from mooactor.control import frames, plain, reliable
 from mooactor.control.channel import LATE_PIECES, PATIENCE_S
 from mooactor.control.incoming import Route
 from mooactor.control.node import Node
-from mooactor.control.sockets import Sockets, has_news
 from mooactor.errors import MooError
-from tests.control.nodes import SECRET, Echo, Recorder, node, together
+from tests.control.nodes import SECRET, Echo, Recorder, node, router, together
 from tests.networks import need_ipv6
 
 MiB = 1 << 20
@@ -102,13 +101,13 @@ def test_a_channel_is_open_before_the_other_side_has_answered() -> None:
 
 
 def test_the_first_pieces_of_an_early_channel_do_not_wait_for_an_answer() -> None:
-    with silent_listener() as (address, received), node() as one:
-        channel = one.connect(address, Recorder(), early=True)
+    with router() as there, node() as one:
+        channel = one.connect(there.address, Recorder(), early=True)
         channel.post({"n": 1})
-        assert together([one], lambda: received() == [frames.HELLO, frames.DATA])
+        assert together([one], lambda: there.kinds() == [frames.HELLO, frames.DATA])
         assert not channel.connected and not channel.delivered
         channel.post({"n": 2})
-        assert together([one], lambda: received()[2:] == [frames.DATA])
+        assert together([one], lambda: there.kinds()[2:] == [frames.DATA])
         channel.close("it waits for an answer all the same")
         assert one.channels() == [channel]
         assert together([one], lambda: not one.channels())
@@ -117,33 +116,11 @@ def test_the_first_pieces_of_an_early_channel_do_not_wait_for_an_answer() -> Non
 def test_of_a_channel_that_never_stands_nothing_was_sent() -> None:
     """Others count on it: an actor that was to begin there may begin elsewhere."""
     ended = Recorder()
-    with silent_listener() as (address, received), node() as one:
-        channel = one.connect(address, ended)
+    with router() as there, node() as one:
+        channel = one.connect(there.address, ended)
         channel.post({"n": 1})
-        assert together([one], lambda: received() and ended.closed)
-        assert set(received()) == {frames.HELLO} and not channel.peer
-
-
-@contextlib.contextmanager
-def silent_listener() -> Iterator[tuple[str, Callable[[], list[int]]]]:
-    """One that admits nodes and never answers: where it is, and a function for the
-    kinds of frames that have come."""
-    kinds: list[int] = []
-    sockets = Sockets(SECRET)
-    router = sockets.listener(0)
-    port = router.bind_to_random_port("tcp://127.0.0.1")
-
-    def received() -> list[int]:
-        sockets.gate.serve()
-        while has_news(router):
-            kinds.append(frames.unpack(router.recv_multipart()[1]).kind)
-        return kinds
-
-    try:
-        yield f"tcp://127.0.0.1:{port}", received
-    finally:
-        router.close()
-        sockets.close()
+        assert together([one], lambda: there.kinds() and ended.closed)
+        assert set(there.kinds()) == {frames.HELLO} and not channel.peer
 
 
 def test_a_node_can_have_channels_with_itself() -> None:

@@ -200,6 +200,7 @@ class AgentClient:
             self._wake()
 
     def _agent_lost(self) -> None:
+        self._ev_joined({"ev": "not_joined", "why": "the host's agent is gone"})
         if not self.ended and self.on_agent_lost is not None:
             self.on_agent_lost()
 

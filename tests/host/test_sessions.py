@@ -19,7 +19,7 @@ import mooactor as moo
 from mooactor.control import envelope
 from mooactor.host import driver_joins
 from mooactor.host.session import current_session
-from mooactor.process.current import current_runtime
+from mooactor.process.current import current_runtime, known_runtime
 from tests.actors.counter import Counter
 from tests.conftest import at_best, descriptors, eventually
 from tests.process import programs
@@ -191,6 +191,23 @@ def test_a_broker_that_does_not_answer_is_named_with_the_next_step(
     monkeypatch.setattr(driver_joins, "PATIENCE_S", 0.5)
     with pytest.raises(moo.ActorUnavailable, match=r"127\.0\.0\.1:9.*mooactor broker"):
         moo.init("tcp://127.0.0.1:9")
+
+
+def test_the_wait_for_a_broker_ends_with_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(driver_joins, "PATIENCE_S", 600.0)
+
+    def kill() -> None:
+        if eventually(known_runtime):
+            os.kill(Process.agent_of(os.getpid()).pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(moo.MooError, match=r"127\.0\.0\.1:9: the host's agent is gone"):
+        moo.init("tcp://127.0.0.1:9")
+    killer.join()
 
 
 def test_an_address_that_is_none_is_refused() -> None:

@@ -4,7 +4,10 @@
 libzmq says by which descriptor a connection has ended, and by which one each frame came
 (ZMQ_SRCFD). Numbers of descriptors are used again, so the events of the ROUTER's
 monitor are read before a HELLO is acted on: libzmq's one thread tells of a connection
-before it hands on its frames.
+before it hands on its frames. If the number belongs to a later connection by then, the
+earlier one is known to be gone by the WELCOME, which cannot be sent over it: libzmq's
+thread has told the ROUTER so before it accepted the later one. Invariant: a descriptor
+stands for the connection that has it now.
 """
 
 from __future__ import annotations
@@ -204,9 +207,10 @@ class Acceptor:
                 return
             channel.accept(listener)
             self._channels[channel.key] = channel
-        self._standing[route.fd] = channel
-        self.strangers.discard(route.fd)
-        channel.welcome(route, frame, self._node_id)
+        self._router.catch_up()
+        if channel.welcome(route, frame, self._node_id):
+            self._standing[route.fd] = channel
+            self.strangers.discard(route.fd)
 
     def _forget(self, channel: IncomingChannel) -> None:
         """A channel has ended."""

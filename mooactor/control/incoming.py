@@ -61,16 +61,21 @@ class IncomingChannel(Channel):
         self._probe_at: float | None = None
         self._delay_s = FIRST_DELAY_S
 
-    def welcome(self, route: Route, frame: frames.Frame, node_id: bytes) -> None:
-        """The other side has connected, perhaps again."""
+    def welcome(self, route: Route, frame: frames.Frame, node_id: bytes) -> bool:
+        """The other side has connected, perhaps again. False: that connection has ended
+        already."""
         self.route = route
         self.tries = frame.number
         self._probe_at = None
         body = {"id": node_id}
-        route.send(
+        stands = route.send(
             frames.pack_dict(frames.WELCOME, self.key, body, taken=self._in.taken)
         )
         self.attach(route, frame.taken)
+        if not stands:
+            route.fd = -1  # the number may be another one's
+            self.lost()
+        return stands
 
     def accept(self, listener: Listener) -> None:
         """It is wanted here."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -10,9 +11,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import zmq
 
 from mooactor.control.channel import PATIENCE_S, Channel
 from mooactor.control.node import Node
+from tests.conftest import eventually
 from tests.control.nodes import Recorder, Remote, introduced, node, together
 from tests.processes import stop
 
@@ -176,3 +179,45 @@ def test_a_process_without_free_descriptors_connects_when_it_has_some_again(
             os.close(fd)
     channel.post({"n": 1})
     assert here.run_until(lambda: mine.numbers == [1], 20)
+
+
+def test_a_descriptor_stands_for_the_connection_that_has_it_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its number is used again before the HELLO of the one that has ended is read."""
+    theirs = Recorder()
+    with contextlib.ExitStack() as stack:
+        other = stack.enter_context(node())
+        other.accept = theirs.accept
+        remotes = [Remote("127.0.0.1"), Remote("127.0.0.1")]
+        for remote in remotes:
+            stack.callback(remote.close)
+        router, held = other._acceptor._router, []
+        receive = router.receive
+
+        def hellos() -> int:
+            """While its node is busy otherwise."""
+            other._sockets.gate.serve()
+            with contextlib.suppress(zmq.Again):
+                held.append(receive())
+            return len(held)
+
+        def descriptor() -> int:
+            return int(held[-1][1][0].get(zmq.SRCFD))
+
+        remotes[0].write(connect=other.address)
+        assert eventually(lambda: hellos() == 1)
+        number = descriptor()
+        remotes[0].close()
+        assert eventually(lambda: not os.path.exists(f"/proc/self/fd/{number}"))
+        remotes[1].write(connect=other.address)
+        assert eventually(lambda: hellos() == 2) and descriptor() == number
+
+        monkeypatch.setattr(
+            router, "receive", lambda: held.pop(0) if held else receive()
+        )
+        assert together([other], lambda: theirs.closed)
+        assert "has ended" in theirs.closed[0]
+        ended, channel = theirs.channels
+        assert not ended.is_open and channel.connected
+        assert not remotes[1].has_more()  # which would tell that it is closed

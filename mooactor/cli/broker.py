@@ -9,7 +9,7 @@ import socket
 
 from mooactor.cli.failure import Failure
 from mooactor.cli.serving import Serving, about
-from mooactor.cluster.broker import Broker, Standby
+from mooactor.cluster.broker import MOST_BYTES, Broker, Standby
 from mooactor.control import secret
 from mooactor.control.addresses import own
 from mooactor.control.node import Node
@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
             advertise=own() if bind in ("0.0.0.0", "::") else None,
             beat_s=0,
             late_acks=True,
+            most_bytes=MOST_BYTES,
         )
         try:
             _serve(serving, node, key, first)

@@ -59,6 +59,9 @@ from mooactor.host.fields import MAX_ID, Refused, number, required
 from mooactor.host.load import told
 
 MAX_STANDBYS = 8
+# Of a message to a broker. The largest that it takes is an announcement; one that is
+# larger still gets a sentence, up to here.
+MOST_BYTES = 4 * announcement.MAX_BYTES
 _PAUSE_S = 1.0
 _SWEEP_S = 30.0
 _CLIENT_SILENCE_S = 60.0

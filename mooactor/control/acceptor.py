@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from mooactor.control import addresses, frames
-from mooactor.control.channel import Channel, Keeper, Listener
+from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.incoming import IncomingChannel, Route
 from mooactor.control.readiness import TURN_S, Readiness
 from mooactor.control.router import Router
@@ -42,21 +42,19 @@ class Acceptor:
         keeper: Keeper,
         sockets: Sockets,
         ready: Readiness,
-        beat_s: float,
-        late_acks: bool,
+        terms: Terms,
     ) -> None:
         self.accept: Accept | None = None
         self._keeper = keeper
         self._ready = ready
         self._node_id = node_id
-        self._beat_s = beat_s
-        self._late_acks = late_acks
+        self._terms = terms
         self._channels: dict[bytes, IncomingChannel] = {}
         self._ended: OrderedDict[bytes, str] = OrderedDict()
         self._standing: dict[int, IncomingChannel | None] = {}  # by descriptor
         self.strangers = Strangers()
         self._reads_soon = False
-        self._router = Router(socket := sockets.listener(beat_s))
+        self._router = Router(socket := sockets.listener(terms.beat_s))
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
         try:
             self._monitor = sockets.monitor(socket, events)
@@ -174,8 +172,7 @@ class Acceptor:
                 frame.channel,
                 hello,
                 came_from,
-                self._beat_s,
-                self._late_acks,
+                self._terms,
                 self._forget,
             )
         if self._standing[fd] not in (None, channel):

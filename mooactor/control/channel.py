@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mooactor.control import frames, plain
 from mooactor.control.reliable import (
@@ -54,6 +54,18 @@ LATE_PIECES = 4  # that a side with late acknowledgements has taken when it tell
 LINGER_S = 1.0  # after `close`, for what was posted before
 
 Message = dict[str, Any]
+
+
+class Terms(NamedTuple):
+    """How one side of a channel behaves.
+
+    ``beat_s``: seconds between its heartbeats, 0 for none; ``late_acks``: see above;
+    ``most_bytes``: of a message that it takes. A larger one ends the channel.
+    """
+
+    beat_s: float
+    late_acks: bool = False
+    most_bytes: int = MAX_MESSAGE
 
 
 class Listener(Protocol):
@@ -99,22 +111,21 @@ class Channel:
     ``parted``: the other side has said that it closes the channel.
     """
 
-    def __init__(
-        self, keeper: Keeper, key: bytes, address: str, beat_s: float, late_acks: bool
-    ) -> None:
+    def __init__(self, keeper: Keeper, key: bytes, address: str, terms: Terms) -> None:
         self.key = key
         self.peer = b""
         self.address = address
         self.why: str | None = None
         self.parted = False
         self._keeper = keeper
-        self._beat_s = beat_s
+        self._beat_s = terms.beat_s
         self._listener: Listener | None = None
         self._carrier: Carrier | None = None
         self._out = Outflow()
-        self._in = Inflow()
+        self._in = Inflow(terms.most_bytes)
         self._told = 0  # pieces that the other side knows to be taken
-        self._untold = LATE_PIECES if late_acks else 1  # so many are told in an ACK
+        # So many are told in an ACK.
+        self._untold = LATE_PIECES if terms.late_acks else 1
         self._end_told = False  # to the listener
         self._farewell: str | None = None  # this side has closed it, and says so
         self._farewell_sent = False  # over this connection

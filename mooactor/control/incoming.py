@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from mooactor.control import addresses, frames
-from mooactor.control.channel import Channel, Keeper, Listener
+from mooactor.control.channel import Channel, Keeper, Listener, Terms
 from mooactor.control.outgoing import FIRST_DELAY_S, LONGEST_DELAY_S
 from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
@@ -45,12 +45,11 @@ class IncomingChannel(Channel):
         key: bytes,
         hello: frames.Hello,
         came_from: str,
-        beat_s: float,
-        late_acks: bool,
+        terms: Terms,
         ended: Callable[[IncomingChannel], None],
     ) -> None:
         """`came_from`: the host that it connects from. `ended` is called in the end."""
-        super().__init__(keeper, key, hello.address, beat_s, late_acks)
+        super().__init__(keeper, key, hello.address, terms)
         self.peer = hello.id
         self._ready = ready
         self._ended = ended

@@ -27,9 +27,10 @@ from collections.abc import Callable, Sequence
 
 from mooactor.control import addresses, frames
 from mooactor.control.acceptor import Accept, Acceptor
-from mooactor.control.channel import Channel, Listener
+from mooactor.control.channel import Channel, Listener, Terms
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.control.readiness import TURN_S, Readiness
+from mooactor.control.reliable import MAX_MESSAGE
 from mooactor.control.sockets import Sockets
 
 BEAT_S = 0.3
@@ -50,6 +51,7 @@ class Node:
         advertise: str | None = None,
         beat_s: float = BEAT_S,
         late_acks: bool = False,
+        most_bytes: int = MAX_MESSAGE,
     ) -> None:
         """Listen.
 
@@ -64,6 +66,7 @@ class Node:
             That is for a node with thousands of channels: 500 channels with heartbeats
             take 4 % of a core.
           late_acks: on the channels that it accepts; see `control.channel`.
+          most_bytes: of a message over these.
 
         Raises:
           MooError: no port is free, the host has no such address, libzmq has no CURVE,
@@ -71,6 +74,7 @@ class Node:
         """
         self.id = secrets.token_bytes(frames.ID_BYTES)
         self._beat_s = beat_s
+        terms = Terms(beat_s, late_acks, most_bytes)
         self._bind = bind
         self._advertised = advertise or (None if bind == addresses.EVERY else bind)
         self._seen: str | None = None  # the interface towards the first other host
@@ -87,9 +91,7 @@ class Node:
             gate = self._sockets.gate
             self._ready.watch(gate.fileno(), gate.serve)
             self._ready.soon(gate.serve)
-            self._acceptor = Acceptor(
-                self.id, self, self._sockets, self._ready, beat_s, late_acks
-            )
+            self._acceptor = Acceptor(self.id, self, self._sockets, self._ready, terms)
             made.callback(self._acceptor.close)
             self.port = self._acceptor.bind(bind, port, ports)
             self._made = made.pop_all()
@@ -142,8 +144,7 @@ class Node:
             address,
             listener,
             self._introduce,
-            self._beat_s if beat_s is None else beat_s,
-            late_acks,
+            Terms(self._beat_s if beat_s is None else beat_s, late_acks),
             early,
         )
         self._outgoing.add(channel)

@@ -19,7 +19,7 @@ import zmq
 
 from mooactor.control import addresses, frames
 from mooactor.control.attempt import Attempt
-from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener
+from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
 from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
 from mooactor.control.sockets import Sockets
@@ -48,8 +48,7 @@ class OutgoingChannel(Channel):
         address: str,
         listener: Listener,
         introduce: Callable[[str], tuple[bytes, str]],
-        beat_s: float,
-        late_acks: bool,
+        terms: Terms,
         early: bool,
     ) -> None:
         """`introduce`: the id and the address of this node, towards a host.
@@ -57,7 +56,7 @@ class OutgoingChannel(Channel):
         Raises:
           ValueError: `address` is none.
         """
-        super().__init__(keeper, key, address, beat_s, late_acks)
+        super().__init__(keeper, key, address, terms)
         self._sockets = sockets
         self._ready = ready
         self._listener = listener

@@ -20,9 +20,10 @@ tag     value      what follows
                    is the key, and a value. No key comes twice.
 ======  =========  ==================================================================
 
-Values nest at most `MAX_DEPTH` deep. Every length is checked against the bytes that
-are left before anything is allocated, so a value takes memory in proportion to its
-encoding. `pack` takes exact types only: a subclass may carry more than its value.
+Values nest at most `MAX_DEPTH` deep, and there are at most `MAX_VALUES`: an empty dict
+takes five bytes encoded, and seventy otherwise. Every length is checked against the
+bytes that are left before anything is allocated. `pack` takes exact types only: a
+subclass may carry more than its value.
 
 Each message between agents passes here, and lifelines bring hundreds of thousands of
 values a second: so each half is one step for each type, with few calls in it.
@@ -37,9 +38,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MAX_DEPTH = 16
+MAX_VALUES = 1 << 20  # in one, itself included; about a second's work
 _MAX_INT_BYTES = 16
 _MAX_LENGTH = 0xFFFFFFFF
 _TOO_LARGE = f"more than {_MAX_LENGTH} bytes or items in one value"
+_TOO_MANY = f"more than {MAX_VALUES} values in one message"
 _LENGTH = struct.Struct("<I")
 _HEAD = struct.Struct("<cI")
 _FLOAT = struct.Struct("<d")
@@ -61,13 +64,16 @@ def pack(value: Any) -> bytes:
     """Encode a plain value.
 
     Raises:
-      NotPlain: it, or a value in it, is of another type, too deep or too large.
+      NotPlain: it, or a value in it, is of another type, too deep or too large, or
+        there are too many.
     """
     out = bytearray()
     try:
         _pack(value, out, MAX_DEPTH)
     except struct.error:
         raise NotPlain(_TOO_LARGE) from None
+    if len(out) > MAX_VALUES and _has_too_many(out):
+        raise NotPlain(_TOO_MANY)
     return bytes(out)
 
 
@@ -98,6 +104,8 @@ def unpack(data: bytes | bytearray) -> Any:
     """
     data = bytes(data)
     try:
+        if len(data) > MAX_VALUES and _has_too_many(data):
+            raise Malformed(_TOO_MANY)
         value, at = _unpack(data, 0, MAX_DEPTH)
     except (IndexError, struct.error):
         raise Malformed("the bytes end within a value") from None
@@ -232,6 +240,36 @@ def _count(data: bytes, at: int) -> int:
     if count > len(data) - at - 4:
         raise Malformed(f"{count} items announced, {len(data) - at - 4} bytes left")
     return count
+
+
+def _has_too_many(data: bytes | bytearray) -> bool:
+    """Whether more than `MAX_VALUES` begin there. Each takes a byte, so this is asked
+    of large messages only, and most of these are a few large values. It makes nothing;
+    what is malformed is left to `_unpack`, but for the errors of `_unpack` itself."""
+    at, values = 0, 0
+    left = [(1, False)]  # of each container around: values to come, and whether a dict
+    while left and values <= MAX_VALUES:
+        count, is_dict = left.pop()
+        if count == 0:
+            continue
+        left.append((count - 1, is_dict))
+        values += 1
+        if is_dict:
+            at += 4 + _LENGTH.unpack_from(data, at)[0]  # the key
+        tag = data[at]
+        at += 1
+        if tag == _INT:
+            at += 1 + data[at]
+        elif tag == _FLT:
+            at += 8
+        elif tag in (_STR, _BYTES):
+            at += 4 + _LENGTH.unpack_from(data, at)[0]
+        elif tag in (_LIST, _DICT):
+            left.append((_LENGTH.unpack_from(data, at)[0], tag == _DICT))
+            at += 4
+            if len(left) > MAX_DEPTH + 1:
+                return False
+    return values > MAX_VALUES
 
 
 def _unpack_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:

@@ -169,7 +169,9 @@ class Outflow:
 class Inflow:
     """The receiving half of one side."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_MESSAGE) -> None:
+        """`most`: bytes of a message."""
+        self._most = most
         self._arrived = 0  # pieces
         self._incoming = bytearray()
         # Messages, each with the number of the piece that has completed it.
@@ -216,8 +218,10 @@ class Inflow:
         at = 0
         while len(self._incoming) - at >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._incoming, at)
-            if size > MAX_MESSAGE:
-                raise Violation(f"it announced a message of {size} bytes")
+            if size > self._most:
+                raise Violation(
+                    f"it announced a message of {size} bytes; {self._most} are taken"
+                )
             start = at + _LENGTH.size
             if len(self._incoming) - start < size:
                 break

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mooactor.cluster.broker import MOST_BYTES
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
 from tests.cluster.clusters import Cluster, Member
@@ -317,23 +318,33 @@ def test_nonsense_from_a_holder_of_the_key_is_answered_and_harms_nobody(
     node = Node(cluster.key.secret)
     cluster.nodes.append(node)
 
-    class Hearing:
-        def __init__(self) -> None:
-            self.heard: list[dict[str, object]] = []
-
-        def handle(self, channel: object, message: dict[str, object]) -> None:
-            self.heard.append(message)
-
-        def channel_closed(self, channel: object, why: str) -> None: ...
-
-    hearing = Hearing()
+    hearing = Recorder()
     channel = node.connect(address, hearing)
     nonsense = [{}, {"op": "dance"}, {"op": ["x"]}, {"op": "announce"}, {"op": "hosts"}]
     nonsense += [{"op": "still", "load": "heavy"}]
     for message in nonsense:
         channel.post(message)
-    assert cluster.until(lambda: len(hearing.heard) == len(nonsense))
-    assert {message["ev"] for message in hearing.heard} == {"refused"}
+    assert cluster.until(lambda: len(hearing.messages) == len(nonsense))
+    assert {message["ev"] for message in hearing.messages} == {"refused"}
+    assert cluster.until(lambda: a.names() == ["a"])
+
+
+def test_a_message_that_is_too_large_for_a_broker_ends_its_channel(
+    cluster: Cluster,
+) -> None:
+    """It is not decoded, which would take a broker ten seconds for each 100 MB."""
+    _, address = cluster.broker()
+    a = cluster.member("a", address)
+    assert cluster.until(lambda: a.joined)
+    node = Node(cluster.key.secret)
+    cluster.nodes.append(node)
+    hearing = Recorder()
+    channel = node.connect(address, hearing)
+    channel.post({"op": "still", "x": bytes(MOST_BYTES // 2)})
+    assert cluster.until(lambda: hearing.messages)
+    channel.post({"op": "still", "x": bytes(MOST_BYTES)})
+    assert cluster.until(lambda: hearing.closed)
+    assert f"{MOST_BYTES} are taken" in hearing.closed[0]
     assert cluster.until(lambda: a.names() == ["a"])
 
 

@@ -149,6 +149,31 @@ def test_depth_is_bounded_at_both_ends() -> None:
         plain.unpack(b"l\1\0\0\0" * 1000 + b"N")
 
 
+@pytest.mark.parametrize(
+    ("encoded", "value"),
+    [(b"d\0\0\0\0", {}), (b"l\0\0\0\0", []), (b"N", None), (b"b\1\0\0\0x", b"x")],
+)
+def test_the_number_of_values_is_bounded_at_both_ends(
+    monkeypatch: pytest.MonkeyPatch, encoded: bytes, value: Any
+) -> None:
+    monkeypatch.setattr(plain, "MAX_VALUES", 1000)
+    for most, within in ((999, []), (997, [{"x": 1}])):  # with the lists around them
+        fits, too_many = [*within, *[value] * most], [*within, *[value] * (most + 1)]
+        assert plain.unpack(plain.pack(fits)) == fits
+        with pytest.raises(plain.NotPlain, match="values in one message"):
+            plain.pack(too_many)
+        begin = plain.pack(within)[5:]
+        data = b"l" + len(too_many).to_bytes(4, "little") + begin + encoded * (most + 1)
+        with pytest.raises(plain.Malformed, match="values in one message"):
+            plain.unpack(data)
+
+
+def test_a_few_large_values_are_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "MAX_VALUES", 10)
+    value = {"a": bytes(5000), "b": ["x" * 5000, 1 << 100, 0.5], "c": {"d": {}}}
+    assert plain.unpack(plain.pack(value)) == value
+
+
 @pytest.mark.parametrize("tag", [b"s", b"b", b"l", b"d"])
 def test_a_length_beyond_the_end_is_refused_before_anything_is_allocated(
     tag: bytes,

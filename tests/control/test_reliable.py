@@ -185,6 +185,8 @@ def test_a_receiver_takes_no_message_beyond_the_limit() -> None:
     into = Inflow()
     with pytest.raises(Violation, match="announced"):
         into.arrive(0, (MAX_MESSAGE + 1).to_bytes(4, "little"))
+    with pytest.raises(Violation, match="101 bytes; 100 are taken"):
+        Inflow(100).arrive(0, (101).to_bytes(4, "little"))
 
 
 def test_an_announced_message_takes_no_memory_before_it_comes() -> None:

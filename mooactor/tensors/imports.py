@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 CONTACT_TIMEOUT_MS = 5_000
 
 
-class Import:
-    """One descriptor, which can be imported once; made by `DataPlane.importing`.
+class Imported:
+    """One descriptor, which can be imported once; see `Import`.
 
     A signal handler that raises may cut `result` short at any point. What is here by
     then is kept, so the next call of it goes on. Dropping this gives it back.
@@ -64,11 +64,22 @@ class Import:
     def _finish(self) -> None:
         """The memory gets its finalizer and its place here in one step."""
         self._result.extend(self._plane.view(self._out[0], self._size[0]))
+        self.__class__ = Imported
 
     def _fetched(self) -> Any:
         if self._fetch is None:
             self._fetch = self._plane.begin(self._descriptor)
         return self._fetch.result()
+
+
+class Import(Imported):
+    """One that may have memory without a finalizer; made by `DataPlane.importing`.
+
+    Once it has its result it becomes an `Imported`, which has no ``__del__``: Python
+    drops a Ctrl-C that comes while it runs one, and each array has an import.
+    """
+
+    __slots__ = ()
 
     def __del__(self) -> None:
         try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,9 @@ class Adder:
 
     def make(self) -> Any:
         return np.ones(SIZE, np.uint8)
+
+    def same(self, value: Any) -> Any:
+        return value
 
     def length(self, *args: Any) -> int:
         return len(args)
@@ -127,3 +131,25 @@ def test_the_refs_of_an_interrupted_call_are_free(
             assert group.call(Adder.length).get() == [0, 0]
             del ref
             assert eventually(nothing_is_kept), point.where
+
+
+@pytest.mark.parametrize("argument", [None, 1, np.ones(SIZE, np.uint8)])
+def test_a_call_without_refs_runs_no_destructor_of_pythons(argument: Any) -> None:
+    """Python drops the Ctrl-C that comes meanwhile."""
+    ran: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "__del__":
+            ran.append(frame.f_code.co_qualname)
+
+    with moo.init():
+        actor = moo.spawn(Adder)
+        actor.same(argument)
+        sys.setprofile(note)
+        try:
+            for _ in range(3):
+                actor.same(argument)
+                moo.get([actor.same.remote(argument) for _ in range(3)])
+        finally:
+            sys.setprofile(None)
+    assert ran == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
-from mooactor.process.objects.future import Reply
+from mooactor.process.objects.future import AttachedReply
 from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network
@@ -39,7 +39,7 @@ class Desk:
     def send(self, *sizes: int, **options: Any) -> Transfer:
         to = self.receiver.process_id
         descriptors = [self.sender.export(bytes(size), to) for size in sizes]
-        reply = Reply(b"", descriptors, False, self.receiver)
+        reply = AttachedReply(b"", descriptors, False, self.receiver)
         return self.inbound.begin(
             reply, lambda: self.came.append(sum(sizes)), **options
         )
@@ -206,7 +206,7 @@ def test_what_is_to_be_done_soon_is_done_once(
 def interrupted(desk: Desk, point: Point, sizes: tuple[int, ...]) -> None:
     to, memo = desk.receiver.process_id, dict[str, Any]()
     descriptors = [desk.sender.export(bytes(size), to) for size in sizes]
-    reply = Reply(b"", descriptors, False, desk.receiver)
+    reply = AttachedReply(b"", descriptors, False, desk.receiver)
     arrived: list[int] = []
     begin = partial(desk.inbound.begin, reply, lambda: arrived.append(1), memo=memo)
 

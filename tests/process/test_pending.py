@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooactor.control import envelope
-from mooactor.process.objects.future import Reply, taken_over
+from mooactor.process.objects.future import AttachedReply, Reply, taken_over
 from mooactor.process.pending import PendingReplies
 
 
@@ -48,7 +48,7 @@ def alarms() -> Iterator[None]:
 
 
 def reply_of(plane: Any) -> Reply:
-    return Reply(b"", [b"data"], False, plane)
+    return AttachedReply(b"", [b"data"], False, plane)
 
 
 def test_it_is_no_error_of_the_reply() -> None:

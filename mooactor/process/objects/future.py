@@ -211,7 +211,8 @@ class Reply:
     their sender dies first, they are not needed. Data on another host is fetched on
     arrival, see `inbound`, which moves it from `descriptors` to `buffers`.
 
-    It may be dropped at any time: memory and borrows (see `holds`) are given back.
+    It may be dropped at any time: memory (`AttachedReply`) and borrows (see `holds`)
+    are given back.
     """
 
     __slots__ = (
@@ -262,6 +263,7 @@ class Reply:
                 self._imports = list(map(self._plane.importing, self.descriptors))
             self.buffers = [one.result() for one in self._imports]
             self.descriptors, self._imports = [], None
+            self.__class__ = Reply  # there is nothing left to be given back
 
     def replaced_by(self, error: bytes) -> Reply:
         """A reply that fails, in place of this; `error` is from `encode_error`."""
@@ -292,6 +294,17 @@ class Reply:
         self.buffers = []
         if self.claims is not None:
             self.claims.give_back()
+
+
+class AttachedReply(Reply):
+    """One with memory attached, which it gives back when it is dropped.
+
+    Others need nothing done then, nor this one once its memory is taken over: it is a
+    `Reply` from there on. Python drops a Ctrl-C that comes while it runs a ``__del__``,
+    and there are tens of thousands of replies a second.
+    """
+
+    __slots__ = ()
 
     def __del__(self) -> None:
         try:

@@ -49,7 +49,7 @@ from mooactor.control.keys import died_with, every_incarnation
 from mooactor.control.links import Links
 from mooactor.process.objects.borrow import Borrowing
 from mooactor.process.objects.doubts import Doubts, Key
-from mooactor.process.objects.future import Future, Reply
+from mooactor.process.objects.future import AttachedReply, Future
 from mooactor.process.objects.unsent import Unsent
 from mooactor.tensors.plane import DataPlane
 
@@ -120,7 +120,8 @@ class Stored:
         """Decode it here: a view of the same memory, private on write."""
         shared, borrowing = self._buffers, self._borrowing
         plane = self._open_plane()
-        reply = Reply(self._data, [], False, plane)  # what it has not decoded it frees
+        # What it has not decoded it frees.
+        reply = AttachedReply(self._data, [], False, plane)
         for buffer in shared:
             reply.descriptors.append(plane.export(buffer, plane.process_id))
         return reply.value() if borrowing is None else borrowing.decode(reply.value)

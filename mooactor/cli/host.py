@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _News:
-    """What is said of the brokers. One that was never joined may be the wrong one.
+    """What is said of the brokers: of each that is not there, each reason once.
 
     A host whose name another one has, and that never joined any, ends: no `mooactor
     stop` would reach it, and later it could take that name. `refusal` says why, then.
@@ -64,21 +64,27 @@ class _News:
         self._name = name
         self._key = key
         self.refusal: str | None = None
-        self._joined: set[str] = set()
-        self._reasons: dict[str, str] = {}  # said of those that were not joined yet
+        self._has_joined = False  # any
+        self._present: set[str] = set()
+        self._reasons: dict[str, set[str]] = {}  # said of those that are not present
 
     def joined(self, broker: str) -> None:
-        if not self._joined:
+        if not self._has_joined:
             self._serving.ready(f"mooactor host {self._name} joined {broker}")
         else:
             self._serving.log(f"joined {broker}")
-        self._joined.add(broker)
+        self._has_joined = True
+        self._present.add(broker)
+        self._reasons.pop(broker, None)
 
     def lost(self, broker: str, why: str) -> None:
-        if broker in self._joined:
+        said = self._reasons.setdefault(broker, set())
+        is_new = why not in said
+        said.add(why)
+        if broker in self._present:
+            self._present.discard(broker)
             self._serving.log(f"lost the broker at {broker}: {why}")
-        elif self._reasons.get(broker) != why:
-            self._reasons[broker] = why
+        elif is_new:  # a lost one is tried every few seconds, for ever
             self._serving.log(
                 f"no broker at {broker} yet ({why}): is `mooactor broker` running "
                 f"there, with the same key ({self._key.fingerprint})?"
@@ -90,7 +96,7 @@ class _News:
         self._serving.loop.later(_LENIENT_S, lambda: self._give_up(text))
 
     def _give_up(self, text: str) -> None:
-        if not self._joined:
+        if not self._has_joined:
             self.refusal = text
             self._serving.stop()
 

@@ -178,6 +178,41 @@ def test_a_host_with_another_key_says_so_and_goes_on(
     assert not said_of(h, "lost the broker") and not h.out
 
 
+def test_a_host_says_once_that_it_has_lost_a_broker(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    broker, address = cluster.broker()
+    h = host(cluster, address, cluster.key)
+    assert cluster.until(lambda: h.out), h.text()
+    broker.signal(signal.SIGKILL)
+    assert cluster.until(lambda: said_of(h, "no broker")), h.text()  # a second try
+    other = secret.make(str(tmp_path / "other"))
+    words = ("--listen", address, "--key-file", other.source)
+    broker = cluster.command("broker", *words)
+    assert cluster.until(lambda: len(said_of(h, "no broker")) == 2), h.text()  # a third
+    broker.signal(signal.SIGKILL)
+    cluster.broker(listen=address)
+    assert cluster.until(lambda: said_of(h, f"joined {address}")), h.text()
+    assert len(said_of(h, f"lost the broker at {address}: ")) == 1, h.text()
+    nothing, another = said_of(h, "no broker")
+    assert "nothing listens there" in nothing and "holds another key" in another
+
+
+def test_each_reason_why_a_lost_broker_is_not_there_is_said_once() -> None:
+    said: list[str] = []
+    serving: Any = SimpleNamespace(log=said.append, ready=said.append)
+    news = _News(serving, "b", secret.Key(b"k" * 32, "FILE"))
+    for _ in range(2):
+        news.joined("tcp://10.0.0.1:4431")
+        for why in ["it ended", "silence", "it ended", "silence", "another key"] * 2:
+            news.lost("tcp://10.0.0.1:4431", why)
+    lines = [line.partition("(")[0] for line in said]
+    joined, lost, *none = lines[:4]
+    assert "joined tcp" in joined and lost.endswith(" at tcp://10.0.0.1:4431: it ended")
+    assert none == ["no broker at tcp://10.0.0.1:4431 yet "] * 2
+    assert lines[4:] == ["joined tcp://10.0.0.1:4431", *lines[1:4]]
+
+
 def test_a_host_whose_name_is_taken_ends_and_takes_no_name_later(
     cluster: Cluster,
 ) -> None:

@@ -62,6 +62,8 @@ def _serve(
     serving.run(node, broker.look, broker.due)
     if standby is not None:
         standby.close()
+        if standby.refusal is not None:
+            raise Failure(standby.refusal, code=1)
 
 
 def _where(options: argparse.Namespace) -> tuple[secret.Key, str, int | None]:

@@ -47,6 +47,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from mooactor.cluster import announcement
 from mooactor.cluster.announcement import Announcement
@@ -184,6 +185,8 @@ class Broker:
 
     def _standby(self, channel: Channel, message: Message) -> None:
         address = required(message, "address", str)
+        if channel.peer == self._node.id:
+            raise Refused("a broker is no stand-by of itself")
         if not is_reachable(address):
             raise Refused(f"address={address!r:.80} is not tcp://ADDR:PORT")
         if len(self._standbys) >= MAX_STANDBYS:
@@ -259,7 +262,11 @@ class Standby:
       node: of the second broker.
       address: of the first one.
       later: calls a function after so many seconds.
-      stop: is called when the first broker was told to end.
+      log: takes a line for each thing that an operator may want to know: that the
+        first broker has taken this one, that it is gone, and each new reason why there
+        is none.
+      stop: is called when the first broker was told to end, and when there is none but
+        this one; then `refusal` says so.
     """
 
     RETRY_S = 0.5
@@ -275,14 +282,22 @@ class Standby:
     ) -> None:
         self._node, self._address, self._later, self._log = node, address, later, log
         self._stop = stop
+        self.refusal: str | None = None
         self._closed = False
+        self._joined = False
+        self._has_joined = False  # at any time
+        self._reasons: set[str] = set()  # said since it has joined last
         self._first_id = ""  # the node that it was last
         self._open()
 
     def first(self) -> Message:
         """The first broker, for those who ask for it."""
-        found = self._channel.peer.hex() or self._first_id
-        return {"address": self._address, "id": found}
+        self._note_id(self._channel)
+        return {"address": self._address, "id": self._first_id}
+
+    def _note_id(self, channel: Channel) -> None:
+        if channel.peer not in (b"", self._node.id):
+            self._first_id = channel.peer.hex()
 
     def _open(self) -> None:
         if self._closed:
@@ -294,18 +309,66 @@ class Standby:
         """Be heard of now and then, for as long as this channel is there."""
         if channel.is_open and not self._closed:
             channel.post({"op": "standby", "address": self._node.address})
+            if not self._joined:
+                channel.post({"op": "peers"})  # a broker that has taken it lists it
             self._later(self.REPEAT_S, partial(self._say, channel))
 
     def handle(self, channel: Channel, message: Message) -> None:
-        if message.get("ev") == "refused":
-            self._log(f"the broker {self._address}: {message.get('why')!s:.300}")
+        if channel.peer == self._node.id:
+            self._is_first(channel)
+        elif message.get("ev") == "refused":
+            why = f"{message.get('why')!s:.300}"
+            self._say_once(why, f"the broker {self._address}: {why}")
+        elif message.get("ev") == "peers":
+            self._listed(message.get("standbys"))
         elif message.get("ev") == "stop":
             self._log(f"the broker {self._address} was told to end")
             self._stop()
 
+    def _listed(self, standbys: Any) -> None:
+        own = self._node.id.hex()
+        listed = isinstance(standbys, list) and any(
+            isinstance(one, dict) and one.get("id") == own for one in standbys
+        )
+        if listed and not self._joined:
+            self._joined = self._has_joined = True
+            self._reasons.clear()
+            self._log(f"has joined the first broker at {self._address}")
+
+    def _is_first(self, channel: Channel) -> None:
+        """The address leads here. It may only do so since the first broker's machine is
+        gone (a name or an address that moves): its members need this one then."""
+        why = f"{self._address} is this broker itself"
+        channel.close(why)
+        self.channel_closed(channel, why)
+        if not self._has_joined:
+            self.refusal = (
+                f"--standby-of {self._address} is the address of this broker itself: "
+                "name the first broker, or leave --standby-of out to start that one"
+            )
+            self._stop()
+
     def channel_closed(self, channel: Channel, why: str) -> None:
-        self._first_id = channel.peer.hex() or self._first_id
+        """The first broker is gone, or was never there: try again soon, for ever."""
+        if channel is not self._channel or self._closed:
+            return
+        self._note_id(channel)
+        if self._joined:
+            self._joined = False
+            self._reasons.add(why)
+            self._log(f"the first broker at {self._address} is gone: {why}")
+        else:
+            self._say_once(
+                why,
+                f"is no stand-by of {self._address} yet ({why}): is `mooactor broker` "
+                "running there, with the same key?",
+            )
         self._later(self.RETRY_S, self._open)
+
+    def _say_once(self, why: str, text: str) -> None:
+        if why not in self._reasons:
+            self._reasons.add(why)
+            self._log(text)
 
     def close(self) -> None:
         self._closed = True

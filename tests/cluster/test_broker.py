@@ -9,14 +9,18 @@ import signal
 import socket
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mooactor.cluster.broker import MOST_BYTES
+from mooactor.cluster.broker import MOST_BYTES, Standby
+from mooactor.control import secret
 from mooactor.control.node import Node
 from mooactor.host import brokerlink
-from tests.cluster.clusters import Cluster, Member
+from tests.cluster.clusters import Cluster, Command, Member
 from tests.control.nodes import Recorder
 from tests.process.programs import start
 from tests.processes import stop
@@ -250,6 +254,109 @@ def test_a_stand_by_answers_when_the_first_broker_is_gone(cluster: Cluster) -> N
         assert cluster.until(lambda m=member: set(m.membership.brokers()) == both)
     d = cluster.member("d", address)
     assert cluster.until(lambda: set(d.membership.brokers()) == both)
+
+
+def said_of(broker: Command, text: str) -> list[str]:
+    return [line for line in broker.err if text in line]
+
+
+@pytest.mark.slow
+def test_a_stand_by_says_once_what_is_with_the_first_broker(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    first, address = cluster.broker()
+    first.signal(signal.SIGKILL)
+    standby, _ = cluster.broker("--standby-of", address)
+    none = f"mooactor broker: is no stand-by of {address} yet ("
+    assert cluster.until(lambda: said_of(standby, none)), standby.text()
+    other = secret.make(str(tmp_path / "other"))
+    words = ("broker", "--listen", address, "--key-file", other.source)
+    another = cluster.command(*words)
+    assert cluster.until(lambda: len(said_of(standby, none)) == 2), standby.text()
+    another.signal(signal.SIGKILL)
+    first, _ = cluster.broker(listen=address)
+    joined = f"has joined the first broker at {address}\n"
+    assert cluster.until(lambda: said_of(standby, joined)), standby.text()
+    first.signal(signal.SIGKILL)
+    gone = f"the first broker at {address} is gone: "
+    assert cluster.until(lambda: said_of(standby, gone)), standby.text()
+    cluster.broker(listen=address)
+    assert cluster.until(lambda: len(said_of(standby, joined)) == 2), standby.text()
+    assert len(said_of(standby, gone)) == 1
+    nothing, key, *_ = said_of(standby, none)
+    assert "nothing listens there" in nothing and "holds another key" in key
+    assert "is `mooactor broker` running there, with the same key?" in nothing
+
+
+@pytest.mark.slow
+def test_a_first_broker_whose_name_is_unknown_is_named(cluster: Cluster) -> None:
+    standby, _ = cluster.broker("--standby-of", "nowhere.invalid")
+    why = "no address was found for the name nowhere.invalid"
+    assert cluster.until(lambda: said_of(standby, why)), standby.text()
+
+
+def test_a_broker_is_no_stand_by_of_itself(cluster: Cluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ("--listen", f"127.0.0.1:{port}", "--standby-of", f"localhost:{port}")
+    broker = cluster.ask("broker", *words)
+    assert broker.process.returncode == 1
+    assert broker.err[-1] == (
+        f"mooactor broker: --standby-of tcp://localhost:{port} is the address of this "
+        "broker itself: name the first broker, or leave --standby-of out to start that "
+        "one\n"
+    )
+    assert not said_of(broker, "joined")
+
+
+class Alias:
+    """The channel to an address that leads to a broker, or to this node."""
+
+    is_open = True
+
+    def __init__(self, peer: bytes) -> None:
+        self.peer = peer
+        self.posted: list[dict[str, Any]] = []
+        self.closed = ""
+
+    def post(self, message: dict[str, Any]) -> None:
+        self.posted.append(message)
+
+    def close(self, why: str) -> None:
+        self.closed = why
+
+
+def test_a_stand_by_stays_if_the_first_address_leads_to_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channels = [Alias(b"first"), Alias(b"second"), Alias(b"second")]
+    monkeypatch.setattr(brokerlink, "connect", lambda *_: channels.pop(0))
+    timers: list[tuple[float, Callable[[], None]]] = []
+    said: list[str] = []
+    node: Any = SimpleNamespace(id=b"second", address="tcp://10.0.0.2:4431")
+    standby = Standby(
+        node,
+        "tcp://10.0.0.1:4431",
+        lambda delay, action: timers.append((delay, action)),
+        said.append,
+        lambda: said.append("stop"),
+    )
+    first: Any = standby._channel
+    assert [m["op"] for m in first.posted] == ["standby", "peers"]
+    peers = {"ev": "peers", "first": None}
+    for _ in range(2):
+        standby.handle(first, {**peers, "standbys": [{"id": b"second".hex()}, 3]})
+    standby.channel_closed(first, "it is gone")
+    for _ in range(2):
+        timers.pop()[1]()
+        own: Any = standby._channel
+        standby.handle(own, {**peers, "standbys": []})
+        assert own.closed
+    joined, gone, none = said
+    assert joined == "has joined the first broker at tcp://10.0.0.1:4431"
+    assert gone == "the first broker at tcp://10.0.0.1:4431 is gone: it is gone"
+    assert "is this broker itself" in none and standby.refusal is None
+    assert standby.first()["id"] != node.id.hex()
 
 
 @pytest.mark.slow

@@ -432,6 +432,30 @@ def test_keygen_makes_a_key_and_keeps_one_that_is_there(
     assert secret.read(path).secret != made.secret
 
 
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_keygen_replaces_files_only(
+    force: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe, target, link, dangling = (tmp_path / name for name in ("p", "t", "l", "d"))
+    os.mkfifo(pipe)
+    target.write_text("kept")
+    link.symlink_to("t")
+    dangling.symlink_to("nowhere")
+    before = {path.name: path.lstat().st_ino for path in tmp_path.iterdir()}
+    said = {}
+    for path in (pipe, link, dangling, tmp_path):
+        assert main(["keygen", *force, str(path)]) == 2
+        (said[path],) = capsys.readouterr().err.splitlines()
+        assert said[path].startswith(f"mooactor keygen: {path} is ")
+    assert "is a named pipe, and is not replaced: name a file" in said[pipe]
+    assert "is a directory" in said[tmp_path]
+    assert f"a symbolic link, to {target}, " in said[link]
+    assert said[link].endswith(": name that file itself")
+    assert f"a symbolic link, to {tmp_path}/nowhere, " in said[dangling]
+    after = {path.name: path.lstat().st_ino for path in tmp_path.iterdir()}
+    assert after == before and target.read_text() == "kept"
+
+
 def test_keygen_without_a_file_takes_the_default_place(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,12 +29,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _next(client: Client, last: dict[str, Any]) -> dict[str, Any]:
-    """What is there now; the last look, if no broker answers just now."""
+    """What is there now; if no broker answers just now the last look, with the reason
+    in its `error`."""
     try:
         return status.look(client)
     except Failure as failure:
         print(f"mooactor top: {failure}", file=sys.stderr, flush=True)
-        return last
+        return {**last, "error": str(failure)}
 
 
 def _show(found: dict[str, Any], *, as_json: bool) -> None:

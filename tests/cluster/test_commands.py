@@ -165,10 +165,14 @@ def test_top_outlives_a_broker_that_is_started_again(
     assert cluster.until(lambda: top.out)
     cluster.commands[0].signal(signal.SIGKILL)
     assert cluster.until(lambda: top.err)
+    assert cluster.until(lambda: "error" in json.loads(top.out[-1]))
+    why = json.loads(top.out[-1])["error"]
+    assert f"mooactor top: {why}\n" in top.err
     cluster.broker(listen=address)
     a = cluster.member("a", address)
     assert cluster.until(lambda: a.joined)
     assert cluster.until(lambda: '"name": "a"' in top.out[-1])
+    assert "error" not in json.loads(top.out[-1]) and "error" not in top.out[0]
     assert top.signal(signal.SIGINT) == 0
 
 

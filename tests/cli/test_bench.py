@@ -42,7 +42,8 @@ def test_elsewhere_than_on_linux_nothing_is_measured(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert main(["bench"]) == 1
-    assert capsys.readouterr().err == "mooactor bench runs on Linux only\n"
+    said = capsys.readouterr().err
+    assert said == "mooactor bench: it measures on Linux only: run it there\n"
 
 
 def test_the_table_shows_values_ratios_and_goals() -> None:
@@ -104,8 +105,12 @@ def test_both_ends_of_a_call_stay_where_they_are_put_and_go_back() -> None:
 
 
 def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--only", "nonsense"]) == 2
-    assert "no row is called 'nonsense'" in capsys.readouterr().err
+    assert main(["bench", "--only", "call", "--only", "nix", "--json"]) == 2
+    out, err = capsys.readouterr()
+    why = json.loads(out)["error"]
+    assert why.startswith("no row has a name that begins with 'nix': ")
+    assert "`mooactor bench --only list`" in why
+    assert err == f"mooactor bench: {why}\n"
 
 
 def test_only_picks_the_groups_that_are_needed() -> None:

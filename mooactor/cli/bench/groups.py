@@ -18,6 +18,7 @@ from mooactor.cli.bench import (
     startup,
     weights,
 )
+from mooactor.cli.failure import Failure
 
 GROUPS = {
     module.__name__.rpartition(".")[2]: module
@@ -48,13 +49,16 @@ def groups_with(wanted: list[str] | None) -> list[str]:
     """The groups that hold a row whose name begins with one of `wanted`.
 
     Raises:
-      ValueError: something wanted begins no name.
+      Failure: something wanted begins no name.
     """
     if not wanted:
         return list(GROUPS)
     for prefix in wanted:
         if not any(name.startswith(prefix) for name in names()):
-            raise ValueError(f"no row is called {prefix!r}; there are {names()}")
+            raise Failure(
+                f"no row has a name that begins with {prefix!r}: `mooactor bench "
+                "--only list` lists all names"
+            )
     return [
         group
         for group, module in GROUPS.items()

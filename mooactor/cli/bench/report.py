@@ -15,6 +15,7 @@ from mooactor import __version__
 from mooactor.cli.bench import ray
 from mooactor.cli.bench.groups import groups_with, names
 from mooactor.cli.bench.row import Row, Skipped, short
+from mooactor.cli.failure import Failure
 from mooactor.tensors.limits import processors
 
 HEADINGS = ("work", "mooactor", "beside it", "ratio", "goal", "met")
@@ -28,13 +29,8 @@ def run(
         print("\n".join(names()))
         return 0
     if not sys.platform.startswith("linux"):
-        print("mooactor bench runs on Linux only", file=sys.stderr)
-        return 1
-    try:
-        groups = groups_with(only)
-    except ValueError as error:
-        print(f"mooactor bench: {error}", file=sys.stderr)
-        return 2
+        raise Failure("it measures on Linux only: run it there", code=1)
+    groups = groups_with(only)
     results = [found for group in groups for found in measured(group, quick)]
     rows = [r for r in results if isinstance(r, Row) and _wanted(r.name, only)]
     rows = ray.beside(rows)

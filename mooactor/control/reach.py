@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,8 @@ class Reach:
     """The first and the last of the ports to listen on; None: the system chooses."""
     local: bool = False
     """Whether the cluster's key serves on this host alone."""
+    spared: tuple[int, ...] = ()
+    """Ports between these that a broker listens on, or will; neither end is one."""
 
     def check(self, *listens: str) -> None:
         """For whatever this process listens on, besides `bind`.
@@ -46,7 +49,8 @@ class Reach:
 
     def plain(self) -> dict[str, Any]:
         """For a frame; `of_plain` is its inverse."""
-        return {**self.__dict__, "ports": self.ports and list(self.ports)}
+        ports = self.ports and list(self.ports)
+        return {**self.__dict__, "ports": ports, "spared": list(self.spared)}
 
     @classmethod
     def of_plain(cls, plain: dict[str, Any] | None) -> Reach | None:
@@ -56,7 +60,8 @@ class Reach:
         ports = plain.get("ports")
         first_and_last = None if ports is None else (int(ports[0]), int(ports[1]))
         bind, advertise, host = (plain[key] for key in ("bind", "advertise", "host"))
-        return cls(bind, advertise, host, first_and_last, bool(plain.get("local")))
+        local, spared = bool(plain.get("local")), tuple(plain.get("spared", ()))
+        return cls(bind, advertise, host, first_and_last, local, spared)
 
     def address(self, port: int) -> str:
         """What other hosts connect to."""
@@ -65,12 +70,17 @@ class Reach:
 
 def listening(plain: dict[str, Any]) -> dict[str, Any]:
     """The options of a `node.Node` that listens as a reach says, given in plain."""
-    ports = plain["ports"]
+    ports, spared = plain["ports"], plain["spared"]
     return {
         "bind": plain["bind"],
         "advertise": plain["advertise"],
-        "ports": None if ports is None else range(ports[0], ports[1] + 1),
+        "ports": None if ports is None else _within(ports, spared),
     }
+
+
+def _within(ports: Sequence[int], spared: Sequence[int]) -> list[int]:
+    first, last = ports
+    return [port for port in range(first, last + 1) if port not in spared]
 
 
 def bracketed(address: str) -> str:
@@ -92,7 +102,7 @@ def bind_tcp(socket: zmq.Socket[bytes], reach: Reach) -> int:
         last = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(last, bytes)
         return int(last.rstrip(b"\0").rpartition(b":")[2])
-    ports = list(range(reach.ports[0], reach.ports[1] + 1))
+    ports = _within(reach.ports, reach.spared)
     random.shuffle(ports)  # many start together: they must not try the same ones
     for port in ports:
         if _bind(socket, f"tcp://{where}:{port}", reach):

@@ -48,6 +48,7 @@ from mooactor.process.place import Place
 from mooactor.process.started import bury
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
+_OF_BROKERS = ("announce", "still", "hosts", "watch", "standby", "peers")
 
 
 class Guest:
@@ -382,6 +383,10 @@ class FromHome:
         """One message of the home's, or of ``mooactor stop``."""
         if message.get("op") == "stop":
             self._stop()
+            return
+        if message.get("op") in _OF_BROKERS:  # a member that looks for one here
+            channel.close("this is a host, no broker")
+            self._guest.close()
             return
         try:
             self._guest.told(message)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import random
 import signal
 import socket
 import sys
@@ -18,7 +21,11 @@ from mooactor.cli.host import _News
 from mooactor.control import secret
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
+from mooactor.control.reach import Reach
+from mooactor.host.addresses import Address
+from mooactor.host.driver_joins import reach_of
 from tests.cluster.clusters import Cluster, Command
+from tests.control.nodes import Recorder
 from tests.processes import stop
 
 pytestmark = pytest.mark.slow
@@ -211,6 +218,105 @@ def test_each_reason_why_a_lost_broker_is_not_there_is_said_once() -> None:
     assert "joined tcp" in joined and lost.endswith(" at tcp://10.0.0.1:4431: it ended")
     assert none == ["no broker at tcp://10.0.0.1:4431 yet "] * 2
     assert lines[4:] == ["joined tcp://10.0.0.1:4431", *lines[1:4]]
+
+
+def first_of_free_ports(count: int) -> int:
+    """The first of several ports in a row that are free, and below those that Linux
+    gives to outgoing connections: one that has just ended would keep its port."""
+    while True:
+        first = random.randrange(21000, 31000)
+        with contextlib.ExitStack() as taken, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+
+
+def host_within(cluster: Cluster, ports: range, *brokers: str) -> Command:
+    """A host that listens where the brokers do."""
+    where = ("--ports", f"{ports[0]}-{ports[-1]}", "--bind", "127.0.0.1")
+    words = ("host", "--name", "h", "--join", ",".join(brokers), *where)
+    return cluster.command(*words, "--key-file", cluster.key.source)
+
+
+def address_of(cluster: Cluster, broker: str) -> str:
+    """The host's."""
+    said = cluster.ask("status", "--connect", broker, "--json").out[0]
+    (row,) = json.loads(said)["hosts"]
+    return str(row["address"])
+
+
+def test_a_host_leaves_its_port_to_a_broker_that_starts_later(
+    cluster: Cluster,
+) -> None:
+    first = first_of_free_ports(3)
+    brokers = [f"tcp://127.0.0.1:{first + number}" for number in (0, 1)]
+    h = host_within(cluster, range(first, first + 3), *brokers)
+    assert cluster.until(lambda: said_of(h, "no broker")), h.text()
+    cluster.broker(listen=brokers[0])
+    assert cluster.until(lambda: h.out), h.text()
+    assert address_of(cluster, brokers[0]) == f"tcp://127.0.0.1:{first + 2}"
+
+
+def test_a_host_leaves_out_the_port_of_a_broker_between_its_own(
+    cluster: Cluster,
+) -> None:
+    first = first_of_free_ports(3)
+    broker = f"tcp://127.0.0.1:{first + 1}"
+    with socket.create_server(("127.0.0.1", first)):
+        h = host_within(cluster, range(first, first + 3), broker)
+        assert cluster.until(lambda: said_of(h, "no broker")), h.text()
+        cluster.broker(listen=broker)
+        assert cluster.until(lambda: h.out), h.text()
+        assert address_of(cluster, broker) == f"tcp://127.0.0.1:{first + 2}"
+
+
+def test_a_driver_leaves_its_port_to_a_broker_that_starts_later(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = first_of_free_ports(4)
+    address = f"tcp://127.0.0.1:{first}"
+    monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")
+    monkeypatch.setenv("MOOACTOR_PORTS", f"{first}-{first + 3}")
+    program = driver(cluster, address)
+    assert cluster.until(lambda: program.err), program.text()
+    cluster.broker(listen=address)
+    assert cluster.until(lambda: program.ended), program.text()
+    assert program.out == ["joined\n"], program.text()
+
+
+def test_ports_that_are_the_brokers_are_none_for_others(cluster: Cluster) -> None:
+    words = ("--join", "127.0.0.1:4000,127.0.0.1:4001", "--ports", "4000-4001")
+    h = cluster.ask("host", "--name", "h", *words)
+    assert h.process.returncode == 2
+    assert "the ports 4000-4001 of --ports or MOOACTOR_PORTS are those of" in h.err[-1]
+    assert h.err[-1].endswith(": give a larger range\n")
+
+
+def test_brokers_of_other_machines_cost_no_port() -> None:
+    far, unknown = Address("192.0.2.7", 4001), Address("nowhere.invalid", 4003)
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        near = Address("127.0.0.1", here.getsockname()[1])
+        reach = reach_of([near, far], None, range(4000, 4009), local=False)
+        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [])
+        reach = reach_of([near, unknown], None, range(4000, 4009), local=False)
+        assert (reach["ports"], reach["spared"]) == ([4000, 4008], [4003])
+        assert Reach.of_plain(reach) == Reach.of_plain(Reach.of_plain(reach).plain())
+
+
+@pytest.mark.parametrize(
+    "op", ["announce", "still", "hosts", "watch", "standby", "peers"]
+)
+def test_a_host_says_that_it_is_no_broker(cluster: Cluster, op: str) -> None:
+    _, broker = cluster.broker()
+    h = host(cluster, broker, cluster.key)
+    assert cluster.until(lambda: h.out), h.text()
+    node, recorder = Node(cluster.key.secret), Recorder()
+    cluster.nodes.append(node)
+    node.connect(address_of(cluster, broker), recorder).post({"op": op})
+    assert cluster.until(lambda: recorder.closed)
+    assert recorder.closed == ["this is a host, no broker"]
+    assert h.signal() == 0
+    assert not any("a session ends" in line for line in h.err), h.text()
 
 
 def test_a_host_whose_name_is_taken_ends_and_takes_no_name_later(

@@ -361,6 +361,8 @@ def test_a_reach_survives_a_frame() -> None:
     for ports in (None, (20000, 20100)):
         reach = Reach("*", "10.0.0.5", "a", ports)
         assert Reach.of_plain(reach.plain()) == reach
+    reach = Reach("*", "10.0.0.5", "a", (20000, 20100), True, (20050,))
+    assert Reach.of_plain(reach.plain()) == reach
     assert Reach.of_plain(None) is None
 
 

@@ -24,7 +24,7 @@ from mooactor.host.rows import Row
 PATIENCE_S = 15.0  # actors may finish what is queued
 _LISTED_S = 5.0  # a broker lets go of a member that has been silent for four
 _LOOK_S = 0.1
-_GONE_S = 1.0  # an interpreter takes some 50 ms to end after its channels
+GONE_S = 1.0  # an interpreter takes some 50 ms to end after its channels
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
                 raise Failure(_still_there(counts, left), 1)
             there = brokers.end(PATIENCE_S)
             if not there:
-                listeners.wait(_GONE_S)
+                listeners.wait(GONE_S)
     counts["brokers"] = len(brokers.answered) - len(there)
     lost = [talk for talk in brokers.silent if not talk.refused]
     if there or lost:

@@ -10,6 +10,7 @@ from mooactor.cli.amounts import bytes_of, quantity
 from mooactor.cli.failure import Failure
 from mooactor.cli.slurm import job_name, run_words
 from mooactor.cluster.launch import kubernetes, variables
+from mooactor.cluster.launch.plan import GRACE_S
 from mooactor.cluster.launch.targets import LaunchError
 
 
@@ -32,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
             gpus=options.gpus,
             memory=_memory(options.memory),
             secret=options.secret,
+            grace_s=options.grace or GRACE_S,
         )
     except LaunchError as error:
         raise Failure(str(error)) from None

@@ -60,7 +60,7 @@ def _add_run(commands: Commands) -> None:
     run.add_argument(
         "--patience",
         metavar="S",
-        type=_patience,
+        type=_seconds,
         help="seconds for the hosts to start (default 60, in a job 300)",
     )
     run.add_argument(
@@ -128,6 +128,12 @@ def _add_program(
         help="a variable for the hosts and for SCRIPT (again for more)",
     )
     parser.add_argument(
+        "--grace",
+        metavar="S",
+        type=_seconds,
+        help="seconds that SCRIPT has to end after Ctrl-C or SIGTERM (default 1.2)",
+    )
+    parser.add_argument(
         "-m", dest="module", action="store_true", help="SCRIPT is a module's name"
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python program")
@@ -193,7 +199,7 @@ def _add_kubernetes(commands: Commands) -> None:
     kubernetes.set_defaults(run=clustering.run_by("kubernetes"))
 
 
-def _patience(text: str) -> float:
+def _seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:

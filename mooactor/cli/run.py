@@ -13,7 +13,7 @@ from mooactor.cli.failure import Failure
 from mooactor.cluster.launch import ranks, rendezvous, starter, targets, variables
 from mooactor.cluster.launch.environment import Rank, rank_of
 from mooactor.cluster.launch.launch import Launch
-from mooactor.cluster.launch.plan import Plan, check_script, path_of_driver
+from mooactor.cluster.launch.plan import GRACE_S, Plan, check_script, path_of_driver
 from mooactor.cluster.launch.targets import LaunchError, Target
 from mooactor.control import secret
 
@@ -81,6 +81,7 @@ def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:
         sync=options.sync,
         min_hosts=options.min_hosts,
         patience_s=options.patience or (_PATIENCE_IN_JOB_S if rank else _PATIENCE_S),
+        grace_s=options.grace or GRACE_S,
     )
     _check(plan, rank)
     return plan

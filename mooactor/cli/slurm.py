@@ -63,6 +63,8 @@ def run_words(options: argparse.Namespace) -> list[str]:
     words = ["--cwd", options.cwd] if options.cwd else []
     if getattr(options, "ports", None):
         words += ["--ports", ports_text(options.ports)]
+    if options.grace is not None:
+        words += ["--grace", f"{options.grace:g}"]
     module = ["-m"] if options.module else []
     return [*words, *module, options.script, *options.arguments]
 

@@ -62,7 +62,7 @@ class IncomingChannel(Channel):
 
     def welcome(self, route: Route, frame: frames.Frame, node_id: bytes) -> bool:
         """The other side has connected, perhaps again. False: that connection has ended
-        already."""
+        already, or began against the protocol."""
         self.route = route
         self.tries = frame.number
         self._probe_at = None
@@ -74,7 +74,7 @@ class IncomingChannel(Channel):
         if not stands:
             route.fd = -1  # the number may be another one's
             self.lost()
-        return stands
+        return self.connected
 
     def accept(self, listener: Listener) -> None:
         """It is wanted here."""

@@ -527,6 +527,7 @@ def test_ports_and_intervals_are_checked(capsys: pytest.CaptureFixture[str]) -> 
         ("run", "--key-file", "", "x.py"),
         ("run", "--rendezvous", "", "x.py"),
         ("run", "--patience", "0", "x.py"),
+        ("run", "--grace", "inf", "x.py"),
         ("run", "--patience", "nan", "x.py"),
         ("slurm", "--nodes", "1", "--job-name", "", "x.py"),
         ("kubernetes", "--hosts", "1", "--image", "x", "--name", "", "x.py"),

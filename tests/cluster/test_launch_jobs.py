@@ -188,6 +188,20 @@ def test_a_manifest_has_the_variables(capsys: pytest.CaptureFixture[str]) -> Non
     assert container["command"][-3:] == ["run", "a.py", "x"]
 
 
+def test_a_job_gives_the_program_the_time_to_end_that_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "run --grace 20.5 a.py" in batch(
+        "--nodes", "2", "--grace", "20.5", "a.py", capsys=capsys
+    )
+    for words, end_s in ((["a.py"], 10), (["--grace", "20.5", "a.py"], 29)):
+        assert main(["kubernetes", "--hosts", "2", "--image", "i", *words]) == 0
+        job = json.loads(capsys.readouterr().out.split("\n---\n")[-1])
+        pod = job["spec"]["template"]["spec"]
+        assert pod["terminationGracePeriodSeconds"] == end_s
+        assert pod["containers"][0]["command"][-len(words) :] == words
+
+
 def test_a_script_that_is_missing_is_refused_unless_it_may_be_on_the_nodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

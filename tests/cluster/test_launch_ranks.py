@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 
 from tests import networks
-from tests.cluster import launching
 from tests.cluster.launched import ROOT, Launched, command
 from tests.conftest import eventually
 
@@ -226,7 +225,7 @@ def test_a_signal_to_another_rank_costs_the_program_no_exit_code(start: Start) -
 SAVES = """
 import os, signal, time
 def save(*_):
-    time.sleep(0.6)
+    time.sleep(2.5)  # longer than without --grace
     host = int(open({file!r}).read())
     os.kill(host, 0)
     os.write(1, b"saved\\n")  # no print, which may be under way
@@ -243,8 +242,9 @@ def test_the_other_hosts_stay_while_the_program_saves_at_the_end_of_a_job(
 ) -> None:
     """scancel, a time limit and mpirun signal all ranks at the same time."""
     file = tmp_path / "host"
-    first = start(SAVES.format(file=str(file)), {**task(0), launching.GRACE: "60"})
-    further = start("", task(1))
+    grace = ("--grace", "60")
+    first = start(SAVES.format(file=str(file)), task(0), options=grace)
+    further = start("", task(1), options=grace)
     assert eventually(lambda: "up" in first.out, 60), first.err + further.err
     (host,) = (p for p in further.descendants() if " --name n2" in p.command())
     file.write_text(str(host.pid))

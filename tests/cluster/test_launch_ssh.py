@@ -443,7 +443,7 @@ SAVES = """
 import os, signal, time
 def save(number, _):
     os.write(1, b"saves on %d\\n" % number)  # no print, which may be under way
-    time.sleep(0.4)
+    time.sleep(1.5)  # longer than without --grace
     os.write(1, b"saved\\n")
     os._exit(7)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -456,10 +456,9 @@ while True:
 
 @pytest.mark.parametrize("names", ["b", slow("localhost,b")])
 def test_one_event_that_comes_as_two_signals_leaves_the_program_its_time(
-    launch: Callable[..., Launched], names: str, monkeypatch: pytest.MonkeyPatch
+    launch: Callable[..., Launched], names: str
 ) -> None:
-    monkeypatch.setenv(launching.GRACE, "60")
-    run = launch("--hosts", names, script=SAVES)
+    run = launch("--hosts", names, "--grace", "60", script=SAVES)
     assert is_up(run), run.err
     run.stop()  # so that it takes both at once
     run.signal(signal.SIGHUP)
@@ -483,10 +482,9 @@ time.sleep(1000)
 
 @pytest.mark.parametrize("names", ["b", slow("localhost,b")])
 def test_a_second_ctrl_c_does_not_wait(
-    launch: Callable[..., Launched], names: str, monkeypatch: pytest.MonkeyPatch
+    launch: Callable[..., Launched], names: str
 ) -> None:
-    monkeypatch.setenv(launching.GRACE, "600")
-    run = launch("--hosts", names, script=SLOW)
+    run = launch("--hosts", names, "--grace", "600", script=SLOW)
     assert is_up(run), run.err
     run.signal(signal.SIGINT)
     assert eventually(lambda: "saves" in run.out, 60), run.err

@@ -5,11 +5,13 @@ headless Service that gives them names, and a Secret with the key."""
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mooactor.cluster.launch.plan import GRACE_S
 from mooactor.cluster.launch.rendezvous import BROKER_PORT
 from mooactor.cluster.launch.targets import LaunchError
 
@@ -17,7 +19,7 @@ Object = dict[str, Any]
 # A pod's name is the Job's with an index after it, and must be a DNS label.
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
 _DEVICE = "nvidia.com/gpu"
-_END_S = 10  # a pod has so long after SIGTERM
+_END_S = 8  # a pod has so long after SIGTERM, and what the program has
 
 
 def manifest(
@@ -33,6 +35,7 @@ def manifest(
     memory: str | None = None,
     secret: str | None = None,
     variables: Mapping[str, str] | None = None,
+    grace_s: float = GRACE_S,
 ) -> list[Object]:
     """The objects, in the order in which they are made.
 
@@ -40,6 +43,7 @@ def manifest(
       words: those of ``mooactor run``.
       secret: the name of a Secret that exists; None: one with a new key.
       variables: for the environment of all pods.
+      grace_s: the time that the program has after SIGTERM.
 
     Raises:
       LaunchError: the name cannot be that of a Job.
@@ -57,7 +61,8 @@ def manifest(
     }
     container = _container(values, image, python, words, limits)
     meta = _meta(name, namespace)
-    objects = [_service(name, meta), _job(meta, hosts, container, secret or name)]
+    job = _job(meta, hosts, container, secret or name, _END_S + math.ceil(grace_s))
+    objects = [_service(name, meta), job]
     return objects if secret else [_secret(meta), *objects]
 
 
@@ -116,7 +121,9 @@ def _container(
     }
 
 
-def _job(meta: Object, hosts: int, container: Object, secret: str) -> Object:
+def _job(
+    meta: Object, hosts: int, container: Object, secret: str, end_s: int
+) -> Object:
     # The key is a variable: files of a mounted Secret belong to root and may be read by
     # a group, which a key file must not. No pod is started again: the program on the
     # first one, started again alone, would wait for hosts that have ended with it.
@@ -136,7 +143,7 @@ def _job(meta: Object, hosts: int, container: Object, secret: str) -> Object:
                 "spec": {
                     "subdomain": meta["name"],
                     "restartPolicy": "Never",
-                    "terminationGracePeriodSeconds": _END_S,
+                    "terminationGracePeriodSeconds": end_s,
                     "containers": [container],
                 },
             },

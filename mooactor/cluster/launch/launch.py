@@ -37,8 +37,8 @@ _BROKER_LATE = (
     "overloaded, and try again"
 )
 # After a signal: what the program has, then all the rest. Three seconds are promised.
-SCRIPT_GRACE_S, _FORCE_S = 1.2, 0.3
-_END_S = 2.7
+_FORCE_S = 0.3
+_END_S, _END_AFTER_GRACE_S = 2.7, 1.5
 _KILL_S = 0.2
 # One event can come as several signals: `timeout` signals its child and then its group,
 # and when a terminal is closed, SIGHUP comes from the shell and then from the kernel.
@@ -127,7 +127,7 @@ class Launch:
             return
         if len(self._interrupted) == 1:
             self.script.signal(number, typed)
-            self.loop.later(SCRIPT_GRACE_S, lambda: self._end_script(_FORCE_S))
+            self.loop.later(self.plan.grace_s, lambda: self._end_script(_FORCE_S))
         else:
             self._end_script(0.0)
 
@@ -248,7 +248,10 @@ class Launch:
     def _end(self) -> None:
         """End what still runs: the hosts, then the broker, which they take leave of."""
         self.hosts.over = True
-        end_by = (self._interrupted_at or time.monotonic()) + _END_S
+        end_by = time.monotonic() + _END_S
+        if self._interrupted_at is not None:
+            graced = self._interrupted_at + self.plan.grace_s + _END_AFTER_GRACE_S
+            end_by = min(end_by, graced)
         programs = [p for p in self._programs if p.code is None]
         hosts = [p for p in programs if p is not self.broker]
         for part in (hosts, programs):

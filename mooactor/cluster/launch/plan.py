@@ -15,6 +15,9 @@ from mooactor.host.addresses import ports_text
 MODULE = "mooactor"  # is run as the command of that name
 
 
+GRACE_S = 1.2  # so that all has ended three seconds after a signal
+
+
 @dataclass
 class Plan:
     """A launch.
@@ -34,6 +37,7 @@ class Plan:
       address: where the hosts reach this machine; None: where ssh comes from.
       min_hosts: so many must join, those of other ranks included; None: all.
       patience_s: the time that the hosts have to start.
+      grace_s: the time that the program has after a signal that ends the launch.
     """
 
     program: list[str]
@@ -52,6 +56,7 @@ class Plan:
     sync: bool = False
     min_hosts: int | None = None
     patience_s: float = 60.0
+    grace_s: float = GRACE_S
 
     @property
     def port_words(self) -> list[str]:

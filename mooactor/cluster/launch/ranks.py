@@ -13,7 +13,7 @@ import time
 
 from mooactor.cluster.launch import addresses, rendezvous
 from mooactor.cluster.launch.environment import Rank
-from mooactor.cluster.launch.launch import SCRIPT_GRACE_S, Launch
+from mooactor.cluster.launch.launch import Launch
 from mooactor.cluster.launch.plan import Plan
 from mooactor.cluster.launch.rendezvous import Meeting
 from mooactor.cluster.launch.targets import LaunchError, Target
@@ -22,7 +22,6 @@ from mooactor.cluster.launch.watch import Watch
 _POLL_S = 0.2
 _SIGNALLED = 128  # a shell's
 _STOP_S = 1.0  # of the end: for the other hosts to learn of it
-_STAY_S = SCRIPT_GRACE_S + _STOP_S  # after a signal to the rank of another host
 # The broker is started again if it was killed; longer than this, and the run is over.
 _BROKER_LOST_S = 8.0
 
@@ -169,7 +168,8 @@ class Further(Launch):
 
     def _has_stayed(self) -> bool:
         at = self._interrupted_at
-        return at is not None and time.monotonic() >= at + _STAY_S
+        longest_s = self.plan.grace_s + _STOP_S
+        return at is not None and time.monotonic() >= at + longest_s
 
     def _is_over(self, watch: Watch) -> bool:
         """Whether rank 0 has ended the run, which it may have done while the host here

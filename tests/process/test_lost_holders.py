@@ -43,7 +43,10 @@ class Reading(threading.Thread):
 
 def read_from_a_holder_that_stops(four: Hosts, owner: Any, *others: Any) -> Reading:
     """Two hosts take it from its owner, the next from the first of them: the holder. It
-    has a part of the data left to send."""
+    has a part of the data left to send. The connection for that stands: one that is
+    still being made is given up after four seconds."""
+    (other,) = others[0].put(SIZE >> 8)
+    assert other.get(timeout=60).sum() == SIZE >> 8
     for _ in range(20):
         (ref,) = owner.put(SIZE)
         for other in others:

@@ -117,7 +117,7 @@ class Ref(Future, Awaitable[R_co], Generic[R_co]):
 
     def _not_done(self, timeout: float | None) -> BaseException:
         if self._runtime.closed:
-            return self._runtime.over(self._label)
+            return self._runtime.over(self._label, was_sent=bool(self.call_id))
         if timeout is None:
             return errors.CallTimeout(
                 f"{self._label} was not done within the deadline of the call that "
@@ -381,7 +381,7 @@ def end_with(runtime: Runtime, future: Future, label: str) -> None:
         # wake-ups.
         future._listeners.clear()
     if not future.state:
-        future.set_error(runtime.over(label))
+        future.set_error(runtime.over(label, was_sent=bool(future.call_id)))
 
 
 def refuse_on_loop(what: str) -> None:

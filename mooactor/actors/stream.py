@@ -154,7 +154,8 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
 
     def _not_done(self) -> None:
         if self._runtime.closed:
-            raise self._runtime.over(self._label)
+            sent = bool(self.channel.call_id)
+            raise self._runtime.over(self._label, was_sent=sent)
         raise errors.CallTimeout(
             f"{self._label} gave no item within the deadline of the call that waits "
             "for it; give that call a longer timeout"

@@ -343,13 +343,14 @@ class Runtime:
 
     # -- the end -----------------------------------------------------------
 
-    def over(self, what: str) -> ActorUnavailable:
-        """The error of `what`, which needs this runtime, once that is closed."""
+    def over(self, what: str, *, was_sent: bool = False) -> ActorUnavailable:
+        """The error of `what`, which needs this runtime, once that is closed.
+        `was_sent`: it is a call that was, so nobody knows any more whether it ran."""
         if self.forked:
             return forked_error(what)
         return ActorUnavailable(
             f"{what}: its session has ended; create it again in this one",
-            delivered=False,
+            delivered=None if was_sent else False,
         )
 
     def _tidy_up(self, death: Death) -> None:

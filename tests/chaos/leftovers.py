@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from mooactor.process.directories import PREFIX
 from tests.clusters import Cluster
 from tests.processes import VARIABLE, Process, Run
 
@@ -79,7 +80,12 @@ class Remains:
 
     def _all_files(self) -> set[str]:
         """Sessions have directories of their own."""
-        return {str(path) for path in self._directory.rglob("mooactor-*")}
+        # `Path.rglob` fails where a directory goes meanwhile.
+        walk = os.walk(self._directory)
+        found = (
+            f"{at}/{name}" for at, within, files in walk for name in within + files
+        )
+        return {path for path in found if path.rpartition("/")[2].startswith(PREFIX)}
 
     def _held_by_programs(self) -> dict[int, Counter[str]]:
         return {pid: _descriptors(pid) for pid in self._programs()}

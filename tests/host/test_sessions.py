@@ -184,6 +184,18 @@ def test_calls_under_way_at_the_end_fail_by_name() -> None:
         ref.get(timeout=60)
 
 
+def test_of_a_call_that_was_sent_as_the_session_ended_nobody_knows_whether_it_ran() -> (
+    None
+):
+    with moo.init():
+        ref = moo.spawn(Counter).sleep.remote(60)
+        # As one that comes when the end has told all others.
+        current_runtime().caller._pending.pop(ref.call_id)
+    with pytest.raises(moo.ActorUnavailable, match="its session has ended") as raised:
+        ref.get(timeout=60)
+    assert raised.value.delivered is None
+
+
 def test_a_broker_that_does_not_answer_is_named_with_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from mooactor.control.node import Node
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.membership import Membership
 from tests.cluster.rows import row
+from tests.control.nodes import Recorder
 
 COMMAND = [sys.executable, "-m", "mooactor"]
 
@@ -145,6 +146,12 @@ class Cluster:
         assert self.until(lambda: command.ended), command.text()
         command.wait()
         return command
+
+    def visit(self, address: str) -> tuple[Channel, Recorder]:
+        """A channel of a node that has the key and is no member, and its listener."""
+        node, recorder = Node(self.key.secret), Recorder()
+        self.nodes.append(node)
+        return node.connect(address, recorder), recorder
 
     def broker(
         self, *words: str, listen: str = "127.0.0.1:0", **environment: str

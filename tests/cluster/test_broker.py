@@ -18,10 +18,8 @@ import pytest
 
 from mooactor.cluster.broker import MOST_BYTES, Standby
 from mooactor.control import secret
-from mooactor.control.node import Node
 from mooactor.host import brokerlink
 from tests.cluster.clusters import Cluster, Command, Member
-from tests.control.nodes import Recorder
 from tests.process.programs import start
 from tests.processes import stop
 
@@ -365,9 +363,7 @@ def test_a_stand_by_at_an_interface_that_members_lack_costs_them_nothing(
 ) -> None:
     _, address = cluster.broker()
     a = cluster.member("a", address)
-    node = Node(cluster.key.secret)
-    cluster.nodes.append(node)
-    channel = node.connect(address, Recorder())
+    channel, _ = cluster.visit(address)
     for zone in ("br-lan", "eth0"):
         channel.post({"op": "standby", "address": f"tcp://[fe80::1%{zone}]:4431"})
     known = lambda: a.membership._told.get(address)  # noqa: E731
@@ -422,11 +418,7 @@ def test_nonsense_from_a_holder_of_the_key_is_answered_and_harms_nobody(
     _, address = cluster.broker()
     a = cluster.member("a", address)
     assert cluster.until(lambda: a.joined)
-    node = Node(cluster.key.secret)
-    cluster.nodes.append(node)
-
-    hearing = Recorder()
-    channel = node.connect(address, hearing)
+    channel, hearing = cluster.visit(address)
     nonsense = [{}, {"op": "dance"}, {"op": ["x"]}, {"op": "announce"}, {"op": "hosts"}]
     nonsense += [{"op": "still", "load": "heavy"}]
     for message in nonsense:
@@ -443,10 +435,7 @@ def test_a_message_that_is_too_large_for_a_broker_ends_its_channel(
     _, address = cluster.broker()
     a = cluster.member("a", address)
     assert cluster.until(lambda: a.joined)
-    node = Node(cluster.key.secret)
-    cluster.nodes.append(node)
-    hearing = Recorder()
-    channel = node.connect(address, hearing)
+    channel, hearing = cluster.visit(address)
     channel.post({"op": "still", "x": bytes(MOST_BYTES // 2)})
     assert cluster.until(lambda: hearing.messages)
     channel.post({"op": "still", "x": bytes(MOST_BYTES)})

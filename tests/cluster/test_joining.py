@@ -25,7 +25,6 @@ from mooactor.control.reach import Reach
 from mooactor.host.addresses import Address
 from mooactor.host.driver_joins import reach_of
 from tests.cluster.clusters import Cluster, Command
-from tests.control.nodes import Recorder
 from tests.processes import stop
 
 pytestmark = pytest.mark.slow
@@ -310,9 +309,8 @@ def test_a_host_says_that_it_is_no_broker(cluster: Cluster, op: str) -> None:
     _, broker = cluster.broker()
     h = host(cluster, broker, cluster.key)
     assert cluster.until(lambda: h.out), h.text()
-    node, recorder = Node(cluster.key.secret), Recorder()
-    cluster.nodes.append(node)
-    node.connect(address_of(cluster, broker), recorder).post({"op": op})
+    channel, recorder = cluster.visit(address_of(cluster, broker))
+    channel.post({"op": op})
     assert cluster.until(lambda: recorder.closed)
     assert recorder.closed == ["this is a host, no broker"]
     assert h.signal() == 0

@@ -25,10 +25,11 @@ Invariants:
 
 A request is a message with the descriptors of the new process: its lifeline, its two
 output pipes and those of its parcels. Requests that have come together are forked by
-one process in between, which saves half of the forks of a group. When none waits a
-spare process is forked, and the agent gets the other end of its line. It sends the next
-request there: that actor waits neither for a fork (two take 6 ms, and 16 ms where torch
-is loaded) nor for the zygote.
+one process in between, which saves half of the forks of a group. When none waits and no
+actor is starting a spare process is forked, and the agent gets the other end of its
+line. It sends the next request there: that actor waits neither for a fork (two take
+6 ms, and 16 ms where torch is loaded) nor for the zygote, and finds the pages copied
+that it will write to (see `pages`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ from functools import partial
 from typing import NamedTuple
 
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message
+from mooactor.host import pages
+from mooactor.host.starts import Starts, note_pid
 from mooactor.process import dump
 from mooactor.process.actor import threads
 from mooactor.process.actor.life import live
@@ -88,10 +91,13 @@ def main(fd: int, agent: int) -> None:
 def _serve(line: Lifeline, agent: int) -> None:
     poller = select.poll()
     poller.register(line, select.POLLIN)
-    forks = _Forks(line, agent)
+    forks = _Forks(line, agent, starts := Starts(poller))
     while True:
-        if not poller.poll(_QUIET_MS if forks.lacks_a_spare else None):
-            forks.add_a_spare()
+        found = {fd for fd, _ in poller.poll(forks.patience_ms())}
+        starts.look(found)
+        if line.fileno() not in found:
+            if not found and forks.wants_a_spare():
+                forks.add_a_spare()
             continue
         births: list[Birth] = []
         for message, fds in line.receive_nowait():
@@ -147,66 +153,102 @@ class _Forks:
     """The processes that are forked, and the spare one for the agent. There is none
     before the first actor was asked for: then others may be."""
 
-    def __init__(self, line: Lifeline, agent: int) -> None:
+    def __init__(self, line: Lifeline, agent: int, starts: Starts) -> None:
         self._line = line
         self._agent = agent
+        self._starts = starts
+        self._start_of_spare: int | None = None
         self._prepared = 0
         self._has_made_one = False
-        self.lacks_a_spare = False
+        self._lacks_a_spare = False
+
+    def wants_a_spare(self) -> bool:
+        """There is none, and it would hold up no start."""
+        return self._lacks_a_spare and not self._starts
+
+    def patience_ms(self) -> float | None:
+        """How long to wait for a request."""
+        return _QUIET_MS if self.wants_a_spare() else self._starts.left_ms()
 
     def prepared(self, number: int) -> None:
         """More is imported: the agent drops the spare process, which lacks that."""
         self._prepared = number
-        self.lacks_a_spare = self._has_made_one
+        self._lacks_a_spare = self._has_made_one
+        self._starts.learn_again()
 
     def make(self, births: list[Birth]) -> None:
         """Have a process for each, and say what became of them."""
         if not births:
             return
-        _fork_all(self._line, self._agent, births)
+        try:
+            reader, writer = os.pipe()
+        except OSError as error:
+            for birth in births:
+                _tell_unborn(self._line, birth, error)
+        else:
+            _fork_all(self._line, self._agent, births, writer)
+            os.close(writer)
+            self._starts.add(reader)
         numbers = [birth.number for birth in births]
         self._line.send({"ev": "done", "numbers": numbers})
         for birth in births:
             for fd in birth.fds:
                 os.close(fd)
-        self.spare_used()
+        self._has_made_one = self._lacks_a_spare = True
 
     def spare_used(self) -> None:
-        """There are actors, and nothing waits to become the next one."""
-        self._has_made_one = self.lacks_a_spare = True
+        """It becomes an actor, and nothing waits to become the next one."""
+        self._lacks_a_spare = True
+        if self._start_of_spare is not None:
+            self._starts.add(self._start_of_spare)
+            self._start_of_spare = None
 
     def add_a_spare(self) -> None:
         """For the next one; not again before that if the system refuses it."""
-        self.lacks_a_spare = False
+        self._lacks_a_spare = False
+        self._forget_spare()
         try:
             ours, theirs = socket.socketpair()
+            with ours, theirs:
+                self._fork_spare(ours, theirs)
         except OSError:
             return
-        with ours, theirs:
-            try:
-                middle = os.fork()
-            except OSError:
-                return
+
+    def _forget_spare(self) -> None:
+        if self._start_of_spare is not None:
+            os.close(self._start_of_spare)
+            self._start_of_spare = None
+
+    def _fork_spare(self, ours: socket.socket, theirs: socket.socket) -> None:
+        reader, writer = os.pipe()
+        self._start_of_spare = reader
+        try:
+            middle = os.fork()
             if middle == 0:
                 ours.close()
-                _fork_spare(self._line, self._agent, theirs)  # does not return
-            os.waitpid(middle, 0)
-            said = {"ev": "spare", "prepared": self._prepared}
-            self._line.send(said, [ours.fileno()])
+                waits = partial(_wait_for_birth, self._agent, os.getpid())
+                wait = partial(waits, Lifeline(theirs), writer, self._starts.pages)
+                _fork_one(self._line, wait)  # does not return
+        finally:
+            os.close(writer)
+        os.waitpid(middle, 0)
+        said = {"ev": "spare", "prepared": self._prepared}
+        self._line.send(said, [ours.fileno()])
 
 
-def _fork_spare(line: Lifeline, agent: int, theirs: socket.socket) -> None:
+def _fork_one(line: Lifeline, wait: Callable[[], None]) -> None:
     """The process in between: fork the spare one, and exit."""
-    middle = os.getpid()
     try:
         if os.fork() == 0:
             line.close()  # its end is the zygote's end
-            _wait_for_birth(agent, middle, Lifeline(theirs))  # does not return
+            wait()  # does not return
     finally:
         os._exit(0)
 
 
-def _wait_for_birth(agent: int, middle: int, line: Lifeline) -> None:
+def _wait_for_birth(
+    agent: int, middle: int, line: Lifeline, writer: int, written: list[pages.Run]
+) -> None:
     """The spare process: wait on a line of its own to become an actor. It ends if the
     line does."""
     try:
@@ -214,6 +256,7 @@ def _wait_for_birth(agent: int, middle: int, line: Lifeline) -> None:
         _await_adoption(agent, middle, line)
         poller = select.poll()
         poller.register(line, select.POLLIN)
+        pages.copy(written, until=lambda: poller.poll(0))
         while True:
             poller.poll()
             for message, fds in line.receive_nowait():
@@ -221,14 +264,14 @@ def _wait_for_birth(agent: int, middle: int, line: Lifeline) -> None:
                 os.setpgid(0, 0)  # what ends the zygote's group is not for an actor
                 line.send({"ev": "born", "number": birth.number, "pid": os.getpid()})
                 line.close()
-                _become(birth, agent, middle)  # does not return
+                _become(birth, agent, middle, writer)  # does not return
     except LifelineClosed:
         pass  # it is not wanted
     finally:
         os._exit(1)
 
 
-def _fork_all(line: Lifeline, agent: int, births: list[Birth]) -> None:
+def _fork_all(line: Lifeline, agent: int, births: list[Birth], writer: int) -> None:
     try:
         middle = os.fork()
     except OSError as error:
@@ -236,7 +279,7 @@ def _fork_all(line: Lifeline, agent: int, births: list[Birth]) -> None:
             _tell_unborn(line, birth, error)
         return
     if middle == 0:
-        _fork_each(line, agent, births)  # does not return
+        _fork_each(line, agent, births, writer)  # does not return
     # Its children become the agent's only when it is gone.
     os.waitpid(middle, 0)
 
@@ -245,7 +288,7 @@ def _tell_unborn(line: Lifeline, birth: Birth, error: OSError) -> None:
     line.send({"ev": "unborn", "number": birth.number, "note": f"fork: {error}"})
 
 
-def _fork_each(line: Lifeline, agent: int, births: list[Birth]) -> None:
+def _fork_each(line: Lifeline, agent: int, births: list[Birth], writer: int) -> None:
     """The process in between: fork each actor, report it, and exit."""
     middle = os.getpid()
     try:
@@ -256,17 +299,18 @@ def _fork_each(line: Lifeline, agent: int, births: list[Birth]) -> None:
                 _tell_unborn(line, birth, error)
                 continue
             if pid == 0:
-                _become(birth, agent, middle)  # does not return
+                _become(birth, agent, middle, writer)  # does not return
             line.send({"ev": "born", "number": birth.number, "pid": pid})
     finally:
         os._exit(0)
 
 
-def _become(birth: Birth, agent: int, middle: int) -> None:
+def _become(birth: Birth, agent: int, middle: int, writer: int) -> None:
     code = 1
     try:
         os.setpgid(0, 0)
-        _keep_only(birth.fds)
+        note_pid(writer)
+        started = partial(os.close, _keep_only([*birth.fds, writer]))
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         for number in (signal.SIGINT, signal.SIGPIPE):  # the latter as Python has it
@@ -274,7 +318,7 @@ def _become(birth: Birth, agent: int, middle: int) -> None:
         name_process(birth.life["label"])
         lifeline = socket.socket(fileno=_LINE)
         adopted: Callable[[], None] = partial(_await_adoption, agent, middle, lifeline)
-        live(birth.life, lifeline, adopted)
+        live(birth.life, lifeline, adopted, started)
         code = 0
     except SystemExit as error:
         code = _exit_code(error)
@@ -316,9 +360,9 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _keep_only(fds: list[int]) -> None:
-    """Close every descriptor but these: the lifeline, stdout, stderr and the parcels,
-    which become 3, 1, 2 and 4 and more."""
+def _keep_only(fds: list[int]) -> int:
+    """Close every descriptor but these: the lifeline, stdout, stderr and others, which
+    become 3, 1, 2 and 4 and more. Returns the number of the last."""
     null = os.open(os.devnull, os.O_RDONLY)
     high = [_dup_above(fd, len(fds) + _LINE) for fd in (null, *fds)]
     targets = [0, _LINE, 1, 2, *range(_LINE + 1, _LINE + len(fds) - 2)]
@@ -328,6 +372,7 @@ def _keep_only(fds: list[int]) -> None:
     sys.stdin = open(0)
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)
+    return int(targets[-1])
 
 
 def _dup_above(fd: int, least: int) -> int:

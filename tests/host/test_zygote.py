@@ -22,6 +22,7 @@ from mooactor.process.interface import interface_of
 from mooactor.tensors.limits import default_memory_limit
 from tests.actors.counter import Counter
 from tests.conftest import at_best, eventually, leaked, resources
+from tests.host.copies import require_copies_ahead
 from tests.process import programs
 from tests.processes import Process, stop
 
@@ -194,6 +195,38 @@ def test_a_spare_process_becomes_the_next_actor_and_is_replaced() -> None:
             pids += moo.on(Counter).group(2).call(Counter.pid).get()
             assert spare.pid in pids
         assert len(set(pids)) == 7
+
+
+def test_a_spare_process_has_copied_what_its_start_will_write_to() -> None:
+    require_copies_ahead()
+    with session():
+        counter = moo.spawn(Counter)
+        actor = psutil.Process(counter.pid())
+        most = actor.memory_full_info().uss / 2
+        assert eventually(lambda: spare_process().memory_full_info().uss > most)
+
+
+def test_a_constructor_that_takes_long_keeps_no_spare_process_away(
+    tmp_path: Path,
+) -> None:
+    gate = tmp_path / "gate"
+
+    @moo.actor
+    class Waits:
+        def __init__(self, gate: str) -> None:
+            while not os.path.exists(gate):
+                time.sleep(0.01)
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    with session():
+        waiting = moo.spawn(Waits, str(gate)).pid.remote()
+        spare = spare_process()
+        assert moo.spawn(Counter).pid() == spare.pid
+        assert not waiting.done()
+        gate.touch()
+        assert waiting.get() != spare.pid
 
 
 def test_what_is_imported_later_is_in_the_next_actor_too(modules: Path) -> None:

@@ -447,4 +447,4 @@ def cabled_hosts(cable: Cable) -> Iterator[Hosts]:
 def main(fd: int) -> None:
     """In an actor's process. Its life comes on stdin: notices may wait already."""
     life = pickle.load(sys.stdin.buffer)
-    life_module.live(life, socket.socket(fileno=fd), lambda: None)
+    life_module.live(life, socket.socket(fileno=fd), lambda: None, lambda: None)

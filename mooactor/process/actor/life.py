@@ -34,12 +34,15 @@ _MAX_FAILURE_BYTES = 1 << 20
 
 
 def live(
-    life: Message, lifeline_socket: socket.socket, adopted: Callable[[], None]
+    life: Message,
+    lifeline_socket: socket.socket,
+    adopted: Callable[[], None],
+    started: Callable[[], None],
 ) -> None:
     """The whole life of an actor's process; returns when it has ended well.
 
     `adopted` waits until this process dies with the agent, which it must before it
-    runs any code of the user's.
+    runs any code of the user's. `started` is called when the actor is ready.
     """
     lifeline = Lifeline(lifeline_socket)
     try:
@@ -57,6 +60,7 @@ def live(
         lifeline.send({"op": "failed", "error": reason})
         raise SystemExit(1) from None
     runtime.agent.tell(op="ready")
+    started()
     try:
         worker.run()
         _end(worker)

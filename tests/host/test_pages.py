@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""Which pages a start writes to is found out, and they are copied ahead."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooactor.host import pages
+from mooactor.host.starts import _LONGEST_S, Starts, note_pid
+from tests.conftest import eventually
+from tests.host.copies import require_copies_ahead
+
+PAGE = mmap.PAGESIZE
+PROGRAM = """
+import ctypes, json, mmap, os, sys
+from mooactor.host import pages
+
+pages._AT_ONCE = 16 * mmap.PAGESIZE
+size = 64 * mmap.PAGESIZE
+region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+region.write(b"x" * size)
+start = ctypes.addressof(ctypes.c_char.from_buffer(region))
+done, gone = os.pipe(), os.pipe()
+
+def within(runs):
+    return [
+        (address - start + offset) // mmap.PAGESIZE
+        for address, size in runs
+        for offset in range(0, size, mmap.PAGESIZE)
+        if start <= address + offset < start + len(region)
+    ]
+
+def of_a_fork(action):
+    pid = os.fork()
+    if pid == 0:
+        action()
+        os.write(done[1], b"!")
+        os.read(gone[0], 1)
+        os._exit(0)
+    os.read(done[0], 1)
+    found = within(pages.written_by(pid))
+    os.write(gone[1], b"!")
+    os.waitpid(pid, 0)
+    return found
+
+def write():
+    for page in (3, 10, 11, 63):
+        region[page * mmap.PAGESIZE] = 0
+
+runs = [(start + 5 * mmap.PAGESIZE, 2 * mmap.PAGESIZE), (1 << 12, mmap.PAGESIZE)]
+runs.append((start + 20 * mmap.PAGESIZE, 33 * mmap.PAGESIZE))
+print(json.dumps([
+    of_a_fork(lambda: None),
+    of_a_fork(write),
+    of_a_fork(lambda: pages.copy(runs, until=lambda: False)),
+    of_a_fork(lambda: pages.copy(runs, until=lambda: True)),
+    region[:] == b"x" * size,
+]))
+"""
+
+
+def test_those_that_a_fork_has_written_to_are_found_and_those_copied_ahead(
+    tmp_path: Path,
+) -> None:
+    """Of memory that it no longer shares. An address that is nobody's is none."""
+    require_copies_ahead()
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    nothing, written, copied, stopped, unharmed = json.loads(done.stdout)
+    assert nothing == [] and written == [3, 10, 11, 63]
+    assert copied == [5, 6, *range(20, 53)] and stopped == [] and unharmed
+
+
+def test_of_a_process_that_has_ended_there_are_none() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert pages.written_by(ended.pid) == []
+
+
+def test_no_more_than_a_bound_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_MOST_BYTES", 8 * PAGE)
+    found = pages.written_by(os.getpid())  # all that this process has
+    assert 0 < sum(size for _, size in found) <= 8 * PAGE
+
+
+@pytest.fixture
+def starts() -> Iterator[tuple[Starts, Any, list[int]]]:
+    """They, their poller, and the ends of pipes that a test has."""
+    poller = select.poll()
+    made, writers = Starts(poller), list[int]()
+    yield made, poller, writers
+    for writer in writers:
+        os.close(writer)
+    assert eventually(lambda: _over(made, poller))
+
+
+def _over(starts: Starts, poller: Any) -> bool:
+    starts.look({fd for fd, _ in poller.poll(0)})
+    return not starts
+
+
+def _begin(starts: Starts, writers: list[int]) -> int:
+    reader, writer = os.pipe()
+    writers.append(writer)
+    starts.add(reader)
+    return writer
+
+
+def test_a_start_is_over_once_the_last_process_has_closed_its_end(starts: Any) -> None:
+    made, poller, writers = starts
+    assert made.left_ms() is None and not made
+    writer = _begin(made, writers)
+    writers.append(os.dup(writer))
+    note_pid(writer)  # which is no end
+    for _ in range(2):
+        assert poller.poll(0) == [] and made
+        assert made.left_ms() <= _LONGEST_S * 1000
+        os.close(writers.pop())
+    assert _over(made, poller) and made.left_ms() is None
+    assert made.pages  # what this process has to itself
+
+
+def test_a_start_that_takes_long_is_not_waited_for(
+    starts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, poller, writers = starts
+    note_pid(_begin(made, writers))
+    began = time.monotonic()
+    while made:
+        made.look({fd for fd, _ in poller.poll(made.left_ms())})
+    assert time.monotonic() - began >= _LONGEST_S
+    assert made.pages  # what it has written to by then
+    monkeypatch.setattr(pages, "written_by", lambda pid: [(PAGE, PAGE)])
+    note_pid(_begin(made, writers))
+    os.close(writers.pop())
+    assert _over(made, poller) and made.pages == [(PAGE, PAGE)]
+
+
+def test_a_start_of_which_nothing_is_known_teaches_nothing(starts: Any) -> None:
+    made, poller, writers = starts
+    for words in (b"", b"\1", b"\xff\xff\xff\x7f"):
+        writer = _begin(made, writers)
+        os.write(writer, words)
+        os.close(writers.pop())
+        assert _over(made, poller) and made.pages == []
+
+
+def test_what_is_known_stays_until_more_is_learnt(
+    starts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, poller, writers = starts
+    answers = {os.getpid(): [(PAGE, PAGE)]}
+    monkeypatch.setattr(pages, "written_by", lambda pid: answers.get(pid, []))
+
+    def start() -> list[pages.Run]:
+        note_pid(_begin(made, writers))
+        os.close(writers.pop())
+        assert _over(made, poller)
+        found: list[pages.Run] = made.pages
+        return found
+
+    assert start() == [(PAGE, PAGE)]
+    answers[os.getpid()] = [(2 * PAGE, PAGE)]
+    assert start() == [(PAGE, PAGE)]
+    made.learn_again()
+    assert start() == [(2 * PAGE, PAGE)]
+    made.learn_again()
+    answers.clear()
+    assert start() == [(2 * PAGE, PAGE)]

@@ -134,8 +134,9 @@ def test_the_refs_of_an_interrupted_call_are_free(
 
 
 @pytest.mark.parametrize("argument", [None, 1, np.ones(SIZE, np.uint8)])
-def test_a_call_without_refs_runs_no_destructor_of_pythons(argument: Any) -> None:
-    """Python drops the Ctrl-C that comes meanwhile."""
+def test_a_call_runs_no_destructor_of_pythons(argument: Any) -> None:
+    """Python drops the Ctrl-C that comes meanwhile. Nor does a call with the Refs of
+    others."""
     ran: list[str] = []
 
     def note(frame: Any, event: str, _: Any) -> None:
@@ -150,6 +151,7 @@ def test_a_call_without_refs_runs_no_destructor_of_pythons(argument: Any) -> Non
             for _ in range(3):
                 actor.same(argument)
                 moo.get([actor.same.remote(argument) for _ in range(3)])
+                actor.length([actor.same.remote(argument)])
         finally:
             sys.setprofile(None)
     assert ran == []

@@ -37,15 +37,25 @@ class Hold:
         self._borrows = borrows
         self.owner = owner
         self.object_id = object_id
+        self.lender: int | None = None
+        if lender is not None:
+            self.count(lender)
+
+    def count(self, lender: int) -> None:
+        """It was lent by `lender`, and is given back when it is collected."""
         self.lender = lender
+        self.__class__ = CountedHold
+
+
+class CountedHold(Hold):
+    """One that is given back. Others need nothing done when they end: Python drops a
+    Ctrl-C that comes while it runs a ``__del__``."""
+
+    __slots__ = ()
 
     def __del__(self) -> None:
-        try:
-            lender = self.lender
-        except AttributeError:
-            return  # a signal handler cut `__init__` short
-        if lender is not None and not self._borrows.ended:
-            self._borrows.give_back_later(self, lender)
+        if self.lender is not None and not self._borrows.ended:
+            self._borrows.give_back_later(self, self.lender)
 
 
 class Claims:
@@ -69,7 +79,7 @@ class Claims:
         until they are decoded."""
         for holds in self._holds.values():
             for hold in holds:
-                hold.lender = self._lender
+                hold.count(self._lender)
                 self._borrows.arrived(hold)
         return self
 

@@ -7,78 +7,78 @@ references, and that is more than half of its time. They are much the same for e
 start. So `written_by` finds them in a process that has started, and `copy` has the
 kernel copy them ahead, in one that waits to become an actor.
 
-Invariant: whatever the list says, nothing but the time of copying depends on it.
+Invariant: whatever the list says, nothing but the time of copying depends on it. So it
+has memory of the process alone: of a file that is mapped privately, pages that are not
+copied follow what others write to it.
 """
 
 from __future__ import annotations
 
-import array
 import ctypes
 import itertools
+import mmap
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from mooactor.process.system import libc
 
 Run = tuple[int, int]  # an address, and a number of bytes
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_MOST_BYTES = 16 << 20  # of all runs: a constructor may write to anything
-_MOST_LOOKED_AT = 1 << 20  # pages
+_PAGE = mmap.PAGESIZE
+_MOST_BYTES = 16 << 20  # of all runs
+_MOST_LOOKED_AT = 1 << 18  # pages: a look takes some milliseconds
 _AT_ONCE = 64 * _PAGE  # which takes less than a millisecond
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14
-_ENTRY = "Q"
-# Of an entry of /proc/PID/pagemap: in memory, of a file, mapped by no other process.
-_PRESENT, _OF_A_FILE, _EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56
-_LOOKED_AT = _PRESENT | _OF_A_FILE | _EXCLUSIVE
-_OWN = _PRESENT | _EXCLUSIVE
+# Of each page /proc/PID/pagemap has eight bytes. The highest has these flags.
+_ENTRY, _HIGHEST = 8, 7
+_PRESENT, _OF_A_FILE, _EXCLUSIVE = 1 << 7, 1 << 5, 1 << 0
+_WANTED = bytes(
+    flags
+    for flags in range(256)
+    if flags & (_PRESENT | _OF_A_FILE | _EXCLUSIVE) == _PRESENT | _EXCLUSIVE
+)
+_OWN = re.compile(b"[" + re.escape(_WANTED) + b"]+")
 
 
 def written_by(pid: int) -> list[Run]:
     """The pages that a fork of this process has to itself by now, of the memory that
     both have; none if the system does not tell, or it has ended."""
-    left = _MOST_LOOKED_AT
     found: list[Run] = []
     try:
         with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
-            for start, size in _writable():
-                if (left := left - size // _PAGE) > 0:
-                    at = start // _PAGE * array.array(_ENTRY).itemsize
-                    found += _own(start, _entries(pagemap.fileno(), at, size // _PAGE))
-    except OSError:
+            for start, size in _first(_writable(), _MOST_LOOKED_AT * _PAGE):
+                found += _own(pagemap.fileno(), start, size // _PAGE)
+    except (OSError, EOFError):
         return []
     return _first(found, _MOST_BYTES)
 
 
-def _writable() -> Iterator[Run]:
-    """The private memory of this process that it may write to."""
+def _writable() -> list[Run]:
+    """The memory that this process may write to, and has of no file; the largest ones
+    last, which are data."""
+    found: list[Run] = []
     with open("/proc/self/maps") as maps:
         for line in maps:
-            span, permissions, *_ = line.split()
-            if permissions.startswith("rw") and permissions.endswith("p"):
+            span, permissions, _, _, inode, *_ = line.split()
+            if permissions == "rw-p" and inode == "0":
                 start, end = (int(number, 16) for number in span.split("-"))
-                yield start, end - start
+                found.append((start, end - start))
+    return sorted(found, key=lambda run: run[1])
 
 
-def _entries(fd: int, at: int, count: int) -> array.array[int]:
-    entries = array.array(_ENTRY)
-    data = os.pread(fd, count * entries.itemsize, at)
-    entries.frombytes(data[: len(data) // entries.itemsize * entries.itemsize])
-    return entries
-
-
-def _own(start: int, entries: Iterable[int]) -> Iterator[Run]:
-    address = start
-    kinds = (entry & _LOOKED_AT == _OWN for entry in entries)
-    for own, run in itertools.groupby(kinds):
-        size = sum(_PAGE for _ in run)
-        if own:
-            yield address, size
-        address += size
+def _own(fd: int, start: int, count: int) -> Iterator[Run]:
+    """Of so many pages, those that no other process has. Raises EOFError: the process
+    has ended."""
+    data = os.pread(fd, count * _ENTRY, start // _PAGE * _ENTRY)
+    if len(data) < count * _ENTRY:
+        raise EOFError
+    for run in _OWN.finditer(data[_HIGHEST::_ENTRY]):
+        yield start + run.start() * _PAGE, len(run[0]) * _PAGE
 
 
 def _first(runs: Iterable[Run], most: int) -> list[Run]:
-    """So many bytes of them."""
+    """At most so many bytes of them."""
     ends = itertools.accumulate(size for _, size in runs)
     return [run for run, end in zip(runs, ends) if end <= most]
 

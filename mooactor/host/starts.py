@@ -3,8 +3,8 @@
 write to.
 
 A process that becomes an actor has the end of a pipe, into which it writes its pid. It
-closes it once the actor is ready, as its death does. A start that takes longer, because
-of its constructor, is not waited for.
+closes it when nothing is left of its start but the user's code, which may take any time
+and may do anything to descriptors; so does its death.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ class Starts:
         return max(0.0, min(self._given_up.values()) - time.monotonic()) * 1000
 
     def look(self, ended: set[int]) -> None:
-        """See which are over; of these pipes the end has come."""
+        """See which are over: of these pipes the end has come, or they take long, as
+        when their process was stopped."""
         now = time.monotonic()
         for reader, until in list(self._given_up.items()):
             if reader in ended or now >= until:
-                self._over(reader, reader in ended)
+                self._over(reader)
 
     def learn_again(self) -> None:
         """More is imported, so starts may write to more."""
         self._learns = True
 
-    def _over(self, reader: int, ended: bool) -> None:
+    def _over(self, reader: int) -> None:
         del self._given_up[reader]
         self._poller.unregister(reader)
         try:
@@ -74,5 +75,5 @@ class Starts:
             os.close(reader)
         if self._learns and len(written) == _PID.size:
             found = pages.written_by(*_PID.unpack(written))
-            self._learns = not (found and ended)  # else more may come
+            self._learns = not found
             self.pages = found or self.pages

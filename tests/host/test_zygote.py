@@ -239,6 +239,33 @@ def test_a_constructor_that_takes_long_keeps_no_spare_process_away(
         assert waiting.get() != spare.pid
 
 
+def test_a_constructor_finds_no_pipe_but_its_own_output() -> None:
+    """That by which the zygote knows of its start is closed before, not within it."""
+
+    @moo.actor
+    class Looks:
+        def __init__(self) -> None:
+            self._pipes = pipes()
+
+        def pipes(self) -> set[int]:
+            return self._pipes
+
+    with session():
+        for _ in range(2):  # forked when it was asked for, and before
+            assert moo.spawn(Looks).pipes() == {1, 2}
+            spare_process()
+
+
+def pipes() -> set[int]:
+    """The descriptors of this process that are ends of pipes."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one that listed them
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:"):
+                found.add(int(fd))
+    return found
+
+
 def test_what_is_imported_later_is_in_the_next_actor_too(modules: Path) -> None:
     programs.write(modules / "comes_late.py", "HERE = True")
 

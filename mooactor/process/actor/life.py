@@ -42,7 +42,7 @@ def live(
     """The whole life of an actor's process; returns when it has ended well.
 
     `adopted` waits until this process dies with the agent, which it must before it
-    runs any code of the user's. `started` is called when the actor is ready.
+    runs any code of the user's. `started` is called just before that.
     """
     lifeline = Lifeline(lifeline_socket)
     try:
@@ -51,6 +51,7 @@ def live(
         adopted()
         # Others may connect while the class is imported.
         runtime.housekeeper.start(looking=False)
+        started()
         worker = _make_worker(runtime, life)
     except SystemExit:
         raise  # its own wish: the exit code is the cause
@@ -60,7 +61,6 @@ def live(
         lifeline.send({"op": "failed", "error": reason})
         raise SystemExit(1) from None
     runtime.agent.tell(op="ready")
-    started()
     try:
         worker.run()
         _end(worker)

@@ -55,7 +55,9 @@ from mooactor.process.current import importing
 from mooactor.process.system import close_all_but, die_with, libc, name_process
 from mooactor.tensors.limits import default_memory_limit
 
-_QUIET_MS = 1  # without a request; then a spare process is forked
+#: So long without a request; then a spare process is forked. Meanwhile an actor whose
+#: start is over connects to its first caller.
+_QUIET_MS = 4
 _OURS = (0, 1, 2)
 _LINE = 3  # the number of the lifeline's descriptor in an actor; its parcels follow
 

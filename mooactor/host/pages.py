@@ -58,11 +58,11 @@ def _writable() -> list[Run]:
     """The memory that this process may write to, and has of no file; the largest ones
     last, which are data."""
     found: list[Run] = []
-    with open("/proc/self/maps") as maps:
+    with open("/proc/self/maps", "rb") as maps:  # names of files are any bytes
         for line in maps:
             span, permissions, _, _, inode, *_ = line.split()
-            if permissions == "rw-p" and inode == "0":
-                start, end = (int(number, 16) for number in span.split("-"))
+            if permissions == b"rw-p" and inode == b"0":
+                start, end = (int(number, 16) for number in span.split(b"-"))
                 found.append((start, end - start))
     return sorted(found, key=lambda run: run[1])
 

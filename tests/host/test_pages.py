@@ -34,9 +34,10 @@ region.write(b"x" * size)
 start = ctypes.addressof(ctypes.c_char.from_buffer(region))
 # It does not keep the look from the others, whichever comes first.
 large = mmap.mmap(-1, 4 * pages._MOST_LOOKED_AT * mmap.PAGESIZE, private | no_reserve)
-with tempfile.TemporaryFile() as file:
-    file.truncate(size)
-    of_a_file = mmap.mmap(file.fileno(), size, private)
+file, name = tempfile.mkstemp(prefix=b"any \\xff bytes")
+os.truncate(file, size)
+of_a_file = mmap.mmap(file, size, private)
+os.unlink(name)
 start_of_file = ctypes.addressof(ctypes.c_char.from_buffer(of_a_file))
 done, gone = os.pipe(), os.pipe()
 
@@ -51,6 +52,7 @@ def within(runs, start):
 def of_a_fork(action):
     pid = os.fork()
     if pid == 0:
+        os.close(gone[1])
         action()
         os.write(done[1], b"!")
         os.read(gone[0], 1)

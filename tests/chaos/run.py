@@ -43,6 +43,7 @@ from tests.processes import VARIABLE, Process
 
 ROOT = Path(__file__).parents[2]
 START_S, END_S = 60.0, 120.0  # for the beginning and the end of an act, at most
+_LAST_LINES = 200  # of what the processes have printed
 
 
 class Result(NamedTuple):
@@ -177,6 +178,14 @@ def _close(driver: subprocess.Popen[bytes]) -> None:
         driver.stdin.close()
 
 
+def _last_words(directory: Path) -> str:
+    """What the driver and the actors have printed in the end: a traceback, say."""
+    with contextlib.suppress(OSError):
+        lines = (directory / "output").read_text(errors="replace").splitlines()
+        return "\n".join(["  the last lines of its output:", *lines[-_LAST_LINES:]])
+    return "  no output"
+
+
 def run(stage: Stage, plan: list[Act], keep: Path | None = None) -> bool:
     """Play the acts, print what happened, and say whether no promise was broken."""
     broken: Counter[int] = Counter()
@@ -187,6 +196,7 @@ def run(stage: Stage, plan: list[Act], keep: Path | None = None) -> bool:
         if result.violations:
             broken[act.number] = len(result.violations)
             print(report(result.violations), flush=True)
+            print(_last_words(result.directory), flush=True)
             if keep is not None:
                 shutil.copytree(result.directory, keep / result.directory.name)
         shutil.rmtree(result.directory)

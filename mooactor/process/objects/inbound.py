@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from mooactor import errors
 from mooactor.control.interrupts import was_interrupted
@@ -27,6 +27,8 @@ from mooactor.process.objects.future import Reply
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
+
+T = TypeVar("T")
 
 #: The most bytes of small data.
 SMALL = 1 << 20
@@ -39,6 +41,8 @@ _PART_OF_MEMORY = 8
 NEWS_S = 0.5
 #: The time that data waits for memory that others may give back.
 ROOM_S = 2.0
+#: A thread that has called back for so long runs a signal handler; others go on.
+OVERTAKEN_S = 1.0
 #: Data that was announced so long before a connection broke was lent over that one.
 BEFORE_S = 0.25
 
@@ -122,8 +126,9 @@ class Transfer:
 class InboundTransfers:
     """All that this process is receiving from other hosts.
 
-    Threads: `begin` and `look` in the one that leads the poller, which also calls the
-    `then` of each transfer, once; all else in any.
+    Threads: `begin` in the one that leads the poller; all else in any. `look` calls the
+    `then` of each transfer, in one thread at a time and once, unless that was cut short
+    or overtaken.
     """
 
     def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
@@ -132,6 +137,8 @@ class InboundTransfers:
         self._plane = plane
         self._stuck = stuck
         self._lock = threading.RLock()  # a signal handler may come here again
+        self._calling = threading.RLock()  # held by the thread that calls back
+        self._calling_since = 0.0
         large = min(LARGE_BYTES, plane.memory_limit // _PART_OF_MEMORY)
         small = min(SMALL_BYTES, large // 4)
         self._results = (Lane(small, False), Lane(large, False))
@@ -395,19 +402,42 @@ class InboundTransfers:
     # -- it is not ---------------------------------------------------------
 
     def _call_back(self) -> bool:
+        """One thread at a time, unless it stays away: a follower whose time is over
+        comes here beside the leader."""
+        if not self._calling.acquire(blocking=False):
+            late = perf_counter() - self._calling_since > OVERTAKEN_S
+            return self._call_back_now() if late else False
+        try:
+            self._calling_since = perf_counter()
+            return self._call_back_now()
+        finally:
+            self._calling.release()
+
+    def _call_back_now(self) -> bool:
+        # What was there a line before may be gone, if another thread was overtaken.
         some = False
-        while self._ended:
-            transfer = self._ended[0]
+        while (transfer := _first(self._ended)) is not None:
             transfer.then()  # if that is cut short, it comes again
             transfer.told = True
-            if transfer in self._ended:
-                self._ended.remove(transfer)
+            _remove(self._ended, transfer)
             some = True
         now = perf_counter()
-        while self._later and self._later[0][0] <= now:
-            entry = self._later[0]
+        while (entry := _first(self._later)) is not None and entry[0] <= now:
             entry[1]()
-            if entry in self._later:
-                self._later.remove(entry)
+            _remove(self._later, entry)
             some = True
         return some
+
+
+def _first(queue: deque[T]) -> T | None:
+    try:
+        return queue[0]
+    except IndexError:
+        return None
+
+
+def _remove(queue: deque[T], entry: T) -> None:
+    try:
+        queue.remove(entry)
+    except ValueError:
+        pass

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,9 +80,7 @@ print(json.dumps([
 """
 
 
-def test_those_that_a_fork_has_written_to_are_found_and_those_copied_ahead(
-    tmp_path: Path,
-) -> None:
+def test_those_that_a_fork_has_written_to_are_found_and_those_copied_ahead() -> None:
     """Of memory that it no longer shares. An address that is nobody's is none, and a
     page of a file, which shows what others write to that, until it is copied."""
     require_copies_ahead()

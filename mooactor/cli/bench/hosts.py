@@ -72,7 +72,7 @@ def _local(effort: Effort, made: Cluster, peer: str, ask: str) -> list[float]:
     """The middle one of several pairs of sessions, by its ratio: one of a pair is some
     percent slower than the other for as long as both live, by chance."""
     pairs = []
-    for _ in range(max(1, effort.rounds // 2) | 1):
+    for _ in range(effort.rounds // 2 | 1):
         with (
             made.driver(__name__, made.address, peer) as joined,
             made.driver(__name__) as alone,

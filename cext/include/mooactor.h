@@ -621,6 +621,7 @@ typedef struct moo_turn {
     const char *data; /* until the next call with this turn */
     uint64_t bytes;
     uint64_t serial;
+    uint64_t leads; /* 1: this turn leads since its last wait, else 0 */
     uint64_t rest[8];
 } moo_turn;
 

@@ -14,7 +14,7 @@ struct mooi_letter; /* see letters.c */
 /* The contents of a moo_turn. */
 struct mooi_turn {
     const char *data;
-    uint64_t bytes, serial;
+    uint64_t bytes, serial, leads;
     moo_inbox *inbox;
     struct mooi_turn *next, *prev;
     uint64_t seen; /* of `wakes` */

@@ -170,6 +170,7 @@ int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
     uint64_t now = mooi_now_ns(), until = UINT64_MAX;
     int event = 0, late = MOO_LATE;
 
+    turn->leads = 0;
     if (!mooi_inbox_is_ours(inbox))
         return MOO_SHUT;
     if ((timeout_us < 0 || timeout_us > MOO_SIGNAL_US) &&
@@ -201,6 +202,7 @@ int moo_turn_wait(moo_inbox *inbox, moo_turn *public, int64_t timeout_us,
             event = late;
     }
     turn->seen = inbox->wakes;
+    turn->leads = inbox->leader == turn;
     mooi_pass_on(inbox);
     pthread_mutex_unlock(&inbox->lock);
     return event;

@@ -164,8 +164,8 @@ class Poller:
             return False
         if event == _BOTH:
             self._dispatch(turn)
-        if self._inbound is not None and self._inbound.busy:
-            self._inbound.look()
+        if turn.leads:
+            self._look_at_inbound()
         late = event == _LATE and deadline is not None
         return not (late and deadline is not None and perf_counter() >= deadline)
 
@@ -177,8 +177,12 @@ class Poller:
             dispatcher.dispatch(serial, _unpack(turn.data, turn.bytes))
             more = _handled(turn)
             dispatcher.dispatched(serial)
-        if self._inbound is not None and self._inbound.busy:
-            self._inbound.look()
+        self._look_at_inbound()
+
+    def _look_at_inbound(self) -> bool:
+        """For the leader; whether there were any events."""
+        inbound = self._inbound
+        return inbound is not None and inbound.busy and inbound.look()
 
     def wake(self) -> None:
         """Make a leader look again whose result came without a notice. Call after
@@ -197,18 +201,16 @@ class Poller:
                     self._dispatch(turn)
                     some = True
                 elif event != _LOOK:
-                    some |= self._look_at_inbound(led=event == _LED)
+                    some |= self._look_or_have_looked(turn)
                     break
         self._turns.append(turn)
         return some
 
-    def _look_at_inbound(self, led: bool) -> bool:
+    def _look_or_have_looked(self, turn: Any) -> bool:
+        if turn.leads:
+            return self._look_at_inbound()
         inbound = self._inbound
-        if inbound is None or not inbound.busy:
-            return False
-        if not led:
-            return inbound.look()
-        if inbound.restless:
+        if inbound is not None and inbound.restless:
             self.wake()  # the leader may sleep, and not know
         return False
 

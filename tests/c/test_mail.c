@@ -5,6 +5,7 @@
  */
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
@@ -248,7 +249,7 @@ static void letters_come_in_order_until_each_is_handled(void)
         moo_turn_handled(&turn);
         CHECK(*taken == serial);
     }
-    CHECK(moo_turn_wait(inbox, &turn, 1000, 1) == MOO_LATE);
+    CHECK(moo_turn_wait(inbox, &turn, 1000, 1) == MOO_LATE && turn.leads);
     moo_turn_leave(&turn);
     moo_turn_leave(&turn); /* nothing happens */
     end(inbox, socket);
@@ -358,6 +359,18 @@ static void listen_with(struct waiter *waiter, moo_turn *turn)
     pthread_mutex_unlock(&waiter->lock);
 }
 
+/* What the leader does for all; with `turn`, after its wait. */
+static void lead(const moo_turn *turn)
+{
+    static atomic_int leaders;
+
+    if (!turn->leads)
+        return;
+    CHECK(atomic_fetch_add(&leaders, 1) == 0);
+    sched_yield();
+    atomic_fetch_sub(&leaders, 1);
+}
+
 /* As process/poller.py waits: handle what comes, for whomever it is. */
 static int wait_for_reply(struct waiter *waiter, int64_t timeout_us)
 {
@@ -367,7 +380,9 @@ static int wait_for_reply(struct waiter *waiter, int64_t timeout_us)
     while (!atomic_load(&waiter->done) && event != MOO_SHUT &&
            event != MOO_LATE) {
         event = moo_turn_wait(waiter->inbox, &turn, timeout_us, woken);
+        lead(&turn);
         if (event == MOO_LED) {
+            CHECK(!turn.leads);
             listen_with(waiter, &turn);
             woken = 1;
         }
@@ -397,8 +412,12 @@ static void *look_and_wake(void *of)
     moo_turn turn;
 
     for (int i = 0; i < ROUNDS; i++) {
+        int event;
         memset(&turn, 0, sizeof turn);
-        if (moo_turn_wait(waiter->inbox, &turn, 0, 0) == MOO_MAIL) {
+        event = moo_turn_wait(waiter->inbox, &turn, 0, 0);
+        lead(&turn);
+        CHECK(turn.leads || event == MOO_LED);
+        if (event == MOO_MAIL) {
             uint32_t number = value_of(&turn);
             moo_turn_handled(&turn);
             complete(&waiter->all[number]);

@@ -41,8 +41,6 @@ _PART_OF_MEMORY = 8
 NEWS_S = 0.5
 #: The time that data waits for memory that others may give back.
 ROOM_S = 2.0
-#: A thread that has called back for so long runs a signal handler; others go on.
-OVERTAKEN_S = 1.0
 #: Data that was announced so long before a connection broke was lent over that one.
 BEFORE_S = 0.25
 
@@ -126,9 +124,9 @@ class Transfer:
 class InboundTransfers:
     """All that this process is receiving from other hosts.
 
-    Threads: `begin` in the one that leads the poller; all else in any. `look` calls the
-    `then` of each transfer, in one thread at a time and once, unless that was cut short
-    or overtaken.
+    Threads: `begin` and `look` in the one that leads the poller; all else in any.
+    `look` calls the `then` of each transfer: once, unless that was cut short, or the
+    leader overtaken.
     """
 
     def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
@@ -137,8 +135,6 @@ class InboundTransfers:
         self._plane = plane
         self._stuck = stuck
         self._lock = threading.RLock()  # a signal handler may come here again
-        self._calling = threading.RLock()  # held by the thread that calls back
-        self._calling_since = 0.0
         large = min(LARGE_BYTES, plane.memory_limit // _PART_OF_MEMORY)
         small = min(SMALL_BYTES, large // 4)
         self._results = (Lane(small, False), Lane(large, False))
@@ -402,19 +398,7 @@ class InboundTransfers:
     # -- it is not ---------------------------------------------------------
 
     def _call_back(self) -> bool:
-        """One thread at a time, unless it stays away: a follower whose time is over
-        comes here beside the leader."""
-        if not self._calling.acquire(blocking=False):
-            late = perf_counter() - self._calling_since > OVERTAKEN_S
-            return self._call_back_now() if late else False
-        try:
-            self._calling_since = perf_counter()
-            return self._call_back_now()
-        finally:
-            self._calling.release()
-
-    def _call_back_now(self) -> bool:
-        # What was there a line before may be gone, if another thread was overtaken.
+        # What was there a line before may be gone, if this thread was overtaken.
         some = False
         while (transfer := _first(self._ended)) is not None:
             transfer.then()  # if that is cut short, it comes again

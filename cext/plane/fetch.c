@@ -11,8 +11,8 @@
 #include "plane/net.h"
 
 /* The owner began to make contact before it sent the descriptor. It gives up
- * somewhat earlier: after MOOI_TCP_CONNECT_MS. */
-#define CONTACT_MS 4000
+ * somewhat earlier than we. */
+#define CONTACT_MS (MOOI_TCP_CONNECT_MS + 500)
 /* On one host the wait is only for the owner's own work. */
 #define LOCAL_MS 5000
 

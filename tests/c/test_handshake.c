@@ -307,6 +307,37 @@ static void a_dial_asks_again_where_nobody_answered(void)
     fill_in(&hole);
 }
 
+/* Who accepts and says nothing is another program, or stopped. */
+static void a_patient_dial_comes_back_to_who_was_late(void)
+{
+    struct mooi_address address[2];
+    struct mooi_dial dial;
+    int listener, fd;
+    size_t which;
+
+    CHECK(mooi_socket_listen(NULL, &listener) == MOO_OK);
+    CHECK(mooi_socket_addresses(listener, address, 1) == 1);
+    address[1] = at("127.0.0.1", deserted_port());
+    for (int patient = 0; patient < 2; patient++) {
+        CHECK(mooi_dial_begin(&dial, address, 2) == MOO_OK);
+        dial.patient = patient;
+        CHECK(dial_to_its_end(&dial, &fd, &which) == MOO_OK);
+        CHECK(which == 0 && mooi_dial_has_more(&dial));
+        close(fd);
+        mooi_dial_blame(&dial, which, MOO_ETIMEOUT);
+        CHECK(dial_to_its_end(&dial, &fd, &which) ==
+              (patient ? MOO_OK : MOO_EPEER));
+        if (patient) {
+            CHECK(which == 0);
+            close(fd);
+            mooi_dial_blame(&dial, which, MOO_EAUTH);
+            CHECK(dial_to_its_end(&dial, &fd, &which) == MOO_EPEER);
+        }
+        mooi_dial_end(&dial);
+    }
+    close(listener);
+}
+
 static void a_dial_that_fails_says_how_for_each_address(void)
 {
     struct mooi_address address = at("127.0.0.1", deserted_port());
@@ -385,6 +416,7 @@ int main(void)
     RUN(replayed_bytes_are_refused);
     RUN(a_dial_falls_over_to_the_address_that_answers);
     RUN(a_dial_asks_again_where_nobody_answered);
+    RUN(a_patient_dial_comes_back_to_who_was_late);
     RUN(a_dial_that_fails_says_how_for_each_address);
     RUN(a_listener_that_closes_has_answered_and_not_refused);
     RUN(listeners_are_local_unless_told_otherwise);

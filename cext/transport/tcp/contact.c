@@ -19,7 +19,10 @@
 #include "transport/tcp/link.h"
 
 #define MS ((uint64_t)1000000)
-/* The time limit of a handshake while other addresses remain to be tried. */
+/* The time limit of a handshake while other addresses remain to be tried. Who
+ * hangs up after that, counted from the first packet, did so because one of
+ * both was late: it was stopped, or a cable cut. Who does so before has another
+ * id or key. */
 #define HANDSHAKE_SHORT_MS 700
 
 static uint32_t wanted_events(const struct mooi_handshake *handshake)
@@ -53,13 +56,15 @@ static moo_err prepare_handshake(struct mooi_tcp_stripe *stripe)
 static void handshake_ready(struct mooi_tcp *engine,
                             struct mooi_tcp_watched *self, uint32_t events);
 
-/* Begin the handshake on fd; lock held. */
-static void start_handshake(struct mooi_tcp_stripe *stripe, int fd)
+/* Begin the handshake on fd, of a connection begun then; lock held. */
+static void start_handshake(struct mooi_tcp_stripe *stripe, int fd,
+                            uint64_t began_ns)
 {
     moo_err err;
 
     stripe->watched.fd = fd;
     stripe->watched.ready = handshake_ready;
+    stripe->began_ns = began_ns;
     err = prepare_handshake(stripe);
     if (err == MOO_OK)
         err = mooi_tcp_watch(stripe->link->engine, &stripe->watched, EPOLLOUT);
@@ -99,7 +104,8 @@ void mooi_tcp_dial_go_on(struct mooi_tcp_link *link)
     if (err == MOO_OK) {
         link->accepted_ns = mooi_now_ns();
         mooi_tcp_watch(link->engine, &link->dialing, MOOI_TCP_QUIET);
-        start_handshake(express, fd);
+        start_handshake(express, fd,
+                        mooi_dial_began_ns(&link->dial, link->which));
     } else if (err != MOO_ETIMEOUT) {
         mooi_dial_reason(&link->dial, text, sizeof text);
         mooi_tcp_break(link, outcome_of(&link->dial), text);
@@ -133,20 +139,42 @@ void mooi_tcp_handshake_late(struct mooi_tcp_link *link, uint64_t now)
         try_next(link, MOO_ETIMEOUT);
 }
 
+/* A connection beside the express one, to where that is. */
+static void connect_another(struct mooi_tcp_stripe *stripe)
+{
+    struct mooi_tcp_link *link = stripe->link;
+    int fd;
+    moo_err err = mooi_socket_connect(&link->dial.address[link->which], &fd);
+
+    if (err == MOO_OK)
+        start_handshake(stripe, fd, mooi_now_ns());
+    else
+        mooi_tcp_break(link, err, NULL);
+}
+
 /* The express connection is up: now the others. */
 static void connect_others(struct mooi_tcp_link *link)
 {
-    const struct mooi_address *address = &link->dial.address[link->which];
-
     link->state = MOOI_TCP_GATHERING;
     mooi_tcp_dial_end(link);
-    for (uint16_t i = 1; i < link->count && link->broken == MOO_OK; i++) {
-        int fd;
-        moo_err err = mooi_socket_connect(address, &fd);
-        if (err == MOO_OK)
-            start_handshake(&link->stripes[i], fd);
-        else
-            mooi_tcp_break(link, err, NULL);
+    for (uint16_t i = 1; i < link->count && link->broken == MOO_OK; i++)
+        connect_another(&link->stripes[i]);
+}
+
+/* Its connection has ended. */
+static void handshake_failed(struct mooi_tcp_stripe *stripe, moo_err why)
+{
+    struct mooi_tcp_link *link = stripe->link;
+    int late = why == MOO_EPEER && mooi_now_ns() - stripe->began_ns >
+                                       HANDSHAKE_SHORT_MS * MS;
+
+    if (stripe->index == 0) {
+        try_next(link, late ? MOO_ETIMEOUT : why);
+    } else if (late) {
+        mooi_tcp_unwatch(link->engine, &stripe->watched);
+        connect_another(stripe);
+    } else {
+        mooi_tcp_break(link, why, NULL);
     }
 }
 
@@ -183,10 +211,8 @@ static void handshake_ready(struct mooi_tcp *engine,
         complete = handshake_done(stripe);
     else if (err == MOO_ETIMEOUT)
         mooi_tcp_watch(engine, self, wanted_events(handshake));
-    else if (stripe->index == 0)
-        try_next(link, err);
     else
-        mooi_tcp_break(link, err, NULL);
+        handshake_failed(stripe, err);
     mooi_tcp_unlock(engine);
     if (complete)
         mooi_tcp_bring_up(link);

@@ -58,14 +58,18 @@ static void fail(struct mooi_dial *dial, size_t which, moo_err why)
     dial->next_ns = 0; /* the next one at once */
 }
 
-/* It has no attempt under way, but may get another. */
+/* It has no attempt under way, but may get another. Who accepted and was late
+ * may be a process that is stopped. */
 static int may_come_back(const struct mooi_dial *dial, size_t which)
 {
     int reason = dial->reason[which];
 
-    return dial->patient && dial->result[which] == MOO_EPEER &&
-           (reason == ENETUNREACH || reason == EHOSTUNREACH ||
-            reason == ENETDOWN);
+    if (!dial->patient)
+        return 0;
+    return dial->result[which] == MOO_ETIMEOUT ||
+           (dial->result[which] == MOO_EPEER &&
+            (reason == ENETUNREACH || reason == EHOSTUNREACH ||
+             reason == ENETDOWN));
 }
 
 static int is_tried_again(const struct mooi_dial *dial, size_t which)
@@ -135,6 +139,11 @@ static moo_err look(struct mooi_dial *dial, int *fd, size_t *which)
             return MOO_ETIMEOUT;
     }
     return MOO_ETIMEOUT;
+}
+
+uint64_t mooi_dial_began_ns(const struct mooi_dial *dial, size_t which)
+{
+    return dial->again_ns[which] - MOOI_DIAL_AGAIN_MS * MS;
 }
 
 int mooi_dial_has_more(const struct mooi_dial *dial)

@@ -27,7 +27,8 @@
 struct mooi_dial {
     int poll; /* wait until this is readable, or mooi_dial_wait_ms is over */
     /* Set after the beginning: go on with an address while its network is
-     * unreachable, as it is while the cable of this machine is out. */
+     * unreachable, as it is while the cable of this machine is out, and with
+     * one that was late, see mooi_dial_blame. */
     int patient;
     size_t count, next;
     uint64_t next_ns;
@@ -47,6 +48,10 @@ moo_err mooi_dial_begin(struct mooi_dial *dial,
 /* Go on. MOO_OK: *fd is connected, to address[*which], and the caller's.
  * MOO_ETIMEOUT: nothing yet. MOO_EPEER: nobody is left who could answer. */
 moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which);
+
+/* When the latest attempt at that address began. Its kernel may have answered
+ * long before mooi_dial_step says so: we may have been stopped. */
+uint64_t mooi_dial_began_ns(const struct mooi_dial *dial, size_t which);
 
 /* Whether another address may still answer. */
 int mooi_dial_has_more(const struct mooi_dial *dial);

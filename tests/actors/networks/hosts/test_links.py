@@ -52,8 +52,10 @@ class Peers(NamedTuple):
 @pytest.fixture
 def peers(at: Place) -> Peers:
     found = Peers(at(Peer, "a"), at(Peer, "b"), at(Peer, "b"))
-    for way in WAYS.values():  # all connections stand
-        for ref in way(found, SOME):
+    # All connections stand, those too that are made when another's has broken.
+    second = found._replace(far=found.farther, farther=found.far)
+    for way in WAYS.values():
+        for ref in [*way(found, SOME), *way(second, SOME)]:
             assert ref.get(PATIENCE_S) is not None
     return found
 
@@ -233,6 +235,25 @@ def test_a_first_contact_waits_for_a_link_that_is_mended_soon(
         with cable.pulled():
             begun = pool.submit(WAYS[way], peers, SOME)
             time.sleep(1.5)
+        assert [future(ref) for ref in begun.result()] == ["well"]
+    assert eventually(nothing_left)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["argument", "result"])
+def test_so_it_does_for_one_that_is_stopped_then(
+    at: Place, cable: Cable, way: str
+) -> None:
+    peers = Peers(at(Peer, "a"), at(Peer, "b"), at(Peer, "b"))
+    pid = peers.far.pid()
+    with ThreadPoolExecutor(1) as pool:
+        with cable.pulled():
+            begun = pool.submit(WAYS[way], peers, SOME)
+            time.sleep(1.5)  # the far one has begun to call, too
+            if way == "result":
+                begun.result()
+        with stopped(pid):
+            time.sleep(3.0)
         assert [future(ref) for ref in begun.result()] == ["well"]
     assert eventually(nothing_left)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mooactor import errors
 from mooactor.control import codec, envelope
 from mooactor.process.objects.future import Reply, taken_over
+from mooactor.process.objects.queues import first_of, take_out
 
 if TYPE_CHECKING:
     from mooactor.process.objects.inbound import Transfer
@@ -39,7 +40,16 @@ class Deliver(Protocol):
 class _PendingReply:
     """One record. `asked`: its data was lost, and it waits for news of a death."""
 
-    __slots__ = ("flags", "reply", "transfer", "asked", "settled", "once", "handed_on")
+    __slots__ = (
+        "flags",
+        "reply",
+        "transfer",
+        "asked",
+        "settled",
+        "items",
+        "once",
+        "handed_on",
+    )
 
     def __init__(self, flags: int, reply: Reply | None) -> None:
         self.flags = flags
@@ -47,7 +57,8 @@ class _PendingReply:
         self.transfer: Transfer | None = None
         self.asked = False
         self.settled = False
-        self.once: Iterator[Any] | None = None
+        self.items = [reply]
+        self.once: Iterator[Any] = iter(self.items)
         self.handed_on = False
 
     @property
@@ -78,9 +89,8 @@ class PendingReplies:
         if "placed" in memo:
             return True  # it was seen to before; handling the record was cut short
         reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
-        if "pending" not in memo:
-            memo["pending"] = _PendingReply(flags, reply)
-        pending: _PendingReply = memo["pending"]
+        made = memo.get("pending") or _PendingReply(flags, reply)
+        pending: _PendingReply = memo.setdefault("pending", made)
         if reply is not None:
             then = partial(self._settle, call_id)
             pending.transfer = self._payloads.receive(reply, then, memo)
@@ -89,7 +99,7 @@ class PendingReplies:
             memo["placed"] = True
             return True
         if queue is None:
-            queue = self._calls[call_id] = deque()
+            queue = self._calls.setdefault(call_id, deque())
         if pending not in queue:
             queue.append(pending)
         memo["placed"] = True
@@ -116,22 +126,22 @@ class PendingReplies:
         return queue is not None
 
     def _settle(self, call_id: int) -> None:
-        queue = self._calls.get(call_id)
-        for pending in queue or ():  # at the same time for all, in any state
-            if pending.lost and not pending.asked:
-                pending.asked = True
-                self._payloads.soon(partial(self._conclude, call_id, pending))
-        while queue:
-            pending = queue[0]
+        """Hand on those that have come, in order. It may run within itself, and beside
+        itself; see `first_of`."""
+        queue = self._calls.get(call_id) or deque()
+        for one in list(queue):  # at the same time for all, in any state
+            if one.lost and not one.asked:
+                one.asked = True
+                self._payloads.soon(partial(self._conclude, call_id, one))
+        while (pending := first_of(queue)) is not None:
             if pending.transfer is not None and not pending.transfer.done:
                 return
             if pending.lost and not pending.settled:
                 return
-            if pending is not queue[0]:
+            if pending is not first_of(queue):
                 continue
             self._hand_on(call_id, pending)
-            if queue and queue[0] is pending:
-                queue.popleft()
+            take_out(queue, pending)
             if not queue and self._calls.get(call_id) is queue:
                 self._calls.pop(call_id, None)
 
@@ -167,8 +177,7 @@ class PendingReplies:
             if error is not None and reply is not None:
                 reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
                 error = None
-        if pending.once is None:
-            pending.once = iter((reply,))
+        pending.items[0] = reply
         self._deliver(call_id, pending.flags, reply, error, pending.once)
         pending.handed_on = True
         if struck is not None:

@@ -24,9 +24,10 @@ again. The following holds all the same:
    until its dispatch has returned. If dispatching is cut short, the next leader
    dispatches the message again; `dispatch` says why that does no harm.
 4. **Messages are dispatched in the order received**, one at a time. The exceptions are
-   the second dispatch of a message (3), and a leader that was overtaken (1).
+   the second dispatch of a message (3), and a leader that lost the lead: it was
+   overtaken (1), or waited again (5).
 5. **The leader may wait again**, at any line. The inner wait leads then, and the outer
-   one goes on when it returns.
+   one goes on when it returns, perhaps beside a thread that leads by then.
 6. **No lock is held while Python code runs.** Done-callbacks of the user's run in a
    thread of their own, see `callbacks`.
 

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mooactor.control import envelope
 from mooactor.process.objects.future import AttachedReply, Reply, taken_over
 from mooactor.process.pending import PendingReplies
+from tests.interruptions import points
 
 
 class Alarm(Exception):
@@ -80,3 +81,79 @@ def test_it_costs_no_reply(strikes: int) -> None:
     assert pending.takes(record)  # as the poller does, when it was cut short
     assert delivered == [(7, envelope.ATTACHED, reply, None)]
     assert 7 not in pending
+
+
+class Arrivals:
+    """Three replies of one call, whose data comes when it is told to."""
+
+    def __init__(self) -> None:
+        plane: Any = None
+        self.replies = [Reply(bytes([n]), [], False, plane) for n in range(3)]
+        self.taken: list[Reply] = []
+        self._come: dict[Reply, tuple[Any, Callable[[], None]]] = {}
+        self.pending = PendingReplies(cast(Any, self), self._deliver)
+        flags = envelope.ATTACHED
+        self._records: list[Any] = [
+            SimpleNamespace(call_id=7, flags=flags, memo={}, payload=reply)
+            for reply in self.replies
+        ]
+
+    def reply_of(self, record: Any) -> Reply:
+        reply: Reply = record.payload
+        return reply
+
+    def receive(self, reply: Reply, then: Callable[[], None], memo: Any) -> Any:
+        transfer = SimpleNamespace(done=False, lost=False, error=None)
+        return self._come.setdefault(reply, (transfer, then))[0]
+
+    def _deliver(self, *what: Any) -> None:
+        self.taken.extend(what[4])  # as an item is taken
+
+    def takes(self, which: int) -> None:
+        assert self.pending.takes(self._records[which])
+
+    def arrive(self, which: int) -> None:
+        transfer, then = self._come[self.replies[which]]
+        transfer.done = True
+        then()
+
+
+def test_a_handler_that_waits_in_the_midst_of_settling_loses_and_repeats_nothing() -> (
+    None
+):
+    """It settles the same replies, and finds those of later data."""
+    for point in points():
+        call = Arrivals()
+        for which in range(3):
+            call.takes(which)
+
+        def rest(call: Arrivals = call) -> None:
+            call.arrive(2)
+            call.arrive(1)
+
+        def arrive(call: Arrivals = call) -> None:
+            call.arrive(1)
+            call.arrive(0)
+
+        point.interrupt(arrive, rest)
+        rest()
+        assert call.taken == call.replies, point.where
+        assert 7 not in call.pending, point.where
+
+
+def test_nor_does_one_that_waits_while_a_reply_is_taken_in() -> None:
+    """It takes in the same one, and those after it, whose data comes."""
+    for point in points():
+        call = Arrivals()
+
+        def rest(call: Arrivals = call) -> None:
+            for which in range(3):
+                call.takes(which)
+            call.arrive(1)
+            call.arrive(0)
+
+        point.interrupt(lambda call=call: call.takes(0), rest)
+        rest()
+        call.arrive(2)
+        assert call.taken == call.replies, point.where
+        assert 7 not in call.pending, point.where

@@ -19,16 +19,15 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 from mooactor import errors
 from mooactor.control.interrupts import was_interrupted
 from mooactor.process.objects.future import Reply
+from mooactor.process.objects.queues import first_of, take_out
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
-
-T = TypeVar("T")
 
 #: The most bytes of small data.
 SMALL = 1 << 20
@@ -125,8 +124,8 @@ class InboundTransfers:
     """All that this process is receiving from other hosts.
 
     Threads: `begin` and `look` in the one that leads the poller; all else in any.
-    `look` calls the `then` of each transfer: once, unless that was cut short, or the
-    leader overtaken.
+    `look` calls the `then` of each transfer: once, unless that was cut short, or this
+    thread lost the lead within it, by a wait in a signal handler or a long absence.
     """
 
     def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
@@ -177,10 +176,11 @@ class InboundTransfers:
         a failure. Call `release` when an `argument` was used, or dropped. If that is
         cut short, the next call with the same `memo` goes on."""
         memo = {} if memo is None else memo
-        if "transfer" not in memo:
+        made = memo.get("transfer")
+        if made is None:
             lanes = self._arguments if argument else self._results
-            memo["transfer"] = Transfer(reply, then, lanes[reply.size() > SMALL])
-        transfer: Transfer = memo["transfer"]
+            made = Transfer(reply, then, lanes[reply.size() > SMALL])
+        transfer: Transfer = memo.setdefault("transfer", made)
         with self._lock:
             waiting = transfer.lane.waiting
             if transfer.done:
@@ -398,30 +398,15 @@ class InboundTransfers:
     # -- it is not ---------------------------------------------------------
 
     def _call_back(self) -> bool:
-        # What was there a line before may be gone, if this thread was overtaken.
         some = False
-        while (transfer := _first(self._ended)) is not None:
+        while (transfer := first_of(self._ended)) is not None:
             transfer.then()  # if that is cut short, it comes again
             transfer.told = True
-            _remove(self._ended, transfer)
+            take_out(self._ended, transfer)
             some = True
         now = perf_counter()
-        while (entry := _first(self._later)) is not None and entry[0] <= now:
+        while (entry := first_of(self._later)) is not None and entry[0] <= now:
             entry[1]()
-            _remove(self._later, entry)
+            take_out(self._later, entry)
             some = True
         return some
-
-
-def _first(queue: deque[T]) -> T | None:
-    try:
-        return queue[0]
-    except IndexError:
-        return None
-
-
-def _remove(queue: deque[T], entry: T) -> None:
-    try:
-        queue.remove(entry)
-    except ValueError:
-        pass

@@ -125,6 +125,10 @@ moo_err moo_revoke(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
  * moo_revoke would end it. 0 for what is no descriptor. */
 int moo_is_unclaimed(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
 
+/* So long an owner's first contact may take, over a network or on its own
+ * host. On a network the owner gives up somewhat earlier. */
+#define MOO_CONTACT_MS 6500
+
 /* Map the memory of a descriptor. Until moo_drop(*out), *out stays readable,
  * and writes to it are private. Waits at most `timeout_ms` for the owner's
  * first contact. Data of another host is fetched, which takes as long as its

@@ -10,9 +10,7 @@
 
 #include "plane/net.h"
 
-/* The owner began to make contact before it sent the descriptor. It gives up
- * somewhat earlier than we. */
-#define CONTACT_MS (MOOI_TCP_CONNECT_MS + 500)
+_Static_assert(MOO_CONTACT_MS > MOOI_TCP_CONNECT_MS, "the owner gives up first");
 /* On one host the wait is only for the owner's own work. */
 #define LOCAL_MS 5000
 
@@ -283,7 +281,7 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
     if (!fetch)
         return MOO_ENOMEM;
     if (d.flags & MOOI_REMOTE && !(d.flags & MOOI_TICKET)) {
-        err = mooi_fetch_launch(fetch, CONTACT_MS);
+        err = mooi_fetch_launch(fetch, MOO_CONTACT_MS);
     } else {
         err = d.flags & MOOI_TICKET ? begin_ticket(fetch)
                                     : begin_local(fetch, descriptor, bytes);

@@ -37,6 +37,7 @@ struct moo_fetch {
     const struct mooi_network_ops *by; /* that pulls it */
     struct moo_fetch **list, *next, *previous;
     uint64_t due_ns; /* deadline of its owner's contact */
+    uint64_t patience_ns; /* that deadline, from when it began to wait */
     uint8_t losses;  /* of the link under it, so far */
     uint8_t discard; /* nobody wants it: only end the lease */
 };

@@ -78,6 +78,7 @@ struct mooi_source {
     struct moo_fetch *waiting, *flying;
     struct mooi_releases releases;
     uint64_t lost_ns; /* when its last link was lost; 0: there was none */
+    uint64_t given_up_ns; /* when a fetch had waited for it in vain, or 0 */
     uint32_t pins;
 };
 
@@ -151,6 +152,10 @@ void mooi_source_await(struct mooi_source *source, int silent);
 
 /* A fetch in a list of its source has failed. */
 void mooi_source_fail(struct moo_fetch *fetch, moo_err why);
+
+/* The same for one whose owner did not call in time. If it calls later, it gets
+ * its lease back. */
+void mooi_source_give_up(struct moo_fetch *fetch, moo_err why);
 
 /* ---- import.c ---- */
 

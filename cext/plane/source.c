@@ -54,9 +54,10 @@ static void end_all(struct moo_fetch **list, moo_err why)
 
 /* ---- a lost link ---- */
 
-/* An owner whose link was lost calls again within this time, or not at all:
- * it finds out a little later than we, and has ANSWER_MS of route_call.c. */
-#define CALLS_AGAIN_NS ((uint64_t)10000 * 1000000u)
+/* An owner whose link was lost, or that was waited for in vain, calls within
+ * this time, or not at all: it finds out a little later than we, and has
+ * MOOI_TCP_CONNECT_MS. */
+#define CALLS_AGAIN_NS ((uint64_t)(MOOI_TCP_CONNECT_MS + 6000) * 1000000u)
 
 /* Whether that may be. */
 static int may_call_again(const moo_plane *plane, uint64_t id)
@@ -208,7 +209,10 @@ void mooi_source_lost(moo_plane *plane, uint64_t id)
 /* Of an owner that did not call again. Returns the deadline, if that comes. */
 static uint64_t expire_releases(struct mooi_source *source, uint64_t now)
 {
-    uint64_t due = source->lost_ns + CALLS_AGAIN_NS;
+    uint64_t last = source->lost_ns > source->given_up_ns
+                        ? source->lost_ns
+                        : source->given_up_ns;
+    uint64_t due = last + CALLS_AGAIN_NS;
 
     if (source->in.link || !source->releases.count)
         return UINT64_MAX;
@@ -218,25 +222,40 @@ static uint64_t expire_releases(struct mooi_source *source, uint64_t now)
     return UINT64_MAX;
 }
 
+/* A fetch has waited for the owner's call for too long. Others wait for the same
+ * one, except those that are given more time. */
+static void give_up_all(struct mooi_source *source, const struct moo_fetch *first)
+{
+    moo_err why = source->lost_ns ? MOO_EPEER : MOO_EUNREACHABLE;
+    uint64_t most = first->patience_ns;
+    struct moo_fetch *fetch, *next;
+
+    for (fetch = source->waiting; fetch; fetch = next) {
+        next = fetch->next;
+        if (fetch->patience_ns <= most)
+            mooi_source_give_up(fetch, why);
+    }
+}
+
 /* End the fetches that have waited too long. Returns the next one's
  * deadline. */
 static uint64_t expire(struct mooi_source *source, uint64_t now)
 {
     uint64_t soonest = UINT64_MAX;
-    struct moo_fetch *fetch, *next;
+    struct moo_fetch *fetch = source->waiting, *next;
 
-    for (fetch = source->waiting; fetch; fetch = next) {
+    while (fetch) {
         next = fetch->next;
-        if (fetch->due_ns <= now && !source->in.link) {
-            /* all wait for the same call */
-            end_all(&source->waiting,
-                    source->lost_ns ? MOO_EPEER : MOO_EUNREACHABLE);
-            return UINT64_MAX;
+        if (fetch->due_ns > now) {
+            soonest = fetch->due_ns < soonest ? fetch->due_ns : soonest;
+        } else if (source->in.link) {
+            mooi_source_give_up(fetch, MOO_EPEER);
+        } else {
+            give_up_all(source, fetch);
+            soonest = UINT64_MAX;
+            next = source->waiting; /* those that are left, from the first */
         }
-        if (fetch->due_ns <= now)
-            mooi_source_fail(fetch, MOO_EPEER);
-        else if (fetch->due_ns < soonest)
-            soonest = fetch->due_ns;
+        fetch = next;
     }
     return soonest;
 }

@@ -67,6 +67,14 @@ static void take_out(struct moo_fetch *fetch)
     fetch->next = fetch->previous = NULL;
 }
 
+static void await_until(struct moo_fetch *fetch, uint64_t due)
+{
+    uint64_t now = mooi_now_ns();
+
+    fetch->due_ns = due;
+    fetch->patience_ns = due > now ? due - now : 0;
+}
+
 /* ---- the end of a fetch ---- */
 
 /* A read from a device keeps the lease, for moo_discard: it may be one part of
@@ -115,6 +123,13 @@ void mooi_source_fail(struct moo_fetch *fetch, moo_err why)
 {
     take_out(fetch);
     finish(fetch, why);
+}
+
+void mooi_source_give_up(struct moo_fetch *fetch, moo_err why)
+{
+    fetch->source->given_up_ns = mooi_now_ns();
+    give_back(fetch->source, fetch);
+    mooi_source_fail(fetch, why);
 }
 
 /* ---- the beginning ---- */
@@ -175,8 +190,8 @@ static void wait_again(struct moo_fetch *fetch)
 
     fetch->losses++;
     fetch->pull.reason = 0;
-    fetch->due_ns = SILENT_MS * MS +
-                    (source->in.link ? mooi_now_ns() : source->lost_ns);
+    await_until(fetch, SILENT_MS * MS + (source->in.link ? mooi_now_ns()
+                                                         : source->lost_ns));
     append(&source->waiting, fetch);
     source->pins++;
     if (source->in.by)
@@ -271,7 +286,7 @@ moo_err mooi_source_begin(struct moo_fetch *fetch, int timeout_ms)
     again = !fetch->pull.region && was_used(source, &fetch->pull.name);
     fetch->source = source;
     fetch->holds++;
-    fetch->due_ns = due_ns(fetch, timeout_ms);
+    await_until(fetch, due_ns(fetch, timeout_ms));
     plane->fetches += !fetch->discard;
     if (again || (!source->in.link && mooi_peer_is_dead(plane, source->id))) {
         finish(fetch, again ? MOO_ESTALE : MOO_EPEER);
@@ -291,7 +306,7 @@ void mooi_source_await(struct mooi_source *source, int silent)
     uint64_t due = mooi_now_ns() + (silent ? SILENT_MS : HUNG_UP_MS) * MS;
 
     for (struct moo_fetch *fetch = source->waiting; fetch; fetch = fetch->next)
-        fetch->due_ns = due;
+        await_until(fetch, due);
 }
 
 /* ---- cancelling ---- */

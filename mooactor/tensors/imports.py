@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from mooactor.tensors.fetches import Fetch
     from mooactor.tensors.plane import DataPlane
 
-# The time that an import waits for the owner's contact. The owner began to make contact
-# before it sent the descriptor, unless this process was not listening yet.
-CONTACT_TIMEOUT_MS = 5_000
-
 
 class Imported:
     """One descriptor, which can be imported once; see `Import`.
@@ -52,7 +48,7 @@ class Imported:
             self._plane.pointer,
             descriptor,
             len(descriptor),
-            CONTACT_TIMEOUT_MS,
+            lib.MOO_CONTACT_MS,
             self._out,
             self._size,
         )

@@ -26,7 +26,7 @@ from mooactor.tensors.failures import (
     size_text,
 )
 from mooactor.tensors.fetches import Fetch
-from mooactor.tensors.imports import CONTACT_TIMEOUT_MS, Import
+from mooactor.tensors.imports import Import
 from mooactor.tensors.limits import default_memory_limit
 from mooactor.tensors.network import Network, serve
 from mooactor.tensors.transports import name_of
@@ -328,7 +328,7 @@ class DataPlane:
     def discard(self, descriptor: bytes) -> None:
         """End the lease of a received descriptor without looking at the data."""
         err = lib.moo_discard(
-            self._plane, descriptor, len(descriptor), CONTACT_TIMEOUT_MS
+            self._plane, descriptor, len(descriptor), lib.MOO_CONTACT_MS
         )
         # If the owner is gone, so is the lease.
         if err and err not in (lib.MOO_EPEER, lib.MOO_ETIMEOUT):

@@ -32,6 +32,46 @@ static int stands(moo_plane *from, moo_plane *to)
     return route(from, to) && copy_of_source(to, from).in.by;
 }
 
+/* ---- owners that are waited for ---- */
+
+static moo_err begin(moo_plane *to, const uint8_t *descriptor, moo_fetch **out)
+{
+    return moo_fetch_begin(to, descriptor, MOO_DESCRIPTOR_BYTES, NULL, 0, 0,
+                           out);
+}
+
+static void who_waits_in_vain_gives_back_and_lets_others_wait(void)
+{
+    moo_plane *from = open_plane(), *to = open_plane();
+    uint8_t descriptor[2][MOO_DESCRIPTOR_BYTES];
+    char *sent = pattern(MB, 5);
+    moo_fetch *fetch;
+    size_t got;
+    void *at;
+
+    mooi_tcp_before_fork(to->net->networks.tcp); /* its engine stands still */
+    for (int i = 0; i < 2; i++) {
+        CHECK(moo_export(from, sent, MB, to->id, MOO_NOWAIT, descriptor[i]) ==
+              MOO_OK);
+    }
+    CHECK(moo_discard(to, descriptor[0], MOO_DESCRIPTOR_BYTES, 50) == MOO_OK);
+    CHECK(begin(to, descriptor[1], &fetch) == MOO_OK);
+    while (!copy_of_source(to, from).given_up_ns)
+        usleep(1000);
+    CHECK(moo_fetch_wait(fetch, 0, &at, &got) == MOO_ETIMEOUT);
+    CHECK(look(from).leases == 2);
+    mooi_tcp_after_fork(to->net->networks.tcp);
+    CHECK(moo_fetch_wait(fetch, END_MS, &at, &got) == MOO_OK);
+    CHECK(got == MB && memcmp(at, sent, MB) == 0);
+    moo_drop(to, at);
+    moo_fetch_free(fetch);
+    while (!is_idle(from))
+        usleep(1000);
+    moo_plane_free(from);
+    moo_plane_free(to);
+    free(sent);
+}
+
 /* ---- at any moment ---- */
 
 struct crowd {
@@ -175,6 +215,7 @@ static void run_all(void)
 {
     RUN(what_was_exported_before_the_loss_arrives_after_it);
     RUN(what_was_given_back_is_said_until_it_is_confirmed);
+    RUN(who_waits_in_vain_gives_back_and_lets_others_wait);
     RUN(links_lost_at_any_moment_lose_nothing);
 }
 

@@ -75,7 +75,7 @@ static void start_handshake(struct mooi_tcp_stripe *stripe, int fd,
 /* The most informative of the errors. */
 static moo_err outcome_of(const struct mooi_dial *dial)
 {
-    static const moo_err order[] = {MOO_EAUTH, MOO_EVERSION, MOO_ETIMEOUT};
+    static const moo_err order[] = {MOO_EAUTH, MOO_EVERSION};
 
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (size_t i = 0; i < dial->count; i++)
@@ -134,7 +134,7 @@ static void try_next(struct mooi_tcp_link *link, moo_err why)
 
 void mooi_tcp_handshake_late(struct mooi_tcp_link *link, uint64_t now)
 {
-    if (link->stripes[0].watched.fd >= 0 && mooi_dial_has_more(&link->dial) &&
+    if (link->stripes[0].watched.fd >= 0 && mooi_dial_has_others(&link->dial, link->which) &&
         now - link->accepted_ns > HANDSHAKE_SHORT_MS * MS)
         try_next(link, MOO_ETIMEOUT);
 }

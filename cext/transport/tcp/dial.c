@@ -58,18 +58,27 @@ static void fail(struct mooi_dial *dial, size_t which, moo_err why)
     dial->next_ns = 0; /* the next one at once */
 }
 
-/* It has no attempt under way, but may get another. Who accepted and was late
- * may be a process that is stopped. */
+/* It has no attempt under way, but may get another. */
 static int may_come_back(const struct mooi_dial *dial, size_t which)
 {
     int reason = dial->reason[which];
 
-    if (!dial->patient)
-        return 0;
-    return dial->result[which] == MOO_ETIMEOUT ||
-           (dial->result[which] == MOO_EPEER &&
-            (reason == ENETUNREACH || reason == EHOSTUNREACH ||
-             reason == ENETDOWN));
+    return dial->patient && dial->result[which] == MOO_EPEER &&
+           (reason == ENETUNREACH || reason == EHOSTUNREACH ||
+            reason == ENETDOWN);
+}
+
+/* It was handed out, and whoever accepted there was late. */
+static int was_late(const struct mooi_dial *dial, size_t which)
+{
+    return dial->patient && which < dial->next &&
+           dial->result[which] == MOO_ETIMEOUT && !is_under_way(dial, which);
+}
+
+/* After all others have had their turn. */
+static int may_try_the_late(const struct mooi_dial *dial, uint64_t now)
+{
+    return dial->next == dial->count && now >= dial->next_ns;
 }
 
 static int is_tried_again(const struct mooi_dial *dial, size_t which)
@@ -146,10 +155,10 @@ uint64_t mooi_dial_began_ns(const struct mooi_dial *dial, size_t which)
     return dial->again_ns[which] - MOOI_DIAL_AGAIN_MS * MS;
 }
 
-int mooi_dial_has_more(const struct mooi_dial *dial)
+int mooi_dial_has_others(const struct mooi_dial *dial, size_t which)
 {
     for (size_t i = 0; i < dial->count; i++)
-        if (is_under_way(dial, i))
+        if (i != which && (is_under_way(dial, i) || was_late(dial, i)))
             return 1;
     return dial->next < dial->count;
 }
@@ -167,8 +176,11 @@ moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which)
         dial->next_ns = now + MOOI_DIAL_STAGGER_MS * MS;
         try_address(dial, dial->next++, now);
     }
+    for (size_t i = 0; i < dial->next && may_try_the_late(dial, now); i++)
+        if (was_late(dial, i))
+            try_address(dial, i, now);
     for (size_t i = 0; i < dial->next; i++)
-        if (is_tried_again(dial, i))
+        if (is_tried_again(dial, i) || was_late(dial, i))
             return MOO_ETIMEOUT;
     return dial->next < dial->count ? MOO_ETIMEOUT : MOO_EPEER;
 }
@@ -206,9 +218,12 @@ int mooi_dial_wait_ms(const struct mooi_dial *dial)
 
     if (dial->next < dial->count)
         due = dial->next_ns;
-    for (size_t i = 0; i < dial->next; i++)
+    for (size_t i = 0; i < dial->next; i++) {
         if (is_tried_again(dial, i) && dial->again_ns[i] < due)
             due = dial->again_ns[i];
+        if (was_late(dial, i) && dial->next_ns < due)
+            due = dial->next_ns;
+    }
     if (due == UINT64_MAX)
         return -1;
     return due > now ? (int)((due - now) / MS) + 1 : 0;
@@ -225,7 +240,9 @@ static const char *how(const struct mooi_dial *dial, size_t i)
 {
     switch (dial->result[i]) {
     case MOO_ETIMEOUT:
-        return i < dial->next ? "did not answer" : "was not tried yet";
+        return i >= dial->next          ? "was not tried yet"
+               : is_under_way(dial, i) ? "did not answer"
+                                       : "accepted the connection, and was late";
     case MOO_ESYS:
         return strerror(dial->reason[i]);
     case MOO_EPEER:

@@ -53,8 +53,8 @@ moo_err mooi_dial_step(struct mooi_dial *dial, int *fd, size_t *which);
  * long before mooi_dial_step says so: we may have been stopped. */
 uint64_t mooi_dial_began_ns(const struct mooi_dial *dial, size_t which);
 
-/* Whether another address may still answer. */
-int mooi_dial_has_more(const struct mooi_dial *dial);
+/* Whether an address beside `which` may still answer. */
+int mooi_dial_has_others(const struct mooi_dial *dial, size_t which);
 
 /* The time until it must go on, unless `poll` is readable before; -1: for
  * ever. */
@@ -67,7 +67,9 @@ int mooi_dial_refused(const struct mooi_dial *dial,
 /* Whether the machine at an address refused or hung up: it is not silent. */
 int mooi_dial_answered(const struct mooi_dial *dial);
 
-/* Note the error of an address that was handed out, for the reason. */
+/* Note the error of an address that was handed out, for the reason.
+ * MOO_ETIMEOUT: whoever accepted there was late. It may be a process that is
+ * stopped, so a patient dial tries it again, after the others. */
 void mooi_dial_blame(struct mooi_dial *dial, size_t which, moo_err why);
 
 /* One sentence on the attempts and their errors, always terminated. */

@@ -114,7 +114,7 @@ class Mailbox:
     def _level(self, priority: int) -> deque[Job]:
         level = self._levels.get(priority)
         if level is None:
-            level = self._levels[priority] = deque()
+            level = self._levels.setdefault(priority, deque())
             self._order = sorted(self._levels, reverse=True)
         return level
 

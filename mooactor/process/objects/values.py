@@ -123,7 +123,7 @@ class Values:
         self._unclaimed.pop(token, None)
         future = self._expected.get(token)
         if future is None:
-            future = self._expected[token] = Expected()
+            future = self._expected.setdefault(token, Expected())
             if token in self._given_up:
                 future.set_error(_late(token))
         if call is not _OWN:
@@ -329,7 +329,7 @@ class Values:
             relay.expect(token, key)
         future = self._expected.get(token)
         if future is None:
-            future = self._expected[token] = Expected()
+            future = self._expected.setdefault(token, Expected())
             self._note_unclaimed(token)
         self._receive(token, future, self._payloads.reply_of(record), record.memo)
 

@@ -154,7 +154,7 @@ class Poller:
             left = deadline - perf_counter()
             timeout = min(_FOREVER_US, int(left * 1e6) + 1) if left > 0 else 0
         inbound = self._inbound
-        restless = inbound is not None and inbound.restless
+        restless = inbound is not None and (inbound.restless or inbound.is_inside())
         if restless or (woken and wakers is None):
             timeout = _TICK_US if timeout < 0 else min(timeout, _TICK_US)
         return timeout
@@ -165,7 +165,7 @@ class Poller:
             return False
         if event == _BOTH:
             self._dispatch(turn)
-        if turn.leads:
+        if turn.leads or (self._inbound is not None and self._inbound.is_inside()):
             self._look_at_inbound()
         late = event == _LATE and deadline is not None
         return not (late and deadline is not None and perf_counter() >= deadline)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -252,6 +253,48 @@ def test_what_is_interrupted_at_any_point_comes(
     for point in points():
         interrupted(desk, point, sizes)
     assert eventually(lambda: not desk.sender.statistics()["leases"])
+    assert eventually(lambda: not desk.receiver.statistics()["used"])
+
+
+def waits_within(desk: Desk, point: Point, sizes: tuple[int, ...]) -> None:
+    """A handler handles the same record again, and waits for data of its own."""
+    to, memo = desk.receiver.process_id, dict[str, Any]()
+    descriptors = [desk.sender.export(bytes(size), to) for size in sizes]
+    reply = AttachedReply(b"", descriptors, False, desk.receiver)
+    arrived: list[int] = []
+    begin = partial(desk.inbound.begin, reply, lambda: arrived.append(1), memo=memo)
+    before = len(desk.came)
+
+    def run() -> None:
+        begin()
+        while not arrived:
+            desk.inbound.look()
+
+    def within() -> None:
+        begin()
+        dropped = desk.send(5)
+        desk.send(MB, 7)
+        desk.inbound.cancel(dropped)
+        desk.wait(before + 2)
+
+    point.interrupt(run, within)
+    if point.where:  # it was in code of ours
+        assert set(desk.came[before:]) == {5, MB + 7}, point.where
+    assert memo["transfer"].error is None, point.where
+    assert [len(buffer) for buffer in reply.buffers] == list(sizes), point.where
+    desk.inbound.look()
+    assert desk.is_empty(), point.where
+
+
+@pytest.mark.parametrize("sizes", [(6 * MB,), (2 * MB, 3, 2 * MB), (3,)])
+def test_a_handler_that_waits_at_any_point_gets_its_own_and_spoils_nothing(
+    desk: Desk, sizes: tuple[int, ...]
+) -> None:
+    for point in points():
+        waits_within(desk, point, sizes)
+    assert eventually(lambda: not desk.sender.statistics()["leases"])
+    desk.came.clear()
+    gc.collect()
     assert eventually(lambda: not desk.receiver.statistics()["used"])
 
 

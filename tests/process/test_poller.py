@@ -27,6 +27,7 @@ class Inbound:
     """Transfers that must be looked after all the time, by one thread at a time."""
 
     busy = restless = True
+    is_inside = staticmethod(lambda: False)
 
     def __init__(self, fd: int) -> None:
         self.readable_fd = fd

@@ -242,7 +242,7 @@ static const char *how(const struct mooi_dial *dial, size_t i)
     case MOO_ETIMEOUT:
         return i >= dial->next          ? "was not tried yet"
                : is_under_way(dial, i) ? "did not answer"
-                                       : "accepted the connection, and was late";
+                                       : "accepted, and did not answer in time";
     case MOO_ESYS:
         return strerror(dial->reason[i]);
     case MOO_EPEER:

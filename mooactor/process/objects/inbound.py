@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
-from typing import Any
+from functools import partial
+from threading import get_ident
+from time import perf_counter, sleep
+from typing import Any, TypeVar
 
 from mooactor import errors
 from mooactor.control.interrupts import was_interrupted
@@ -28,6 +29,8 @@ from mooactor.process.objects.queues import first_of, take_out
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.fetches import Fetch
 from mooactor.tensors.plane import DataPlane
+
+T = TypeVar("T")
 
 #: The most bytes of small data.
 SMALL = 1 << 20
@@ -40,6 +43,9 @@ _PART_OF_MEMORY = 8
 NEWS_S = 0.5
 #: The time that data waits for memory that others may give back.
 ROOM_S = 2.0
+#: Between two tries to come inside.
+_AWAY_S = 0.001
+_CLOSE_S = 1.0
 #: Data that was announced so long before a connection broke was lent over that one.
 BEFORE_S = 0.25
 
@@ -126,6 +132,12 @@ class InboundTransfers:
     Threads: `begin` and `look` in the one that leads the poller; all else in any.
     `look` calls the `then` of each transfer: once, unless that was cut short, or this
     thread lost the lead within it, by a wait in a signal handler or a long absence.
+
+    One thread at a time is *inside*, and nobody waits for that: what others want is
+    queued for it (`_asked`). A signal handler that comes inside may wait for a call of
+    its own, and so come inside again. It leaves the transfers alone that the outer code
+    is at work on (`_at`), and sees to all others. It does so also if another thread
+    leads by then, which has to leave them to it.
     """
 
     def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:
@@ -133,7 +145,8 @@ class InboundTransfers:
         those here take all the room: they may be waiting for it."""
         self._plane = plane
         self._stuck = stuck
-        self._lock = threading.RLock()  # a signal handler may come here again
+        self._inside: list[int] = []  # threads; the first one is, others turn back
+        self._asked: deque[Callable[[], None]] = deque()  # to be done inside
         large = min(LARGE_BYTES, plane.memory_limit // _PART_OF_MEMORY)
         small = min(SMALL_BYTES, large // 4)
         self._results = (Lane(small, False), Lane(large, False))
@@ -143,6 +156,7 @@ class InboundTransfers:
         self._tags = itertools.count(1)
         self._tags_in: deque[int] = deque()  # of fetches that may be done
         self._unsure = False  # taking tags was cut short
+        self._at: set[Transfer] = set()  # somebody is at work on them
         self._ended: deque[Transfer] = deque()
         self._later: deque[tuple[float, Callable[[], None]]] = deque()
         #: Whether `look` may have something to do, now or soon. It is read for each
@@ -160,7 +174,7 @@ class InboundTransfers:
     @property
     def restless(self) -> bool:
         """Whether `look` must be called every few milliseconds, also without events."""
-        if self._ended or self._later:
+        if self._ended or self._later or self._tags_in or self._asked:
             return True
         return any(lane.waiting for lane in self._lanes)
 
@@ -181,31 +195,18 @@ class InboundTransfers:
             lanes = self._arguments if argument else self._results
             made = Transfer(reply, then, lanes[reply.size() > SMALL])
         transfer: Transfer = memo.setdefault("transfer", made)
-        with self._lock:
-            waiting = transfer.lane.waiting
-            if transfer.done:
-                self._end(transfer, transfer.error)
-            elif not (transfer.begun or transfer in waiting):
-                waiting.append(transfer)
-            self._start_some()
-        self.busy = True
+        self._ask(partial(self._begin, transfer))
         return transfer
 
     def look(self) -> bool:
         """Act on events so far; whether there were any."""
-        with self._lock:
-            if self._flying:
-                self._take_tags()
-            some = bool(self._tags_in)
-            while self._tags_in:
-                tag = self._tags_in[0]
-                self._landed(tag)
-                if self._tags_in and self._tags_in[0] == tag:
-                    self._tags_in.popleft()
-            self._start_some()
+        some = self._come_in(self._look_inside)
+        if some is None:
+            sleep(_AWAY_S)
+            return False
         some = self._call_back() or some
         self.busy = False
-        if self._flying or self.restless:
+        if self._flying or self.restless or self._inside:
             self.busy = True
         return some
 
@@ -219,20 +220,11 @@ class InboundTransfers:
 
     def cancel(self, transfer: Transfer) -> None:
         """End it with the error `Cancelled`, unless it is done; see `release`, too."""
-        with self._lock:
-            if not transfer.done:
-                self._fail(
-                    transfer,
-                    errors.Cancelled(
-                        "the fetch was cancelled, because nobody waits for it"
-                    ),
-                )
-            self._give_back(transfer)
+        self._ask(partial(self._cancel, transfer))
 
     def release(self, transfer: Transfer) -> None:
         """Its data was used, or dropped: others may come."""
-        with self._lock:
-            self._give_back(transfer)
+        self._ask(partial(self._give_back, transfer))
 
     def soon(self, action: Callable[[], None]) -> None:
         """Call `action` in `NEWS_S`, in the poller's thread."""
@@ -241,20 +233,108 @@ class InboundTransfers:
 
     def close(self) -> None:
         """End everything, without calls of `then`."""
-        with self._lock:
-            waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
-            for transfer in {*self._flying.values(), *waiting}:
-                self._fail(transfer, errors.session_ended())
-            self._ended.clear()
-            self._later.clear()
+        end = perf_counter() + _CLOSE_S
+        while self._come_in(self._close) is None:
+            if perf_counter() > end:  # a signal handler there does not return
+                self._close()
+                return
+            sleep(_AWAY_S)
 
-    # -- the lock is held --------------------------------------------------
+    def is_inside(self) -> bool:
+        """Whether this thread is: it runs a signal handler that came there."""
+        return bool(self._inside) and get_ident() in self._inside
+
+    def _ask(self, action: Callable[[], None]) -> None:
+        """Do it inside: now, or else whoever is inside, or looks next, does it."""
+        self._asked.append(action)
+        self.busy = True  # for those who come while this thread is inside
+        self._come_in(self._start_some)
+        self.busy = True
+
+    def _come_in(self, step: Callable[[], T]) -> T | None:
+        """Do what was asked for, and `step`. None: another thread is inside."""
+        me, inside = get_ident(), self._inside
+        try:
+            inside.append(me)
+            if inside[0] != me:
+                return None
+            while (action := first_of(self._asked)) is not None:
+                action()  # if that is cut short, it comes again
+                take_out(self._asked, action)
+            return step()
+        finally:
+            inside.remove(me)  # or an equal one, of the same thread
+
+    # -- inside ------------------------------------------------------------
+
+    def _begin(self, transfer: Transfer) -> None:
+        waiting = transfer.lane.waiting
+        if transfer.done:
+            self._end(transfer, transfer.error)
+        elif not (transfer.begun or transfer in waiting):
+            waiting.append(transfer)
+
+    def _look_inside(self) -> bool:
+        if self._flying:
+            self._take_tags()
+        some = bool(self._tags_in)
+        for tag in list(self._tags_in):
+            transfer = self._flying.get(tag)
+            if transfer is not None:
+                if transfer in self._at:
+                    continue
+                self._alone(transfer, partial(self._landed, transfer, tag))
+            take_out(self._tags_in, tag)
+        self._start_some()
+        return some
+
+    def _cancel(self, transfer: Transfer) -> None:
+        if not transfer.done:
+            self._fail_if_alone(
+                transfer,
+                errors.Cancelled(
+                    "the fetch was cancelled, because nobody waits for it"
+                ),
+            )
+        self._give_back(transfer)
+
+    def _close(self) -> None:
+        waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
+        for transfer in {*self._flying.values(), *waiting}:
+            self._fail(transfer, errors.session_ended())
+        self._ended.clear()
+        self._later.clear()
+
+    def _alone(self, transfer: Transfer, step: Callable[[], T]) -> T:
+        """Run `step`, on a transfer that nobody is at work on."""
+        try:
+            self._at.add(transfer)
+            result = step()
+        finally:
+            self._at.discard(transfer)
+        if transfer.failure is not None and not transfer.done:
+            self._fail_if_alone(transfer, transfer.failure)  # it came meanwhile
+        return result
+
+    def _fail_if_alone(self, transfer: Transfer, error: BaseException) -> None:
+        """Otherwise whoever is at work on it does that at the end."""
+        if transfer.failure is None:
+            transfer.failure = error
+        if transfer not in self._at:
+            self._alone(transfer, partial(self._fail, transfer, error))
 
     def _start_some(self) -> None:
         for lane in self._lanes:
-            while lane.waiting and self._may_start(lane, lane.waiting[0]):
-                if not self._start(lane.waiting[0]):
+            while (transfer := self._first_waiting(lane)) is not None:
+                if not self._may_start(lane, transfer):
                     break
+                if not self._alone(transfer, partial(self._start, transfer)):
+                    break
+
+    def _first_waiting(self, lane: Lane) -> Transfer | None:
+        if not self._at:
+            return first_of(lane.waiting)
+        return next((one for one in list(lane.waiting) if one not in self._at), None)
 
     def _may_start(self, lane: Lane, transfer: Transfer) -> bool:
         if transfer.begun or lane.taken + transfer.cost <= lane.bound:
@@ -311,10 +391,7 @@ class InboundTransfers:
         others = sum(lane.taken for lane in self._lanes) > transfer.cost
         return (others or bool(self._flying)) and now < transfer.until
 
-    def _landed(self, tag: int) -> None:
-        transfer = self._flying.get(tag)
-        if transfer is None:
-            return
+    def _landed(self, transfer: Transfer, tag: int) -> None:
         fetch = transfer.tags.get(tag)
         if fetch is not None and not (fetch.begun and fetch.wait(0)):
             return  # it is looked at because taking tags was cut short
@@ -360,7 +437,7 @@ class InboundTransfers:
         for lane in self._lanes:
             for transfer in list(lane.waiting):
                 if owner in transfer.owners and transfer.arrived < before:
-                    self._fail(transfer, copy.copy(error))
+                    self._fail_if_alone(transfer, copy.copy(error))
 
     def _fail(self, transfer: Transfer, error: BaseException) -> None:
         if transfer.failure is None:

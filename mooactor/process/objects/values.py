@@ -430,8 +430,8 @@ class Values:
                 self._payloads.soon(partial(self._arrived, token, True))
                 return
             error = transfer.cut_off("a value was")
-        self._arriving.pop(token, None)
         self._came(token, future, transfer.reply, error)
+        self._arriving.pop(token, None)  # now: if this is cut short, it is called again
 
     def close(self) -> None:
         """Nothing will arrive any more: expected values fail."""

@@ -138,6 +138,12 @@ int moo_is_unclaimed(moo_plane *plane, const uint8_t *descriptor, size_t bytes);
 moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                    int timeout_ms, void **out, size_t *out_bytes);
 
+/* The same, unless it was done: *out is not NULL then. So a signal handler may
+ * do it between the decision to call this and the call. */
+moo_err moo_import_once(moo_plane *plane, const uint8_t *descriptor,
+                        size_t bytes, int timeout_ms, void **out,
+                        size_t *out_bytes);
+
 /* End the lease of a descriptor without importing it. */
 moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                     int timeout_ms);
@@ -251,6 +257,11 @@ typedef struct moo_fetch moo_fetch;
 moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
                         size_t bytes, void *into, size_t into_bytes,
                         uint64_t tag, moo_fetch **out);
+
+/* The same, unless it was done: *out is not NULL then. */
+moo_err moo_fetch_begin_once(moo_plane *plane, const uint8_t *descriptor,
+                             size_t bytes, void *into, size_t into_bytes,
+                             uint64_t tag, moo_fetch **out);
 
 /* Wait up to `timeout_ms`. MOO_OK: *out is as from moo_import, to be dropped
  * (NULL if `into` was given). MOO_ETIMEOUT: not done yet. All other errors say

@@ -295,6 +295,15 @@ moo_err moo_fetch_begin(moo_plane *plane, const uint8_t *descriptor,
     return MOO_OK;
 }
 
+moo_err moo_fetch_begin_once(moo_plane *plane, const uint8_t *descriptor,
+                             size_t bytes, void *into, size_t into_bytes,
+                             uint64_t tag, moo_fetch **out)
+{
+    return *out ? MOO_OK
+                : moo_fetch_begin(plane, descriptor, bytes, into, into_bytes,
+                                  tag, out);
+}
+
 /* Lock held, but not while waiting. */
 static void wait_until_done(struct moo_fetch *fetch, int timeout_ms)
 {

@@ -161,6 +161,15 @@ moo_err moo_import(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
     return MOO_OK;
 }
 
+moo_err moo_import_once(moo_plane *plane, const uint8_t *descriptor,
+                        size_t bytes, int timeout_ms, void **out,
+                        size_t *out_bytes)
+{
+    return *out ? MOO_OK
+                : moo_import(plane, descriptor, bytes, timeout_ms, out,
+                             out_bytes);
+}
+
 moo_err moo_discard(moo_plane *plane, const uint8_t *descriptor, size_t bytes,
                     int timeout_ms)
 {

@@ -36,9 +36,9 @@ class Fetch:
     """Received data that may still be on its way; made by `DataPlane.begin`.
 
     A signal handler that raises may cut any method short: what is here by then is kept,
-    so the next call of it goes on. Dropping it ends it, as `cancel` does. Threads: wait
-    and take the result in any one thread; `cancel` must not run at the same time as
-    them.
+    so the next call of it goes on. One that waits may call any method, too, at any
+    point. Dropping it ends it, as `cancel` does. Threads: wait and take the result in
+    any one thread; `cancel` must not run at the same time as them.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class Fetch:
         "_error",
         "_out",
         "_size",
+        "_views",
         "_made",
         "_result",
     )
@@ -72,6 +73,7 @@ class Fetch:
         self._view = view
         self._error = error
         self._out, self._size = ffi.new("void **"), ffi.new("size_t *")
+        self._views: list[Iterator[Any]] = []  # the first one counts
         self._made: list[Any] = []
         self._result: Any = None  # or the exception
 
@@ -130,26 +132,33 @@ class Fetch:
         back. Memory that `result` returned stays valid. May be called twice."""
         slot, out, made = self._slot, self._out, self._made
         if out[0] and not made:  # taking it was cut short: so it gets its finalizer
-            made.extend(self._view(out[0], self._size[0]))
+            self._make()
         if self._result is None:
             self._result = Cancelled("this fetch was cancelled")
         self._slot = None
         if slot is not None:
             ffi.release(slot)
 
+    def _make(self) -> None:
+        """The memory gets its finalizer and its place here in one step, and once."""
+        if not self._views:
+            self._views.append(self._view(self._out[0], self._size[0]))
+        self._made.extend(self._views[0])
+
     def _look(self, timeout_ms: int) -> bool:
         if self._result is not None:
             return True
-        out, made, err = self._out, self._made, 0
-        if not out[0] and not made:
-            err = lib.moo_fetch_wait(self._slot[0], timeout_ms, out, self._size)
+        out, made, slot, err = self._out, self._made, self._slot, 0
+        if not out[0] and not made and slot is not None:
+            err = lib.moo_fetch_wait(slot[0], timeout_ms, out, self._size)
+        if self._result is not None:
+            return True  # a signal handler has taken it meanwhile
         if err == lib.MOO_ETIMEOUT:
             return False
-        if err:
+        if err and not out[0]:
             self._result = self._error(err)
         elif self._into is None:
-            if not made:  # it gets its finalizer and its place here in one step
-                made.extend(self._view(out[0], self._size[0]))
+            self._make()
             self._result = made[0]
         else:
             self._result = memoryview(self._into).cast("B")

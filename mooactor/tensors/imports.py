@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mooactor.tensors import tickets
@@ -18,17 +19,28 @@ class Imported:
     """One descriptor, which can be imported once; see `Import`.
 
     A signal handler that raises may cut `result` short at any point. What is here by
-    then is kept, so the next call of it goes on. Dropping this gives it back.
+    then is kept, so the next call of it goes on. A handler that waits may call it, too,
+    at any point. Dropping this gives it back.
     """
 
-    __slots__ = ("_plane", "_descriptor", "_out", "_size", "_fetch", "_result")
+    __slots__ = (
+        "_plane",
+        "_descriptor",
+        "_out",
+        "_size",
+        "_fetches",
+        "_views",
+        "_result",
+    )
 
     def __init__(self, plane: DataPlane, descriptor: bytes) -> None:
         self._plane = plane
         self._descriptor = descriptor
         self._out = ffi.new("void **")
         self._size = ffi.new("size_t *")
-        self._fetch: Fetch | None = None  # if it comes from another host
+        # Of these the first one counts.
+        self._fetches: list[Fetch] = []  # if it comes from another host
+        self._views: list[Iterator[Any]] = []
         self._result: list[Any] = []
 
     def result(self) -> Any:
@@ -44,7 +56,7 @@ class Imported:
 
     def _import(self) -> None:
         descriptor = self._descriptor
-        err = lib.moo_import(
+        err = lib.moo_import_once(
             self._plane.pointer,
             descriptor,
             len(descriptor),
@@ -58,14 +70,17 @@ class Imported:
             raise import_error(err)
 
     def _finish(self) -> None:
-        """The memory gets its finalizer and its place here in one step."""
-        self._result.extend(self._plane.view(self._out[0], self._size[0]))
+        """The memory gets its finalizer and its place here in one step, and once: a
+        view is made when it is iterated over."""
+        if not self._views:
+            self._views.append(self._plane.view(self._out[0], self._size[0]))
+        self._result.extend(self._views[0])
         self.__class__ = Imported
 
     def _fetched(self) -> Any:
-        if self._fetch is None:
-            self._fetch = self._plane.begin(self._descriptor)
-        return self._fetch.result()
+        if not self._fetches:
+            self._fetches.append(self._plane.fetching(self._descriptor))
+        return self._fetches[0].begin().result()
 
 
 class Import(Imported):

@@ -236,7 +236,7 @@ class DataPlane:
     def _begin(self, descriptor: bytes, tag: int, into: Any, slot: Any) -> None:
         size = 0 if into is None else len(into)
         memory = ffi.NULL if into is None else into
-        err = lib.moo_fetch_begin(
+        err = lib.moo_fetch_begin_once(
             self._plane, descriptor, len(descriptor), memory, size, tag, slot
         )
         if err and into is not None:

@@ -136,8 +136,9 @@ class InboundTransfers:
     One thread at a time is *inside*, and nobody waits for that: what others want is
     queued for it (`_asked`). A signal handler that comes inside may wait for a call of
     its own, and so come inside again. It leaves the transfers alone that the outer code
-    is at work on (`_at`), and sees to all others. It does so also if another thread
-    leads by then, which has to leave them to it.
+    is at work on (`_at`), and sees to all others: that one goes on when the handler
+    returns. It does so also if another thread leads by then, which has to leave them
+    to it.
     """
 
     def __init__(self, plane: DataPlane, stuck: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from mooactor.errors import ActorDied, ActorUnavailable, Cancelled, OutOfMemory
+from mooactor.process.objects import inbound
 from mooactor.process.objects.future import AttachedReply
 from mooactor.process.objects.inbound import InboundTransfers, Transfer
 from mooactor.tensors import DataPlane
@@ -211,6 +213,18 @@ def test_a_leader_that_was_overtaken_may_look_beside_the_next(desk: Desk) -> Non
     then = lambda: (calls.append(1), desk.inbound._ended.clear())  # noqa: E731
     desk.inbound._ended.append(SimpleNamespace(then=then))  # type: ignore[arg-type]
     assert desk.inbound.look() and calls == [1]
+
+
+def test_it_is_closed_at_once_unless_another_thread_is_inside(desk: Desk) -> None:
+    desk.send(5)
+    began = time.perf_counter()
+    desk.inbound.close()
+    assert time.perf_counter() - began < inbound.CLOSE_S
+    assert not len(desk.inbound)
+    desk.inbound._inside.append(0)  # in a signal handler that does not return
+    desk.send(5)
+    desk.inbound.close()
+    assert time.perf_counter() - began > inbound.CLOSE_S
 
 
 def test_what_is_to_be_done_soon_is_done_once(

@@ -43,9 +43,9 @@ _PART_OF_MEMORY = 8
 NEWS_S = 0.5
 #: The time that data waits for memory that others may give back.
 ROOM_S = 2.0
-#: Between two tries to come inside.
+#: Between two tries to come inside, and for how long that is tried at the end.
 _AWAY_S = 0.001
-_CLOSE_S = 1.0
+CLOSE_S = 1.0
 #: Data that was announced so long before a connection broke was lent over that one.
 BEFORE_S = 0.25
 
@@ -234,8 +234,8 @@ class InboundTransfers:
 
     def close(self) -> None:
         """End everything, without calls of `then`."""
-        end = perf_counter() + _CLOSE_S
-        while self._come_in(self._close) is None:
+        end = perf_counter() + CLOSE_S
+        while not self._come_in(self._close):
             if perf_counter() > end:  # a signal handler there does not return
                 self._close()
                 return
@@ -299,12 +299,13 @@ class InboundTransfers:
             )
         self._give_back(transfer)
 
-    def _close(self) -> None:
+    def _close(self) -> bool:
         waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
         for transfer in {*self._flying.values(), *waiting}:
             self._fail(transfer, errors.session_ended())
         self._ended.clear()
         self._later.clear()
+        return True
 
     def _alone(self, transfer: Transfer, step: Callable[[], T]) -> T:
         """Run `step`, on a transfer that nobody is at work on."""

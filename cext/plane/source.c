@@ -222,6 +222,9 @@ static uint64_t expire_releases(struct mooi_source *source, uint64_t now)
     return UINT64_MAX;
 }
 
+/* Patiences that differ by less are the same. */
+#define SAME_NS ((uint64_t)50 * 1000000u)
+
 /* A fetch has waited for the owner's call for too long. Others wait for the same
  * one, except those that are given more time. */
 static void give_up_all(struct mooi_source *source, const struct moo_fetch *first)
@@ -232,7 +235,7 @@ static void give_up_all(struct mooi_source *source, const struct moo_fetch *firs
 
     for (fetch = source->waiting; fetch; fetch = next) {
         next = fetch->next;
-        if (fetch->patience_ns <= most)
+        if (fetch->patience_ns <= most + SAME_NS)
             mooi_source_give_up(fetch, why);
     }
 }

@@ -66,6 +66,11 @@ class _PendingReply:
         """Whether its sender died or was cut off, so that its data cannot come."""
         return self.transfer is not None and self.transfer.lost
 
+    @property
+    def cancelled(self) -> bool:
+        error = None if self.transfer is None else self.transfer.error
+        return isinstance(error, errors.Cancelled)
+
 
 class PendingReplies:
     """By call, in order. Methods run in the poller's thread; `cancel` in any."""
@@ -76,14 +81,15 @@ class PendingReplies:
         self._calls: dict[int, deque[_PendingReply]] = {}
 
     def __contains__(self, call_id: int) -> bool:
-        return call_id in self._calls
+        return bool(self._calls.get(call_id))
 
     def takes(self, record: envelope.Record) -> bool:
         """Whether this record is handled here: its data, or that of one before it, is
         under way."""
         call_id, flags = record.call_id, record.flags
         queue = self._calls.get(call_id)
-        if queue is None and not flags & envelope.ATTACHED:
+        if not (queue or flags & envelope.ATTACHED):
+            self._forget_if_last(call_id, flags)
             return False
         memo = record.memo
         if "placed" in memo:
@@ -94,12 +100,13 @@ class PendingReplies:
         if reply is not None:
             then = partial(self._settle, call_id)
             pending.transfer = self._payloads.receive(reply, then, memo)
-        if queue is None and pending.transfer is None:
+        if not queue and pending.transfer is None:
             self._hand_on(call_id, pending)
             memo["placed"] = True
+            self._forget_if_last(call_id, flags)
             return True
-        if queue is None:
-            queue = self._calls.setdefault(call_id, deque())
+        # It stays until the last record, so nobody is left with one that has gone.
+        queue = self._calls.setdefault(call_id, deque())
         if pending not in queue:
             queue.append(pending)
         memo["placed"] = True
@@ -123,7 +130,7 @@ class PendingReplies:
         queue = self._calls.pop(call_id, None)
         for pending in queue or ():
             self._payloads.cancel(pending.transfer)
-        return queue is not None
+        return bool(queue)
 
     def _settle(self, call_id: int) -> None:
         """Hand on those that have come, in order. It may run within itself, and beside
@@ -142,8 +149,13 @@ class PendingReplies:
                 continue
             self._hand_on(call_id, pending)
             take_out(queue, pending)
-            if not queue and self._calls.get(call_id) is queue:
-                self._calls.pop(call_id, None)
+            self._forget_if_last(call_id, pending.flags)
+            if pending.cancelled and not queue:
+                self._calls.pop(call_id, None)  # no last one will come here
+
+    def _forget_if_last(self, call_id: int, flags: int) -> None:
+        if not flags & envelope.STREAM:
+            self._calls.pop(call_id, None)
 
     def _conclude(self, call_id: int, pending: _PendingReply) -> None:
         """No death was told of: it was the connection."""

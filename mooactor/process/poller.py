@@ -165,8 +165,10 @@ class Poller:
             return False
         if event == _BOTH:
             self._dispatch(turn)
-        if turn.leads or (self._inbound is not None and self._inbound.is_inside()):
+        if turn.leads:
             self._look_at_inbound()
+        elif self._inbound is not None and self._inbound.is_inside():
+            self._inbound.look(leads=False)
         late = event == _LATE and deadline is not None
         return not (late and deadline is not None and perf_counter() >= deadline)
 

@@ -312,6 +312,39 @@ def test_a_handler_that_waits_at_any_point_gets_its_own_and_spoils_nothing(
     assert eventually(lambda: not desk.receiver.statistics()["used"])
 
 
+def test_a_handler_may_cancel_what_it_interrupts(desk: Desk) -> None:
+    """What is counted of it is counted off again, at any point."""
+    for point in points():
+        to, memo = desk.receiver.process_id, dict[str, Any]()
+        descriptor = desk.sender.export(bytes(2 * MB), to)
+        reply = AttachedReply(b"", [descriptor], False, desk.receiver)
+        ended: list[int] = []
+        begin = partial(
+            desk.inbound.begin,
+            reply,
+            partial(ended.append, 1),
+            argument=True,
+            memo=memo,
+        )
+
+        def run(begin: Any = begin, ended: list[int] = ended) -> None:
+            begin()
+            while not ended:
+                desk.inbound.look()
+
+        def cancel(begin: Any = begin) -> None:
+            desk.inbound.cancel(begin())
+
+        point.interrupt(run, cancel)
+        desk.inbound.release(begin())
+        desk.inbound.look()
+        lanes = [(lane.taken, lane.flying) for lane in desk.inbound._lanes]
+        assert lanes == [(0, 0)] * len(lanes), point.where
+        assert desk.is_empty(), point.where
+        reply.descriptors.clear()
+    assert eventually(lambda: not desk.sender.statistics()["leases"])
+
+
 def test_a_fetch_that_is_interrupted_and_cancelled_leaves_no_memory(desk: Desk) -> None:
     for point in points():
         descriptor = desk.sender.export(bytes(2 * MB), desk.receiver.process_id)

@@ -92,9 +92,14 @@ class Arrivals:
         self.taken: list[Reply] = []
         self._come: dict[Reply, tuple[Any, Callable[[], None]]] = {}
         self.pending = PendingReplies(cast(Any, self), self._deliver)
-        flags = envelope.ATTACHED
+        last = self.replies[-1]
         self._records: list[Any] = [
-            SimpleNamespace(call_id=7, flags=flags, memo={}, payload=reply)
+            SimpleNamespace(
+                call_id=7,
+                flags=envelope.ATTACHED | (0 if reply is last else envelope.STREAM),
+                memo={},
+                payload=reply,
+            )
             for reply in self.replies
         ]
 
@@ -154,6 +159,25 @@ def test_nor_does_one_that_waits_while_a_reply_is_taken_in() -> None:
 
         point.interrupt(lambda call=call: call.takes(0), rest)
         rest()
+        call.arrive(2)
+        assert call.taken == call.replies, point.where
+        assert 7 not in call.pending, point.where
+
+
+def test_nor_does_one_where_others_of_the_same_call_wait() -> None:
+    """What was there, and is handed on meanwhile, takes nothing with it."""
+    for point in points():
+        call = Arrivals()
+        call.takes(0)
+
+        def rest(call: Arrivals = call) -> None:
+            call.arrive(0)
+
+        point.interrupt(lambda call=call: call.takes(1), rest)
+        call.takes(1)
+        call.arrive(0)
+        call.arrive(1)
+        call.takes(2)
         call.arrive(2)
         assert call.taken == call.replies, point.where
         assert 7 not in call.pending, point.where

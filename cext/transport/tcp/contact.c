@@ -65,6 +65,7 @@ static void start_handshake(struct mooi_tcp_stripe *stripe, int fd,
     stripe->watched.fd = fd;
     stripe->watched.ready = handshake_ready;
     stripe->began_ns = began_ns;
+    stripe->asked_ns = mooi_now_ns();
     err = prepare_handshake(stripe);
     if (err == MOO_OK)
         err = mooi_tcp_watch(stripe->link->engine, &stripe->watched, EPOLLOUT);
@@ -132,13 +133,6 @@ static void try_next(struct mooi_tcp_link *link, moo_err why)
     mooi_tcp_dial_go_on(link);
 }
 
-void mooi_tcp_handshake_late(struct mooi_tcp_link *link, uint64_t now)
-{
-    if (link->stripes[0].watched.fd >= 0 && mooi_dial_has_others(&link->dial, link->which) &&
-        now - link->accepted_ns > HANDSHAKE_SHORT_MS * MS)
-        try_next(link, MOO_ETIMEOUT);
-}
-
 /* A connection beside the express one, to where that is. */
 static void connect_another(struct mooi_tcp_stripe *stripe)
 {
@@ -159,6 +153,32 @@ static void connect_others(struct mooi_tcp_link *link)
     mooi_tcp_dial_end(link);
     for (uint16_t i = 1; i < link->count && link->broken == MOO_OK; i++)
         connect_another(&link->stripes[i]);
+}
+
+/* The acceptor gives it up by then, or is stopped: a new one is as good, and
+ * better where packets of this one were lost. */
+static int is_too_late(const struct mooi_tcp_stripe *stripe, uint64_t now)
+{
+    const struct mooi_tcp_link *link = stripe->link;
+    int others = stripe->index == 0 &&
+                 mooi_dial_has_others(&link->dial, link->which);
+
+    return stripe->handshake && stripe->watched.fd >= 0 &&
+           now - stripe->asked_ns >
+               (others ? HANDSHAKE_SHORT_MS : MOOI_HANDSHAKE_MS) * MS;
+}
+
+void mooi_tcp_handshakes_late(struct mooi_tcp_link *link, uint64_t now)
+{
+    if (link->state == MOOI_TCP_DIALING && is_too_late(&link->stripes[0], now))
+        try_next(link, MOO_ETIMEOUT);
+    if (link->state != MOOI_TCP_GATHERING || link->incoming)
+        return;
+    for (uint16_t i = 1; i < link->count && link->broken == MOO_OK; i++)
+        if (is_too_late(&link->stripes[i], now)) {
+            mooi_tcp_unwatch(link->engine, &link->stripes[i].watched);
+            connect_another(&link->stripes[i]);
+        }
 }
 
 /* Its connection has ended. */

@@ -24,7 +24,7 @@ void mooi_tcp_accept_ready(struct mooi_tcp *engine,
 void mooi_tcp_dial_go_on(struct mooi_tcp_link *link);
 void mooi_tcp_dial_end(struct mooi_tcp_link *link);
 /* Give up a silent acceptor after a while; lock held. */
-void mooi_tcp_handshake_late(struct mooi_tcp_link *link, uint64_t now);
+void mooi_tcp_handshakes_late(struct mooi_tcp_link *link, uint64_t now);
 /* Hang up on strangers that took too long, or on all; no lock held. */
 void mooi_tcp_strangers_reap(struct mooi_tcp *engine, int all);
 

@@ -336,10 +336,9 @@ static int has_time(const struct mooi_tcp_link *link, uint64_t now)
 static enum haste watch_coming(struct mooi_tcp_link *link, uint64_t now)
 {
     if (has_time(link, now)) {
-        if (link->state == MOOI_TCP_DIALING) {
-            mooi_tcp_handshake_late(link, now);
+        mooi_tcp_handshakes_late(link, now);
+        if (link->state == MOOI_TCP_DIALING)
             mooi_tcp_dial_go_on(link);
-        }
         return CONTACT;
     }
     if (link->state == MOOI_TCP_DIALING) {

@@ -24,7 +24,7 @@ struct mooi_tcp_stripe {
     uint16_t index; /* 0: express */
     int proved;
     struct mooi_handshake *handshake; /* connector, until proved */
-    uint64_t began_ns;                /* its connection */
+    uint64_t began_ns, asked_ns;      /* its connection, and that handshake */
 
     struct mooi_tcp_outbox out;
     int sending;  /* in the middle of DATA: nothing may interrupt it */

@@ -102,7 +102,12 @@ class Mailbox:
             # An empty one holds nothing up. It stays here if a signal handler
             # dispatches this job again within the next line, and then its values.
             if queue or not job.ready():
-                self._held.setdefault(key, deque()).extend(job.entry)
+                queue = self._held.setdefault(key, deque())
+                queue.extend(job.entry)
+                if self._held.get(key) is not queue:  # it was settled in between
+                    now = self._held.setdefault(key, queue)
+                    if now is not queue:
+                        now.extendleft(reversed(queue))
                 return
         level = self._level(job.priority) if job.priority else self._plain
         level.extend(job.entry)

@@ -199,17 +199,23 @@ class InboundTransfers:
         self._ask(partial(self._begin, transfer))
         return transfer
 
-    def look(self) -> bool:
-        """Act on events so far; whether there were any."""
+    def look(self, leads: bool = True) -> bool:
+        """Act on events so far; whether there were any. `leads`: otherwise it is for
+        one that is inside, see `is_inside`, and others are called back by the leader.
+        """
         some = self._come_in(self._look_inside)
+        if leads and self._call_back():
+            some = True
         if some is None:
             sleep(_AWAY_S)
-            return False
-        some = self._call_back() or some
-        self.busy = False
-        if self._flying or self.restless or self._inside:
+        try:
+            self.busy = False
+            if self._flying or self.restless or self._inside:
+                self.busy = True
+        except BaseException:
             self.busy = True
-        return some
+            raise
+        return bool(some)
 
     def _take_tags(self) -> None:
         """Of what is done. If that was cut short, all that flies is looked at."""
@@ -243,7 +249,7 @@ class InboundTransfers:
 
     def is_inside(self) -> bool:
         """Whether this thread is: it runs a signal handler that came there."""
-        return bool(self._inside) and get_ident() in self._inside
+        return self._inside[:1] == [get_ident()]
 
     def _ask(self, action: Callable[[], None]) -> None:
         """Do it inside: now, or else whoever is inside, or looks next, does it."""
@@ -255,16 +261,19 @@ class InboundTransfers:
     def _come_in(self, step: Callable[[], T]) -> T | None:
         """Do what was asked for, and `step`. None: another thread is inside."""
         me, inside = get_ident(), self._inside
+        if inside[:1] == [me]:
+            return self._do_what_was_asked(step)  # until the outer code goes on
         try:
             inside.append(me)
-            if inside[0] != me:
-                return None
-            while (action := first_of(self._asked)) is not None:
-                action()  # if that is cut short, it comes again
-                take_out(self._asked, action)
-            return step()
+            return self._do_what_was_asked(step) if inside[0] == me else None
         finally:
-            inside.remove(me)  # or an equal one, of the same thread
+            inside.remove(me)
+
+    def _do_what_was_asked(self, step: Callable[[], T]) -> T:
+        while (action := first_of(self._asked)) is not None:
+            action()  # if that is cut short, it comes again
+            take_out(self._asked, action)
+        return step()
 
     # -- inside ------------------------------------------------------------
 
@@ -346,7 +355,7 @@ class InboundTransfers:
     def _start(self, transfer: Transfer) -> bool:
         """False if there is no room in memory until something else has gone."""
         lane = transfer.lane
-        if not transfer.begun:
+        if not (transfer.begun or transfer.done):
             transfer.begun = True
             lane.taken += transfer.cost
             lane.flying += 1
@@ -471,10 +480,11 @@ class InboundTransfers:
         transfer.fetches.clear()
 
     def _give_back(self, transfer: Transfer) -> None:
-        transfer.lane.taken -= transfer.cost
+        if transfer.begun:
+            transfer.lane.taken -= transfer.cost
         transfer.cost = 0
 
-    # -- it is not ---------------------------------------------------------
+    # -- by the leader -----------------------------------------------------
 
     def _call_back(self) -> bool:
         some = False

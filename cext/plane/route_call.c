@@ -20,6 +20,9 @@
  * mend. */
 #define LOSSES_NS ((uint64_t)1000 * 1000000u)
 #define MOST_LOSSES 100
+/* Who hangs up on calls for so long after a loss does not want us. It is longer
+ * than a handshake takes that was late, see contact.c. */
+#define HANGS_UP_NS ((uint64_t)3000 * 1000000u)
 
 __attribute__((format(printf, 2, 3)))
 void mooi_route_say(struct mooi_reach *reach, const char *format, ...)
@@ -306,7 +309,7 @@ static int is_called_again(const moo_plane *plane, const struct mooi_peer *peer,
                (reach->losses < MOST_LOSSES ||
                 now - reach->losses_ns > LOSSES_NS);
     return peer->state == MOOI_PEER_CALLING && !silent &&
-           now - reach->lost_ns < LOSSES_NS &&
+           now - reach->lost_ns < HANGS_UP_NS &&
            !mooi_tcp_nobody_at(reach->out.link, &reach->linked_at);
 }
 

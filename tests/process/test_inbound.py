@@ -240,23 +240,38 @@ def test_what_is_to_be_done_soon_is_done_once(
     assert not desk.inbound.restless
 
 
+class Arrival:
+    """A record with so much data. What has come is looked for until it is here."""
+
+    def __init__(self, desk: Desk, sizes: tuple[int, ...]) -> None:
+        to = desk.receiver.process_id
+        descriptors = [desk.sender.export(bytes(size), to) for size in sizes]
+        self.reply = AttachedReply(b"", descriptors, False, desk.receiver)
+        self.memo: dict[str, Any] = {}
+        self.arrived: list[int] = []
+        self._inbound = desk.inbound
+
+    def begin(self) -> Transfer:
+        """As the record is handled, for the first time or again."""
+        then = partial(self.arrived.append, 1)
+        return self._inbound.begin(self.reply, then, memo=self.memo)
+
+    def run(self) -> None:
+        self.begin()
+        while not self.arrived:
+            self._inbound.look()
+
+    def sizes(self) -> list[int]:
+        return [len(buffer) for buffer in self.reply.buffers]
+
+
 def interrupted(desk: Desk, point: Point, sizes: tuple[int, ...]) -> None:
-    to, memo = desk.receiver.process_id, dict[str, Any]()
-    descriptors = [desk.sender.export(bytes(size), to) for size in sizes]
-    reply = AttachedReply(b"", descriptors, False, desk.receiver)
-    arrived: list[int] = []
-    begin = partial(desk.inbound.begin, reply, lambda: arrived.append(1), memo=memo)
-
-    def run() -> None:
-        begin()
-        while not arrived:
-            desk.inbound.look()
-
-    point.interrupt(run)
-    transfer = begin()  # as the record is handled again
-    assert eventually(lambda: (desk.inbound.look(), arrived)[1]), point.where
+    outer = Arrival(desk, sizes)
+    point.interrupt(outer.run)
+    transfer = outer.begin()
+    assert eventually(lambda: (desk.inbound.look(), outer.arrived)[1]), point.where
     assert transfer.error is None, point.where
-    assert [len(buffer) for buffer in reply.buffers] == list(sizes), point.where
+    assert outer.sizes() == list(sizes), point.where
     assert desk.is_empty(), point.where
 
 
@@ -272,30 +287,20 @@ def test_what_is_interrupted_at_any_point_comes(
 
 def waits_within(desk: Desk, point: Point, sizes: tuple[int, ...]) -> None:
     """A handler handles the same record again, and waits for data of its own."""
-    to, memo = desk.receiver.process_id, dict[str, Any]()
-    descriptors = [desk.sender.export(bytes(size), to) for size in sizes]
-    reply = AttachedReply(b"", descriptors, False, desk.receiver)
-    arrived: list[int] = []
-    begin = partial(desk.inbound.begin, reply, lambda: arrived.append(1), memo=memo)
-    before = len(desk.came)
-
-    def run() -> None:
-        begin()
-        while not arrived:
-            desk.inbound.look()
+    outer, before = Arrival(desk, sizes), len(desk.came)
 
     def within() -> None:
-        begin()
+        outer.begin()
         dropped = desk.send(5)
         desk.send(MB, 7)
         desk.inbound.cancel(dropped)
         desk.wait(before + 2)
 
-    point.interrupt(run, within)
+    point.interrupt(outer.run, within)
     if point.where:  # it was in code of ours
         assert set(desk.came[before:]) == {5, MB + 7}, point.where
-    assert memo["transfer"].error is None, point.where
-    assert [len(buffer) for buffer in reply.buffers] == list(sizes), point.where
+    assert outer.memo["transfer"].error is None, point.where
+    assert outer.sizes() == list(sizes), point.where
     desk.inbound.look()
     assert desk.is_empty(), point.where
 

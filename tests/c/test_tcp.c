@@ -389,7 +389,8 @@ static void another_key_is_an_error_of_authentication(void)
     CHECK(mooi_tcp_addresses(importer.engine, &address, 1) == 1);
     CHECK(fail_to_connect(&owner, 2, &address, 1) == MOO_EAUTH);
     close_side(&owner);
-    CHECK(!importer.ups && !importer.downs);
+    CHECK(!count_of(&importer, &importer.ups) &&
+          !count_of(&importer, &importer.downs));
     close_side(&importer);
 }
 
@@ -533,7 +534,7 @@ static void who_hangs_up_late_is_called_again(void)
         greet_by_hand(fd[i]);
     }
     await(&owner, &owner.ups, 1);
-    CHECK(!owner.downs);
+    CHECK(!count_of(&owner, &owner.downs));
     close(fd[0]);
     close(fd[1]);
     await(&owner, &owner.downs, 1);
@@ -643,7 +644,8 @@ static void half_a_link_is_given_up(void)
     fd = knock(&importer);
     hello_by_hand(fd, 1, 3);
     CHECK(hung_up_on(fd)); /* after the deadline of a contact */
-    CHECK(!importer.ups && !importer.downs);
+    CHECK(!count_of(&importer, &importer.ups) &&
+          !count_of(&importer, &importer.downs));
     close(fd);
     close_side(&importer);
 }

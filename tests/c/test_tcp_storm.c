@@ -139,7 +139,7 @@ static void links_break_while_many_fetch_and_cancel(void)
         pthread_join(players[i].thread, NULL);
         free(players[i].into);
     }
-    connected = importer.ups;
+    connected = count_of(&importer, &importer.ups);
     close_side(&owner);
     await(&importer, &importer.downs, connected);
     close_side(&importer);

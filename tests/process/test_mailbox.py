@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from mooactor.process.calls import CallContext
 from mooactor.process.objects import future as future_module
 from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.values import Values
+from tests.interruptions import points
 from tests.process.interleave import Schedule
 from tests.process.test_interleavings import preempting
 
@@ -379,3 +381,34 @@ def test_no_call_is_held_for_ever_or_runs_early_whenever_a_value_is_lost(
         worker.dispatch_posted()
         assert drained(worker.mailbox) == [5, 6], at
         steps, at = len(schedule.history), at + 1
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_signal_handler_may_come_in_at_any_point_of_that(again: bool) -> None:
+    """It waits, while its thread queues a call, for the last value that holds calls up;
+    and queues the same call `again`, as long as its message is not done with."""
+    for point in points():
+        mailbox, value = Mailbox(), Future()
+        jobs = [job(1, number) for number in range(3)]
+        for one in jobs[:2]:
+            one.needs = [(1, value)]
+        mailbox.put(jobs[0])
+
+        def put(mailbox: Mailbox = mailbox, jobs: list[Job] = jobs) -> None:
+            for one in jobs[1:]:
+                mailbox.put(one)
+
+        def wait(
+            mailbox: Mailbox = mailbox,
+            value: Future = value,
+            put: Callable[[], None] = put,
+        ) -> None:
+            if again:
+                put()
+            value.set_value(None)
+            mailbox.settle()
+
+        point.interrupt(put, wait)
+        wait()
+        assert drained(mailbox) == [0, 1, 2], point.where
+        assert not mailbox._held, point.where

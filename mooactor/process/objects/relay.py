@@ -143,18 +143,27 @@ class Relay:
 
     def arrived(self, token: int, reply: Reply) -> None:
         """It is here, and was not used yet."""
-        asked = self._asked.pop(token, None)
+        self._taken(token)
+        key = self._keys.get(token)
+        kept = None if key is None else self._kept.get(key)
+        if kept is not None:
+            made = kept.stored or self._stored(reply)
+            if kept.stored is None:  # no call
+                kept.stored = made
+            self._answer(kept, kept.stored)
+        self._keys.pop(token, None)
+
+    def _taken(self, token: int) -> None:
+        """No holder is to send it any more, which its owner is told. It may be told
+        twice: what is cut short is done again."""
+        asked = self._asked.get(token)
         if asked is not None:
             self._sender.post(asked.owner, envelope.TAKEN, token)
-        key = self._keys.pop(token, None)
-        kept = None if key is None else self._kept.get(key)
-        if kept is None:
-            return
+            self._asked.pop(token, None)
+
+    def _stored(self, reply: Reply) -> Stored:
         borrowing = self._own_borrowing(reply)
-        kept.stored = Stored(
-            self._payloads, bytes(reply.payload), reply.buffers, borrowing
-        )
-        self._answer(kept, kept.stored)
+        return Stored(self._payloads, bytes(reply.payload), reply.buffers, borrowing)
 
     def _own_borrowing(self, reply: Reply) -> Borrowing | None:
         """A kept value holds the values of the Refs in it by holds of its own: decoding
@@ -178,23 +187,20 @@ class Relay:
         """Whether a holder is to send it, as its owner has said."""
         return token in self._asked
 
-    def retry(self, token: int, error: BaseException | None) -> bool:
-        """It was lost. True if its owner was asked to send it. Otherwise it came from
-        the owner; then the processes that wait for it here ask the owner, unless
-        `error` says that nothing comes from there."""
-        if self.ask_owner(token):
-            return True
-        key = self._keys.pop(token, None)
+    def does_not_come(self, token: int, error: BaseException | None) -> None:
+        """It does not come from its owner either. The processes that wait for it here
+        ask that, unless `error` says that nothing comes from there."""
+        key = self._keys.get(token)
         if key is not None:
             self._forget(key, error)
-        return False
+            self._keys.pop(token, None)
 
-    def ask_owner(self, token: int) -> bool:
-        """A holder did not give it. False if it should come from its owner."""
-        asked = self._asked.pop(token, None)
+    def ask_owner(self, token: int) -> None:
+        """A holder did not give it."""
+        asked = self._asked.get(token)
         if asked is not None:
             self._post_retry(asked.owner, token, asked.holder)
-        return asked is not None
+            self._asked.pop(token, None)
 
     def _post_retry(self, owner: int, token: int, holder: int) -> None:
         payload = bodies.pack_numbers(holder)
@@ -203,9 +209,10 @@ class Relay:
     def holder_has_none(self, token: int, process_id: int) -> bool:
         """The same, if that process is the holder."""
         asked = self._asked.get(token)
-        return (
-            asked is not None and asked.holder == process_id and self.ask_owner(token)
-        )
+        if asked is None or asked.holder != process_id:
+            return False
+        self.ask_owner(token)
+        return True
 
     def came_again(self, token: int, key: Key | None, *, arriving: bool) -> None:
         """A value came that is here already, is `arriving`, or is not needed any more.
@@ -216,9 +223,7 @@ class Relay:
             if key is not None:
                 self.expect(token, key)
             return
-        asked = self._asked.pop(token, None)
-        if asked is not None:
-            self._sender.post(asked.owner, envelope.TAKEN, token)
+        self._taken(token)
         key = self._keys.pop(token, key)
         if key is None or key in self._keys.values():
             return
@@ -228,12 +233,8 @@ class Relay:
 
     def give_up(self, token: int, error: BaseException) -> None:
         """It is lost for good: its owner need not wait, and others must not."""
-        asked = self._asked.pop(token, None)
-        if asked is not None:
-            self._sender.post(asked.owner, envelope.TAKEN, token)
-        key = self._keys.pop(token, None)
-        if key is not None:
-            self._forget(key, error)
+        self._taken(token)
+        self.does_not_come(token, error)
 
     # -- values for others -------------------------------------------------
 

@@ -22,6 +22,11 @@ receiver's part of that, for values that have not come:
   or it is dead, end with an error: nothing may come from there any more.
 * A token whose call does not run is waited for like the others, so that its value is
   known, and dropped, when it comes. But nobody is asked for it.
+
+A signal handler may raise at any point of this, and the record or the arrival that is
+handled comes again; or it waits, and handles the same one, and more, until the value
+was used. So each step can be repeated, and looks first whether it is still to be taken.
+Where "no call" stands, no handler can come between the look and the step.
 """
 
 from __future__ import annotations
@@ -105,7 +110,8 @@ class Values:
         self._delivers = 0  # the thread that delivers a value just now
         self._expected: dict[int, Expected] = {}
         self._arriving: dict[int, Transfer] = {}
-        self._again: dict[int, Reply] = {}  # the same, from elsewhere, of some of them
+        # The same, from elsewhere, of some of them.
+        self._again: dict[int, envelope.Record] = {}
         self._broke: dict[int, _Break] = {}  # lately, by process; the housekeeper's
         self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
         self._will_sweep = False
@@ -123,8 +129,12 @@ class Values:
         self._unclaimed.pop(token, None)
         future = self._expected.get(token)
         if future is None:
-            future = self._expected.setdefault(token, Expected())
-            if token in self._given_up:
+            future = made = Expected()
+            if token in self._expected:  # no call from here on
+                future = self._expected[token]
+            elif token not in self._used:
+                self._expected[token] = made
+            if token in self._used or token in self._given_up:
                 future.set_error(_late(token))
         if call is not _OWN:
             future.call = call
@@ -316,62 +326,74 @@ class Values:
         if record.flags & envelope.KEEP:
             number, payload = bodies.split_number(record.payload)
             record, key = record._replace(payload=payload), Key(sender, number)
-        if self._has_come(token):
-            reply = self._payloads.reply_of(record)  # dropped, it gives its memory back
-            future, arriving = self._expected.get(token), token in self._arriving
-            if future is not None and future.state:
-                future.set_raw(reply)  # for listeners, if handling it was cut short
-            elif arriving and not reply.failed:
-                self._again[token] = reply
-            relay.came_again(token, key, arriving=arriving)
-            return
-        if key is not None:
-            relay.expect(token, key)
-        future = self._expected.get(token)
-        if future is None:
-            future = self._expected.setdefault(token, Expected())
-            self._note_unclaimed(token)
-        self._receive(token, future, self._payloads.reply_of(record), record.memo)
+        if self._has_come(token) or not self._is_expected(token):
+            self._comes_again(token, key, record)
+        else:
+            if key is not None:
+                relay.expect(token, key)
+            self._receive(token, record)
+        if key is not None and self._is_here(token):  # perhaps it came meanwhile
+            relay.came_again(token, key, arriving=False)
 
-    def _receive(
-        self,
-        token: int,
-        future: Future,
-        reply: Reply,
-        memo: dict[str, Any] | None = None,
+    def _is_expected(self, token: int) -> bool:
+        """Have it expected, unless it was used already. If nobody waits for it yet, its
+        call is under way, or its caller died before it sent that."""
+        if token in self._expected:
+            return True
+        self._sweep_later()
+        made, now = Expected(), perf_counter()
+        if token not in self._used and token not in self._expected:  # no call
+            self._expected[token] = made
+            self._unclaimed[token] = now
+        self._drop_unclaimed()
+        return token in self._expected
+
+    def _comes_again(
+        self, token: int, key: Key | None, record: envelope.Record
     ) -> None:
-        then = partial(self._arrived, token, False)
+        reply = self._payloads.reply_of(record)  # dropped, it gives its memory back
+        future, arriving = self._expected.get(token), token in self._arriving
+        if future is not None and future.state:
+            future.set_raw(reply)  # for listeners, if handling it was cut short
+        elif future is not None and arriving and not reply.failed:
+            self._again[token] = record
+        self._relay.came_again(token, key, arriving=arriving)
+
+    def _receive(self, token: int, record: envelope.Record) -> None:
+        memo = record.memo
+        reply = self._payloads.reply_of(record)
+        then = partial(self._arrived, token, record, False)
         transfer = self._payloads.receive(reply, then, memo)
         if transfer is None:
-            self._came(token, future, reply, taken_over(reply))
-        else:
+            self._came(token, memo, reply, taken_over(reply))
+            return
+        if "arriving" not in memo and token in self._expected:  # no call
+            memo["arriving"] = True
             self._arriving[token] = transfer
-            if transfer.done:  # it was quicker, see `memo`
-                then()
+        if token not in self._expected:  # it was used, or dropped, meanwhile
+            self._payloads.cancel(transfer)
+        elif transfer.done:  # it was quicker, see `memo`
+            then()
 
     def _has_come(self, token: int) -> bool:
-        future = self._expected.get(token)
-        if future is None:
-            return token in self._used
-        return bool(future.state) or token in self._arriving
+        return token in self._arriving or self._is_here(token)
 
-    def _note_unclaimed(self, token: int) -> None:
-        """Nobody waits for it yet: its call is under way, or its caller died before it
-        sent that."""
-        self._unclaimed[token] = perf_counter()
-        self._drop_unclaimed()
-        self._sweep_later()
+    def _is_here(self, token: int) -> bool:
+        """Whether it was used, or can be."""
+        future = self._expected.get(token)
+        return token in self._used if future is None else bool(future.state)
 
     def _sweep_later(self) -> None:
         """Look once more, also if no other value comes for which nobody waits."""
-        if self._unclaimed and not self._will_sweep:
-            self._will_sweep = True
+        if not self._will_sweep:
             self._later(_UNCLAIMED_S, self._sweep)
+            self._will_sweep = True
 
     def _sweep(self) -> None:
         self._will_sweep = False
         self._drop_unclaimed()
-        self._sweep_later()
+        if self._unclaimed:
+            self._sweep_later()
 
     def _drop_unclaimed(self) -> None:
         """Those that have waited for too long. In the poller's thread, or the
@@ -389,16 +411,23 @@ class Values:
                 _remember(self._given_up, oldest)
 
     def _came(
-        self, token: int, future: Future, reply: Reply, error: BaseException | None
+        self,
+        token: int,
+        memo: dict[str, Any],
+        reply: Reply,
+        error: BaseException | None,
     ) -> None:
-        relay = self._relay
         if error is not None or reply.failed:
-            if relay.retry(token, error):
+            if self._asks_owner(token, memo):
                 return
+            self._relay.does_not_come(token, error)
         else:
-            relay.arrived(token, reply)
+            self._relay.arrived(token, reply)
         if error is not None:
             reply = reply.replaced_by(codec.encode_error(error, "the receiver"))
+        future = self._expected.get(token)
+        if future is None:
+            return  # it was used meanwhile
         self._delivers = get_ident()
         try:
             future.set_raw(reply)
@@ -407,31 +436,46 @@ class Values:
         future.link = None
         self._wake()
 
+    def _asks_owner(self, token: int, memo: dict[str, Any]) -> bool:
+        """Whether a holder did not give it, and the owner is asked. `memo`: of what has
+        come in its place, and is done with then."""
+        if self._relay.asks_holder(token):
+            memo["asks"] = True
+        if "asks" in memo:
+            self._relay.ask_owner(token)
+        return "asks" in memo
+
     def delivers_here(self) -> bool:
         """For listeners of expected values: whether they are called by the poller's
         thread. False also where another delivery came in between, which is rare."""
         return self._delivers == get_ident()
 
-    def _arrived(self, token: int, settled: bool) -> None:
+    def _arrived(self, token: int, record: envelope.Record, settled: bool) -> None:
         """The data of a value is there, or was lost."""
-        transfer, future = self._arriving.get(token), self._expected.get(token)
-        if transfer is None or future is None or not transfer.done:
-            return  # not done: another one, which is told of by itself
-        error, again = transfer.error, self._again.pop(token, None)
+        transfer: Transfer = record.memo["transfer"]
+        if not transfer.done or self._arriving.get(token) is not transfer:
+            return
+        error = transfer.error
         if transfer.lost:
-            if again is not None:
-                self._arriving.pop(token, None)
-                self._receive(token, future, again)
+            again = self._again.get(token)
+            if again is not None and again.memo is not record.memo:
+                self._receive(token, again)  # this takes its place
+            elif self._asks_owner(token, record.memo):
+                pass
+            elif settled:
+                error = transfer.cut_off("a value was")
+                self._came(token, record.memo, transfer.reply, error)
+            else:  # if it died, news of that is coming
+                self._payloads.soon(partial(self._arrived, token, record, True))
                 return
-            if self._relay.ask_owner(token):
-                self._arriving.pop(token, None)
-                return
-            if not settled:  # if it died, news of that is coming
-                self._payloads.soon(partial(self._arrived, token, True))
-                return
-            error = transfer.cut_off("a value was")
-        self._came(token, future, transfer.reply, error)
-        self._arriving.pop(token, None)  # now: if this is cut short, it is called again
+        else:
+            self._came(token, record.memo, transfer.reply, error)
+        self._again.pop(token, None)
+        self._put_away(token, transfer)  # last: if this is cut short, it comes again
+
+    def _put_away(self, token: int, transfer: Transfer) -> None:
+        if token in self._arriving and self._arriving[token] is transfer:  # no call
+            self._arriving.pop(token)
 
     def close(self) -> None:
         """Nothing will arrive any more: expected values fail."""

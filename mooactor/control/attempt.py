@@ -39,11 +39,13 @@ class Attempt:
         ready: Readiness,
         target: tuple[str, int],
         beat_s: float,
+        connect_ms: int,
         arrived: Callable[[bytes], None],
         failed: Callable[[bool], None],
     ) -> None:
-        """`arrived` gets each frame. `failed` is called when the connection ends or
-        does not come about: whether it was refused after the other side had answered.
+        """`connect_ms`: until the kernels are connected. `arrived` gets each frame.
+        `failed` is called when the connection ends or does not come about: whether it
+        was refused after the other side had answered.
 
         Raises:
           ZMQError: this process can have no more sockets.
@@ -54,7 +56,7 @@ class Attempt:
         self._turned_down = False
         # An answer that comes no more is no refusal.
         self._turns_late = time.monotonic() + HANDSHAKE_MS / 1000 / 2
-        self._dealer = sockets.dealer(beat_s)
+        self._dealer = sockets.dealer(beat_s, connect_ms)
         try:
             self._monitor = sockets.monitor(self._dealer, _EVENTS)
         except BaseException:

@@ -22,11 +22,15 @@ from mooactor.control.attempt import Attempt
 from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
 from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
-from mooactor.control.sockets import Sockets
+from mooactor.control.sockets import CONNECT_MS, Sockets
 
 ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
 FIRST_DELAY_S = 0.01
 LONGEST_DELAY_S = 0.1
+#: Of a pair whose whole handshake took less, the kernels connect within it. It is short
+#: so that a lost packet does not cost a pair its patience, after a stop or a cut that
+#: has taken most of that.
+SHORTEST_CONNECT_MS = 150
 _PARTING_MS = 200  # for a last frame
 _TURNED_DOWN = (
     "the handshake failed, so what listens there holds another key or is no mooactor"
@@ -67,6 +71,7 @@ class OutgoingChannel(Channel):
         self._tries = 0
         self._attempt: Attempt | None = None
         self._attempt_ends = 0.0
+        self._connect_ms = CONNECT_MS
         self._probe: Probe | None = None
         self._delay_s = FIRST_DELAY_S
         self._dial_at: float | None = None
@@ -122,6 +127,7 @@ class OutgoingChannel(Channel):
                 self._ready,
                 self._target(),
                 self._beat_s,
+                self._connect_ms,
                 self._arrived,
                 self._failed,
             )
@@ -178,6 +184,9 @@ class OutgoingChannel(Channel):
         self.peer, self.refused = peer, False
         self._hosts = [self._target()[0]]  # the name may stand for other hosts, too
         self._delay_s = FIRST_DELAY_S
+        took_s = time.monotonic() - (self._attempt_ends - ATTEMPT_S)
+        wanted_ms = max(SHORTEST_CONNECT_MS, round(took_s * 1000))
+        self._connect_ms = min(wanted_ms, CONNECT_MS)
         self.attach(self._attempt, frame.taken, is_begun=is_early)
 
     def _gone(self) -> str:

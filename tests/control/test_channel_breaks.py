@@ -13,13 +13,16 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from mooactor.control import addresses
 from mooactor.control.channel import Channel
 from mooactor.control.node import Node
+from mooactor.control.outgoing import SHORTEST_CONNECT_MS
 from mooactor.control.reliable import PIECE_BYTES
+from mooactor.control.sockets import CONNECT_MS, Sockets
 from tests.control.nodes import Echo, Recorder, node, together
 
 _AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: a close resets the connection
@@ -226,3 +229,26 @@ def test_another_host_at_the_address_that_a_node_tells_says_nothing_about_it(
         channel.post({"n": 5})
         assert together((hidden, other), lambda: len(mine.messages) == 6)
     assert mine.numbers == list(range(6)) and mine.closed == []
+
+
+def test_after_a_break_a_lost_packet_costs_less_than_at_first(
+    nodes: tuple[Node, Node, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long this pair takes to connect is known then."""
+    one, other, proxy = nodes
+    echo, mine, waits = Echo(), Recorder(), []
+    other.accept = echo.accept
+    dealer = Sockets.dealer
+
+    def noting(sockets: Sockets, beat_s: float, connect_ms: int) -> Any:
+        waits.append(connect_ms)
+        return dealer(sockets, beat_s, connect_ms)
+
+    monkeypatch.setattr(Sockets, "dealer", noting)
+    channel = one.connect(proxy.address, mine)
+    for number in range(5):  # a busy machine may take long for some of them
+        channel.post({"n": number})
+        assert together((one, other), lambda: len(mine.messages) > number)
+        proxy.reset()
+    assert waits[0] == CONNECT_MS
+    assert SHORTEST_CONNECT_MS <= min(waits) < CONNECT_MS

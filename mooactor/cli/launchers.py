@@ -45,7 +45,7 @@ def _add_run(commands: Commands) -> None:
         "--key-file",
         metavar="FILE",
         type=clustering.some,
-        help="default: a new key each time",
+        help="default: your key, or a new one if you have made none",
     )
     clustering.add_ports_option(run)
     run.add_argument(

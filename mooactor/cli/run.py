@@ -25,11 +25,11 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
       Failure: it cannot even begin.
-      AuthError: the key that was named is unusable.
+      AuthError: the user's key is unusable.
     """
     try:
         rank = _rank(options)
-        named = _named_key(options.key_file)
+        named = secret.find(options.key_file)  # a run without one makes its own
         plan = _plan(options, rank, named.secret if named else secrets.token_bytes(32))
         if named is not None and named.local:
             secret.stay_here(t.name for t in plan.targets if rank or not t.is_here)
@@ -46,15 +46,6 @@ def _rank(options: argparse.Namespace) -> Rank | None:
     if named or options.local_only:
         return None
     return rank_of(os.environ)
-
-
-def _named_key(key_file: str | None) -> secret.Key | None:
-    """The key that the user named for this run; the one in its default place is not
-    meant: a run on its own has one of its own."""
-    variables = (secret.FILE_VARIABLE, secret.VARIABLE)
-    if key_file is None and not any(os.environ.get(name) for name in variables):
-        return None
-    return secret.find(key_file)
 
 
 def _plan(options: argparse.Namespace, rank: Rank | None, key: bytes) -> Plan:

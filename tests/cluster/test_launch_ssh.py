@@ -103,7 +103,10 @@ def test_modules_beside_the_program_are_the_programs_alone(
     assert run.out == "mine\n7\n"
 
 
-def test_every_run_has_a_key_of_its_own(launch: Callable[..., Launched]) -> None:
+def test_without_one_every_run_has_a_key_of_its_own(
+    launch: Callable[..., Launched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # none is there
     keys = set()
     for _ in range(2):
         run = launch("--local-only", script=REPORT)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.launched import ROOT, Launched
+from mooactor.control import secret
+from tests.cluster.launched import ROOT, WHOLE, Launched
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
 from tests.marks import slow
@@ -67,6 +69,22 @@ def test_a_program_has_actors_on_every_host_and_they_call_each_other(
     told = zip(all_names, all_names[1:] + all_names[:1])
     expected = [f"{other} heard hello from {name} 7" for name, other in told]
     assert run.out.splitlines() == expected
+
+
+def test_the_users_key_is_taken_so_that_other_commands_reach_the_run(
+    hosts: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    secret.make(secret.default_path())
+    told = "import os, time\nprint(os.environ['MOOACTOR_ADDRESS'], flush=True)\n"
+    run = launch(hosts, tmp_path, "b,c", told + "time.sleep(600)")
+    assert eventually(lambda: run.out.endswith("\n"))
+    words = [*WHOLE[:-1], "status", "--connect", run.out.strip(), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {host["name"] for host in json.loads(done.stdout)["hosts"]} == {"b", "c"}
+    run.signal(signal.SIGINT)
+    assert run.end() == 130
 
 
 @pytest.mark.timeout(300)

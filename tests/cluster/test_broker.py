@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import re
 import signal
 import socket
@@ -19,7 +20,9 @@ import pytest
 from mooactor.cluster.broker import MOST_BYTES, Standby
 from mooactor.control import secret
 from mooactor.host import brokerlink
+from mooactor.host.brokerlink import BrokerLink
 from tests.cluster.clusters import Cluster, Command, Member
+from tests.conftest import at_best
 from tests.process.programs import start
 from tests.processes import stop
 
@@ -152,6 +155,33 @@ def test_a_broker_that_was_killed_and_started_again_knows_all_and_nobody_vanishe
         assert len(members[0].seen) == known  # and nothing that was known is told anew
     late = cluster.member("d", address)
     assert cluster.until(lambda: late.names() == ["a", "b", "c", "d"])
+
+
+def test_it_knows_all_again_within_two_seconds(cluster: Cluster) -> None:
+    broker, address = cluster.broker()
+    members = [cluster.member(f"m{number}", address) for number in range(12)]
+    assert cluster.until(lambda: all(m.membership.brokers() for m in members))
+
+    def restart() -> float:
+        nonlocal broker
+        broker.signal(signal.SIGKILL)
+        assert cluster.until(lambda: not any(m.membership.brokers() for m in members))
+        broker, _ = cluster.broker(listen=address)
+        began = time.monotonic()
+        assert cluster.until(lambda: all(m.membership.brokers() for m in members))
+        return time.monotonic() - began
+
+    assert at_best(restart, 2.0)
+
+
+@pytest.mark.parametrize(("members", "bound_s"), [(10, 0.4), (1000, 1.4), (10000, 13)])
+def test_how_long_the_last_one_waits_grows_with_their_number(
+    members: int, bound_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "uniform", lambda least, most: most)
+    link = BrokerLink.__new__(BrokerLink)
+    link._members, link._failures = members, 0
+    assert bound_s * 0.8 < link._delay_s() < bound_s
 
 
 @pytest.mark.slow

@@ -25,6 +25,9 @@ SLACK_S = 10.0
 PATIENCE_S = channel.PATIENCE_S
 #: What they need to find each other again. Silences with less between them are one.
 RECOVERY_S = 1.0
+#: What they need more where packets get lost: of a connection's first packets two are
+#: said again after 0.2 and 0.4 s. Two of 100 then do not come within 0.7 s, here.
+LOSSY_S = 0.6
 #: A silence up to this must do no harm.
 HARMLESS_S = PATIENCE_S - RECOVERY_S / 2
 #: Methods that end their process.
@@ -219,8 +222,16 @@ class Story:
             affected = fault.facts.get("hosts", [fault.target])
             for host in hosts if fault.target == "agent" else affected:
                 if host in hosts:
-                    found[host].append((fault.t, fault.facts.get("until") or fault.t))
+                    until = fault.facts.get("until") or fault.t
+                    until += LOSSY_S * self._loses(host, until)
+                    found[host].append((fault.t, until))
         return found
+
+    def _loses(self, host: str, t: float) -> bool:
+        """Whether packets to a host get lost at a time."""
+        losses = [fault for fault in self.of("fault") if fault.kind == "loss"]
+        mine = [fault for fault in losses if fault.target == host]
+        return any(fault.t <= t <= fault.facts.get("until", fault.t) for fault in mine)
 
     def troubles(self, actor: str) -> list[Trouble]:
         """The times in which calls to an actor may fail for a death."""

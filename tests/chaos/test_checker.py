@@ -17,7 +17,7 @@ from tests.chaos.checker import RULES, check, report
 from tests.chaos.edited import Edited, Unsuitable
 from tests.chaos.history import Event, History, digest
 from tests.chaos.simulator import correct_history
-from tests.chaos.story import merged
+from tests.chaos.story import Story, merged
 from tests.conftest import eventually
 from tests.marks import slow
 
@@ -136,3 +136,24 @@ def test_silences_without_time_to_recover_between_them_are_one() -> None:
     assert merged([(5.0, 6.0), (0.0, 1.0), (1.5, 3.5)]) == [(0.0, 3.5), (5.0, 6.0)]
     assert merged([(0.0, 7.0), (1.0, 2.0)]) == [(0.0, 7.0)]
     assert merged([]) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "loses", "is_lost"),
+    [(2.0, "", False), (2.0, "b", False), (2.0, "a", True), (1.5, "a", False)],
+)
+def test_a_host_may_be_lost_that_loses_packets_after_a_long_silence(
+    seconds: float, loses: str, is_lost: bool
+) -> None:
+    born = {"role": "actor", "actor": "1", "incarnation": 0, "pid": 7, "host": "a"}
+    events = [
+        Event(0.0, "one.1.0", "born", born),
+        Event(1.0, "runner", "fault", {"kind": "loss", "target": loses, "until": 9.0}),
+        Event(
+            2.0,
+            "runner",
+            "fault",
+            {"kind": "stop", "target": "agent", "until": 2.0 + seconds},
+        ),
+    ]
+    assert bool(Story(events).hosts_lost.get("a")) == is_lost

@@ -18,8 +18,8 @@ from mooactor.process.objects.future import Reply, taken_over
 from mooactor.process.objects.queues import first_of, take_out
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.payloads import Payloads
+    from mooactor.process.objects.transfer import Transfer
 
 
 class Deliver(Protocol):

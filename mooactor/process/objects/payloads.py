@@ -12,8 +12,9 @@ from mooactor.control.sender import Sender
 from mooactor.process.objects.borrow import Borrows
 from mooactor.process.objects.future import AttachedReply, Reply, taken_over
 from mooactor.process.objects.holds import Claims
-from mooactor.process.objects.inbound import InboundTransfers, Transfer
+from mooactor.process.objects.inbound import InboundTransfers
 from mooactor.process.objects.lent import Lent
+from mooactor.process.objects.transfer import Transfer
 from mooactor.tensors import exports
 from mooactor.tensors.descriptors import owner_of
 from mooactor.tensors.plane import DataPlane

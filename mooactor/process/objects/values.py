@@ -52,8 +52,8 @@ from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
 
 if TYPE_CHECKING:
-    from mooactor.process.objects.inbound import Transfer
     from mooactor.process.objects.relay import Relay
+    from mooactor.process.objects.transfer import Transfer
 
 #: The time that a value waits for its call, which was sent within microseconds of it.
 _UNCLAIMED_S = 60.0

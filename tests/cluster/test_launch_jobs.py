@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from mooactor.cli import main
 from mooactor.cluster.launch import kubernetes, slurm
 from mooactor.cluster.launch.targets import LaunchError
-from tests.cluster import kubernetes_schema
+from tests.cluster.kubernetes_schema import SCHEMA, faults
 
 pytestmark = pytest.mark.slow
 
@@ -39,13 +41,15 @@ def manifest(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_a_manifest_fits_the_published_schema(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    everything = ["--gpus", "2", "--cpus", "8", "--memory", "64Gi", "--env", "A=b"]
     for words in (
         ["--hosts", "3", "train.py"],
-        ["--hosts", "1", "--gpus", "2", "--cpus", "8", "--memory", "64Gi", "a.py"],
+        ["--hosts", "1", *everything, "a.py"],
         ["--hosts", "2", "--namespace", "lab", "--name", "x", "-m", "package.train"],
+        ["--hosts", "2", "--secret", "ours", "--grace", "20.5", "a.py"],
     ):
         for each in manifest(*words, capsys=capsys).values():
-            kubernetes_schema.check(each)
+            assert faults(each) == []
 
 
 @pytest.mark.parametrize(
@@ -85,18 +89,83 @@ def test_the_help_of_a_manifest_says_what_the_image_has(
     assert "directory in the image (default: the image's own)" in said
 
 
+def container_of(objects: dict[str, Any]) -> dict[str, Any]:
+    (container,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
+    found: dict[str, Any] = container
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        pytest.param(
+            lambda o: o["Job"]["spec"].update(completion=2),
+            "$.spec: .*'completion' was unexpected",
+            id="a misspelt field",
+        ),
+        pytest.param(
+            lambda o: container_of(o)["env"][0].update(val="x"),
+            r"$.spec.template.spec.containers[0].env[0]: .*'val' was unexpected",
+            id="a misspelt field deep within",
+        ),
+        pytest.param(
+            lambda o: o["Service"]["spec"].update(subdomain="x"),
+            "$.spec: .*'subdomain' was unexpected",
+            id="a field of another kind",
+        ),
+        pytest.param(
+            lambda o: o["Job"]["spec"].update(completions="2"),
+            "$.spec.completions: '2' is not of type 'integer'",
+            id="a string for a number",
+        ),
+        pytest.param(
+            lambda o: o["Job"]["spec"].update(completions=None),
+            "$.spec.completions: None is not of type 'integer'",
+            id="nothing for a number",
+        ),
+        pytest.param(
+            lambda o: o["Secret"]["stringData"].update(key=1),
+            "$.stringData.key: 1 is not of type 'string'",
+            id="a number for a string",
+        ),
+        pytest.param(
+            lambda o: o["Job"]["spec"].pop("template"),
+            "$.spec: 'template' is a required property",
+            id="no template",
+        ),
+        pytest.param(
+            lambda o: container_of(o).pop("name"),
+            "$.spec.template.spec.containers[0]: 'name' is a required property",
+            id="no name of a container",
+        ),
+        pytest.param(
+            lambda o: o["Service"]["spec"]["ports"][0].pop("port"),
+            "$.spec.ports[0]: 'port' is a required property",
+            id="no port",
+        ),
+    ],
+)
 def test_the_check_of_manifests_finds_faults(
+    spoil: Callable[[dict[str, Any]], object],
+    fault: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    job = manifest("--hosts", "2", "a.py", capsys=capsys)["Job"]
-    for spoil in (
-        lambda: job["spec"].update(completions="2"),
-        lambda: job["spec"].update(completions=2, replicas=1),
-        lambda: job["spec"].pop("template"),
-    ):
-        spoil()
-        with pytest.raises(AssertionError):
-            kubernetes_schema.check(job)
+    objects = manifest("--hosts", "2", "a.py", capsys=capsys)
+    spoil(objects)
+    (found,) = [each for value in objects.values() for each in faults(value)]
+    path, _, said = fault.partition(": ")
+    assert found.startswith(f"{path}: ")
+    assert re.search(said, found), found
+
+
+def test_every_object_of_the_schema_lists_its_fields() -> None:
+    open_ones = {
+        name.rpartition(".")[2]
+        for name, definition in SCHEMA["$defs"].items()
+        if definition.get("additionalProperties") is not False
+    }
+    # Three are no objects, and the fourth is any object.
+    assert open_ones == {"Time", "Quantity", "IntOrString", "FieldsV1"}
 
 
 def test_the_pods_of_a_manifest_find_each_other(

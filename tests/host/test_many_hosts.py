@@ -464,16 +464,19 @@ def test_an_actor_with_cpus_of_its_own_is_bound_to_them_and_says_so(joined):
         def cores(self):
             return sorted(os.sched_getaffinity(0)), os.environ["OMP_NUM_THREADS"]
 
-    handle = moo.on(Cores, host="a", num_cpus=1).spawn()
+    (cpus,) = [row["cpus"] for row in moo.hosts() if row["name"] == "a"]
+    count = min(2, int(cpus))  # of threads, too: one would be those of any actor
+    handle = moo.on(Cores, host="a", num_cpus=count).spawn()
     anywhere = moo.on(Cores, host="a").spawn()
 
     bound, threads = handle.cores()
 
-    assert len(bound) == 1 and threads == "1"
-    assert anywhere.cores()[0] == sorted(os.sched_getaffinity(0))
+    assert len(bound) == count and threads == str(count)
+    everywhere = sorted(os.sched_getaffinity(0))
+    assert anywhere.cores() == (everywhere, "1")
     (row,) = [row for row in moo.hosts() if row["name"] == "a"]
-    shown = {actor["pid"]: actor["cores"] for actor in row["actors"]}
-    assert sorted(shown.values()) == [[], bound]
+    shown = [(actor["cores"], actor["threads"]) for actor in row["actors"]]
+    assert sorted(shown) == [([], 1), (bound, count)]
 
 
 class _Hears:

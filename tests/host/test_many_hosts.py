@@ -23,6 +23,7 @@ from mooactor.process.current import current_runtime
 from tests.clusters import Program, cluster
 from tests.conftest import at_best, eventually
 from tests.host.where import Where, on
+from tests.processes import Process
 
 psutil = pytest.importorskip("psutil")
 
@@ -386,7 +387,15 @@ def test_nothing_is_left_on_any_host_when_the_driver_is_killed(here):
         "group[0].sleep(60)\n"
     )
 
+    def below(*roots):
+        return {process for root in roots for process in Process.of(root).descendants()}
+
+    def directories():
+        return set(here.directory.glob("*/mooactor-*"))
+
     def seconds():
+        hosts = [member.pid for member in here.members.values()]
+        old, old_directories = below(*hosts), directories()
         driver = subprocess.Popen(
             [*here.network.on("d"), sys.executable, "-c", program],
             env={**here.environment("d"), "MOOACTOR_HOST_NAME": "e"},
@@ -394,13 +403,24 @@ def test_nothing_is_left_on_any_host_when_the_driver_is_killed(here):
             text=True,
         )
         assert driver.stdout is not None
-        pids = list(map(int, driver.stdout.readline().split()))
+        pids = set(map(int, driver.stdout.readline().split()))
         assert len(pids) == 6
+        started = below(driver.pid, *hosts) - old
+        # actors, a zygote for each host, and the driver's agent
+        assert {process.pid for process in started} > pids
+        assert [process.name() for process in started].count("moo-zygote") >= 3
+        assert len(directories() - old_directories) >= 3
         driver.kill()
         began = time.monotonic()
         driver.wait()
         driver.stdout.close()
-        assert eventually(lambda: not any(map(psutil.pid_exists, pids)))
+
+        def left():
+            running = [process for process in started if process.is_running()]
+            # a spare may have been on its way
+            return running or below(*hosts) - old or directories() - old_directories
+
+        assert eventually(lambda: not left()), left()
         return time.monotonic() - began
 
     assert at_best(seconds, 3.0)

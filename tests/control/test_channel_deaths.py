@@ -14,7 +14,8 @@ import pytest
 import zmq
 
 from mooactor.control.channel import PATIENCE_S, Channel
-from mooactor.control.node import Node
+from mooactor.control.node import BEAT_S, Node
+from mooactor.control.sockets import unnoticed_s
 from tests.conftest import eventually
 from tests.control.nodes import Recorder, Remote, introduced, node, together
 from tests.processes import stop
@@ -53,6 +54,13 @@ class Talk:
         self.here.run_until(lambda: len(self.mine.messages) >= self.sent, 30)
         assert self.mine.closed == []
         assert self.mine.numbers == list(range(self.sent))
+
+
+def test_the_end_of_a_silent_side_is_known_within_three_seconds() -> None:
+    # As docs/hosts.md promises. A quarter of a second more than TCP_MAXRT is what the
+    # kernel may take where one direction only is dead: it looks when it sends again,
+    # after ever longer pauses.
+    assert max(PATIENCE_S, unnoticed_s(BEAT_S)) + 0.25 < 3.0
 
 
 def test_a_killed_process_is_known_at_once(

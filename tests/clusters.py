@@ -32,7 +32,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import eventually
-from tests.networks import inside, ip, need_ipv6, remove_orphans, why_not
+from tests.networks import inside, ip, limit, need_ipv6, remove_orphans, why_not
 from tests.processes import Process
 
 _numbers = itertools.count()
@@ -199,6 +199,19 @@ class Network:
             yield
         finally:
             self.deliver(source, target)
+
+    @contextlib.contextmanager
+    def slow(self, host: str, mbit: int) -> Iterator[None]:
+        """So many Mbit/s each way at most over the host's cable, meanwhile."""
+        ends = {
+            self.namespace[host]: _PORT,
+            self._switch: f"port{self.hosts.index(host)}",
+        }
+        with contextlib.ExitStack() as stack:
+            for space, end in ends.items():
+                limit(space, end, mbit)
+                stack.callback(limit, space, end, None)
+            yield
 
     def sent(self, host: str) -> int:
         """Bytes that the host has sent so far."""

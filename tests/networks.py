@@ -66,6 +66,15 @@ def ip(*arguments: str) -> str:
     ).stdout
 
 
+def limit(namespace: str, interface: str, mbit: int | None) -> None:
+    """Let so many Mbit/s leave by the interface; None: as many as it can."""
+    words = ["tc", "-n", namespace, "qdisc"]
+    words += ["del" if mbit is None else "add", "dev", interface, "root"]
+    if mbit is not None:
+        words += f"tbf rate {mbit}mbit burst 64k latency 200ms".split()
+    subprocess.run(words, check=True, capture_output=True)
+
+
 def _is_up(namespace: str, interface: str) -> bool:
     (found,) = json.loads(ip("-n", namespace, "-j", "link", "show", interface))
     return bool(found["operstate"] == "UP")
@@ -166,14 +175,11 @@ class Cable:
     @contextlib.contextmanager
     def slow(self, mbit: int, name: str = "up0") -> Iterator[None]:
         """So many Mbit/s each way at most, meanwhile."""
-        for host in HOSTS:
-            limit = f"tbf rate {mbit}mbit burst 64k latency 200ms"
-            self._tc(host, "add", name, *limit.split())
-        try:
+        with contextlib.ExitStack() as stack:
+            for space in self.namespace.values():
+                limit(space, name, mbit)
+                stack.callback(limit, space, name, None)
             yield
-        finally:
-            for host in HOSTS:
-                self._tc(host, "del", name)
 
     def why_none_lost(self) -> str | None:
         """Why `losing` cannot be had here, or None."""
@@ -217,10 +223,6 @@ class Cable:
             capture_output=True,
             text=True,
         )
-
-    def _tc(self, host: str, verb: str, name: str, *what: str) -> None:
-        words = ["tc", "qdisc", verb, "dev", name, "root", *what]
-        subprocess.run([*self.on(host), *words], check=True, capture_output=True)
 
     def sent(self, host: str, name: str = "up0") -> int:
         """Bytes that `host` has sent over the link."""

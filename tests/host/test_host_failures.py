@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
 import mooactor as moo
@@ -63,6 +64,12 @@ class Counts:
 
     def all(self):
         return self.told
+
+    def size(self, array):
+        return array.nbytes
+
+    def ones(self, nbytes):
+        return np.ones(nbytes, np.uint8)
 
     def hold_the_gil(self, seconds):
         import re
@@ -293,6 +300,31 @@ def test_a_lossy_network_kills_nobody(net):
         assert there.all() == list(range(200))
         net.network.lose_none("b")
         net.network.lose_none("d")
+
+
+def test_a_saturated_link_kills_nobody_and_small_calls_are_answered(net):
+    nbytes = 32 << 20  # more than five seconds at 50 Mbit/s
+    with moo.init(net.address, local=False):
+        busy, asked = (moo.on(Counts, host="b").spawn() for _ in range(2))
+        assert (busy.tell(0), asked.all()) == (0, [])
+        with net.network.slow("b", mbit=50):
+            before = net.network.received("b"), net.network.sent("b")
+            began = time.monotonic()
+            there = busy.size.remote(np.ones(nbytes, np.uint8))
+            back = asked.ones.remote(nbytes)
+            answered = 0
+            while not (there.done() and back.done()):
+                assert asked.tell.remote(answered).get(timeout=60) == answered
+                answered += 1
+            seconds = time.monotonic() - began
+            after = net.network.received("b"), net.network.sent("b")
+
+        assert there.get() == nbytes and back.get().sum() == nbytes
+        assert all(now - then > nbytes for now, then in zip(after, before))
+        # Some hundred, unless they wait behind the arrays.
+        assert seconds > PATIENCE_S and answered > 5
+        assert (busy.all(), asked.all()) == ([0], list(range(answered)))
+        assert {row["name"] for row in moo.hosts()} == {"a", "b"}
 
 
 def test_a_host_that_has_lost_its_driver_ends_the_actors_by_itself(net):

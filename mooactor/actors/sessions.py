@@ -11,7 +11,7 @@ from types import TracebackType
 
 from mooactor.host import session as _session
 from mooactor.host.driver_joins import Joining
-from mooactor.host.ending import GRACE_S, Awaited
+from mooactor.host.ending import GRACE_S, Awaited, reason
 from mooactor.process import checks
 from mooactor.process.current import refuse_in_actor
 from mooactor.tensors.network import choose
@@ -19,6 +19,7 @@ from mooactor.tensors.network import choose
 ADDRESS = "MOOACTOR_ADDRESS"
 PORTS = "MOOACTOR_PORTS"
 _MOST_OF_A_SEED = (1 << 64) - 1
+_CALLED = "called moo.shutdown()"
 
 
 class Running:
@@ -36,11 +37,12 @@ class Running:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._session.close(awaited=Awaited.after(kind), deliver=True)
+        why = reason(kind, "left its `with moo.init()` block")
+        self._session.close(awaited=Awaited.after(kind), deliver=True, why=why)
 
     def close(self, grace: float | None = GRACE_S) -> None:
         """End the session, as `moo.shutdown` does."""
-        self._session.close(_grace(grace), deliver=True)
+        self._session.close(_grace(grace), deliver=True, why=_CALLED)
 
     def __repr__(self) -> str:
         state = "ended" if self._session.runtime.closed else "running"
@@ -205,7 +207,7 @@ def shutdown(grace: float | None = GRACE_S) -> None:
     seconds = _grace(grace)
     session = _session.current_session()
     if session is not None:
-        session.close(seconds, deliver=True)
+        session.close(seconds, deliver=True, why=_CALLED)
 
 
 def _grace(seconds: float | None) -> float:

@@ -28,7 +28,7 @@ from mooactor.control.channel import Channel
 from mooactor.control.lifeline import Message
 from mooactor.host import history
 from mooactor.host.fields import MALFORMED
-from mooactor.host.history import WITH_SESSION, History, is_meant
+from mooactor.host.history import History, is_meant
 from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
 
@@ -85,7 +85,7 @@ class Desk:
             reader.end(found=reader.waits or actor is not None)
         elif actor.over:
             record = ExitRecord.of_plain(actor.last_notice()["record"])
-            history.end(reader, actor.label, self._why(record))
+            history.end(reader, actor.label, in_words(record))
         else:
             reader.follows = True
         self.history.send()
@@ -101,13 +101,7 @@ class Desk:
     def _over(self, actor: Supervised, record: ExitRecord) -> None:
         if self.history.followed:
             rest = [other.label for other in self._home.living.values()]
-            self.history.end(actor.label, self._why(record), rest)
-
-    def _why(self, record: ExitRecord) -> str:
-        """How an actor ended, in words."""
-        if record.kind == "stopped" and self._home.ending:
-            return WITH_SESSION
-        return in_words(record)
+            self.history.end(actor.label, in_words(record), rest)
 
 
 class Visit:

@@ -45,6 +45,7 @@ _LEAST_S = 1.0
 #: The same after Ctrl-C.
 _HURRIED_S = 0.2
 KILLED_S = 5.0  # in which killed processes are gone
+HAS_ENDED = "has ended"  # the program; see `reason`
 _LOOK_MS = 50  # the delay until a Ctrl-C is seen
 
 
@@ -74,6 +75,13 @@ def ended_by() -> type[BaseException] | None:
     if hasattr(sys, "ps1"):
         return None  # it is of an earlier line of an interactive program
     return getattr(sys, "last_type", None)
+
+
+def reason(raised: type[BaseException] | None, otherwise: str) -> str:
+    """What the program did, for others who lose its actors, if `raised` caused the
+    end."""
+    interrupted = raised is not None and issubclass(raised, KeyboardInterrupt)
+    return "was interrupted (Ctrl-C)" if interrupted else otherwise
 
 
 class Hurry:
@@ -126,7 +134,9 @@ class Ending:
         grace_s: float,
         awaited: Awaited,
         hurry: Hurry,
+        why: str = HAS_ENDED,
     ) -> None:
+        self._why = why
         self._parts = parts
         self._agent = agent
         self._grace_s = grace_s if awaited is not Awaited.NOTHING else _HURRIED_S
@@ -190,7 +200,9 @@ class Ending:
             said = [future for future in rest if future.told]
         if not said:
             return
-        if self._agent_lost:
+        if self._parts.agent.ended_by:
+            why = f"{self._parts.agent.ended_by} ended it"
+        elif self._agent_lost:
             why = "the host's agent is gone"
         elif self._hurry.hurried or self._awaited is Awaited.NOTHING:
             why = "it was interrupted"
@@ -223,7 +235,9 @@ class Ending:
 
     def _tell(self, *, grace: float, given_up: list[int]) -> None:
         with contextlib.suppress(errors.ActorUnavailable):  # gone, and the actors too
-            self._parts.agent.tell(op="shutdown", grace=grace, given_up=given_up)
+            self._parts.agent.tell(
+                op="shutdown", grace=grace, given_up=given_up, why=self._why
+            )
 
     @contextlib.contextmanager
     def _poller(self) -> Iterator[select.poll]:

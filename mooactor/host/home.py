@@ -24,11 +24,12 @@ from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
-from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes, record_of_none
+from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names, Segments
 from mooactor.host.placeless import Placeless
 from mooactor.host.placement import NoPlace, reasons
+from mooactor.host.program import named
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
 from mooactor.host.shelf import Shelf
@@ -80,6 +81,7 @@ class Home:
         self.surveys = Surveys(self)
         self._said: set[str] = set()  # of hosts, to the user
         self.ending = False
+        self.how_ended = ""  # in words, once it is `ending`
         self.on_configured: Callable[[Message], None] | None = None
         # Hears of each actor that will not run again, after all that it has printed.
         self.on_over: Callable[[Supervised, ExitRecord], None] | None = None
@@ -107,10 +109,23 @@ class Home:
             return None
         return self.actors.get(actor_of(actor_id))
 
+    @property
+    def program(self) -> str:
+        """What the session's program is called elsewhere."""
+        config = self.config or {}
+        return named(config.get("argv", []), config.get("pid"), self.sites.here.host)
+
+    def ends(self, how: str) -> None:
+        """The session ends; the first that says `how` is believed."""
+        self.ending = True
+        self.how_ended = self.how_ended or how
+
     def end(self, grace_s: float) -> None:
         """End the session, as its driver could."""
-        self.tell_driver({"ev": "ended", "why": "mooactor stop ends the session"})
-        self.lifetimes.shut_down(grace_s)
+        how = "mooactor stop"
+        self.tell_driver({"ev": "ended", "by": how})
+        how = f"{how} ended it; its program is {self.program}"
+        self.lifetimes.shut_down(grace_s, how=how)
 
     def tell_driver(self, message: Message) -> None:
         """Send the driver news of the session itself."""
@@ -164,7 +179,7 @@ class Home:
             actor.forget(line)
         self.whereabouts.line_closed(line)
         if line is self.driver:
-            self.ending = True
+            self.ends(f"{self.program} has ended")
             self.lifetimes.kill_all()
         elif line in self.by_line and not self.by_line[line].ending:
             line.close()  # which a living process takes for the session's end
@@ -193,7 +208,7 @@ class Home:
             if actor.owner.ending:  # its last words
                 self.lifetimes.kill(actor, "owner")
         if self.ending:
-            self.lifetimes.kill(actor, "stopped")
+            self.lifetimes.kill(actor, "session")
         actor.preload = preload
         self.supervisors.start(actor)
 
@@ -301,7 +316,7 @@ class Home:
         """Nobody has forked it: ask again."""
         actor = self.let_go(process)
         if actor.unwanted:
-            self.ended(actor, record_of_none(actor))
+            self.ended(actor, self.lifetimes.requested(actor))
         else:
             self._bear(actor, process.tries)
 
@@ -321,7 +336,7 @@ class Home:
         record = ExitRecord.of(
             end.status,
             unwanted=actor.unwanted,
-            owner=actor.owner_label or "",
+            requested=self.lifetimes.requested(actor),
             failure=actor.failure,
             stderr=end.stderr,
             oom=end.oom,
@@ -336,7 +351,7 @@ class Home:
         actor = self.let_go(process)
         if actor.unwanted:
             self.sites.unplace([actor.id])
-            self.ended(actor, record_of_none(actor))
+            self.ended(actor, self.lifetimes.requested(actor))
         else:
             self._place_anew(actor, process, host, note)
 
@@ -351,7 +366,7 @@ class Home:
         host = self.sites.host_of(actor.id)
         record = ExitRecord("host", note=f"{host}: {why}")
         if actor.unwanted:
-            self.ended(actor, record_of_none(actor))
+            self.ended(actor, self.lifetimes.requested(actor))
         elif begun or self.ending:
             self.ended(actor, record)
         else:
@@ -418,7 +433,7 @@ class Home:
         self.whereabouts.process_lost(actor.process_id)
         self.lifetimes.end_owned(
             actor,
-            gently=record.kind == "stopped" and not record.signal,
+            gently=record.stopped,
             spare=self.supervisors.hold(actor) if sequel.back else (),
         )
         linked = self.bonds.led_to(actor, record)

@@ -15,6 +15,7 @@ from mooactor.host.eventloop import EventLoop
 from mooactor.host.home import Home
 from mooactor.host.membership import Membership
 from mooactor.host.neighbors import Neighbors
+from mooactor.host.program import called
 from mooactor.host.rows import Row
 from mooactor.host.versions import versions
 
@@ -97,7 +98,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     )
     if neighbors is not None:
         neighbors.membership = membership
-    desk = Desk(home, config["mark"], _program(config))
+    desk = Desk(home, config["mark"], called(config["argv"]))
     node.accept = desk.accept
     cluster = Cluster(
         node, membership, loop, config["mark"], home, neighbors, desk.history.close
@@ -105,8 +106,3 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)
     return cluster
-
-
-def _program(config: Message) -> str:
-    """What the driver is called in lists."""
-    return " ".join(config["argv"][:1]) or "an interactive program"

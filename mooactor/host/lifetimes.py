@@ -10,6 +10,9 @@ Invariants:
   again are free. The children of a supervisor that comes back are not gone: none of
   them has a process then.
 * An actor whose end was requested is never restarted, in any state.
+* An actor that ends because its session does has that as its cause, and how the session
+  came to its end, whoever asks the actor to stop. `moo.stop` before that, and
+  `moo.kill`, stay what they are.
 * A process that waits for an end is told when neither the actor nor what it owned will
   run again.
 """
@@ -43,7 +46,7 @@ class Lifetimes:
         """End it now, in any state; it is not restarted."""
         if actor.over:
             return
-        actor.unwanted = actor.unwanted or why
+        self._is_unwanted(actor, why)
         if actor.ending:
             return  # its end is under way
         if actor.pid is not None:
@@ -53,7 +56,20 @@ class Lifetimes:
             process = actor.process
             self._home.let_go(process)
             self._home.sites.disown(actor, process)
-        self._home.ended(actor, record_of_none(actor))
+        self._home.ended(actor, self.requested(actor))
+
+    def _is_unwanted(self, actor: Supervised, why: Unwanted) -> None:
+        if self._home.ending and why != "killed":
+            why = "session"
+        actor.unwanted = actor.unwanted or why
+
+    def requested(self, actor: Supervised) -> ExitRecord:
+        """The record of the end that is wanted of it, without one of its process."""
+        if actor.unwanted == "session":
+            owner = self._home.program
+            return ExitRecord("owner", note=owner, ended=self._home.how_ended)
+        owner = (actor.owner_label or "") if actor.unwanted == "owner" else ""
+        return ExitRecord(cast(Kind, actor.unwanted or "unknown"), note=owner)
 
     def fell(self, actor: Supervised, record: ExitRecord) -> None:
         """End its process now, if it has one, for the reason in the record. That is a
@@ -71,7 +87,7 @@ class Lifetimes:
 
     def stop(self, actor: Supervised) -> None:
         """Ask it to stop, in any state; it is not restarted."""
-        actor.unwanted = actor.unwanted or "stopped"
+        self._is_unwanted(actor, "stopped")
         if actor.process is None:
             self.kill(actor)
         else:
@@ -94,7 +110,7 @@ class Lifetimes:
             if owned in spare:
                 continue
             if gently and owned.process is not None:
-                owned.unwanted = owned.unwanted or "owner"
+                self._is_unwanted(owned, "owner")
                 loop.post(owned.process.line, {"ev": "stop"})
                 loop.later(STOP_GRACE_S, partial(self.kill, owned, "owner"))
             else:
@@ -121,12 +137,14 @@ class Lifetimes:
                 self._home.start(owner)
             owner = owner.owner
 
-    def shut_down(self, grace_s: float, given_up: Sequence[int] = ()) -> None:
+    def shut_down(
+        self, grace_s: float, given_up: Sequence[int] = (), *, how: str
+    ) -> None:
         """Ask every actor to stop. Those that still run after the grace are killed, and
         those in `given_up` as soon as the others have ended. A second call shortens the
-        grace."""
+        grace. `how` says to others what has ended the session."""
         home = self._home
-        home.ending = True
+        home.ends(how)
         self._given_up.update(given_up)
         for actor in reversed(home.alive()):
             member = actor.member
@@ -143,11 +161,4 @@ class Lifetimes:
     def kill_all(self) -> None:
         """The session is over."""
         for actor in self._home.alive():
-            self.kill(actor, "stopped")
-
-
-def record_of_none(actor: Supervised) -> ExitRecord:
-    """The record of a requested end of an actor without a process."""
-    assert actor.unwanted
-    owner = actor.owner_label if actor.unwanted == "owner" else None
-    return ExitRecord(cast(Kind, actor.unwanted), note=owner or "")
+            self.kill(actor, "session")

@@ -18,6 +18,7 @@ answer      answerer  number, value
 request     asker     line (a number for each process), process (its id), message
 said        answerer  line, message
 closed      asker     line: that process is gone
+over        answerer  program, how: its session has ended, and how; the channel ends
 ==========  ========  ================================================================
 
 Invariants:
@@ -54,6 +55,8 @@ from mooactor.process.exits import ExitRecord
 if TYPE_CHECKING:
     from mooactor.host.neighbors import Neighbors
 
+_MOST_OF_AN_END = 1 << 13
+
 
 class Neighbor:
     """The listener of the channel to its home.
@@ -72,6 +75,7 @@ class Neighbor:
         self._host = host
         self._channel: Channel | None = None
         self._told = False  # all names that it had at the beginning
+        self._end: ExitRecord | None = None  # of its actors, once it has said so
         self._held: list[Message] = []  # polls, until then
         self._names: set[str] = set()
         self._labels: dict[int, str] = {}  # of its actors that are known here, by id
@@ -164,6 +168,11 @@ class Neighbor:
             self._all.names.drop_elsewhere(self, message["name"])
         elif what == "answer":
             self._all.polls.answered(self, message["number"], message["value"])
+        elif what == "over":
+            program, how = (
+                text(message, k, _MOST_OF_AN_END) for k in ("program", "how")
+            )
+            self._end = ExitRecord("owner", note=program, ended=how)
         elif what == "told":
             self._names_told()
 
@@ -192,7 +201,7 @@ class Neighbor:
             return
         self._channel, self.awaited = None, False
         note = f"{self._host}: the session that it belongs to is lost: {why}"
-        record = ExitRecord("host", note=note)
+        record = self._end or ExitRecord("host", note=note)
         with self._loop.together():
             for line, asker in self._askers.items():
                 for one in asker.mourned():

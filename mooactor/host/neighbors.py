@@ -188,6 +188,7 @@ class Neighbors:
         for neighbor in self._neighbors.values():
             neighbor.close(_OVER)
         for visitor in [one for those in self._visitors.values() for one in those]:
+            visitor.tell_of_end()
             visitor.end(_OVER)
         self._neighbors.clear()
 

@@ -60,6 +60,7 @@ _OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle", "li
 SERVED = frozenset(
     ("watch", "monitor", "unmonitor", "kill", "await_end", "locate", "handle")
 )
+_HAS_ENDED = "has ended"  # its program, if the driver says nothing else
 _CONFIGURATION = {
     "directory": str,
     "key": bytes,
@@ -213,7 +214,7 @@ class Requests:
         texts(message, "path"), texts(message, "argv"), texts(message, "preload")
         for key, kind in _CONFIGURATION.items():
             required(message, key, kind)
-        optional(message, "seed", int)
+        optional(message, "seed", int), optional(message, "pid", int)
         optional(message, "reach", dict), optional(message, "cluster", dict)
         self._home.configure(message)
 
@@ -301,7 +302,9 @@ class Requests:
         if grace == math.inf:
             message = {**message, "grace": LONGEST_S}
         grace_s = STOP_GRACE_S if grace is None else quantity(message, "grace")
-        self._home.lifetimes.shut_down(grace_s, numbers(message, "given_up"))
+        why = optional(message, "why", str) or _HAS_ENDED
+        how = f"{self._home.program} {why}"
+        self._home.lifetimes.shut_down(grace_s, numbers(message, "given_up"), how=how)
 
     def _only_driver(self, line: Line) -> None:
         if line is not self._home.driver:

@@ -19,9 +19,19 @@ from mooactor.control.lifeline import Lifeline, Message
 from mooactor.control.reach import Reach
 from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
-from mooactor.host.ending import GRACE_S, KILLED_S, Awaited, Ending, Hurry, ended_by
+from mooactor.host.ending import (
+    GRACE_S,
+    HAS_ENDED,
+    KILLED_S,
+    Awaited,
+    Ending,
+    Hurry,
+    ended_by,
+    reason,
+)
 from mooactor.process import directories, dump, openfiles, standard
 from mooactor.process.actor import breakpoints
+from mooactor.process.complaints import say
 from mooactor.process.current import set_current_runtime
 from mooactor.process.place import Place, host_name
 from mooactor.process.runtime import Runtime
@@ -50,7 +60,7 @@ class Session:
         self._pid = os.getpid()
         self._closing = threading.RLock()
         self.preload = preload
-        self.lost = False  # ended by the death of its agent, which nobody had wanted
+        self.lost = ""  # what ended it, if that was not this program
         self.directory = ""
         self._fds: list[int] = []  # of the agent, until it has them; so is lines[1]
         self._lines: tuple[socket.socket, ...] = ()
@@ -169,8 +179,10 @@ class Session:
     def _agent_lost(self) -> None:
         if self.runtime.closed:
             return
-        self.lost = True
-        print("mooactor: the host's agent is gone; the session ends", file=sys.stderr)
+        by = self.runtime.agent.ended_by
+        self.lost = f"{by} ended it" if by else "the host's agent died"
+        if not by:  # else that was said when it began
+            say("mooactor: the host's agent is gone; the session ends")
         end = partial(self.close, GRACE_S, Awaited.NOTHING)
         threading.Thread(target=end, daemon=True).start()
 
@@ -180,11 +192,13 @@ class Session:
         awaited: Awaited = Awaited.ALL,
         *,
         deliver: bool = False,
+        why: str = HAS_ENDED,
     ) -> None:
         """Wait for calls and tells, stop every actor, wait until all are gone, and free
         everything; see `ending`.
 
         With `deliver`, Ctrl-C meanwhile is the program's own to handle afterwards.
+        `why`: what the program did, for others who lose its actors.
         A second thread that closes it waits for the first: else a program could end
         while the session is still being removed.
         """
@@ -192,13 +206,13 @@ class Session:
             return  # a forked child owns nothing of this
         with self._closing:
             if not self.runtime.closed:
-                self._close(grace, awaited, deliver)
+                self._close(grace, awaited, deliver, why)
 
-    def _close(self, grace: float, awaited: Awaited, deliver: bool) -> None:
+    def _close(self, grace: float, awaited: Awaited, deliver: bool, why: str) -> None:
         runtime, hurry = self.runtime, Hurry()
         with hurry.watch(deliver and awaited is not Awaited.NOTHING):
             try:
-                Ending(runtime, self._agent, grace, awaited, hurry).run()
+                Ending(runtime, self._agent, grace, awaited, hurry, why).run()
             finally:
                 self._tear_down()
 
@@ -213,7 +227,7 @@ class Session:
             for line in self._lines:
                 steps.callback(line.close)
             steps.callback(self._leave_to_agent)
-            steps.callback(set_current_runtime, None)
+            steps.callback(set_current_runtime, None, ended_by=self.lost)
             if hasattr(self, "runtime"):
                 steps.callback(self.runtime.close)
 
@@ -226,7 +240,8 @@ class Session:
 
     def close_at_exit(self) -> None:
         """The program has ended, and not its session."""
-        self.close(awaited=Awaited.after(ended_by()))
+        raised = ended_by()
+        self.close(awaited=Awaited.after(raised), why=reason(raised, HAS_ENDED))
 
 
 def _require_linux() -> None:
@@ -280,6 +295,7 @@ def _config(
         "network": network.plain(),
         "preload": [str(module) for module in preload],
         "argv": [str(word) for word in sys.argv],
+        "pid": os.getpid(),
         "python": sys.executable,
     }
 
@@ -380,6 +396,6 @@ def refuse_after_loss() -> None:
     """
     if _session is not None and _session.lost:
         raise errors.MooError(
-            "the session has ended, and its actors with it, because the host's agent "
-            "died; moo.init() starts another one"
+            "the session has ended, and its actors with it, because "
+            f"{_session.lost}; moo.init() starts another one"
         )

@@ -192,6 +192,13 @@ class Visitor:
         if line is not None:
             self._home.loop.close_line(line)
 
+    def tell_of_end(self) -> None:
+        """This session is over: say how, for those who ask there for its actors."""
+        home = self._home
+        if home.ending:
+            about = {"program": home.program, "how": home.how_ended}
+            self._channel.post({"ev": "over", **about})
+
     def end(self, why: str) -> None:
         """Close its channel: its home cannot be reached, or this session is over."""
         self._channel.close(why)

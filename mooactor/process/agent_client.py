@@ -37,6 +37,7 @@ class AgentClient:
         self.joined = Future()
         self.broker_news = ""  # why none has yet
         self.ended = False  # the session is over here: its agent may end, too
+        self.ended_by = ""  # the command that ends it, if this process does not
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._requests: dict[int, Future] = {}
@@ -59,9 +60,10 @@ class AgentClient:
         try:
             self._lifeline.send(message, fds)
         except LifelineClosed:
+            by = self.ended_by
+            why = f"{by} ended it" if by else "its agent is gone"
             raise errors.ActorUnavailable(
-                "the session has ended, because its agent is gone; moo.init() "
-                "starts another one"
+                f"the session has ended, because {why}; moo.init() starts another one"
             ) from None
 
     def ask(
@@ -168,7 +170,9 @@ class AgentClient:
     _ev_refused = _ev_not_joined = _ev_joined
 
     def _ev_ended(self, message: Message) -> None:
-        print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)
+        self.ended_by = message["by"]
+        text = f"mooactor: {self.ended_by} ends the session"
+        print(text, file=sys.stderr, flush=True)
 
     def _ev_broker_lost(self, message: Message) -> None:
         self.broker_news = message["why"]

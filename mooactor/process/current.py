@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mooactor.process.runtime import Runtime
 
 _current: Runtime | None = None
+_ended_by = ""  # what ended the last one's session, if that was not this program
 _forked = False  # from a process with a runtime, and has none itself
 _was_forked = False  # the same, whether it has one now or not
 _imports = False  # what an actor of its session needs, which is not made yet
@@ -31,6 +32,10 @@ def current_runtime() -> Runtime:
     """
     if _forked:
         raise forked_error()
+    if _current is None and _ended_by:
+        raise errors.ActorUnavailable(
+            f"the session has ended, because {_ended_by}; moo.init() starts another one"
+        )
     if _current is None:
         raise errors.ActorUnavailable(
             "no session runs in this process: call moo.init() first"
@@ -98,10 +103,11 @@ def refuse_at_import(what: str) -> None:
         )
 
 
-def set_current_runtime(runtime: Runtime | None) -> None:
-    """Make `runtime` the one of this process; None: it has none any more."""
-    global _current, _forked
-    _current = runtime
+def set_current_runtime(runtime: Runtime | None, ended_by: str = "") -> None:
+    """Make `runtime` the one of this process; None: it has none any more, because of
+    `ended_by`, if that is not this program's own doing."""
+    global _current, _ended_by, _forked
+    _current, _ended_by = runtime, ended_by
     _forked = _forked and runtime is None
 
 

@@ -89,7 +89,7 @@ class Deaths:
         if following is None:
             self._links.end(link, cause)
         due = perf_counter() + _GRACE_S
-        has_answered = cause.kind == "stopped" and cause.exitcode == 0
+        has_answered = cause.kind in ("stopped", "owner") and cause.exitcode == 0
         latest = due + (_ANSWERS_S if has_answered else 0.0)
         death = Death(due, latest, math.inf, link, incarnation, following, cause)
         self._waiting.append(death)

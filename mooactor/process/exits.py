@@ -10,8 +10,9 @@ from typing import Any, Literal, cast, get_args
 
 from mooactor.errors import Cause, Kind, PlacementError
 
-# The reason of a requested end of an actor; empty: none was requested.
-Unwanted = Literal["", "stopped", "killed", "owner"]
+# The reason of a requested end of an actor; empty: none was requested. "session": that
+# of its session.
+Unwanted = Literal["", "stopped", "killed", "owner", "session"]
 
 
 # Of a record that follows from another one, which follows from another one, and so on.
@@ -22,7 +23,8 @@ _MOST_ORIGINS = 4
 class ExitRecord:
     """The exception stays pickled: the agent does not look into it. `note` is for ends
     without an exception: the system's refusal, the name of the owner, the host and how
-    it was lost, or the actor whose death, in `origin`, led to this one."""
+    it was lost, or the actor whose death, in `origin`, led to this one. `ended` is how
+    the owner ended, if that is the session's program."""
 
     kind: Kind
     exitcode: int | None = None
@@ -32,6 +34,7 @@ class ExitRecord:
     note: str = ""
     placement: bool = False  # the note is why there is no room for it
     origin: ExitRecord | None = None
+    ended: str = ""
 
     @classmethod
     def follows(cls, kind: Kind, label: str, origin: ExitRecord) -> ExitRecord:
@@ -41,6 +44,11 @@ class ExitRecord:
             assert origin.origin is not None
             origin = origin.origin
         return cls(kind, note=label, origin=origin)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to stop, and took no longer than it had."""
+        return (self.kind == "stopped" or bool(self.ended)) and not self.signal
 
     @property
     def depth(self) -> int:
@@ -53,27 +61,27 @@ class ExitRecord:
         status: int,
         *,
         unwanted: Unwanted,
-        owner: str,
+        requested: ExitRecord,
         failure: bytes | None,
         stderr: tuple[str, ...],
         oom: bool,
     ) -> ExitRecord:
-        """From a wait status and earlier facts of the actor."""
+        """From a wait status and earlier facts of the actor. `requested`: the record of
+        the end that is wanted, if one is."""
         if failure is not None:
             return cls("exception", exception=failure, stderr=stderr)
-        if unwanted == "killed":
-            return cls("killed", stderr=stderr)
-        if unwanted == "owner":
-            return cls("owner", stderr=stderr, note=owner)
+        if unwanted in ("killed", "owner"):
+            return replace(requested, stderr=stderr)
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
+            if unwanted and number == signal.SIGKILL:
+                # It took longer than it had; else it crashed.
+                return replace(requested, signal=number, stderr=stderr)
             kind: Kind = "oom" if oom and number == 9 else "signal"
-            if unwanted == "stopped" and number == signal.SIGKILL:
-                kind = "stopped"  # it took longer than it had; else it crashed
             return cls(kind, signal=number, stderr=stderr)
         code = os.WEXITSTATUS(status)
-        if unwanted == "stopped" and code == 0:
-            return cls("stopped", exitcode=0, stderr=stderr)
+        if unwanted and code == 0:
+            return replace(requested, exitcode=0, stderr=stderr)
         return cls("exit", exitcode=code, stderr=stderr)
 
     def plain(self) -> dict[str, Any]:
@@ -95,6 +103,7 @@ class ExitRecord:
             _of(str, plain.get("note")) or "",
             plain.get("placement") is True,
             None if origin is None else cls.of_plain(origin),
+            _of(str, plain.get("ended")) or "",
         )
 
 
@@ -143,4 +152,5 @@ def _bare(record: ExitRecord) -> Cause:
         owner=record.note if record.kind == "owner" else None,
         host=record.note if record.kind == "host" else None,
         actor=record.note if record.kind in _FOLLOWS else None,
+        ended=record.ended or None,
     )

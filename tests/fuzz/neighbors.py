@@ -178,6 +178,7 @@ SAID: list[dict[str, Any]] = [
     {"ev": "named", "name": "x", "id": THEIRS, "label": "Odd:x", "handle": b"no"},
     {"ev": "freed", "name": "x"},
     {"ev": "told"},
+    {"ev": "over", "program": "p (pid 1 on host x)", "how": "p has ended"},
     {"ev": "answer", "number": 1, "value": None},
 ]
 TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Peer]]] = {

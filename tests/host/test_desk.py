@@ -207,6 +207,13 @@ def test_logs_that_follow_end_with_the_actor_and_say_how_it_ended(made, host, en
             assert ended(process) == (0, [line])
 
 
+def ends_with_session(why):
+    """Whether it names this program, and what it did."""
+    return why.startswith("its session has ended: ") and why.endswith(
+        f"(pid {os.getpid()} on host d) called moo.shutdown()"
+    )
+
+
 def test_logs_that_follow_go_on_over_a_restart_and_end_with_the_session(made):
     with moo.init(local=False, logs=False):
         handle = on("b", name="parrot", restart=moo.Restart(max=2)).spawn()
@@ -224,12 +231,9 @@ def test_logs_that_follow_go_on_over_a_restart_and_end_with_the_session(made):
 
             out, error = process.communicate(timeout=30)
             assert (process.returncode, error) == (0, "")
-            why = "its session has ended"
-            assert json.loads(out.splitlines()[-1]) == {
-                "ended": "Where:parrot",
-                "why": why,
-                "session_host": "d",
-            }
+            end = json.loads(out.splitlines()[-1])
+            assert ends_with_session(end.pop("why"))
+            assert end == {"ended": "Where:parrot", "session_host": "d"}
 
 
 def test_logs_that_follow_an_actor_without_a_process_end_with_the_session(made):
@@ -248,7 +252,7 @@ def test_logs_that_follow_an_actor_without_a_process_end_with_the_session(made):
             assert talk.answer("end") is None
             moo.shutdown()
             assert client.wait(lambda: talk.answer("end"), 30)
-            assert talk.answer("end")["why"] == "its session has ended"
+            assert ends_with_session(talk.answer("end")["why"])
 
 
 def test_stop_ends_sessions_hosts_and_the_broker(made):
@@ -256,9 +260,20 @@ def test_stop_ends_sessions_hosts_and_the_broker(made):
         "import mooactor as moo\n"
         "from tests.host.where import Where\n"
         "moo.init(local=False)\n"
+        "from mooactor.process.current import known_runtime\n"
         "handle = moo.spawn(Where)\n"
         "print(handle.pid(), flush=True)\n"
-        "handle.sleep(60)\n"
+        "try:\n"
+        "    handle.sleep(60)\n"
+        "except moo.ActorDied as error:\n"
+        "    print(error.cause.kind, error, flush=True)\n"
+        "while known_runtime():\n"
+        "    pass\n"
+        "try:\n"
+        "    handle.pid()\n"
+        "except moo.ActorUnavailable as error:\n"
+        "    print(error, flush=True)\n"
+        "moo.spawn(Where)\n"
     )
     driver = subprocess.Popen(
         [*made.network.on("d"), sys.executable, "-c", program],
@@ -274,8 +289,17 @@ def test_stop_ends_sessions_hosts_and_the_broker(made):
 
     assert (code, error) == (0, "")
     assert "stopped 1 session, 2 hosts and the broker" in out
-    said = driver.communicate(timeout=30)[1]
-    assert "mooactor stop" in said
+    out, error = driver.communicate(timeout=30)
+    died, then = out.splitlines()
+    program = f"python -c (pid {driver.pid} on host d)"
+    ended = f"mooactor stop ended it; its program is {program}"
+    assert died.startswith("owner ") and died.endswith(f"session has ended: {ended}")
+    why = "because mooactor stop ended it; moo.init() starts another one"
+    assert then == f"the session has ended, {why}"
+    first, *_, last = error.splitlines()
+    assert first == "mooactor: mooactor stop ends the session"
+    assert "the host's agent" not in error
+    assert last.endswith(f"the session has ended, and its actors with it, {why}")
     assert driver.returncode == 1
     assert made.broker.process.wait(20) == 0
     assert [made.members[name].process.wait(20) for name in "ab"] == [0, 0]

@@ -100,6 +100,56 @@ def in_a_block(tell: Callable[[], None]) -> None:
         tell()
 
 
+@moo.actor
+class Sleeps:
+    """Says so by a file, then sleeps; the actors that it spawns are its own."""
+
+    def sleep(self, path: str) -> None:
+        Path(path).touch()
+        time.sleep(600)
+
+    def spawn(self) -> Sleeps:
+        return moo.spawn(Sleeps)
+
+
+ENDS: dict[str, Callable[[Any], None]] = {
+    "called moo.shutdown()": lambda running: moo.shutdown(grace=0),
+    "was interrupted (Ctrl-C)": lambda running: running.__exit__(
+        KeyboardInterrupt, None, None
+    ),
+    "left its `with moo.init()` block": lambda running: running.__exit__(
+        ValueError, None, None
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_calls_that_the_end_cuts_short_die_of_it_and_not_of_a_stop(
+    how: str, tmp_path: Path
+) -> None:
+    running = moo.init()
+    actor = moo.spawn(Sleeps)
+    owned, stopped = actor.spawn(), moo.spawn(Sleeps)
+    moo.stop(stopped)
+    paths = [tmp_path / name for name in ("actor", "owned")]
+    refs = [
+        one.sleep.remote(str(path))
+        for one, path in zip((actor, owned), paths, strict=True)
+    ]
+    assert eventually(lambda: all(path.exists() for path in paths))
+    assert "stopped by moo.stop" in str(stopped.sleep.remote("").exception())
+    ENDS[how](running)
+    for ref in refs:
+        error = ref.exception(timeout=20)
+        if isinstance(error, moo.ActorUnavailable):  # the end was quicker than the news
+            assert "the session has ended" in str(error)
+            continue
+        assert isinstance(error, moo.ActorDied) and error.cause is not None
+        assert error.cause.kind == "owner"
+        assert f"(pid {os.getpid()} on host " in str(error.cause.owner)
+        assert str(error.cause) == f"its session has ended: {error.cause.owner} {how}"
+
+
 def by_shutdown(tell: Callable[[], None]) -> None:
     moo.init()
     tell()

@@ -182,6 +182,8 @@ def test_no_news_of_a_neighbor_ends_the_session(made):
             {"ev": "named", "name": "x", "id": "1", "label": "y", "handle": b"z"},
             {"ev": "named", "name": "x", "id": 1, "label": "y", "handle": 1 << 40},
             {"ev": "answer", "number": {}, "value": 1},
+            {"ev": "over", "program": "p"},
+            {"ev": "over", "program": "p", "how": "x" * (1 << 20)},
             {"no": "ev"},
         ],
     )

@@ -221,16 +221,48 @@ def test_a_call_to_an_actor_that_was_stopped_before_ends_at_once(here):
             asker.ask.options(timeout=20).remote(handle, 1).get(timeout=15)
 
 
-@pytest.mark.parametrize("how", [slow("terminate"), "kill"])
+def named(program):
+    """What another program calls it."""
+    return f"python -c (pid {program.process.pid} on host other)"
+
+
+ENDS = {
+    "terminate": lambda program: program.process.terminate(),
+    "kill": lambda program: program.process.kill(),
+    "end": lambda program: program.end(),
+    "shutdown": lambda program: program.say("moo.shutdown(grace=0)"),
+}
+
+
+@pytest.mark.parametrize("how", ["kill", slow("terminate"), slow("end"), "shutdown"])
 def test_the_end_of_a_session_ends_calls_of_others_to_its_actors(other, joined, how):
     program = other("counter")
     with joined():
         counter = moo.lookup("counter")
         assert counter.pid() > 0
         ref = counter.waits.remote()
-        getattr(program.process, how)()
-        with pytest.raises(moo.ActorDied):
+        ENDS[how](program)
+        with pytest.raises(moo.ActorDied) as caught:
             ref.get(timeout=20)
+    cause = caught.value.cause
+    did = "called moo.shutdown()" if how == "shutdown" else "has ended"
+    assert (cause.kind, cause.owner) == ("owner", named(program))
+    assert str(cause) == f"its session has ended: {named(program)} {did}"
+
+
+@pytest.mark.slow
+def test_mooactor_stop_is_the_cause_of_all_calls_between_sessions(here, other, joined):
+    program = other("counter")
+    with joined():
+        ref = moo.lookup("counter").waits.remote()
+        with Client(here.address, str(here.key_file)) as client:
+            (row,) = [row for row in homes(client.rows()) if row["name"] == "other"]
+            talk = client.open(row)
+            talk.post({"op": "stop"})
+            assert client.wait(lambda: talk.closed is not None, 20)
+        cause = ref.exception(timeout=20).cause
+    assert cause.kind == "owner"
+    assert f"mooactor stop ended it; its program is {named(program)}" in str(cause)
 
 
 @pytest.mark.slow
@@ -248,10 +280,10 @@ def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(
         with moo.monitor(counter) as events:
             (died,) = events
         assert isinstance(died, moo.Died) and died.actor == "Counter:counter"
-        assert died.cause.kind == "host"
+        assert died.cause.kind == "owner" and died.cause.owner == named(program)
         with pytest.raises(moo.ActorDied):
             counter.add.options(timeout=60)()
-        with pytest.raises(moo.ActorDied, match="the session that it belongs to"):
+        with pytest.raises(moo.ActorDied, match=r"its session has ended: .* has ended"):
             finder.ask.options(timeout=60)(counter, 1)
         moo.kill(counter)
 

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+"""The program of a session, as other programs and commands are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_MOST = 200  # characters: the end of a path says more than its beginning
+
+
+def called(argv: Sequence[str]) -> str:
+    """By its command line."""
+    return " ".join(argv[:1]) or "an interactive program"
+
+
+def named(argv: Sequence[str], pid: int | None, host: str) -> str:
+    """The same, with its process, for those who may know several."""
+    what = "python -c" if argv[:1] == ["-c"] else called(argv)[-_MOST:]
+    return f"{what} ({f'pid {pid} ' if pid else ''}on host {host})"

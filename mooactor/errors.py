@@ -56,10 +56,11 @@ class Cause:
     kernel for memory), ``"killed"`` (`moo.kill`), ``"stopped"`` (`moo.stop`),
     ``"owner"`` (the actor that spawned it, named by `owner`, ended; or the session did:
     then `owner` names its program, and `ended` says how it ended), ``"host"`` (its host
-    was lost; `host` has its name and how) or ``"unknown"`` (this session never had it).
-    Three kinds follow from the death of another actor, named by `actor`, whose own
-    cause is `origin`: ``"sibling"`` (its supervisor restarts both together),
-    ``"child"`` (a supervisor gave up on that child) and ``"link"`` (`moo.link`).
+    was lost; `host` has its name and how; or the host has left, and `ended` has how) or
+    ``"unknown"`` (this session never had it). Three kinds follow from the death of
+    another actor, named by `actor`, whose own cause is `origin`: ``"sibling"`` (its
+    supervisor restarts both together), ``"child"`` (a supervisor gave up on that child)
+    and ``"link"`` (`moo.link`).
     ``stderr`` holds the last lines that the process wrote there.
     """
 
@@ -85,6 +86,8 @@ class Cause:
             return f"its session has ended: {self.ended}"
         if self.kind == "owner":
             return f"ended together with {self.owner}, which had spawned it"
+        if self.kind == "host" and self.ended is not None:
+            return f"its host {self.host} has left ({self.ended})"
         if self.kind == "host":
             return f"its host was lost, {self.host}"
         if self.kind in _FOLLOWING_CAUSES:

@@ -25,7 +25,8 @@ def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or `mooactor stop`."""
     offer, key = _offer(options)
     serving = Serving("mooactor host")
-    if not key.source.startswith("/proc/"):  # a launcher's: all its hosts have that one
+    launched = key.source.startswith("/proc/")  # all hosts of a launcher have that key
+    if not launched:
         serving.log(about(key))
     news = _News(serving, offer.name, key)
     try:
@@ -41,10 +42,14 @@ def run(options: argparse.Namespace) -> int:
             )
         except (OSError, ValueError) as error:
             raise Failure(str(error)) from None
+        how = "mooactor host has failed"
         try:
             serving.run(keeper.node, keeper.look, keeper.due)
+            how = f"mooactor host was ended by {serving.why}"
+            if serving.why and not launched:  # a launcher knows what it does
+                serving.log(f"host {offer.name} leaves: ended by {serving.why}")
         finally:
-            keeper.close()
+            keeper.close(how)
     finally:
         serving.close()
     if news.refusal is not None:

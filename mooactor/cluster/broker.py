@@ -57,6 +57,7 @@ from mooactor.control.node import Node
 from mooactor.host import brokerlink, rows
 from mooactor.host.addresses import is_reachable
 from mooactor.host.fields import MAX_ID, Refused, number, required
+from mooactor.host.leaving import how_left
 from mooactor.host.load import told
 
 MAX_STANDBYS = 8
@@ -143,6 +144,8 @@ class Broker:
         self.registry.unwatch(channel)
         last = self.registry.leave(channel, why)
         if last is not None:
+            how = how_left(why)
+            why = why if how is None else (how or "in good order")
             self._log(f"{last.kind} {last.name} has left: {why}")
         address = self._standbys.pop(channel, None)
         if address is not None:

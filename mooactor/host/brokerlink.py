@@ -14,6 +14,7 @@ from mooactor.control.node import Node
 from mooactor.control.outgoing import OutgoingChannel
 from mooactor.host import rows
 from mooactor.host.fields import MALFORMED
+from mooactor.host.leaving import farewell
 from mooactor.host.load import load_average
 from mooactor.host.rows import Row
 
@@ -95,12 +96,12 @@ class BrokerLink:
         if self._membership.watch:
             self._post({"op": "watch"})
 
-    def close(self) -> None:
+    def close(self, why: str = farewell()) -> None:
         """Leave this broker, for good."""
         self._closed, self.joined = True, False
         channel, self._channel = self._channel, None
         if channel is not None:
-            channel.close("it has left")
+            channel.close(why)
 
     def announce(self, row: Row) -> bool:
         """Announce the row if it is news to the broker."""

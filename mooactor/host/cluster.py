@@ -11,6 +11,7 @@ from mooactor.control.lifeline import Message
 from mooactor.control.node import Node
 from mooactor.host import machine
 from mooactor.host.eventloop import EventLoop
+from mooactor.host.leaving import Absent
 from mooactor.host.membership import Membership
 from mooactor.host.neighbors import Neighbors
 from mooactor.host.placement import NoPlace
@@ -58,6 +59,7 @@ class Cluster:
         self._news = news
         self._neighbors = neighbors
         self._on_close = on_close
+        self.absent = Absent()
 
     def rows(self) -> list[dict[str, Any]]:
         """The announcement of each host that takes actors of any session."""
@@ -70,6 +72,10 @@ class Cluster:
     def has(self, host: str) -> bool:
         """Whether a `mooactor host` of that name is there."""
         return host in self.membership.hosts
+
+    def absence(self, host: str) -> str:
+        """What has become of a host that is gone; empty of one that never was there."""
+        return self.absent.of(host)
 
     def offers(self) -> Iterator[Offer]:
         """Those of all hosts."""

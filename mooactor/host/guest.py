@@ -48,6 +48,7 @@ from mooactor.process.place import Place
 from mooactor.process.started import bury
 
 _AGAIN_S, _TRIES = 0.1, 50  # to remove a directory
+_MOST_OF_A_NAME = 80
 _OF_BROKERS = ("announce", "still", "hosts", "watch", "standby", "peers")
 
 
@@ -334,14 +335,15 @@ class Guest:
 
     # -- the end -------------------------------------------------------------
 
-    def close(self) -> None:
-        """Kill every process of the session, and leave nothing of it."""
+    def close(self, why: str = "its agent has ended this session there") -> None:
+        """Kill every process of the session, and leave nothing of it. The home is told
+        `why`."""
         if self.closed:
             return
         self.closed = True
         self._relayed.clear()
         self._output.clear()
-        self._channel.close()
+        self._channel.close(why)
         if self._site is not None:
             for process in self._processes.values():
                 self._note_leftovers(process)
@@ -374,15 +376,16 @@ class Guest:
 class FromHome:
     """The channel's listener: hands its messages to the guest."""
 
-    def __init__(self, guest: Guest, stop: Callable[[], None]) -> None:
-        """`stop`: have the agent end."""
+    def __init__(self, guest: Guest, stop: Callable[[str], None]) -> None:
+        """`stop`: have the agent end; it is told who wants that."""
         self._guest = guest
         self._stop = stop
 
     def handle(self, channel: Channel, message: Message) -> None:
         """One message of the home's, or of ``mooactor stop``."""
         if message.get("op") == "stop":
-            self._stop()
+            by = message.get("by")
+            self._stop(by[:_MOST_OF_A_NAME] if type(by) is str else "mooactor stop")
             return
         if message.get("op") in _OF_BROKERS:  # a member that looks for one here
             channel.close("this is a host, no broker")
@@ -392,10 +395,10 @@ class FromHome:
             self._guest.told(message)
         except (Refused, OSError) as error:
             print(f"mooactor: a session ends here: {error!s:.200}", file=sys.stderr)
-            self._guest.close()
-        except Exception:  # a bug: not the end of all sessions
+            self._guest.close(f"its agent cannot go on: {error!s:.200}")
+        except Exception as error:  # a bug: not the end of all sessions
             traceback.print_exc(file=sys.stderr)
-            self._guest.close()
+            self._guest.close(f"its agent cannot go on: {error!r:.200}")
 
     def channel_closed(self, channel: Channel, why: str) -> None:
         """The home is gone, or has closed the session here."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mooactor.control import incarnations
 from mooactor.control.keys import actor_of
 from mooactor.control.lifeline import Lifeline, Message
+from mooactor.host import leaving
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
 from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes
@@ -364,7 +365,7 @@ class Home:
         """
         actor = self.let_go(process)
         host = self.sites.host_of(actor.id)
-        record = ExitRecord("host", note=f"{host}: {why}")
+        record = leaving.record_of_loss(host, why)
         if actor.unwanted:
             self.ended(actor, self.lifetimes.requested(actor))
         elif begun or self.ending:
@@ -389,6 +390,8 @@ class Home:
 
     def passes_over(self, host: str, why: str) -> str:
         """A host cannot take part: the user is told once. The reason, with its name."""
+        if leaving.how_left(why) is not None:
+            why = f"host {host} {leaving.in_words(why)}"
         named = why if why.startswith(f"host {host} ") else f"host {host}: {why}"
         self._say_once(f"{named}; actors start on other hosts, or wait")
         return named

@@ -63,7 +63,13 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         else:
             neighbors.when_settled(partial(home.tell_driver, news))
 
+    def on_gone(row: Row, why: str) -> None:
+        if row["kind"] == "host" and not cluster.has(row["name"]):
+            cluster.absent.add(row["name"], why)
+
     def on_row(row: Row) -> None:
+        if row["kind"] == "host":
+            cluster.absent.discard(row["name"])
         home.placeless.hosts_changed()
         if neighbors is not None:
             neighbors.on_row(row)
@@ -95,6 +101,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
         on_refused=refused,
         on_lost=lost,
         on_host=on_row,
+        on_gone=on_gone,
     )
     if neighbors is not None:
         neighbors.membership = membership

@@ -28,6 +28,7 @@ from mooactor.host import janitor, leftovers
 from mooactor.host.agent import kill_children
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome, Guest
+from mooactor.host.leaving import farewell
 from mooactor.host.membership import Membership
 from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
@@ -61,11 +62,12 @@ class Keeper:
         joined: Callable[[str], None],
         lost: Callable[[str, str], None],
         taken: Callable[[str, str], None],
-        stop: Callable[[], None],
+        stop: Callable[[str], None],
     ) -> None:
         """`say` puts a line into the log; `joined` is told a broker's address, `lost`
         why there is none, or none any more, and `taken` that another host has
-        this one's name, which is tried again; `stop` has the command end.
+        this one's name, which is tried again; `stop` has the command end, for somebody
+        who is named.
 
         Raises:
           OSError: there is no address to listen on.
@@ -185,11 +187,12 @@ class Keeper:
         while self._reports:
             self._say(self._reports.popleft())
 
-    def close(self) -> None:
-        """End all sessions here, and leave nothing."""
-        self._membership.close()
+    def close(self, how: str = "") -> None:
+        """End all sessions here, and leave nothing. The others are told `how` this host
+        was ended."""
+        self._membership.close(farewell(how))
         for guest in list(self._guests):
-            guest.close()
+            guest.close(farewell(how))
         self.node.close()
         kill_children()  # the janitor, too; nobody puts anything anywhere after that
         for guest in self._untidy:

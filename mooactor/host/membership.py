@@ -20,6 +20,7 @@ from mooactor.control.node import Node
 from mooactor.host.addresses import is_reachable
 from mooactor.host.brokerlink import BrokerLink
 from mooactor.host.census import Census
+from mooactor.host.leaving import farewell
 from mooactor.host.rows import Row
 
 BEAT_S = 1.0
@@ -100,11 +101,11 @@ class Membership:
             self._changed = True
             self.later(TOGETHER_S, self._announce_changes)
 
-    def close(self) -> None:
-        """Leave: the brokers learn of it at once."""
+    def close(self, why: str = farewell()) -> None:
+        """Leave: the brokers learn of it at once, and the others `why` from them."""
         self.closed = True
         for link in self._links.values():
-            link.close()
+            link.close(why)
         self._links.clear()
 
     def _announce_changes(self) -> None:

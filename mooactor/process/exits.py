@@ -24,7 +24,7 @@ class ExitRecord:
     """The exception stays pickled: the agent does not look into it. `note` is for ends
     without an exception: the system's refusal, the name of the owner, the host and how
     it was lost, or the actor whose death, in `origin`, led to this one. `ended` is how
-    the owner ended, if that is the session's program."""
+    the owner ended, if that is the session's program, or the host, in good order."""
 
     kind: Kind
     exitcode: int | None = None
@@ -48,7 +48,8 @@ class ExitRecord:
     @property
     def stopped(self) -> bool:
         """Whether it was asked to stop, and took no longer than it had."""
-        return (self.kind == "stopped" or bool(self.ended)) and not self.signal
+        by_session = self.kind == "owner" and bool(self.ended)
+        return (self.kind == "stopped" or by_session) and not self.signal
 
     @property
     def depth(self) -> int:

@@ -71,6 +71,9 @@ class Hosts:
     def has(self, host: str) -> bool:
         return host in self.names
 
+    def absence(self, host: str) -> str:
+        return ""
+
     def offers(self) -> Any:
         return [
             Offer(name, self.total, self.total, {}, *self.gpus.get(name, ()))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import mooactor as moo
+from mooactor.cli.client import Client
 from mooactor.control.node import Node
 from mooactor.host.session import current_session
 from mooactor.process import openfiles
@@ -24,6 +25,7 @@ from tests.clusters import Program, cluster
 from tests.conftest import at_best, eventually
 from tests.host.where import Where, on
 from tests.processes import Process
+from tests.marks import slow
 
 psutil = pytest.importorskip("psutil")
 
@@ -331,6 +333,67 @@ def test_the_death_of_a_host_is_the_death_of_its_actors(fragile):
         assert stays.pid() == kept
         assert eventually(lambda: not psutil.pid_exists(pid))
         assert eventually(lambda: not list(directory.glob("mooactor-*")))
+
+
+def ask_to_stop(cluster):
+    with Client(cluster.address, str(cluster.key_file)) as client:
+        (row,) = [row for row in client.rows() if row["name"] == "b"]
+        talk = client.open(row)
+        talk.post({"op": "stop"})
+        assert client.wait(lambda: talk.closed is not None, 20)
+
+
+ORDERLY = {
+    "Ctrl-C": lambda cluster: cluster.members["b"].process.send_signal(signal.SIGINT),
+    "SIGTERM": lambda cluster: cluster.members["b"].process.terminate(),
+    "mooactor stop": ask_to_stop,
+}
+
+
+def names_of_hosts():
+    return [row["name"] for row in moo.hosts()]
+
+
+@pytest.mark.parametrize("by", ["SIGTERM", slow("Ctrl-C"), slow("mooactor stop")])
+def test_a_host_that_is_ended_in_order_has_left_and_is_not_lost(fragile, by):
+    with moo.init(fragile.address, local=False):
+        ref = on("b").spawn().sleep.remote(60)
+        host = fragile.members["b"]
+        assert eventually(lambda: len(moo.actors()) == 1 and moo.actors()[0].pid)
+        ORDERLY[by](fragile)
+
+        with pytest.raises(moo.ActorDied) as caught:
+            ref.get(timeout=20)
+        assert host.process.wait(20) == 0
+        assert eventually(lambda: names_of_hosts() == ["a"])
+        with pytest.raises(moo.PlacementError) as turned_away:
+            on("b").spawn()
+        with pytest.raises(moo.PlacementError) as unknown:
+            on("c").spawn()
+
+    left = f"has left (mooactor host was ended by {by})"
+    cause = caught.value.cause
+    assert (cause.kind, cause.host) == ("host", "b")
+    assert str(cause) == f"its host b {left}"
+    again = "start `mooactor host` there again; the session has 'a' now"
+    assert f"host 'b' {left}: {again}" in str(turned_away.value)
+    assert "there is no host 'c' in this session; it has 'a'" in str(unknown.value)
+    ends = [line for line in host.lines if "leaves" in line]
+    assert ends == [f"mooactor host: host b leaves: ended by {by}\n"]
+
+
+@pytest.mark.slow
+def test_a_host_that_was_lost_is_remembered_until_it_is_back(fragile):
+    with moo.init(fragile.address, local=False):
+        fragile.members["b"].kill()
+        assert eventually(lambda: names_of_hosts() == ["a"])
+        lost = r"host 'b' was lost \(.+\): start `mooactor host` there again"
+        with pytest.raises(moo.PlacementError, match=lost):
+            on("b").spawn()
+
+        fragile.start_host("b")
+        assert eventually(lambda: names_of_hosts() == ["a", "b"])
+        assert on("b").spawn().host() == "b"
 
 
 @pytest.mark.slow

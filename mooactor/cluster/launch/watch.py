@@ -91,7 +91,7 @@ class Watch:
     def stop(self, name: str) -> None:
         """Have a host end, as `mooactor stop` does."""
         channel = self._node.connect(self.hosts[name]["address"], _Nobody())
-        channel.post({"op": "stop"})
+        channel.post({"op": "stop", "by": "its launcher"})
 
     def close(self) -> None:
         self._closed = True

@@ -24,8 +24,8 @@ from mooactor.process.current import current_runtime
 from tests.clusters import Program, cluster
 from tests.conftest import at_best, eventually
 from tests.host.where import Where, on
-from tests.processes import Process
 from tests.marks import slow
+from tests.processes import Process
 
 psutil = pytest.importorskip("psutil")
 

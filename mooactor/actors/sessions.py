@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -55,7 +56,7 @@ def init(
     debug: bool | None = None,
     local: bool = True,
     logs: bool = True,
-    memory: int | None = None,
+    memory: float | None = None,
     namespace: str | None = None,
     preload: Sequence[str] = (),
     seed: int | None = None,
@@ -82,8 +83,8 @@ def init(
       local: whether actors may be on this machine, too, in a session of several hosts.
         If a ``mooactor host`` of the same name runs here, they are its.
       logs: whether what actors print appears here, each line with its actor's name.
-      memory: bytes of shared memory that one process may hold; by default half of the
-        memory of the machine or of its control group.
+      memory: bytes of shared memory that one process may hold, a whole number such as
+        ``8e9``; by default half of the memory of the machine or of its control group.
       namespace: shares the names of actors with the other sessions of this cluster
         that give the same one: `lookup` finds their actors, and no two actors have one
         name. Everything else stays each session's own: its actors end with it.
@@ -119,8 +120,8 @@ def init(
     if sigusr1 is not None:
         checks.flag("sigusr1", sigusr1)
     if memory is not None:
-        page = os.sysconf("SC_PAGESIZE")
-        memory = checks.count("memory", memory, "a number of bytes", least=page)
+        least = os.sysconf("SC_PAGESIZE")
+        memory = min(checks.size("memory", memory, least=least), sys.maxsize)
     if seed is not None:
         seed = checks.count("seed", seed, "a whole number", most=_MOST_OF_A_SEED)
     modules = _module_names(preload)

@@ -72,6 +72,17 @@ def count(
     return number
 
 
+def size(name: str, value: Any, *, least: int = 0) -> int:
+    """A number of bytes; also as a float such as 8e9, if it is whole."""
+    what = "a whole number of bytes"
+    if isinstance(value, Real) and not isinstance(value, bool | Integral):
+        number = float(value)
+        if not number.is_integer():  # as inf and nan are not
+            raise ValueError(f"{shown(name, value)} must be {what}, at least {least}")
+        value = int(number)
+    return count(name, value, what, least=least)
+
+
 def flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool):

@@ -35,3 +35,16 @@ def test_each_holder_is_named_once(tmp_path: Path) -> None:
     names = re.findall(r"process [0-9a-f]{16}|this process itself", holders)
     assert len(names) == len(set(names)) == 2, holders
     assert "this process itself uses 29.4 MB" in holders
+
+
+def test_a_limit_may_be_a_float_and_more_than_any_machine_has(tmp_path: Path) -> None:
+    script = """
+        import mooactor as moo
+
+        for limit in (8e9, 1e30):
+            with moo.init(memory=limit):
+                print(moo.stats()["memory"]["limit_bytes"])
+        """
+    done = programs.run(programs.write(tmp_path / "limits.py", script))
+    first, last = map(int, done.stdout.split())
+    assert first == 8e9 and last > 1 << 62, done.stderr

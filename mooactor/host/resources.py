@@ -20,7 +20,7 @@ from mooactor.host.devices import Devices, visible
 from mooactor.tensors.limits import memory_in_reach, processors
 
 Holder = tuple[str, int]  # the session, which has one guest here, and the actor's id
-_ROUNDING = 1e-9
+ROUNDING = 1e-9  # of sums of amounts
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Amount:
     def fits(self, room: Amount) -> bool:
         """Whether `room` has as much of each."""
         return (
-            self.cpus <= room.cpus + _ROUNDING
-            and self.gpus <= room.gpus + _ROUNDING
-            and self.memory <= room.memory + _ROUNDING
+            self.cpus <= room.cpus + ROUNDING
+            and self.gpus <= room.gpus + ROUNDING
+            and self.memory <= room.memory + ROUNDING
         )
 
     def plain(self) -> dict[str, Any]:

@@ -57,9 +57,18 @@ class Announcement(NamedTuple):
     id: str
     kind: str
     address: str
+    session: str  # of a home; else empty
     versions: tuple[str, ...]  # as `_COMPARED`
     row: bytes  # encoded
     load: float | None = None
+
+    def __str__(self) -> str:
+        """For a log, whose reader knows nothing of homes. Several programs may be on
+        one host: ``mooactor status`` has their sessions, too."""
+        if self.kind == "host":
+            return f"host {self.name}"
+        which = f" (session {self.session})" if self.session else ""
+        return f"program on {self.name}{which}"
 
 
 def read(message: dict[str, Any]) -> Announcement:
@@ -79,12 +88,14 @@ def read(message: dict[str, Any]) -> Announcement:
         raise Refused(f"kind={row.get('kind')!r:.40} is neither 'host' nor 'home'")
     rows.check(row)
     fields.no_more_than(MAX_LABELS, "labels", row["labels"])
-    fields.required(row, "sessions", list)
+    sessions = fields.required(row, "sessions", list)
     fields.number(row, "actors")
     packed = fields.no_more_than(MAX_BYTES, "the announcement", plain.pack(row))
     versions = tuple(sys.intern(f"{row['versions'].get(k)}"[:40]) for k in _COMPARED)
     kind = sys.intern(row["kind"])
-    texts = row["name"], row["id"], kind, row["address"]
+    first = sessions[0] if kind == "home" and sessions else ""
+    session = first[:MAX_NAME] if type(first) is str else ""
+    texts = row["name"], row["id"], kind, row["address"], session
     return Announcement(*texts, versions, packed, load.told(message))
 
 

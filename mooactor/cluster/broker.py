@@ -119,7 +119,7 @@ class Broker:
         """For SIGUSR1: the numbers, and the members heard last."""
         yield ", ".join(f"{name} {value}" for name, value in self.statistics().items())
         for each in islice(self.registry.recent(), _REPORTED):
-            yield f"{each.kind} {each.name} at {each.address}"
+            yield f"{each} at {each.address}"
 
     # -- channels ----------------------------------------------------------
 
@@ -144,9 +144,7 @@ class Broker:
         self.registry.unwatch(channel)
         last = self.registry.leave(channel, why)
         if last is not None:
-            how = how_left(why)
-            why = why if how is None else (how or "in good order")
-            self._log(f"{last.kind} {last.name} has left: {why}")
+            self._say_gone(last, why)
         address = self._standbys.pop(channel, None)
         if address is not None:
             self._log(f"the stand-by {address} has left: {why}")
@@ -172,9 +170,21 @@ class Broker:
         )
         if members >= _LARGE and members.bit_count() == 1:
             self._tell_members({"ev": "size", "members": members})
-        self._log(f"{new.kind} {new.name} has joined from {new.address}")
+        article = "" if new.kind == "host" else "a "
+        self._log(f"{article}{new} has joined from {new.address}")
         for note in notes:
-            self._log(f"{new.kind} {new.name}: {note}")
+            self._log(f"{new}: {note}")
+
+    def _say_gone(self, last: Announcement, why: str) -> None:
+        """`why` is worth saying only of a member that did not take its leave."""
+        how = how_left(why)
+        if last.kind == "host":
+            reason = f": {why}" if how is None else f" ({how})" * bool(how)
+            self._log(f"{last} has left{reason}")
+        elif how is None:
+            self._log(f"the {last} is lost: {why}")
+        else:
+            self._log(f"the {last} has ended")
 
     def _still(self, channel: Channel, message: Message) -> None:
         if not self.registry.still(channel, time.monotonic(), told(message)):
@@ -232,7 +242,7 @@ class Broker:
         self._looked = now
         if now >= self._lenient_until:
             for channel, last, why in self.registry.expire(now):
-                self._log(f"{last.kind} {last.name} has left: {why}")
+                self._say_gone(last, why)
                 self._drop(channel, why)
         if now >= self._sweep_at:
             self._sweep_at = now + _SWEEP_S

@@ -72,6 +72,34 @@ def test_members_learn_of_each_other_and_of_each_change(cluster: Cluster) -> Non
     assert name == "b" and why
 
 
+def test_the_log_tells_programs_from_hosts_and_losses_from_leaves(
+    cluster: Cluster, host_program: Path
+) -> None:
+    broker, address = cluster.broker()
+    b = cluster.member("b", address)
+    program = cluster.member("b", address, kind="home", sessions=["5e55"])
+    assert cluster.until(lambda: b.joined and program.joined)
+    with start(host_program, "h", address, cluster.key.secret.hex()) as killed:
+        assert cluster.until(lambda: "h" in b.membership.hosts)
+        killed.kill()
+        killed.communicate()
+    assert cluster.until(lambda: said_of(broker, "host h has left"))
+    cluster.leave(program)
+    cluster.leave(b)
+    assert cluster.until(lambda: said_of(broker, "host b has left"))
+    _key, *lines = (line.removeprefix("mooactor broker: ") for line in broker.err)
+    assert sorted(lines[:2]) == [
+        f"a program on b (session 5e55) has joined from {program.row['address']}\n",
+        f"host b has joined from {b.row['address']}\n",
+    ]
+    assert lines[2].startswith("host h has joined from tcp://127.0.0.1:")
+    assert re.match("host h has left: (?!it has left)", lines[3])
+    assert lines[4:] == [
+        "the program on b (session 5e55) has ended\n",
+        "host b has left\n",
+    ]
+
+
 def test_many_changes_are_announced_together(cluster: Cluster) -> None:
     _, address = cluster.broker()
     a, b = cluster.member("a", address), cluster.member("b", address)

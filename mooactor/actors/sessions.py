@@ -168,12 +168,11 @@ def _joining(address: str | None, local: bool, namespace: str | None) -> Joining
     ports = os.environ.get(PORTS)
     return Joining(
         brokers,
-        key.secret,
+        key,
         local,
         bind,
         addresses.parse_ports(ports) if ports else None,
         namespace,
-        key.local,
     )
 
 

@@ -177,10 +177,9 @@ class Client:
             return found[0]
         why = "; ".join(talk.closed or "it is busy" for talk in talks)
         where = ", ".join(self.addresses)
-        raise Failure(
-            f"no broker answers at {where} ({why}): start one with `mooactor broker`, "
-            f"or name another with --connect; the key here is {self._key}"
-        )
+        start = "start one with `mooactor broker`, or name another with --connect"
+        step = secret.next_step(why, self._key, start)
+        raise Failure(f"no broker answers at {where} ({why}): {step}")
 
     def rows(self) -> list[Row]:
         """The members of the cluster, as the broker knows them now."""

@@ -90,10 +90,8 @@ class _News:
             self._present.discard(broker)
             self._serving.log(f"lost the broker at {broker}: {why}")
         elif is_new:  # a lost one is tried every few seconds, for ever
-            self._serving.log(
-                f"no broker at {broker} yet ({why}): is `mooactor broker` running "
-                f"there, with the same key ({self._key.fingerprint})?"
-            )
+            step = secret.next_step(why, self._key)
+            self._serving.log(f"no broker at {broker} yet ({why}): {step}")
 
     def taken(self, broker: str, why: str) -> None:
         # Of a host that was killed the broker may not know yet.

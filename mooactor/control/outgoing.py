@@ -22,6 +22,7 @@ from mooactor.control.attempt import Attempt
 from mooactor.control.channel import PATIENCE_S, Channel, Keeper, Listener, Terms
 from mooactor.control.probe import REFUSED, Probe
 from mooactor.control.readiness import Readiness
+from mooactor.control.secret import TURNED_DOWN
 from mooactor.control.sockets import CONNECT_MS, Sockets
 
 ATTEMPT_S = 2.0  # then another one; libzmq's own limits are shorter
@@ -32,9 +33,6 @@ LONGEST_DELAY_S = 0.1
 #: has taken most of that.
 SHORTEST_CONNECT_MS = 150
 _PARTING_MS = 200  # for a last frame
-_TURNED_DOWN = (
-    "the handshake failed, so what listens there holds another key or is no mooactor"
-)
 
 
 class OutgoingChannel(Channel):
@@ -199,7 +197,7 @@ class OutgoingChannel(Channel):
             self.lost()
             return
         if turned_down:
-            self._obstacle = _TURNED_DOWN
+            self._obstacle = TURNED_DOWN
         self._dial_at = time.monotonic() + self._delay_s
         self._delay_s = min(2 * self._delay_s, LONGEST_DELAY_S)
         self._ask_why()

@@ -34,6 +34,10 @@ from mooactor.control.addresses import is_loopback
 VARIABLE = "MOOACTOR_KEY"
 FILE_VARIABLE = "MOOACTOR_KEY_FILE"
 KEY_BYTES = 32
+#: In the reason why a connection does not come to stand, if keys may differ.
+TURNED_DOWN = (
+    "the handshake failed, so what listens there holds another key or is no mooactor"
+)
 _LOCAL = "local-key"  # the name of its file
 _MOST_BYTES = 4096  # of a file that might be a key
 _KINDS = {
@@ -68,6 +72,15 @@ class Key:
 
     def __str__(self) -> str:
         return f"key {self.fingerprint} from {self.source}"
+
+
+def next_step(why: str, key: Key, otherwise: str = "") -> str:
+    """What to do about a broker that has not answered for the reason `why`, and the key
+    that this program has. `otherwise`: what to do if that is no matter of the key."""
+    step = otherwise or "see whether `mooactor broker` runs there, with the same key"
+    if TURNED_DOWN in why:
+        step = "copy the broker's key file here, or restart the broker with this one"
+    return f"{step}; the key here is {key}"
 
 
 def default_path(environment: Mapping[str, str] = os.environ) -> str:

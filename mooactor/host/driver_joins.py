@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mooactor import errors
 from mooactor.control import addresses
 from mooactor.control.keys import namespace_key, new_session_key
 from mooactor.control.lifeline import Message
-from mooactor.control.secret import stay_here
+from mooactor.control.secret import Key, next_step, stay_here
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.complaints import say
 from mooactor.process.place import host_name
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 20.0
 _SILENT_S = 2.0  # then it is said what is waited for
+_UNTIL_REASON_S = 4.0  # later at most, if it is not known why none has answered
 
 
 @dataclass(frozen=True)
@@ -29,25 +31,24 @@ class Joining:
     """Brokers, the key, and where this host listens for others."""
 
     addresses: list[Address]
-    secret: bytes = field(repr=False)
+    key: Key
     local: bool = True  # whether actors may be on the driver's host
     bind: str | None = None  # numeric, or "*"; None: the way to a broker
     ports: range | None = None  # None: any
     namespace: str | None = None  # shared with other sessions; None: its own
-    local_key: bool = False  # which serves on this host alone
 
     def session_key(self) -> bytes:
         """The key of the processes: of the session alone, or of the namespace."""
         if self.namespace is None:
             return new_session_key()
-        return namespace_key(self.secret, self.namespace)
+        return namespace_key(self.key.secret, self.namespace)
 
     def plain(self) -> dict[str, Any]:
         """For the agent."""
         listen = self.reach()
         return {
             "addresses": [str(address) for address in self.addresses],
-            "secret": self.secret,
+            "secret": self.key.secret,
             "bind": listen["bind"],
             "advertise": listen["advertise"],
             "ports": listen["ports"],
@@ -57,7 +58,7 @@ class Joining:
 
     def reach(self) -> dict[str, Any]:
         """How processes of this host can be reached from others."""
-        return reach_of(self.addresses, self.bind, self.ports, local=self.local_key)
+        return reach_of(self.addresses, self.bind, self.ports, local=self.key.local)
 
 
 def reach_of(
@@ -160,12 +161,7 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
     """
     future = agent.joined
     names = ", ".join(map(str, joining.addresses))
-    if not agent.wait(future, _SILENT_S):
-        say(
-            f"mooactor: waiting for a broker at {names}, "
-            f"for {PATIENCE_S - _SILENT_S:g} s more"
-        )
-        agent.wait(future, PATIENCE_S - _SILENT_S)
+    _wait(agent, names)
     said: Message = future.unwrap() if future.state else {}
     if said.get("ev") == "joined":
         for note in said["notes"]:
@@ -177,9 +173,30 @@ def await_joined(agent: AgentClient, joining: Joining) -> None:
         raise errors.VersionMismatch(
             f"the broker at {said['broker']} refuses this program: {said['why']}"
         )
-    why = f" ({agent.broker_news})" if agent.broker_news else ""
+    why = _reasons(agent)
     raise errors.ActorUnavailable(
-        f"no broker has answered at {names} within {PATIENCE_S:g} s{why}: is "
-        "`mooactor broker` running there, and does it have the same key?",
+        f"no broker has answered at {names} within {PATIENCE_S:g} s{why}: "
+        f"{next_step(why, joining.key)}",
         delivered=False,
     )
+
+
+def _wait(agent: AgentClient, names: str) -> None:
+    """Until the agent has joined, cannot join, or all patience is gone."""
+    end = time.monotonic() + PATIENCE_S
+    if agent.wait(agent.joined, _SILENT_S):
+        return
+    agent.wait(agent.broker_heard, _UNTIL_REASON_S)
+    left = end - time.monotonic()
+    if not agent.joined.state:
+        say(
+            f"mooactor: waiting for a broker at {names}{_reasons(agent)}, "
+            f"for {left:.0f} s more"
+        )
+    agent.wait(agent.joined, left)
+
+
+def _reasons(agent: AgentClient) -> str:
+    """Why no broker has taken the session yet, as far as that is known."""
+    news = "; ".join(agent.broker_news.values())
+    return f" ({news})" if news else ""

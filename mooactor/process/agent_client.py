@@ -35,7 +35,8 @@ class AgentClient:
         self._wake = wake
         # The agent's news that a broker has taken the session, or that none can.
         self.joined = Future()
-        self.broker_news = ""  # why none has yet
+        self.broker_heard = Future()  # that, or that one does not answer
+        self.broker_news: dict[str, str] = {}  # why not, by address
         self.ended = False  # the session is over here: its agent may end, too
         self.ended_by = ""  # the command that ends it, if this process does not
         self._lock = threading.Lock()
@@ -163,8 +164,8 @@ class AgentClient:
             self.tell(op="survey", number=message["number"], **self.on_survey())
 
     def _ev_joined(self, message: Message) -> None:
-        if not self.joined.state:
-            self.joined.set_value(message)
+        if self.joined.set_value(message):
+            self.broker_heard.set_value(message)
             self._wake()
 
     _ev_refused = _ev_not_joined = _ev_joined
@@ -175,7 +176,9 @@ class AgentClient:
         print(text, file=sys.stderr, flush=True)
 
     def _ev_broker_lost(self, message: Message) -> None:
-        self.broker_news = message["why"]
+        self.broker_news[message["broker"]] = message["why"]
+        if self.broker_heard.set_value(message):
+            self._wake()
 
     def _ev_lost_snapshot(self, message: Message) -> None:
         print(f"mooactor: {message['why']}", file=sys.stderr, flush=True)

@@ -7,9 +7,11 @@ They come over channels, from somebody who has the cluster's key:
 op          fields        answer
 ==========  ============  ==========================================================
 ``status``                ``{"ev": "status", "session", "driver", "actors"}``
-``logs``    name, follow  ``{"ev": "log", "line", "stream"}`` for each line, with
-                          ``host`` if that is another one than the home's, then
-                          ``{"ev": "end", "found"}``. With `follow` that comes once
+``logs``    name, follow  ``{"ev": "meant", "actors"}``: the ids of two of the actors of
+                          this name, or of as many as there are. Then ``{"ev": "log",
+                          "line", "stream"}`` and the fields of `Printer` for each
+                          line, with ``host`` if that is another one than the home's,
+                          then ``{"ev": "end", "found"}``. With `follow` that comes once
                           no actor of this name will run again, with the ``label``
                           of the last one and ``why`` it ended. ``{"ev":
                           "left_out", "lines"}`` stands for so many lines that a slow
@@ -29,6 +31,7 @@ from mooactor.control.lifeline import Message
 from mooactor.host import history
 from mooactor.host.fields import MALFORMED
 from mooactor.host.history import History, is_meant
+from mooactor.host.printers import Printers
 from mooactor.host.visitors import Visitor
 from mooactor.process.exits import ExitRecord, in_words
 
@@ -49,7 +52,8 @@ class Desk:
         self._mark = mark
         self._driver = driver
         self.history = History(home.loop.later)
-        home.logs.history = self.history.add
+        self._printers = Printers(home)
+        home.logs.history = self._printed
         home.on_over = self._over
 
     def accept(self, channel: Channel) -> Visit:
@@ -74,11 +78,22 @@ class Desk:
         answer = {"ev": "status", "session": self._mark, "driver": self._driver}
         channel.post({**answer, "actors": rows})
 
+    def _printed(
+        self, number: int, label: str, pid: int, lines: list[bytes], host: str
+    ) -> None:
+        self.history.add(number, self._printers.of(label, pid, host), lines, host)
+
     def _show(self, channel: Channel, message: Message) -> None:
         name, follow = message.get("name"), message.get("follow")
         if type(name) is not str:
             channel.close("the name is no string")
             return
+        actors = self.history.actors(name) | {
+            f"{actor.id:016x}"
+            for actor in self._home.living.values()
+            if is_meant(actor.label, name)
+        }
+        channel.post({"ev": "meant", "actors": sorted(actors)[:2]})
         reader = self.history.read(name, channel)
         actor = self._last(name)
         if follow is not True or actor is None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from mooactor.control.channel import Channel
+from mooactor.host.printers import Printer
 
 _MOST_LINES = 1000  # kept of one actor
 _MOST_OF_ONE = 1 << 23  # bytes of these
@@ -31,8 +32,9 @@ _MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
 _PAUSE_S = 0.05  # until a channel is looked at again
 WITH_SESSION = "its session has ended"
 
-# Of stdout (1) or stderr (2), the text, and the host if it is not the home's own.
-_Line = tuple[int, bytes, str]
+# Of stdout (1) or stderr (2), the text, the host if it is not the home's own, and the
+# process that has printed it.
+_Line = tuple[int, bytes, str, Printer]
 
 
 def _cost(line: _Line) -> int:
@@ -91,10 +93,10 @@ class Reader:
     def waits(self) -> bool:
         return bool(self._kept or self._waiting)
 
-    def _post(self, number: int, text: bytes, host: str) -> None:
+    def _post(self, number: int, text: bytes, host: str, printer: Printer) -> None:
         line = text.decode(errors="replace")
-        elsewhere = {"host": host} if host else {}
-        self.channel.post({"ev": "log", "line": line, "stream": number, **elsewhere})
+        about = {**({"host": host} if host else {}), **printer.plain()}
+        self.channel.post({"ev": "log", "line": line, "stream": number, **about})
 
     def _tell_of_gap(self) -> None:
         if self._left_out:
@@ -135,11 +137,11 @@ class History:
         self._sends_again = False
 
     def add(
-        self, number: int, label: str, lines: Iterable[bytes], host: str = ""
+        self, number: int, printer: Printer, lines: Iterable[bytes], host: str = ""
     ) -> None:
         """An actor has printed lines on its stdout (1) or stderr (2); `host`: if it is
         another one than the home's."""
-        new = [(number, line, host) for line in lines]
+        new, label = [(number, line, host, printer) for line in lines], printer.label
         kept = self._take(label) or _Kept()
         for line in new:
             kept.add(line)
@@ -176,6 +178,11 @@ class History:
         reader = Reader(name, channel, [line for kept in found for line in kept.lines])
         self._readers.append(reader)
         return reader
+
+    def actors(self, name: str) -> set[str]:
+        """The ids of those of this name of which lines are kept."""
+        found = [kept for label, kept in self._kept.items() if is_meant(label, name)]
+        return {line[3].actor for kept in found for line in kept.lines} - {""}
 
     @property
     def followed(self) -> bool:

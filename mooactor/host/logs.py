@@ -27,6 +27,7 @@ from mooactor.host.output import LineReader
 from mooactor.host.terminal import Terminal, lost
 
 _MOST_LOGS = 1 << 24  # bytes for a driver that shows them itself
+_MOST_DIGITS = 18  # of a pid: no more are read
 _RETRY_S = 0.05
 _RELIEF_S = 0.02
 _RELIEF_SHARE = 0.05  # of the agent's time, for actors that print to a stalled terminal
@@ -41,12 +42,15 @@ def prefix_of(label: str, pid: int, host: str = "") -> bytes:
     return f"({label} pid={pid}{where}) ".encode(errors="replace")
 
 
-def _label(prefix: bytes, host: str) -> str:
-    """The label in a `prefix_of`. Labels and names of hosts may have anything in them,
-    so what follows the pid is cut off first."""
+def _label_and_pid(prefix: bytes, host: str) -> tuple[str, int]:
+    """Those in a `prefix_of`. Labels and names of hosts may have anything in them, so
+    what follows the pid is cut off first. 0: it is none."""
     where = f" host={host}" if host else ""
     text = prefix.decode(errors="replace").removesuffix(f"{where}) ")
-    return text[1 : text.rindex(" pid=")] if " pid=" in text else text
+    label, found, pid = text.rpartition(" pid=")
+    if not found or not (pid.isascii() and pid.isdigit()):
+        return text, 0
+    return label[1:], int(pid[:_MOST_DIGITS])
 
 
 class Output(Protocol):
@@ -70,9 +74,9 @@ class Logs:
         stdout = Terminal(1, on_failure=self._stdout_failed)
         self._streams = {1: _Stream(loop, stdout), 2: _Stream(loop, Terminal(2))}
         self._dropped = 0  # lines for the lifeline
-        #: Hears of all lines, with their actor's label, before they are shown, and of
-        #: the host that `emit` is told.
-        self.history: Callable[[int, str, list[bytes], str], None] | None = None
+        #: Hears of all lines, with their actor's label and pid, before they are shown,
+        #: and of the host that `emit` is told.
+        self.history: Callable[[int, str, int, list[bytes], str], None] | None = None
 
     def configure(self, config: Message) -> None:
         """Set whether the driver wants lines, and by which way."""
@@ -93,7 +97,7 @@ class Logs:
     ) -> None:
         """Show lines of an actor's; `host`: if it is another one."""
         if self.history is not None:
-            self.history(number, _label(prefix, host), lines, host)
+            self.history(number, *_label_and_pid(prefix, host), lines, host)
         assert self._config is not None
         if not self._config["forward_logs"]:
             return

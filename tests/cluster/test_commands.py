@@ -201,6 +201,74 @@ def test_logs_prints_each_stream_to_its_own(
     ]
 
 
+ABOUT = {"label": "Talk", "pid": 12, "id": "00aa", "incarnation": 0}
+
+
+def test_logs_of_one_actor_say_whose_they_are_as_json_only(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    again = {**ABOUT, "pid": 13, "incarnation": 1}
+    home.answers["logs"] = [
+        {"ev": "meant", "actors": ["00aa"]},
+        {"ev": "log", "line": "one", "stream": 1, **ABOUT},
+        {"ev": "log", "line": "two", "stream": 1, **again},
+        {"ev": "end"},
+    ]
+    assert ask(cluster, address, "logs", "Talk") == ["one\n", "two\n"]
+    lines = [json.loads(x) for x in ask(cluster, address, "logs", "Talk", "--json")]
+    host = {"host": "laptop", "session_host": "laptop"}
+    assert lines == [
+        {"line": "one", "stream": 1, **host, **ABOUT},
+        {"line": "two", "stream": 1, **host, **again},
+    ]
+
+
+def test_logs_of_several_actors_say_whose_they_are_from_the_first_line_on(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    other = {**ABOUT, "label": "Ta\x1blk", "pid": 13, "id": "00bb", "host": "c"}
+    home.answers["logs"] = [
+        {"ev": "meant", "actors": ["00aa", "00bb"]},
+        {"ev": "log", "line": "one", "stream": 1, **ABOUT},
+        {"ev": "log", "line": "one", "stream": 1, **other},
+        {"ev": "end"},
+    ]
+    assert ask(cluster, address, "logs", "Talk") == [
+        "(Talk pid=12 host=laptop) one\n",
+        "(Ta�lk pid=13 host=c) one\n",
+    ]
+
+
+def test_logs_of_one_actor_each_of_two_sessions_say_whose_they_are(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    member = cluster.member("desktop", address, kind="home")
+    assert cluster.until(lambda: member.joined)
+    for agent, line in ((home, "one"), (Agent(member), "two")):
+        agent.answers["logs"] = [
+            {"ev": "meant", "actors": ["00aa"]},
+            {"ev": "log", "line": line, "stream": 1, **ABOUT},
+            {"ev": "end"},
+        ]
+    assert sorted(ask(cluster, address, "logs", "Talk")) == [
+        "(Talk pid=12 host=desktop) two\n",
+        "(Talk pid=12 host=laptop) one\n",
+    ]
+
+
+@pytest.mark.slow
+def test_logs_wait_only_so_long_for_whom_a_silent_session_has(
+    cluster: Cluster, address: str, home: Agent
+) -> None:
+    silent = Agent(cluster.member("desktop", address, kind="home"))
+    assert cluster.until(lambda: silent.member.joined)
+    home.answers["logs"] = [{"ev": "log", "line": "one", "stream": 1, **ABOUT}]
+    words = ("logs", "Talk", "-f", "--connect", address)
+    command = cluster.command(*words, "--key-file", cluster.key.source)
+    assert cluster.until(lambda: command.out == ["one\n"])
+    assert silent.asked and command.signal(signal.SIGINT) == 0
+
+
 def test_letters_that_the_encoding_lacks_are_escapes(
     cluster: Cluster, address: str, home: Agent
 ) -> None:

@@ -100,6 +100,53 @@ def test_logs_shows_the_newest_lines_however_much_was_printed(made):
         assert len(shown()) == 100
 
 
+def test_logs_of_several_actors_tell_them_apart(made):
+    with moo.init(logs=False):
+        talks = [on(host).spawn() for host in ("b", "b", "d")]
+        talks.append(on("b", name="parrot", restart=moo.Restart(max=2)).spawn())
+        pids = [handle.pid() for handle in talks]
+        for handle in talks:
+            handle.say("hello")
+        hosts = ["b", "b", "d"]
+        lines = [
+            f"(Where pid={pid} host={host}) hello"
+            for pid, host in zip(pids, hosts, strict=False)
+        ]
+
+        def shown():
+            return command(made, "logs", "Where")[1].splitlines()
+
+        assert eventually(lambda: sorted(shown()) == sorted(lines))
+        _, out, _ = command(made, "logs", "Where", "--json")
+        found = {line["pid"]: line for line in map(json.loads, out.splitlines())}
+        ids = {row.pid: f"{row.id:016x}" for row in moo.actors()}
+        assert found == {
+            pid: {
+                "line": "hello",
+                "stream": 1,
+                "host": host,
+                "session_host": "d",
+                "label": "Where",
+                "pid": pid,
+                "id": ids[pid],
+                "incarnation": 0,
+            }
+            for pid, host in zip(pids, hosts, strict=False)
+        }
+
+        parrot = talks[-1]
+        kill(parrot)
+        assert eventually(lambda: moo.actors()[-1].pid not in (pids[-1], None))
+        parrot.say.options(retries=3).remote("again").get()
+
+        def told():
+            lines = command(made, "logs", "parrot", "--json")[1].splitlines()
+            return [(x["line"], x["incarnation"]) for x in map(json.loads, lines)]
+
+        assert eventually(lambda: told() == [("hello", 0), ("again", 1)])
+        assert command(made, "logs", "parrot")[1] == "hello\nagain\n"  # it is one
+
+
 def hosts_shown(made):
     """The table of hosts, by name: the cells of each line but its first one."""
     table = command(made, "status")[1].split("\n\n")[0].splitlines()[1:]

@@ -11,8 +11,10 @@ import pytest
 
 from mooactor.host import history
 from mooactor.host.history import History
+from mooactor.host.printers import Printer
 
 LINE = "x" * 1000
+TALKER = Printer("Talker:t", 4711, "00ff", 2)
 
 
 class Slow:
@@ -45,7 +47,7 @@ class Kept(History):
         super().__init__(lambda delay, action: self.due.append(action))
 
     def say(self, number: int) -> None:
-        self.add(1, "Talker:t", [f"{number:05d}{LINE}".encode()])
+        self.add(1, TALKER, [f"{number:05d}{LINE}".encode()])
 
     def run(self) -> None:
         due, self.due = self.due, []
@@ -84,16 +86,30 @@ def test_all_that_was_kept_reaches_a_reader_piece_by_piece(kept: Kept) -> None:
     assert len(channel.read) == 501
 
 
-def test_a_line_of_another_host_says_which(kept: Kept) -> None:
+def test_a_line_says_whose_it_is_and_which_other_host_it_is_of(kept: Kept) -> None:
     channel: Any = Slow()
-    kept.add(1, "Talker:t", [b"here"])
-    kept.add(2, "Talker:t", [b"there"], "b")
+    kept.add(1, TALKER, [b"here"])
+    kept.add(2, Printer("Talker:t", 9), [b"there"], "b")
     kept.read("t", channel).end(found=True)
     kept.send()
     assert list(channel.under_way)[:2] == [
-        {"ev": "log", "line": "here", "stream": 1},
-        {"ev": "log", "line": "there", "stream": 2, "host": "b"},
+        {"ev": "log", "line": "here", "stream": 1, **TALKER.plain()},
+        {
+            "ev": "log",
+            "line": "there",
+            "stream": 2,
+            "host": "b",
+            "label": "Talker:t",
+            "pid": 9,  # of an actor that is not known any more
+        },
     ]
+    assert TALKER.plain() == {
+        "label": "Talker:t",
+        "pid": 4711,
+        "id": "00ff",
+        "incarnation": 2,
+    }
+    assert kept.actors("t") == {"00ff"} and kept.actors("u") == set()
 
 
 def test_a_slow_reader_that_follows_hears_how_many_lines_it_misses(kept: Kept) -> None:
@@ -170,8 +186,8 @@ def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:
     assert len(channel.under_way) == 1 and not kept.followed
 
 
-def label_of(actor: int) -> str:
-    return f"Bar:b{actor}"
+def printer_of(actor: int) -> Printer:
+    return Printer(f"Bar:b{actor}", 1000 + actor)
 
 
 def all_of(kept: Kept, name: str) -> list[str]:
@@ -188,11 +204,11 @@ def test_long_lines_have_a_bound_in_bytes(
     monkeypatch.setattr(history, "_MOST_OF_ONE", 20_000)
     for number in range(100):
         kept.say(number)
-        kept.add(1, label_of(1), [b"short"])
+        kept.add(1, printer_of(1), [b"short"])
     read = all_of(kept, "t")
     assert 15 < len(read) < 20 and int(read[-1][:5]) == 99
     assert len(all_of(kept, "b1")) == 100
-    kept.add(1, label_of(1), [b"x" * 30_000])  # more than there is room for
+    kept.add(1, printer_of(1), [b"x" * 30_000])  # more than there is room for
     assert all_of(kept, "b1") == []
 
 
@@ -201,9 +217,9 @@ def test_lines_of_the_actor_that_was_silent_longest_make_way(
 ) -> None:
     monkeypatch.setattr(history, "_MOST_OF_ALL", 50_000)
     for actor in range(10):
-        kept.add(1, label_of(actor), [LINE.encode()] * 10)
-    kept.add(2, label_of(5), [b"again"])
-    kept.add(1, label_of(5), [LINE.encode()])
+        kept.add(1, printer_of(actor), [LINE.encode()] * 10)
+    kept.add(2, printer_of(5), [b"again"])
+    kept.add(1, printer_of(5), [LINE.encode()])
     found = [len(all_of(kept, f"b{actor}")) for actor in range(10)]
     assert found == [0, 0, 0, 0, 0, 6, 9, 10, 10, 10]
 

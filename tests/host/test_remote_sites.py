@@ -512,4 +512,4 @@ def test_lines_are_kept_under_the_label_of_their_actor(
         lone.home.log(host, 2, prefix, [b"said"])
     else:
         lone.logs.emit(2, prefix, [b"said"])
-    assert heard == [(2, label, [b"said"], host)]
+    assert heard == [(2, label, 4711, [b"said"], host)]

@@ -25,6 +25,7 @@ from mooactor.control.lifeline import Lifeline, Message
 from mooactor.host import leaving
 from mooactor.host.bonds import Bonds
 from mooactor.host.eventloop import EventLoop, Line
+from mooactor.host.formations import Formations
 from mooactor.host.lifetimes import STOP_GRACE_S, Lifetimes
 from mooactor.host.logs import Logs
 from mooactor.host.names import Names, Segments
@@ -76,6 +77,7 @@ class Home:
         self._by_process: dict[Process, Supervised] = {}
         self.names = Names(loop.reply)
         self.segments = Segments()
+        self.formations = Formations(self)
         self.shelf = Shelf()
         self.placeless = Placeless(self)
         self.whereabouts = Whereabouts(self)
@@ -179,6 +181,7 @@ class Home:
         for actor in self.living.values():
             actor.forget(line)
         self.whereabouts.line_closed(line)
+        self.formations.line_closed(line)
         if line is self.driver:
             self.ends(f"{self.program} has ended")
             self.lifetimes.kill_all()
@@ -405,7 +408,7 @@ class Home:
     def site_closed(self, site: RemoteSite, why: str) -> None:
         """No process of the session runs on that host any more."""
         self.sites.closed(site)
-        self.segments.forget(site)
+        self.formations.site_closed(site)
 
     def log(self, host: str, stream: int, prefix: bytes, lines: list[bytes]) -> None:
         """An actor has printed that on another host."""

@@ -6,12 +6,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 from mooactor.host.eventloop import Line
 from mooactor.host.supervised import Supervised
-
-T = TypeVar("T")
 
 STARTING = "an actor that another session starts"  # instead of a label
 
@@ -145,15 +143,6 @@ class Segments:
 
     def __init__(self) -> None:
         self._segments: dict[str, int] = {}
-        self._sites: dict[str, object] = {}
-
-    def site(self, name: str, asking: T) -> T:
-        """The site whose processes share it: the one that asked first."""
-        return cast(T, self._sites.setdefault(name, asking))
-
-    def forget(self, site: object) -> None:
-        """Nothing of the session runs there any more, and what was there is gone."""
-        self._sites = {n: one for n, one in self._sites.items() if one is not site}
 
     def get(self, name: str, size: int) -> int:
         """The descriptor; the first request decides the `size`.

@@ -257,21 +257,21 @@ class Requests:
         here = self._home.whereabouts.site_of(line)
         if here is None:
             raise Refused("only a process of this session may have that")
-        site = self._home.segments.site(name, here)
-        if site is not here:
-            note = (
-                f"{name!r} has members on host {site.host} already, and this process "
-                f"is on host {here.host}, or of another agent there: in this version "
-                "all members of a learner group must be actors on one host; place them "
-                f"with moo.on(…, host={site.host!r})"
-            )
-            self._reply(line, rid, None, error="several hosts", note=note)
-        elif line.polled:
+        waiting, members = None, 0
+        if "waiting" in message:
+            waiting, members = number(message, "waiting"), number(message, "members")
+        why = self._home.formations.why_not(name, line, here, members)
+        if why:
+            self._reply(line, rid, None, error="several hosts", note=why)
+            return
+        if line.polled:
             fd = self._home.segments.get(name, size)
             reply = {"ev": "reply", "rid": rid, "value": True}
             self._home.loop.post(line, reply, [fd])
         else:  # its own agent has it
             self._reply(line, rid, True, segment=[name, size])
+        if waiting is not None:
+            self._home.formations.waits(name, line, waiting)
 
     def _reachable(self, line: Line, message: Message, fds: list[int]) -> None:
         address = text(message, "address", 256)

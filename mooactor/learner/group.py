@@ -27,6 +27,7 @@ from mooactor.learner.work import Work, failure
 from mooactor.process import checks
 from mooactor.process.current import current_runtime
 from mooactor.process.loops import refuse_to_block
+from mooactor.process.objects.future import Future
 from mooactor.tensors import collective
 from mooactor.tensors.collective import Info, SharedGroup
 from mooactor.tensors.operations import OPS
@@ -94,6 +95,9 @@ class LearnerGroup:
 
         Raises:
           CallTimeout: not let in, or too few members, within `timeout`.
+          PlacementError: this process, or another one that was to form the group with
+            it, is not on the host of the first member. Those on that host may try
+            again, and form it without the other.
           ValueError: the group exists with another `min_size`, or an argument makes
             no sense.
           ActorUnavailable: no session runs in this process.
@@ -108,20 +112,26 @@ class LearnerGroup:
         self._shared: SharedGroup | None = None
         self._pid = os.getpid()
         runtime = current_runtime()
-        fd = runtime.shared_segment(f"learners:{name}", collective.segment_bytes())
+        refusal, size = Future(), collective.segment_bytes()
+        fd = runtime.shared_segment(f"learners:{name}", size, min_size, refusal)
         try:
             try:
                 shared = _join(fd, name, runtime.process_id, min_size, timeout)
                 self._shared, self._queued = shared, Queued(shared)
             finally:
                 os.close(fd)
-            self._wait_until_in(shared, time.monotonic() + timeout)
+            self._wait_until_in(shared, refusal, time.monotonic() + timeout)
         except BaseException:
             self.leave()
             raise
 
-    def _wait_until_in(self, shared: SharedGroup, until: float) -> None:
+    def _wait_until_in(
+        self, shared: SharedGroup, refusal: Future, until: float
+    ) -> None:
         while not shared.ready(_SLICE_S):
+            # A newcomer's group has formed: it has no place among the members yet.
+            if refusal.state and shared.describe().size:
+                refusal.unwrap()
             if time.monotonic() >= until:
                 raise CallTimeout(
                     f"{self._why_not_in(shared)} (waited for {self.timeout} s)"

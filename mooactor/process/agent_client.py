@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from mooactor import errors
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Received
@@ -43,6 +44,8 @@ class AgentClient:
         self._ids = itertools.count(1)
         self._requests: dict[int, Future] = {}
         self._monitors: dict[int, Callable[[Message], None]] = {}
+        # Of those that wait for others to share memory with them, by number.
+        self._refusals: WeakValueDictionary[int, Future] = WeakValueDictionary()
         self.on_log: Callable[[Message], None] | None = None
         self._on_stop_request: Callable[[], None] | None = None
         self._stop_requested = False
@@ -103,16 +106,24 @@ class AgentClient:
         finally:
             self._requests.pop(rid, None)
 
-    def shared_segment(self, name: str, size: int) -> int:
+    def shared_segment(
+        self, name: str, size: int, members: int, refusal: Future
+    ) -> int:
         """A descriptor of the named shared memory, the same for all processes.
 
         It is sparse: `size` bytes of address space, pages as they are touched. The
-        caller owns the descriptor.
+        caller owns the descriptor. While it waits for others, it keeps `refusal`, which
+        ends with the same `PlacementError` as theirs if one of the `members` processes
+        that are to share the memory is refused.
 
         Raises:
           PlacementError: processes of another host share it already.
         """
-        reply = self.ask(op="segment", name=name, size=size)
+        number = next(self._ids)
+        self._refusals[number] = refusal  # the news may come close behind the reply
+        reply = self.ask(
+            op="segment", name=name, size=size, members=members, waiting=number
+        )
         if reply.get("error") == "several hosts":
             raise errors.PlacementError(reply["note"])
         return int(reply["descriptor"])
@@ -158,6 +169,11 @@ class AgentClient:
     def wait(self, future: Future, seconds: float) -> bool:
         """Wait for `future`; False if it takes longer."""
         return self._wait(future, seconds)
+
+    def _ev_several_hosts(self, message: Message) -> None:
+        refusal = self._refusals.pop(message["number"], None)
+        if refusal is not None:  # else it waits no more
+            refusal.set_error(errors.PlacementError(message["note"]))
 
     def _ev_surveyed(self, message: Message) -> None:
         if self.on_survey is not None:

@@ -274,9 +274,11 @@ class Runtime:
         """Read the agent's messages; see `AgentClient.read`."""
         self.agent.read()
 
-    def shared_segment(self, name: str, size: int) -> int:
+    def shared_segment(
+        self, name: str, size: int, members: int, refusal: Future
+    ) -> int:
         """See `AgentClient.shared_segment`."""
-        return self.agent.shared_segment(name, size)
+        return self.agent.shared_segment(name, size, members, refusal)
 
     # -- waiting and sending -----------------------------------------------
 

@@ -519,6 +519,68 @@ def test_a_learner_group_on_two_hosts_is_refused_in_one_sentence(joined):
     assert "has members on host a already" in str(caught.value)
 
 
+@moo.actor(max_concurrency=2)
+class Joins:
+    """Joins learner groups of two, one at a time."""
+
+    def join(self, name):
+        self.group = moo.LearnerGroup(name, min_size=2)
+        return self.group.size
+
+    def barrier(self):
+        self.group.barrier()
+
+    def waits(self):
+        """Whether it waits for others, and has not heard that one was refused."""
+        return len(current_runtime().agent._refusals) > 0
+
+
+def assert_refused(refs, host):
+    """All have the sentence, long before the 60 s of the group's timeout."""
+    for ref in refs:
+        with pytest.raises(moo.PlacementError, match=f"members on host {host} already"):
+            ref.get(timeout=20)
+
+
+def test_all_members_on_two_hosts_hear_that_at_once_and_may_form_on_one(joined):
+    for host, other in ("ab", "ba"):
+        first, second = (moo.on(Joins, host=one).spawn() for one in (host, other))
+        waiting = first.join.remote(f"on {host}")
+        assert eventually(first.waits)
+        assert_refused([waiting, second.join.remote(f"on {host}")], host)
+
+    group = moo.Group([first, moo.on(Joins, host="b").spawn()])
+
+    assert group.call(Joins.join, "on b").get() == [2, 2]
+
+
+@pytest.mark.slow
+def test_a_newcomer_waits_for_its_group_though_another_one_was_refused(joined):
+    a = moo.on(Joins, host="a")
+    members, newcomer = a.group(2), a.spawn()
+    members.call(Joins.join, "whole").get()
+    waiting = newcomer.join.remote("whole")
+    assert eventually(newcomer.waits)
+
+    assert_refused([moo.on(Joins, host="b").spawn().join.remote("whole")], "a")
+    assert eventually(lambda: not newcomer.waits())
+    with pytest.raises(moo.CallTimeout):
+        waiting.get(timeout=0.3)
+    members.call(Joins.barrier).get()
+
+    assert waiting.get() == 3
+
+
+@pytest.mark.slow
+def test_a_driver_and_a_member_on_another_host_both_hear_that(joined):
+    waiting = moo.on(Joins, host="a").spawn().join.remote("mixed")
+
+    with pytest.raises(moo.PlacementError, match="place them with"):
+        moo.LearnerGroup("mixed", timeout=20)
+    with pytest.raises(moo.PlacementError, match="place them with"):
+        waiting.get(timeout=20)
+
+
 @pytest.mark.slow
 def test_arrays_cross_hosts_as_arguments_results_and_refs(joined):
     array = np.arange(3_000_000, dtype=np.int64)

@@ -32,7 +32,7 @@ FIELDS = (
     *("id", "rid", "name", "label", "payload", "policy", "env", "num_gpus", "preload"),
     *("handle", "detached", "carried", "data", "error", "incarnation", "monitor"),
     *("timeout", "size", "grace", "op", "threads", "stream", "place"),
-    *("member", "rules", "other"),
+    *("member", "rules", "other", "members", "waiting"),
 )
 NUMBERS = (0, -1, 1, 1 << 16, (1 << 48) << 16, 1 << 63, -(1 << 80), 1 << 100)
 QUANTITIES = (0.5, -1.0, math.inf, -math.inf, math.nan, 1e300)

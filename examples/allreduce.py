@@ -51,7 +51,9 @@ class Learner:
 
 def main() -> None:
     with moo.init():
-        learners = [moo.spawn(Learner, rank) for rank in range(LEARNERS)]
+        # In a session of several hosts, too, the members of a group are on one.
+        placed = moo.on(Learner, host=moo.hosts()[0]["name"])
+        learners = [placed.spawn(rank) for rank in range(LEARNERS)]
         group = moo.Group(learners)
         print("ranks:", sorted(group.call(Learner.join).get()))
         losses = group.call(Learner.train, STEPS).get()

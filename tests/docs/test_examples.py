@@ -4,10 +4,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.clusters import cluster
 from tests.marks import slow
 
 ROOT = Path(__file__).parents[2]
@@ -40,10 +42,21 @@ PRINTED = {
 }
 
 
-def run(path: Path, *, cwd: Path) -> str:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+def run(
+    path: Path,
+    *,
+    cwd: Path,
+    on: Sequence[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> str:
+    """What it prints. `on`: the words before a command that make it run on a host."""
+    environment = {
+        **environment,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "error",
+    }
     done = subprocess.run(
-        [sys.executable, str(path)],
+        [*on, sys.executable, str(path)],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -72,6 +85,21 @@ def test_example_prints_what_it_is_about(name: str, tmp_path: Path) -> None:
     lines = run(EXAMPLES / f"{name}.py", cwd=tmp_path).splitlines()
     assert [expected for expected in PRINTED[name] if expected not in lines] == []
     assert list(tmp_path.iterdir()) == []  # it left nothing behind
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_learners_meet_in_a_session_of_several_hosts(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with cluster("bc", driver="a") as made:
+        joined = {"MOOACTOR_HOST_NAME": "a", "MOOACTOR_ADDRESS": made.address}
+        lines = run(
+            EXAMPLES / "allreduce.py",
+            cwd=tmp_path,
+            on=made.network.on("a"),
+            environment=made.environment("a") | joined,
+        ).splitlines()
+    assert [one for one in PRINTED["allreduce"] if one not in lines] == []
 
 
 @pytest.mark.parametrize("name", PRINTED)

@@ -55,7 +55,7 @@ class Slow:
     def send(self, count: int = 1 << 30) -> None:
         del self._sizes[:count]
 
-    def close(self) -> None:
+    def close(self, why: str = "") -> None:
         self.is_open = False
 
     def of(self, number: int) -> list[Any]:

@@ -178,7 +178,7 @@ def _close(driver: subprocess.Popen[bytes]) -> None:
         driver.stdin.close()
 
 
-def _last_words(directory: Path) -> str:
+def last_words(directory: Path) -> str:
     """What the driver and the actors have printed in the end: a traceback, say."""
     with contextlib.suppress(OSError):
         lines = (directory / "output").read_text(errors="replace").splitlines()
@@ -196,7 +196,7 @@ def run(stage: Stage, plan: list[Act], keep: Path | None = None) -> bool:
         if result.violations:
             broken[act.number] = len(result.violations)
             print(report(result.violations), flush=True)
-            print(_last_words(result.directory), flush=True)
+            print(last_words(result.directory), flush=True)
             if keep is not None:
                 shutil.copytree(result.directory, keep / result.directory.name)
         shutil.rmtree(result.directory)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos.checker import report
-from tests.chaos.run import stage
+from tests.chaos.run import last_words, stage
 from tests.chaos.schedule import ACT_S, BETWEEN_HOSTS, HERE, acts
 from tests.marks import soak
 from tests.networks import why_not
@@ -60,4 +60,5 @@ def test_an_act_breaks_no_promise(hosts: str, end: str) -> None:
     (act,) = acts(11, 5, list(hosts))
     with stage(list(hosts)) as where:
         result = where.play(act._replace(end=end))
-    assert not result.violations, report(result.violations)
+        said = f"{report(result.violations)}\n{last_words(result.directory)}"
+    assert not result.violations, said

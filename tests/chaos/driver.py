@@ -95,8 +95,12 @@ class Driver:
         sys.stdin.read()
         self.over.set()
         self._join("Load")
-        if not self.lost:
-            self._end_actors()
+        try:
+            if not self.lost:
+                self._end_actors()
+        except moo.ActorUnavailable as error:
+            if not is_of_the_end(error):
+                raise
         self._join("")
 
     @property

@@ -335,7 +335,9 @@ class Channel:
         self._carrier = None
         now = time.monotonic()
         if self._beat_s:
-            self._heard = max(self._heard, now - unnoticed_s(self._beat_s))
+            # It stood until then. What has come since does not say that the other side
+            # hears this one: it may have gone on sending, until it gave up itself.
+            self._heard = now - unnoticed_s(self._beat_s)
         if self._farewell is None:
             self._ends_at = max(now, self._heard + PATIENCE_S)
         self._recover(now)

@@ -13,6 +13,7 @@ import pytest
 
 from mooactor.control.channel import PATIENCE_S, Channel
 from mooactor.control.node import Node
+from tests.conftest import at_best
 from tests.control.nodes import Recorder, Remote, introduced, node
 from tests.control.test_channel_deaths import Talk
 from tests.marks import slow
@@ -106,6 +107,26 @@ def test_both_sides_close_when_only_one_direction_is_dead(
         there = closed_there(remote)
     for when in (mine.closed_at, there):
         assert PATIENCE_S - 0.7 < when - start < 2 * PATIENCE_S
+
+
+def test_a_side_that_is_not_heard_may_hear_the_other_to_the_end(
+    cable: Cable, here: Node, remote: Remote
+) -> None:
+    """It notices by what its kernel misses, and not later for what it hears."""
+
+    def seconds() -> float:
+        mine = Recorder()
+        channel = here.connect(remote.address, mine)
+        talk = Talk(here, *introduced(here, channel, mine))
+        talk.go_on(0.2)
+        with cable.swallowing():
+            start = time.monotonic()
+            while not mine.closed:
+                channel.post({"n": 0})
+                here.run_until(lambda: mine.closed, 0.05)
+            return closed_there(remote) - start
+
+    assert at_best(seconds, 2.9, tries=3)
 
 
 def test_a_channel_does_not_come_back_after_the_cut(

@@ -224,7 +224,7 @@ def test_another_host_at_the_address_that_a_node_tells_says_nothing_about_it(
             assert echo.channels[0].address == hidden.address
             proxy.reset()
             assert together((other,), lambda: not echo.channels[0].connected)
-            for _ in range(20):  # the probe would have been answered by now
+            for _ in range(8):  # the probe would have been answered by now
                 other.run_until(lambda: False, 0.005)
         channel.post({"n": 5})
         assert together((hidden, other), lambda: len(mine.messages) == 6)

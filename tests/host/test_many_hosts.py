@@ -154,12 +154,12 @@ def test_a_killed_actor_of_another_host_is_known_with_its_cause(joined):
     assert caught.value.cause.signal == signal.SIGKILL
 
 
-@pytest.mark.slow
 class Stopper:
     def stop(self, actor):
         moo.stop(actor)
 
 
+@pytest.mark.slow
 def test_a_stop_amid_a_stream_of_calls_holds_up_none_of_them(joined):
     stopper = moo.on(Stopper, host="b").spawn()
     for _ in range(3):

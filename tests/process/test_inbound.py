@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -239,6 +240,30 @@ def test_what_is_to_be_done_soon_is_done_once(
     assert desk.inbound.look()
     assert done == [1]
     assert not desk.inbound.restless
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_who_was_called_back_is_let_go_with_all_that_it_holds(
+    desk: Desk, cancels: bool
+) -> None:
+    """Among it the transfer, perhaps, and so the data, which waits for no collector."""
+    to = desk.receiver.process_id
+    data = [desk.sender.export(bytes(MB), to)]
+    reply = AttachedReply(b"", data, False, desk.receiver)
+    memo: dict[str, Any] = {}
+    came: list[int] = []
+    then = partial(lambda memo: came.append(len(memo)), memo)
+    transfer = desk.inbound.begin(reply, then, memo=memo)
+    lives = weakref.ref(reply)
+    gc.disable()
+    try:
+        if cancels:
+            desk.inbound.cancel(transfer)
+        assert eventually(lambda: (desk.inbound.look(), came)[1], 20)
+        del reply, memo, then, transfer
+        assert lives() is None
+    finally:
+        gc.enable()
 
 
 class Arrival:

@@ -414,6 +414,8 @@ class InboundTransfers:
         while (transfer := first_of(self._ended)) is not None:
             transfer.then()  # if that is cut short, it comes again
             transfer.told = True
+            # It may hold what holds the transfer, and so data that nobody wants.
+            transfer.then = _nothing
             take_out(self._ended, transfer)
             some = True
         now = perf_counter()
@@ -422,3 +424,7 @@ class InboundTransfers:
             take_out(self._later, entry)
             some = True
         return some
+
+
+def _nothing() -> None:
+    """Of a transfer that was told of."""

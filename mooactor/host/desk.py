@@ -113,6 +113,10 @@ class Desk:
                     return actor
         return None
 
+    def close(self) -> None:
+        """The session is over."""
+        self.history.close(in_words(self._home.lifetimes.of_session()))
+
     def _over(self, actor: Supervised, record: ExitRecord) -> None:
         if self.history.followed:
             rest = [other.label for other in self._home.living.values()]

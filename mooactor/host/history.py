@@ -219,11 +219,11 @@ class History:
         self._sends_again = False
         self.send()
 
-    def close(self) -> None:
-        """The session is over."""
+    def close(self, why: str = WITH_SESSION) -> None:
+        """The session is over, `why` says how."""
         for reader in self._readers:
             if reader.follows:
-                end(reader, reader.name, WITH_SESSION)
+                end(reader, reader.name, why)
             reader.send(_MOST_AT_THE_END)
             reader.drop()
         self._readers.clear()

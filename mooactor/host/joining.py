@@ -108,7 +108,7 @@ def join(home: Home, loop: EventLoop, config: Message) -> Cluster:
     desk = Desk(home, config["mark"], called(config["argv"]))
     node.accept = desk.accept
     cluster = Cluster(
-        node, membership, loop, config["mark"], home, neighbors, desk.history.close
+        node, membership, loop, config["mark"], home, neighbors, desk.close
     )
     home.sites.cluster = cluster
     loop.watch(node.fileno(), node.serve)

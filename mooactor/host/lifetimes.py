@@ -66,10 +66,15 @@ class Lifetimes:
     def requested(self, actor: Supervised) -> ExitRecord:
         """The record of the end that is wanted of it, without one of its process."""
         if actor.unwanted == "session":
-            owner = self._home.program
-            return ExitRecord("owner", note=owner, ended=self._home.how_ended)
+            return self.of_session()
         owner = (actor.owner_label or "") if actor.unwanted == "owner" else ""
         return ExitRecord(cast(Kind, actor.unwanted or "unknown"), note=owner)
+
+    def of_session(self) -> ExitRecord:
+        """The record of those that end with the session."""
+        home = self._home
+        how = home.how_ended or f"{home.program} has ended"
+        return ExitRecord("owner", note=home.program, ended=how)
 
     def fell(self, actor: Supervised, record: ExitRecord) -> None:
         """End its process now, if it has one, for the reason in the record. That is a

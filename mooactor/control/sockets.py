@@ -22,7 +22,7 @@ from mooactor.control.zap import Gate
 from mooactor.errors import MooError
 
 MAX_SOCKETS = 1 << 16
-CONNECT_MS = 500  # until then; the kernel says a lost SYN again after a second
+CONNECT_MS = 500  # at first; the kernel repeats a lost SYN after a second
 HANDSHAKE_MS = 1000  # of the side that connects; then it tries again
 _HALF_OPEN_MS = 3000  # of the side that listens
 _DESCRIPTORS = 16  # twelve, and some while the node is made
@@ -71,7 +71,7 @@ class Sockets:
         curve.make_server(router, self._secret)
         return router
 
-    def dealer(self, beat_s: float, connect_ms: int = CONNECT_MS) -> Socket:
+    def dealer(self, beat_s: float, connect_ms: int) -> Socket:
         """A DEALER for one connection: its user closes it before it connects again.
         Without reconnecting libzmq would drop frames that arrived before the end."""
         dealer = self._context.socket(zmq.DEALER)

@@ -59,7 +59,7 @@ class Cluster:
         self._news = news
         self._neighbors = neighbors
         self._on_close = on_close
-        self.absent = Absent()
+        self.absent = Absent()  # see `joining`
 
     def rows(self) -> list[dict[str, Any]]:
         """The announcement of each host that takes actors of any session."""
@@ -72,10 +72,6 @@ class Cluster:
     def has(self, host: str) -> bool:
         """Whether a `mooactor host` of that name is there."""
         return host in self.membership.hosts
-
-    def absence(self, host: str) -> str:
-        """What has become of a host that is gone; empty of one that never was there."""
-        return self.absent.of(host)
 
     def offers(self) -> Iterator[Offer]:
         """Those of all hosts."""

@@ -32,6 +32,7 @@ from time import perf_counter
 from typing import Protocol
 
 from mooactor import errors
+from mooactor.host.program import HAS_ENDED
 from mooactor.process.agent_client import AgentClient
 from mooactor.process.caller import Caller
 from mooactor.process.complaints import say
@@ -45,7 +46,6 @@ _LEAST_S = 1.0
 #: The same after Ctrl-C.
 _HURRIED_S = 0.2
 KILLED_S = 5.0  # in which killed processes are gone
-HAS_ENDED = "has ended"  # the program; see `reason`
 _LOOK_MS = 50  # the delay until a Ctrl-C is seen
 
 

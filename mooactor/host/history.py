@@ -30,7 +30,6 @@ _MOST_QUEUED = 1 << 22  # bytes in the channel of a reader
 _MOST_WAITING = 1 << 24  # and here, for one that is slow
 _MOST_AT_THE_END = 1 << 25  # in its channel, when the session ends
 _PAUSE_S = 0.05  # until a channel is looked at again
-WITH_SESSION = "its session has ended"
 
 # Of stdout (1) or stderr (2), the text, the host if it is not the home's own, and the
 # process that has printed it.
@@ -219,7 +218,7 @@ class History:
         self._sends_again = False
         self.send()
 
-    def close(self, why: str = WITH_SESSION) -> None:
+    def close(self, why: str) -> None:
         """The session is over, `why` says how."""
         for reader in self._readers:
             if reader.follows:

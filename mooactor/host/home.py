@@ -31,7 +31,7 @@ from mooactor.host.logs import Logs
 from mooactor.host.names import Names, Segments
 from mooactor.host.placeless import Placeless
 from mooactor.host.placement import NoPlace, reasons
-from mooactor.host.program import named
+from mooactor.host.program import HAS_ENDED, named
 from mooactor.host.remote import RemoteSite
 from mooactor.host.requests import Requests
 from mooactor.host.shelf import Shelf
@@ -118,6 +118,10 @@ class Home:
         config = self.config or {}
         return named(config.get("argv", []), config.get("pid"), self.sites.here.host)
 
+    def did(self, what: str = HAS_ENDED) -> str:
+        """That the session's program did so, in words for elsewhere."""
+        return f"{self.program} {what}"
+
     def ends(self, how: str) -> None:
         """The session ends; the first that says `how` is believed."""
         self.ending = True
@@ -125,9 +129,9 @@ class Home:
 
     def end(self, grace_s: float) -> None:
         """End the session, as its driver could."""
-        how = "mooactor stop"
-        self.tell_driver({"ev": "ended", "by": how})
-        how = f"{how} ended it; its program is {self.program}"
+        by = "mooactor stop"
+        self.tell_driver({"ev": "ended", "by": by})
+        how = f"{by} ended it; its program is {self.program}"
         self.lifetimes.shut_down(grace_s, how=how)
 
     def tell_driver(self, message: Message) -> None:
@@ -183,7 +187,7 @@ class Home:
         self.whereabouts.line_closed(line)
         self.formations.line_closed(line)
         if line is self.driver:
-            self.ends(f"{self.program} has ended")
+            self.ends(self.did())
             self.lifetimes.kill_all()
         elif line in self.by_line and not self.by_line[line].ending:
             line.close()  # which a living process takes for the session's end

@@ -73,7 +73,7 @@ class Lifetimes:
     def of_session(self) -> ExitRecord:
         """The record of those that end with the session."""
         home = self._home
-        how = home.how_ended or f"{home.program} has ended"
+        how = home.how_ended or home.did()
         return ExitRecord("owner", note=home.program, ended=how)
 
     def fell(self, actor: Supervised, record: ExitRecord) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+HAS_ENDED = "has ended"  # what it did, if nothing more is known
 _MOST = 200  # characters: the end of a path says more than its beginning
 
 

@@ -44,6 +44,7 @@ from mooactor.host.fields import (
     texts,
 )
 from mooactor.host.lifetimes import STOP_GRACE_S
+from mooactor.host.program import HAS_ENDED
 from mooactor.host.remote_fields import MOST_OF_A_SEGMENT
 from mooactor.host.supervised import Supervised, death_notice
 from mooactor.host.watching import Watching
@@ -60,7 +61,6 @@ _OF_AN_ACTOR = frozenset(("kill", "await_end", "watch", "monitor", "handle", "li
 SERVED = frozenset(
     ("watch", "monitor", "unmonitor", "kill", "await_end", "locate", "handle")
 )
-_HAS_ENDED = "has ended"  # its program, if the driver says nothing else
 _CONFIGURATION = {
     "directory": str,
     "key": bytes,
@@ -302,8 +302,7 @@ class Requests:
         if grace == math.inf:
             message = {**message, "grace": LONGEST_S}
         grace_s = STOP_GRACE_S if grace is None else quantity(message, "grace")
-        why = optional(message, "why", str) or _HAS_ENDED
-        how = f"{self._home.program} {why}"
+        how = self._home.did(optional(message, "why", str) or HAS_ENDED)
         self._home.lifetimes.shut_down(grace_s, numbers(message, "given_up"), how=how)
 
     def _only_driver(self, line: Line) -> None:

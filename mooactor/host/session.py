@@ -21,7 +21,6 @@ from mooactor.host import leftovers
 from mooactor.host.driver_joins import Joining, await_joined
 from mooactor.host.ending import (
     GRACE_S,
-    HAS_ENDED,
     KILLED_S,
     Awaited,
     Ending,
@@ -29,6 +28,7 @@ from mooactor.host.ending import (
     ended_by,
     reason,
 )
+from mooactor.host.program import HAS_ENDED
 from mooactor.process import directories, dump, openfiles, standard
 from mooactor.process.actor import breakpoints
 from mooactor.process.complaints import say

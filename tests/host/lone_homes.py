@@ -22,6 +22,7 @@ from mooactor.host.devices import Devices
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.farline import FarLine
 from mooactor.host.home import Home
+from mooactor.host.leaving import Absent
 from mooactor.host.logs import Logs
 from mooactor.host.placement import NoPlace
 from mooactor.host.remote import RemoteSite
@@ -66,13 +67,11 @@ class Hosts:
         # By host: what this session has reserved there, and what of each GPU is free.
         self.gpus: dict[str, tuple[Amount, list[float]]] = {}
         self.wires: dict[str, list[Wire]] = {}
+        self.absent = Absent()
         self._loop, self._news = loop, news
 
     def has(self, host: str) -> bool:
         return host in self.names
-
-    def absence(self, host: str) -> str:
-        return ""
 
     def offers(self) -> Any:
         return [

@@ -169,12 +169,12 @@ def test_the_end_of_a_session_names_the_lines_that_have_no_time_left(
     kept.read("t", channel).follows = True
     for number in range(40):
         kept.say(number)
-    kept.close()
+    kept.close("its session has ended")
     kept.run()
     channel.drain()
     *_, gap, end = channel.read
     assert gap == {"ev": "left_out", "lines": 40 - len(channel.lines())}
-    assert end["why"] == history.WITH_SESSION
+    assert end["why"] == "its session has ended"
 
 
 def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "check.h"
@@ -106,6 +107,17 @@ static inline unsigned char *new_memory(size_t bytes)
     return memory;
 }
 
+/* Those of this process. */
+static inline int open_sockets(void)
+{
+    struct stat file;
+    int count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += !fstat(fd, &file) && S_ISSOCK(file.st_mode);
+    return count;
+}
+
 /* ---- owners ---- */
 
 /* Its own life: offer `bytes`, and the same as private memory, until the other
@@ -114,6 +126,7 @@ static inline unsigned char *new_memory(size_t bytes)
 UNWATCHED static inline void be_owner(int socket, size_t bytes, unsigned seed)
 {
     struct offer offer = {.name_bytes = 0};
+    int sockets = open_sockets();
     struct mooi_fabric *fabric = open_fabric();
     struct mooi_fabric_region *open, *closed;
     unsigned char *memory = new_memory(bytes);
@@ -143,9 +156,10 @@ UNWATCHED static inline void be_owner(int socket, size_t bytes, unsigned seed)
     if (open)
         mooi_fabric_unregister(open);
     mooi_fabric_close(fabric);
+    CHECK(open_sockets() == sockets);
     munmap(memory, bytes);
-    /* Not exit: libfabric leaks a request to connect that came too late, and a
-     * sanitizer would take that for ours. */
+    /* Not exit: libfabric leaks the memory of a request to connect that came
+     * too late, and a sanitizer would take that for ours. */
     _exit(0);
 }
 

@@ -541,6 +541,41 @@ static void close_ends_what_is_under_way(void)
     end_owner(&owner);
 }
 
+/* libfabric looks at a new connection some time after it has accepted it, and
+ * forgets it if it is closed before: be_owner counts. */
+static void connections_as_an_owner_closes_are_not_left(void)
+{
+    enum { OWNERS = 40 };
+    static struct reading reading[OWNERS];
+    struct owner owner[OWNERS];
+    struct mooi_fabric *fabric;
+    struct place place;
+    struct pollfd never = {.fd = -1};
+
+    if (has_hardware())
+        return;
+    for (int i = 0; i < OWNERS; i++)
+        owner[i] = start_owner(4096, 15);
+    fabric = open_fabric();
+    place = new_place(fabric, 4096);
+    /* The last first: each has copies of the sockets of those before it. */
+    for (int i = OWNERS - 1; i >= 0; i--) {
+        struct mooi_fabric_peer *peer;
+        await_owner(&owner[i]);
+        peer = connect_to(fabric, &owner[i]);
+        reading[i] = (struct reading)READING;
+        begin_read(peer, owner[i].offer.base, owner[i].offer.key, &place, 0,
+                   4096, &reading[i]);
+        CHECK(poll(&never, 1, i % 5) == 0);
+        end_owner(&owner[i]);
+        mooi_fabric_forget(peer);
+    }
+    for (int i = 0; i < OWNERS; i++)
+        (void)await_read(&reading[i]);
+    free_place(&place);
+    mooi_fabric_close(fabric);
+}
+
 static int is_forked;
 
 /* LeakSanitizer asks. In a forked child it misses what only the stacks of
@@ -850,6 +885,7 @@ int main(int argc, char **argv)
     RUN_ALONE(memory_that_was_withdrawn_is_an_error);
     RUN_ALONE(reading_beyond_the_end_is_an_error);
     RUN_ALONE(close_ends_what_is_under_way);
+    RUN_ALONE(connections_as_an_owner_closes_are_not_left);
     RUN_ALONE(a_child_forked_in_mid_transfer_can_exit);
     RUN_ALONE(an_idle_fabric_uses_no_time);
     RUN_ALONE(sockets_of_a_fabric_stay_in_the_range_of_ports);

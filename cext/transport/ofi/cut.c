@@ -13,11 +13,6 @@
  */
 #include "transport/ofi/internal.h"
 
-#include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-
 #define QUIET_POLLS 50 /* empty looks: libfabric has seen the ends */
 #define MOST_POLLS 2000
 
@@ -38,48 +33,6 @@ void mooi_fabric_post_later(struct mooi_fabric *fabric,
     piece->read->waiting++;
     piece->next = fabric->again;
     fabric->again = piece;
-}
-
-/* 1 if it is a connection to that address, a listener of libfabric only. */
-static int leads_to(int fd, const struct mooi_fabric_peer *peer)
-{
-    struct sockaddr_storage address;
-    socklen_t length = sizeof address;
-
-    memset(&address, 0, sizeof address);
-    return getpeername(fd, (struct sockaddr *)&address, &length) == 0 &&
-           length == peer->name_bytes &&
-           !memcmp(&address, peer->name, peer->name_bytes);
-}
-
-/* Discard the received bytes. After a shutdown none are added. */
-static void empty(int fd)
-{
-    char nowhere[16 << 10];
-
-    while (recv(fd, nowhere, sizeof nowhere, MSG_DONTWAIT) > 0)
-        continue;
-}
-
-/* Shut down the sockets to a peer, and empty them. libfabric does not tell
- * which they are. Returns their number. */
-static int hang_up(const struct mooi_fabric_peer *peer)
-{
-    DIR *open_files = opendir("/proc/self/fd");
-    struct dirent *entry;
-    int count = 0;
-
-    if (!open_files)
-        return 0;
-    while ((entry = readdir(open_files))) {
-        int fd = atoi(entry->d_name);
-        if (!leads_to(fd, peer) || shutdown(fd, SHUT_RDWR))
-            continue;
-        empty(fd);
-        count++;
-    }
-    closedir(open_files);
-    return count;
 }
 
 /* Look at the queue once; pieces that came back will be read again. Returns
@@ -106,7 +59,7 @@ static void hang_up_all(struct mooi_fabric *fabric)
         if (!piece->flying || piece->read->peer == last)
             continue;
         last = piece->read->peer;
-        (void)hang_up(last);
+        (void)mooi_fabric_hang_up(last);
     }
     for (; polls < MOST_POLLS && quiet < QUIET_POLLS; polls++)
         quiet = look_away(&fabric->reading) ? 0 : quiet + 1;
@@ -131,7 +84,7 @@ void mooi_fabric_cut(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer)
 {
     fabric->cuts++;
     if (!peer->cut && fabric->over_sockets && !fabric->rough &&
-        hang_up(peer))
+        mooi_fabric_hang_up(peer))
         peer->cut = 1;
     else
         close_port(fabric);

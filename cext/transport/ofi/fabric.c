@@ -57,6 +57,10 @@ static struct mooi_fabric *new_fabric(const struct mooi_libfabric *library,
 /* Everything but the thread, in the order in which libfabric wants it. */
 static void free_fabric(struct mooi_fabric *fabric)
 {
+    struct mooi_fabric_socket *served = NULL;
+
+    if (fabric->over_sockets && fabric->serving.ep)
+        served = mooi_fabric_served(fabric);
     mooi_fabric_port_close(&fabric->reading);
     mooi_fabric_port_close(&fabric->serving);
     while (fabric->regions.next != &fabric->regions)
@@ -65,6 +69,7 @@ static void free_fabric(struct mooi_fabric *fabric)
         fi_close(&fabric->domain->fid);
     if (fabric->fabric)
         fi_close(&fabric->fabric->fid);
+    mooi_fabric_close_left(served);
     fabric->library->freeinfo(fabric->info);
     pthread_cond_destroy(&fabric->stopped);
     pthread_mutex_destroy(&fabric->lock);

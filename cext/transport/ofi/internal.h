@@ -235,6 +235,18 @@ void mooi_fabric_take_back(struct mooi_fabric_piece *piece);
 void mooi_fabric_post_later(struct mooi_fabric *fabric,
                             struct mooi_fabric_piece *piece);
 
+/* ---- sockets.c ---- */
+
+/* Shut down the sockets to a peer, and empty them. Returns their number. */
+int mooi_fabric_hang_up(const struct mooi_fabric_peer *peer);
+
+/* The sockets with the name of the serving endpoint, which is open. When
+ * everything of the fabric is closed, close those that are left: libfabric
+ * forgets a connection that it accepted and did not look at again. */
+struct mooi_fabric_socket;
+struct mooi_fabric_socket *mooi_fabric_served(const struct mooi_fabric *fabric);
+void mooi_fabric_close_left(struct mooi_fabric_socket *all);
+
 /* ---- thread.c ---- */
 
 moo_err mooi_fabric_thread_start(struct mooi_fabric *fabric);

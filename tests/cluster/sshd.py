@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PrintMotd no
 MaxStartups 100
+{variables}
 """
 _CLIENT = """\
 Host {name}
@@ -78,20 +79,27 @@ class Servers:
             os.makedirs("/run/sshd", exist_ok=True)  # it insists, as root
 
     def add(
-        self, name: str, address: str = "127.0.0.1", on: Sequence[str] = ()
+        self,
+        name: str,
+        address: str = "127.0.0.1",
+        on: Sequence[str] = (),
+        environment: Mapping[str, str] = {},
     ) -> None:
         """Start a server that the client calls `name`, with the words `on` before its
-        command."""
-        while not (port := self._start(name, address, on)):
+        command. Whatever it starts has these variables."""
+        pairs = " ".join(f'"{name}={value}"' for name, value in environment.items())
+        variables = f"SetEnv {pairs}" if pairs else ""
+        while not (port := self._start(name, address, on, variables)):
             pass  # another program has taken the port meanwhile
         values = {"port": port, "address": address, "folder": self.folder}
         with (self.folder / "config").open("a") as file:
             file.write(_CLIENT.format(name=name, **values))
 
-    def _start(self, name: str, address: str, on: Sequence[str]) -> int:
+    def _start(self, name: str, address: str, on: Sequence[str], variables: str) -> int:
         """The port of a server that answers, or 0."""
         port = _free_port()
         values = {"port": port, "address": address, "folder": self.folder}
+        values["variables"] = variables
         config = self.folder / f"sshd-{name}"
         config.write_text(_SERVER.format(**values))
         log = self.folder / f"log-{name}"

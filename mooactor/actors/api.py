@@ -229,7 +229,7 @@ def hosts() -> list[dict[str, Any]]:
     """The hosts on which this session can have actors: the driver's own first, if it is
     one of them, and the others by name.
 
-    Of each: ``name``; ``address`` of its agent, empty for the driver's own; ``cpus``,
+    Of each: ``name``; ``address`` of its agent, empty without a broker; ``cpus``,
     ``gpus``, ``memory`` in bytes and ``labels``; what of these is ``free``; ``alive``;
     and ``actors``, those of this session that run there.
 

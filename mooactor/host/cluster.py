@@ -65,9 +65,11 @@ class Cluster:
         """The announcement of each host that takes actors of any session."""
         return list(self.membership.hosts.values())
 
-    def addresses(self) -> dict[str, str]:
-        """Of each host's agent."""
-        return {row["name"]: row["address"] for row in self.rows()}
+    def addresses(self, own: str) -> dict[str, str]:
+        """Of each host's agent. `own`: this host's name, which a `mooactor host` may
+        have as well."""
+        others = {row["name"]: row["address"] for row in self.rows()}
+        return {own: self.node.address, **others}
 
     def has(self, host: str) -> bool:
         """Whether a `mooactor host` of that name is there."""

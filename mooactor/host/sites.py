@@ -102,7 +102,9 @@ class Sites:
     def rows(self) -> list[Message]:
         """The hosts for `moo.hosts()`: those that can have actors now, this one first
         and the others by name."""
-        addresses = {} if self.cluster is None else self.cluster.addresses()
+        addresses = {}
+        if self.cluster is not None:
+            addresses = self.cluster.addresses(self.here.host)
         return [
             {
                 "name": one.name,

@@ -79,7 +79,7 @@ class Hosts:
             for name in sorted(self.names)
         ]
 
-    def addresses(self) -> dict[str, str]:
+    def addresses(self, own: str) -> dict[str, str]:
         return {}
 
     def open(self, host: str, config: dict[str, Any]) -> RemoteSite:

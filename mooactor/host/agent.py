@@ -39,6 +39,7 @@ from mooactor.process.place import host_name
 from mooactor.process.system import (
     adopt_orphans,
     children,
+    is_child,
     kill_group,
     name_process,
 )
@@ -113,7 +114,7 @@ class Agent:
 def kill_children(patience_s: float = 1.0) -> None:
     """Kill all children of this process, and those that become its own thereby."""
     end = time.monotonic() + patience_s
-    while (left := children()) and time.monotonic() < end:
+    while (left := list(filter(is_child, children()))) and time.monotonic() < end:
         for pid in left:
             kill_group(pid)
             os.waitpid(pid, 0)

@@ -34,7 +34,7 @@ from mooactor.host.reaper import Reaper
 from mooactor.host.resources import Resources
 from mooactor.host.versions import versions
 from mooactor.process import dump, openfiles
-from mooactor.process.system import adopt_orphans
+from mooactor.process.system import MOUNT_PROC, adopt_orphans, why_no_proc
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Keeper:
         who is named.
 
         Raises:
-          OSError: there is no address to listen on.
+          OSError: there is no address to listen on, or no /proc.
           ValueError: the offer is more than there is.
         """
         self._offer = offer
@@ -78,6 +78,8 @@ class Keeper:
         self._say = say
         self._joined = joined
         self._stop = stop
+        if (why := why_no_proc()) is not None:
+            raise OSError(f"this machine cannot be a host: {why}; {MOUNT_PROC}")
         adopt_orphans()
         openfiles.raise_limit()
         self._janitor = janitor.start(leftovers.AGENT)

@@ -36,6 +36,7 @@ from mooactor.process.current import set_current_runtime
 from mooactor.process.place import Place, host_name
 from mooactor.process.runtime import Runtime
 from mooactor.process.streams import Streams
+from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.network import Network
 
 PRELOADABLE = ("numpy", "torch")
@@ -88,6 +89,8 @@ class Session:
         """
         _require_linux()
         _require_gil()
+        if (why := why_no_proc()) is not None:
+            raise errors.MooError(f"no actor can be started here: {why}; {MOUNT_PROC}")
         openfiles.raise_limit()
         directories.remove_abandoned()
         place = Place.here()

@@ -12,6 +12,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
+#: The next step where `why_no_proc` has a reason.
+MOUNT_PROC = "mount it (`mount -t proc proc /proc`, or `unshare --mount-proc`)"
+
 _libc: Any = None
 
 
@@ -62,6 +65,27 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def why_no_proc() -> str | None:
+    """Why /proc is of no use here, or None. It says which processes there are, by
+    their numbers; those of another pid namespace are other processes here."""
+    try:
+        own = os.readlink("/proc/self")
+    except OSError as error:
+        return f"/proc cannot be read ({error.strerror})"
+    if own == str(os.getpid()):
+        return None
+    return "/proc is that of another pid namespace"
+
+
+def is_child(pid: int) -> bool:
+    """Whether that is a child of this process, dead or alive."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def children(pid: int | None = None) -> list[int]:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -470,3 +472,26 @@ def test_what_is_sent_to_a_dead_process_opens_nothing(no_session: None) -> None:
             runtime.sender.post(link.process_id, envelope.CANCEL, 1)
         # ZeroMQ's own thread closes what was opened for them.
         assert eventually(lambda: not descriptors() - before)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", "import mooactor as moo; moo.init()"],
+        ["-m", "mooactor", "host", "--join", "127.0.0.1"],
+    ],
+)
+def test_a_proc_of_another_pid_namespace_is_refused(words: list[str]) -> None:
+    """Pids that are read there are other processes here, which would be killed."""
+    apart = ["unshare", "--pid", "--fork"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"]).returncode:
+        pytest.skip("needs unshare, and the right to make a pid namespace")
+    done = subprocess.run(
+        [*apart, sys.executable, *words], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0
+    said = "/proc is that of another pid namespace; mount it (`mount -t proc"
+    assert said in done.stderr.splitlines()[-1]
+    mounted = [*apart, "--mount-proc", sys.executable, "-c", textwrap.dedent(PLAIN)]
+    done = subprocess.run(mounted, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "hello script\n"), done.stderr

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mooactor.cli.doctor.finding import Finding, broken, note, ok, slow
 from mooactor.process import openfiles
+from mooactor.process.system import MOUNT_PROC, why_no_proc
 from mooactor.tensors.limits import memory_in_reach, memory_of_machine, processors
 
 THP = Path("/sys/kernel/mm/transparent_hugepage")
@@ -52,6 +53,13 @@ def pidfd() -> Finding:
         remedy = "use Linux 5.3 or newer; a container's seccomp profile may forbid it"
         return broken("pidfd", str(error), remedy)
     return ok("pidfd", "deaths of processes are noticed at once")
+
+
+def processes_seen() -> Finding:
+    """/proc, in which a host finds what its actors have left behind."""
+    if (why := why_no_proc()) is not None:
+        return broken("/proc", why, MOUNT_PROC)
+    return ok("/proc", "it shows this process's own pid namespace")
 
 
 def passed_descriptors() -> Finding:
@@ -163,6 +171,7 @@ CHECKS = (
     memory,
     memfd,
     pidfd,
+    processes_seen,
     passed_descriptors,
     directory,
     shared_huge_pages,

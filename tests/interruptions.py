@@ -51,6 +51,16 @@ def points(step: int = 1) -> Iterator[Point]:
         number += step
 
 
+def pairs(step: int = 3) -> Iterator[tuple[Point, Point]]:
+    """Each point, and each of so many in what is run again after the first."""
+    number, missing = 1, 0
+    while missing < _ENOUGH:
+        for second in points(step):
+            yield (first := Point(number)), second
+        missing = missing + 1 if first.is_missing else 0
+        number += 1
+
+
 class Point:
     """`where` it is, once it was reached; empty if the run came to its end."""
 

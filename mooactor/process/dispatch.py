@@ -30,7 +30,9 @@ from mooactor.control import envelope
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.messenger import Messenger
 
-_MOST_TRIES = 3
+#: Of a record that signal handlers cut short. Each costs the program an exception, which
+#: it has asked for; only one that is none of a handler's may come so often.
+_MOST_TRIES = 100
 
 
 Handler = Callable[[envelope.Record], None]

@@ -92,8 +92,24 @@ class PendingReplies:
             self._forget_if_last(call_id, flags)
             return False
         memo = record.memo
-        if "placed" in memo:
-            return True  # it was seen to before; handling the record was cut short
+        if "placed" not in memo:
+            self._place(call_id, queue, record)
+        pending: _PendingReply = memo["pending"]
+        if pending.transfer is not None and pending.transfer.done:
+            # It was quicker, and nothing was here when that was told. If this is cut
+            # short, the record comes again.
+            self._settle(call_id)
+        return True
+
+    def _place(
+        self,
+        call_id: int,
+        queue: deque[_PendingReply] | None,
+        record: envelope.Record,
+    ) -> None:
+        """Have its data fetched, behind those before it; or hand it on, if there is
+        nothing to wait for."""
+        memo, flags = record.memo, record.flags
         reply = None if flags & envelope.EMPTY else self._payloads.reply_of(record)
         made = memo.get("pending") or _PendingReply(flags, reply)
         pending: _PendingReply = memo.setdefault("pending", made)
@@ -104,15 +120,12 @@ class PendingReplies:
             self._hand_on(call_id, pending)
             memo["placed"] = True
             self._forget_if_last(call_id, flags)
-            return True
+            return
         # It stays until the last record, so nobody is left with one that has gone.
         queue = self._calls.setdefault(call_id, deque())
         if pending not in queue:
             queue.append(pending)
         memo["placed"] = True
-        if pending.transfer is not None and pending.transfer.done:
-            self._settle(call_id)  # it was quicker
-        return True
 
     def is_last_here(self, call_id: int) -> bool:
         """Whether the last record of a call has come, and only data is under way."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +19,7 @@ from mooactor.process.objects.future import Future, Reply
 from mooactor.process.objects.queues import first_of, take_out
 from mooactor.process.objects.relay import Relay
 from mooactor.process.objects.values import Values
-from tests.interruptions import Interruption, Point, points
+from tests.interruptions import Interruption, Point, pairs, points
 
 ME, OWNER, HOLDER, TOKEN = 7 << 16, 8 << 16, 9 << 16, 5
 
@@ -78,6 +80,7 @@ class Process:
         transfer = memo.setdefault("transfer", made)
         if not transfer.done and transfer not in [one for one, _ in self._flying]:
             self._flying.append((transfer, then))
+        take_out(deque(), None)  # it may be cut short here, as in earnest
         return transfer
 
     def cancel(self, transfer: Any) -> None:
@@ -92,8 +95,11 @@ class Process:
 
     # -- as the poller -----------------------------------------------------
 
-    def run(self) -> None:
-        """Handle what has come; what is cut short comes again."""
+    def run(self, data_first: bool = False) -> None:
+        """Handle what has come; what is cut short comes again. `data_first`: data that
+        is under way was quicker than that."""
+        if data_first:
+            self._land()
         while self._come:
             record = first_of(self._come)
             if record is None:
@@ -103,6 +109,9 @@ class Process:
             else:
                 self.values.on_value(record)
             take_out(self._come, record)
+        self._land()
+
+    def _land(self) -> None:
         while (first := first_of(self._flying)) is not None:
             transfer, then = first
             if not transfer.done:
@@ -191,3 +200,17 @@ def test_what_a_holder_did_not_give_its_owner_is_asked_for(
         process.have_come(value(), *([] if call == "before" else [None]))
         process.run()
         process.assert_it_has("here", point.where)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("call", ["before", "after"])
+def test_a_value_comes_though_it_is_cut_short_twice(call: str, number: int) -> None:
+    """Of its data is told once, and that may be while nothing waits for it yet."""
+    for first, second in pairs(step=7):
+        both = (None, value(number=number))
+        process = Process(*both[:: 1 if call == "before" else -1])
+        raises(process, first)
+        with suppress(Interruption):
+            second.interrupt(partial(process.run, data_first=True))
+        process.run()
+        process.assert_it_has("here", f"{first.where}\n{second.where}")

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,7 @@ from mooactor.process.objects.table import ObjectTable
 from mooactor.process.poller import Poller
 from mooactor.process.waits import WaitForRoom
 from tests.conftest import eventually
-from tests.interruptions import points
+from tests.interruptions import Interruption, points
 
 KEY = bytes(envelope.KEY_BYTES)
 OWNER, BORROWER, THIRD = 1 << 16, 2 << 16, 3 << 16
@@ -48,11 +50,12 @@ class Process:
         self.borrows = Borrows(
             process_id, self.table, self.audit, self.sender, self._arm
         )
-        handlers = {
+        self.handlers = {
             envelope.BORROW: self.table.on_borrow,
             envelope.RELEASE: self.table.on_release,
         }
-        dispatch = Dispatch(KEY, self.messenger, handlers, self.sender.post_what_is_due)
+        after = self.sender.post_what_is_due
+        dispatch = Dispatch(KEY, self.messenger, self.handlers, after)
         self.dispatch, self.dispatched = dispatch.message, dispatch.done_with
         self.poller = Poller(self.messenger, self)
 
@@ -164,6 +167,33 @@ def test_a_local_ref_that_goes_while_signals_come_is_counted_once(
         where = point.interrupt(owner.table.sweep)
         owner.table.sweep()
         assert owner.counts(number) == {(OWNER, OWNER): 1}, where
+
+
+def test_what_signal_handlers_cut_short_comes_again_however_often(
+    process: Callable[[int], Process],
+) -> None:
+    owner, borrower = process(OWNER), process(BORROWER)
+    strikes, done = list(range(20)), []
+
+    def on_borrow(record: envelope.Record) -> None:
+        if strikes:
+            strikes.pop()
+            signal.raise_signal(signal.SIGUSR2)
+        done.append(record.call_id)
+
+    def ring(*_: object) -> None:
+        raise Interruption
+
+    owner.handlers[envelope.BORROW] = on_borrow
+    before = signal.signal(signal.SIGUSR2, ring)
+    try:
+        borrower.sender.post(OWNER, envelope.BORROW, 7, bodies.pack_numbers(THIRD))
+        while not done:
+            with suppress(Interruption):
+                owner.poller.try_drain()
+        assert (strikes, done) == ([], [7])
+    finally:
+        signal.signal(signal.SIGUSR2, before)
 
 
 def test_after_the_end_of_a_session_finalizers_send_nothing(

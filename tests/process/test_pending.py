@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import pytest
 from mooactor.control import envelope
 from mooactor.process.objects.future import AttachedReply, Reply, taken_over
 from mooactor.process.pending import PendingReplies
-from tests.interruptions import points
+from tests.interruptions import Interruption, pairs, points
 
 
 class Alarm(Exception):
@@ -117,6 +118,10 @@ class Arrivals:
     def takes(self, which: int) -> None:
         assert self.pending.takes(self._records[which])
 
+    def has_begun(self, which: int) -> bool:
+        """Whether its data is under way, or here."""
+        return self.replies[which] in self._come
+
     def arrive(self, which: int) -> None:
         transfer, then = self._come[self.replies[which]]
         transfer.done = True
@@ -181,3 +186,22 @@ def test_nor_does_one_where_others_of_the_same_call_wait() -> None:
         call.arrive(2)
         assert call.taken == call.replies, point.where
         assert 7 not in call.pending, point.where
+
+
+def test_one_that_is_cut_short_twice_is_handed_on_with_data_that_was_quicker() -> None:
+    """Of the data is told once, and that is while nothing waits for it yet."""
+    for first, second in pairs():
+        call = Arrivals()
+        with suppress(Interruption):
+            first.interrupt(lambda call=call: call.takes(2))
+        is_quicker = call.has_begun(2)
+        if is_quicker:
+            call.arrive(2)
+        with suppress(Interruption):
+            second.interrupt(lambda call=call: call.takes(2))
+        call.takes(2)
+        if not is_quicker:
+            call.arrive(2)
+        where = f"{first.where}\n{second.where}"
+        assert call.taken == call.replies[2:], where
+        assert 7 not in call.pending, where

@@ -358,6 +358,11 @@ class Values:
         elif future is not None and arriving and not reply.failed:
             self._again[token] = record
         self._relay.came_again(token, key, arriving=arriving)
+        transfer = self._arriving.get(token)
+        if transfer is not None and transfer is record.memo.get("transfer"):
+            # It is the same that comes again, as handling it was cut short. Its data
+            # may have been quicker, which is told once.
+            self._arrived(token, record, False)
 
     def _receive(self, token: int, record: envelope.Record) -> None:
         memo = record.memo

@@ -214,9 +214,14 @@ class Stream(Iterator[T_co], AsyncIterator[T_co], Generic[T_co]):
         self.close()
 
     def __del__(self) -> None:
-        if self._producer and not self.channel.state and not self._runtime.closed:
-            number = self.channel.call_id
-            self._runtime.sender.post_later(self._producer, envelope.CANCEL, number)
+        # A signal handler may have cut its construction short, or the start of its
+        # call, which may be sent already.
+        channel: Channel | None = getattr(self, "channel", None)
+        if channel is None or channel.link is None or channel.state:
+            return
+        if not self._runtime.closed:
+            producer, number = channel.link.process_id, channel.call_id
+            self._runtime.sender.post_later(producer, envelope.CANCEL, number)
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -30,8 +30,8 @@ from mooactor.control import envelope
 from mooactor.control.interrupts import was_interrupted
 from mooactor.control.messenger import Messenger
 
-#: Of a record that signal handlers cut short. Each costs the program an exception, which
-#: it has asked for; only one that is none of a handler's may come so often.
+#: Of a record that signal handlers cut short. Each costs the program an exception that
+#: it has asked for. So often comes only one that is no handler's.
 _MOST_TRIES = 100
 
 

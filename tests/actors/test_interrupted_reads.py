@@ -167,3 +167,30 @@ def test_no_item_of_a_map_runs_twice_without_retries(spawn: Any, step: int) -> N
         first += 5
     items = actor.all()
     assert len(items) == len(set(items)) > 20 // step
+
+
+class Opens:
+    """Counts its generators that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    def items(self) -> Iterator[int]:
+        self.open += 1
+        try:
+            yield from range(1000)
+        finally:
+            self.open -= 1
+
+    def count(self) -> int:
+        return self.open
+
+
+@pytest.mark.parametrize("step", [5, slow(1)])
+def test_a_stream_whose_start_is_interrupted_ends(spawn: Any, step: int) -> None:
+    actor = spawn(Opens)
+    done = 0
+    for point in points(step):
+        done += bool(point.interrupt(lambda: next(actor.items())))
+        assert eventually(lambda: not actor.count()), point.where
+    assert done > 20 // step

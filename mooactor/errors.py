@@ -209,10 +209,13 @@ class ActorUnavailable(MooError):
     """There is no such actor, or it no longer takes calls."""
 
 
-def session_ended(delivered: bool | None = None) -> ActorUnavailable:
-    """The error of what the end of the session cut short."""
+def session_ended(because: str = "", delivered: bool | None = None) -> ActorUnavailable:
+    """The error of what the end of the session cut short. `because`: what ended it, if
+    that was not this program."""
+    why = f", because {because}" if because else ""
     return ActorUnavailable(
-        "the session has ended; moo.init() starts another one", delivered=delivered
+        f"the session has ended{why}; moo.init() starts another one",
+        delivered=delivered,
     )
 
 

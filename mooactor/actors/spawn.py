@@ -301,7 +301,7 @@ class Spec(Generic[P, T]):
     ) -> Handle:
         """`member`: its place among the children of this process, a supervisor."""
         if runtime.closed:
-            raise errors.session_ended(delivered=False)
+            raise runtime.agent.session_ended(delivered=False)
         place = Place.here()
         interface = interface_of(self._cls)
         label = interface.label if name is None else f"{interface.label}:{name}"

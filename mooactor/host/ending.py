@@ -200,8 +200,8 @@ class Ending:
             said = [future for future in rest if future.told]
         if not said:
             return
-        if self._parts.agent.ended_by:
-            why = f"{self._parts.agent.ended_by} ended it"
+        if self._parts.agent.because:
+            why = self._parts.agent.because
         elif self._agent_lost:
             why = "the host's agent is gone"
         elif self._hurry.hurried or self._awaited is Awaited.NOTHING:

@@ -182,10 +182,11 @@ class Session:
     def _agent_lost(self) -> None:
         if self.runtime.closed:
             return
-        by = self.runtime.agent.ended_by
-        self.lost = f"{by} ended it" if by else "the host's agent died"
-        if not by:  # else that was said when it began
+        agent = self.runtime.agent
+        if not agent.because:  # else that was said when it began
+            agent.because = "the host's agent died"
             say("mooactor: the host's agent is gone; the session ends")
+        self.lost = agent.because
         end = partial(self.close, GRACE_S, Awaited.NOTHING)
         threading.Thread(target=end, daemon=True).start()
 

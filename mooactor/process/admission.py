@@ -49,15 +49,17 @@ class Admission:
         deadlocks: DeadlockDetector,
         pending: Mapping[int, Future],
         flush: Callable[[], None],
+        session_ended: Callable[..., errors.ActorUnavailable],
     ) -> None:
         """`pending`: the calls that have not ended, by id. `flush`: send all that
-        waits, before this thread does."""
+        waits, before this thread does. `session_ended`: see `Caller`."""
         self._links = links
         self._poller = poller
         self._sender = sender
         self._deadlocks = deadlocks
         self._pending = pending
         self._flush = flush
+        self._session_ended = session_ended
         # By actor: the sum of the ids of its calls when a wait for it was hopeless.
         self._hopeless: dict[int, int] = {}
 
@@ -85,7 +87,7 @@ class Admission:
         if link.cause is not None:
             raise link.gone()
         if not roomy and self._sender.ended:
-            raise errors.session_ended(delivered=False)
+            raise self._session_ended(delivered=False)
         if not roomy:
             raise errors.CallTimeout(
                 f"the mailbox of {link.label} stayed full for {timeout or 0:.3g} s: "

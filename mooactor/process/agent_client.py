@@ -39,7 +39,7 @@ class AgentClient:
         self.broker_heard = Future()  # that, or that one does not answer
         self.broker_news: dict[str, str] = {}  # why not, by address
         self.ended = False  # the session is over here: its agent may end, too
-        self.ended_by = ""  # the command that ends it, if this process does not
+        self.because = ""  # what ended it, if that is known and not this program
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._requests: dict[int, Future] = {}
@@ -64,11 +64,12 @@ class AgentClient:
         try:
             self._lifeline.send(message, fds)
         except LifelineClosed:
-            by = self.ended_by
-            why = f"{by} ended it" if by else "its agent is gone"
-            raise errors.ActorUnavailable(
-                f"the session has ended, because {why}; moo.init() starts another one"
-            ) from None
+            raise errors.session_ended(self.because or "its agent is gone") from None
+
+    def session_ended(self, delivered: bool | None = None) -> errors.ActorUnavailable:
+        """The error of what the end of the session cuts short. It says what ended the
+        session, if that is known by now."""
+        return errors.session_ended(self.because, delivered)
 
     def ask(
         self,
@@ -91,7 +92,7 @@ class AgentClient:
             self.tell(fds, rid=rid, **message)
             if not self._wait(future, wait_s):
                 if self.ended:
-                    raise errors.session_ended()
+                    raise self.session_ended()
                 raise errors.CallTimeout(
                     f"the agent did not answer within {wait_s} s; this host is "
                     "overloaded, or the agent is stopped"
@@ -187,9 +188,9 @@ class AgentClient:
     _ev_refused = _ev_not_joined = _ev_joined
 
     def _ev_ended(self, message: Message) -> None:
-        self.ended_by = message["by"]
-        text = f"mooactor: {self.ended_by} ends the session"
-        print(text, file=sys.stderr, flush=True)
+        by = message["by"]
+        self.because = f"{by} ended it"
+        print(f"mooactor: {by} ends the session", file=sys.stderr, flush=True)
 
     def _ev_broker_lost(self, message: Message) -> None:
         self.broker_news[message["broker"]] = message["why"]

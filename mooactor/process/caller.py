@@ -78,17 +78,20 @@ class Caller:
         arguments: Arguments,
         deadlocks: DeadlockDetector,
         flush: Callable[[], None],
+        session_ended: Callable[..., errors.ActorUnavailable],
     ) -> None:
-        """`flush`: send all that waits, before this thread does."""
+        """`flush`: send all that waits, before this thread does. `session_ended`: the
+        error of what the end of the session cuts short; see `AgentClient`."""
         self._links = links
         self._sender = sender
         self._poller = poller
         self._housekeeper = housekeeper
         self._payloads = payloads
         self._arguments = arguments
+        self._session_ended = session_ended
         self._pending: dict[int, Future] = {}
         self.admission = Admission(
-            links, poller, sender, deadlocks, self._pending, flush
+            links, poller, sender, deadlocks, self._pending, flush, session_ended
         )
         self._ids = itertools.count(1)
         self._replies = PendingReplies(payloads, self._deliver)
@@ -392,7 +395,7 @@ class Caller:
         """Forget the tells among these: their loss is reported."""
         for future in futures:
             if future.told:
-                future.set_error(errors.session_ended())
+                future.set_error(self._session_ended())
                 forget(self._pending, future.call_id, future.link)
 
     def close_streams(self) -> None:
@@ -400,10 +403,10 @@ class Caller:
         for future in list(self._pending.values()):
             is_stream = hasattr(future, "on_item")
             if is_stream:
-                self.abandon(future, errors.session_ended())
+                self.abandon(future, self._session_ended())
 
     def close(self) -> None:
         """Nothing will arrive any more: pending calls fail."""
         for future in list(self._pending.values()):
-            future.set_error(errors.session_ended())
+            future.set_error(self._session_ended())
         self._pending.clear()

@@ -33,9 +33,7 @@ def current_runtime() -> Runtime:
     if _forked:
         raise forked_error()
     if _current is None and _ended_by:
-        raise errors.ActorUnavailable(
-            f"the session has ended, because {_ended_by}; moo.init() starts another one"
-        )
+        raise errors.session_ended(_ended_by)
     if _current is None:
         raise errors.ActorUnavailable(
             "no session runs in this process: call moo.init() first"

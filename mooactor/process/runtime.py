@@ -195,6 +195,7 @@ class Runtime:
             self.arguments,
             self.deadlocks,
             self.flush,
+            self.agent.session_ended,
         )
         self.deaths = Deaths(
             links,
@@ -350,8 +351,10 @@ class Runtime:
         `was_sent`: it is a call that was, so nobody knows any more whether it ran."""
         if self.forked:
             return forked_error(what)
+        because = self.agent.because
+        why = f", because {because}" if because else ""
         return ActorUnavailable(
-            f"{what}: its session has ended; create it again in this one",
+            f"{what}: its session has ended{why}; create it again in this one",
             delivered=None if was_sent else False,
         )
 
@@ -386,13 +389,13 @@ class Runtime:
         self.closed = self.sender.ended = self.agent.ended = True
         self.flush()
         self.caller.close()
-        self.values.close()
+        self.values.close(self.agent.session_ended)
         self.handovers.close()
         self.objects.close()
         self.broadcaster.close()
         self.relay.close()
         if self.inbound is not None:
-            self.inbound.close()
+            self.inbound.close(self.agent.session_ended)
         self.housekeeper.close()
         self.callbacks.close()
         self.poller.close()

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -432,6 +433,38 @@ def test_stop_returns_when_the_processes_of_this_machine_have_ended(
     waited = time.monotonic() - begun
     assert (host.ended and cluster.commands[0].ended) or waited > GONE_S
     assert host.wait() == cluster.commands[0].wait() == 0
+
+
+PROGRAM = """
+import mooactor as moo
+from mooactor.process import deaths
+deaths._GRACE_S = 60.0  # news of the actor's death does not come before the end
+class Waits:
+    def forever(self):
+        print("waits", flush=True)
+        while True: pass
+moo.init()
+moo.actor(Waits)
+handle = moo.spawn(Waits)
+try:
+    handle.forever()
+except moo.ActorUnavailable as error:
+    print("ended:", error, flush=True)
+"""
+
+
+def test_a_call_that_stop_cuts_short_says_so(cluster: Cluster, address: str) -> None:
+    program = cluster.command(
+        words=[sys.executable, "-c", PROGRAM],
+        MOOACTOR_ADDRESS=address,
+        MOOACTOR_KEY_FILE=cluster.key.source,
+    )
+    assert cluster.until(lambda: any("waits" in line for line in program.out))
+    (line,) = ask(cluster, address, "stop")
+    assert line == "stopped 1 session, 0 hosts and the broker\n"
+    assert program.wait() == 0
+    why = "because mooactor stop ended it; moo.init() starts another one"
+    assert program.out[-1] == f"ended: the session has ended, {why}\n"
 
 
 def test_stop_by_the_stand_by_ends_the_first_broker_too(

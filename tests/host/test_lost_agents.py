@@ -6,13 +6,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import mooactor as moo
+from mooactor.errors import session_ended
 from mooactor.host.session import current_session
+from mooactor.process.current import current_runtime
 from tests.conftest import eventually
 from tests.process import programs
 
@@ -180,3 +184,89 @@ def test_a_consumer_is_told_that_the_session_has_ended(
     (error,) = errors
     assert isinstance(error, moo.ActorUnavailable), repr(error)
     assert "the session has ended" in str(error)
+
+
+@moo.actor
+class Busy:
+    def wait(self) -> None:
+        threading.Event().wait()
+
+    def forever(self) -> Iterator[int]:
+        threading.Event().wait()
+        yield 1
+
+
+@moo.actor(max_pending=1)
+class Full:
+    def wait(self) -> None:
+        threading.Event().wait()
+
+
+def failure_of(wait: Callable[[], object]) -> Callable[[], str]:
+    """What `wait`, in a thread of its own, raises; the result waits for that."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            wait()
+        except moo.ActorUnavailable as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return lambda: (thread.join(), str(errors[0]))[1]
+
+
+@pytest.mark.parametrize(
+    ("news", "why"),
+    [
+        ({"ev": "ended", "by": "mooactor stop"}, "mooactor stop ended it"),
+        (None, "the host's agent died"),
+    ],
+)
+def test_all_that_it_cuts_short_says_what_ended_the_session(
+    no_session: None,
+    news: dict[str, Any] | None,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moo.init()
+    session, runtime = current_session(), current_runtime()
+    assert session is not None
+    call, stream = moo.spawn(Busy).wait.remote(), moo.spawn(Busy).forever()
+    full = moo.spawn(Full)
+    first = full.wait.remote()
+    value = runtime.values.expect(1, runtime.process_id)
+    tell = moo.spawn(Busy).wait
+    tell.tell()
+    (told,) = [one for one in runtime.caller.outstanding() if one.told]
+    inbound: list[str] = []  # there is none without other hosts
+    runtime.inbound = SimpleNamespace(  # type: ignore[assignment]
+        close=lambda error=session_ended: inbound.append(str(error())), busy=False
+    )
+    no_room = threading.Event()
+    monkeypatch.setattr(runtime.caller.admission, "_flush", no_room.set)
+    os.kill(session._agent.pid, signal.SIGSTOP)  # it does not answer
+    said = [
+        failure_of(call.get),
+        failure_of(lambda: next(iter(stream))),
+        failure_of(full.wait),
+        failure_of(lambda: runtime.agent.ask(None, op="status")),
+    ]
+    assert no_room.wait(60)
+    assert eventually(lambda: len(runtime.caller) == 4 and runtime.agent._requests)
+
+    if news is not None:
+        runtime.agent._act_on(news, [])
+    os.kill(session._agent.pid, signal.SIGKILL)
+
+    ended = f"the session has ended, because {why}; moo.init() starts another one"
+    assert [wait() for wait in said] == [ended] * len(said)
+    assert eventually(lambda: inbound)
+    failures = [one.failure() for one in (told, value)]
+    assert [*map(str, failures), *inbound] == [ended] * 3
+    over = str(runtime.over("a call"))
+    assert over.startswith(f"a call: its session has ended, because {why}; create it")
+    with pytest.raises(moo.ActorUnavailable) as raised:
+        first.get()
+    assert str(raised.value) == ended

@@ -130,6 +130,7 @@ class World:
             None,  # type: ignore[arg-type]
             None,  # type: ignore[arg-type]
             sender.flush,
+            errors.session_ended,
         )
         self.deaths = Deaths(
             self.links,

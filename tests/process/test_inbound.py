@@ -229,6 +229,16 @@ def test_it_is_closed_at_once_unless_another_thread_is_inside(desk: Desk) -> Non
     assert time.perf_counter() - began > inbound.CLOSE_S
 
 
+def test_what_is_under_way_or_waits_ends_with_an_error_of_its_own(desk: Desk) -> None:
+    transfers = [desk.send(8 * MB) for _ in range(4)]
+    assert (desk.under_way(), desk.waiting()) == (2, 2)
+    desk.inbound.close(lambda: ActorUnavailable("so it ended"))
+    ended = [transfer.error for transfer in transfers]
+    assert [str(error) for error in ended] == ["so it ended"] * 4
+    assert len(set(map(id, ended))) == 4
+    assert desk.came == []
+
+
 def test_what_is_to_be_done_soon_is_done_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,12 +161,14 @@ class InboundTransfers:
         self._later.append((perf_counter() + NEWS_S, action))
         self.busy = True
 
-    def close(self) -> None:
-        """End everything, without calls of `then`."""
-        end = perf_counter() + CLOSE_S
-        while not self._come_in(self._close):
+    def close(
+        self, error: Callable[[], errors.MooError] = errors.session_ended
+    ) -> None:
+        """End everything, each with an `error`, without calls of `then`."""
+        end, close = perf_counter() + CLOSE_S, partial(self._close, error)
+        while not self._come_in(close):
             if perf_counter() > end:  # a signal handler there does not return
-                self._close()
+                close()
                 return
             sleep(_AWAY_S)
 
@@ -231,10 +233,10 @@ class InboundTransfers:
             )
         self._give_back(transfer)
 
-    def _close(self) -> bool:
+    def _close(self, error: Callable[[], errors.MooError]) -> bool:
         waiting = [transfer for lane in self._lanes for transfer in lane.waiting]
         for transfer in {*self._flying.values(), *waiting}:
-            self._fail(transfer, errors.session_ended())
+            self._fail(transfer, error())
         self._ended.clear()
         self._later.clear()
         return True

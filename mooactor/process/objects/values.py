@@ -482,10 +482,12 @@ class Values:
         if token in self._arriving and self._arriving[token] is transfer:  # no call
             self._arriving.pop(token)
 
-    def close(self) -> None:
-        """Nothing will arrive any more: expected values fail."""
+    def close(
+        self, error: Callable[[], errors.MooError] = errors.session_ended
+    ) -> None:
+        """Nothing will arrive any more: expected values fail, each with an `error`."""
         for future in list(self._expected.values()):
-            future.set_error(errors.session_ended())
+            future.set_error(error())
         self._expected.clear()
 
 

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from mooactor import __version__
 from mooactor.cli import clustering, streams
@@ -34,8 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        options = _parser().parse_args(arguments)
+        options = _parsed(words)
     except OutputLost as lost:
         return 2 if lost.fd == 2 else _lost(lost)
     finally:
@@ -56,9 +57,13 @@ def _failed(options: argparse.Namespace, error: Exception, code: int) -> int:
     with suppress(OutputLost):
         print(f"mooactor {options.command}: {error}", file=sys.stderr)
     if getattr(options, "json", False):
-        with suppress(OutputLost):
-            print(json.dumps({"error": str(error)}), flush=True)
+        _print_error(str(error))
     return code
+
+
+def _print_error(why: str) -> None:
+    with suppress(OutputLost):
+        print(json.dumps({"error": why}), flush=True)
 
 
 def _lost(lost: OutputLost) -> int:
@@ -74,17 +79,56 @@ def _lost(lost: OutputLost) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mooactor", description=_DESCRIPTION)
+class _WrongLine(Exception):
+    """What is wrong with a command line, and the parser that says so."""
+
+    def __init__(self, parser: argparse.ArgumentParser, text: str) -> None:
+        super().__init__(text)
+        self.parser = parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says with an exception what is wrong; its commands' parsers do so, too."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _WrongLine(self, message)
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options. It ends the program if they are wrong, and says why as `_failed`
+    does."""
+    parser = _Parser(prog="mooactor", description=_DESCRIPTION)
     version = f"mooactor {__version__}"
     parser.add_argument("--version", action="version", version=version)
+    commands = _add_commands(parser)
+    try:
+        return parser.parse_args(words)
+    except _WrongLine as wrong:
+        try:
+            argparse.ArgumentParser.error(wrong.parser, str(wrong))
+        finally:
+            if _asks_for_json(commands, words):
+                _print_error(str(wrong))
+
+
+def _asks_for_json(commands: _Commands, words: Sequence[str]) -> bool:
+    """Whether ``--json``, perhaps shortened, is an option there. After ``mooactor run``
+    it may be one of the script's."""
+    named = next((word for word in words if word in commands.choices), "")
+    command = commands.choices.get(named)
+    if command is None or command.get_default("json") is None:
+        return False
+    return any(len(word) > 2 and "--json".startswith(word) for word in words)
+
+
+def _add_commands(parser: argparse.ArgumentParser) -> _Commands:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_bench(commands)
     _add_doctor(commands)
     _add_attach(commands)
     clustering.add_commands(commands)
     add_launchers(commands)
-    return parser
+    return commands
 
 
 _DESCRIPTION = (

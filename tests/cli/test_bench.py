@@ -121,6 +121,9 @@ def test_only_picks_the_groups_that_are_needed() -> None:
 def test_list_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--only", "list"]) == 0
     assert capsys.readouterr().out.split() == groups.names()
+    assert main(["bench", "--only", "list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"rows": [{"name": name} for name in groups.names()]}
 
 
 def test_a_group_that_fails_is_reported_and_no_table_lost() -> None:

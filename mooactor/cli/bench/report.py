@@ -26,7 +26,7 @@ def run(
 ) -> int:
     """Print the table as Markdown, or one JSON object; 1 if something failed."""
     if only == ["list"]:
-        print("\n".join(names()))
+        print("\n".join(names()) if not as_json else names_as_object())
         return 0
     if not sys.platform.startswith("linux"):
         raise Failure("it measures on Linux only: run it there", code=1)
@@ -78,6 +78,11 @@ def _cpu() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def names_as_object() -> str:
+    """The names of all rows, where the object of a measurement has them."""
+    return json.dumps({"rows": [{"name": name} for name in names()]}, indent=2)
 
 
 def as_object(rows: list[Row], skipped: list[Skipped]) -> str:

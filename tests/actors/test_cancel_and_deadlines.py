@@ -60,6 +60,17 @@ def test_a_deadline_ends_the_call_and_names_it(spawn: Any) -> None:
     assert time.perf_counter() - start < 30
 
 
+def test_what_a_method_returns_after_its_deadline_is_no_result(spawn: Any) -> None:
+    """It sees its deadline, and returns, before or after its caller does."""
+    counter = spawn(Counter)
+    for _ in range(50):
+        with pytest.raises(moo.CallTimeout):
+            counter.until_cancelled.options(timeout=0.01)()
+    tell = counter.until_cancelled.options(timeout=0.01).tell
+    tell()  # for which nobody waits, and nothing is said
+    assert counter.echo(1) == 1
+
+
 def test_a_call_whose_deadline_passed_in_the_queue_does_not_run(
     spawn: Any, tmp_path: Path
 ) -> None:

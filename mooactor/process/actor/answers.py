@@ -35,6 +35,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 from mooactor import errors
@@ -86,7 +87,20 @@ class Answers(abc.ABC):
             if problem is not None:
                 self.reply_error(job, problem)
                 return
-        self.reply(job, value)
+        late = job.deadline is not None and perf_counter() > job.deadline
+        if late and not job.flags & envelope.ONE_WAY:
+            self.reply_error(job, self._late(job))
+        else:
+            self.reply(job, value)
+
+    def _late(self, job: Job) -> errors.CallTimeout:
+        """In place of a result that is not in time, perhaps what a method returned that
+        saw that it was given up. Its caller may not have noticed the time yet."""
+        return errors.CallTimeout(
+            f"{self.name_of(job)} ended after its deadline, and its result is dropped "
+            "(use .options(timeout=…) to allow more)",
+            delivered=True,
+        )
 
     def fail(self, job: Job, error: BaseException) -> None:
         """A call has ended with an exception; the rule is above."""

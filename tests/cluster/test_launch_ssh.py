@@ -405,6 +405,81 @@ def test_the_program_may_act_on_ctrl_c(
     assert "saved" in run.out
 
 
+# A child in a session of its own, and a daemon. Both have the program's outputs.
+LEAVES = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+def daemon(*words):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(write, b"%d" % os.getpid())
+            os.execvp(words[0], words)
+        os._exit(0)
+    os.wait()
+    return int(os.read(read, 9))
+print("up", child.pid, daemon("sleep", "600"), flush=True)
+"""
+
+
+@pytest.mark.parametrize("names", ["b", "localhost"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_what_the_program_leaves_ends_with_it(
+    launch: Callable[..., Launched], names: str, typed: bool
+) -> None:
+    ending = PATIENT if typed else "raise SystemExit(5)"
+    run = launch("--hosts", names, script=LEAVES + ending)
+    assert is_up(run), run.err
+    if typed:
+        assert eventually(lambda: run.out.count("up") == 2)
+        run.signal(signal.SIGINT)
+    assert run.end(30) == 5, run.err
+    left = run.out.splitlines()[0].split()[1:]
+    assert not [pid for pid in left if os.path.exists(f"/proc/{pid}")]
+
+
+SHELL = """
+sleep 600 </dev/null >/dev/null 2>&1 &
+echo $! >>{folder}/strangers
+"""
+
+
+@pytest.mark.parametrize("names", ["b", "localhost"])
+def test_children_of_the_shell_that_becomes_the_command_are_no_concern_of_it(
+    hosts: Servers, tmp_path: Path, names: str
+) -> None:
+    """Such as the reader of its output in ``mooactor run > >(tee log)``."""
+    before = SHELL.format(folder=tmp_path)
+    (tmp_path / "script.py").write_text(LEAVES)
+    words, on = ["--hosts", names], ["sh", "-c", before + 'exec "$@"', "sh"]
+    if names == "b":  # the shell there
+        words, on = [*words, "--python", shell_python(tmp_path, before)], []
+    run = Launched([*words, "script.py"], tmp_path, hosts.environment(), on=on)
+    try:
+        assert run.end() == 0, run.err
+    finally:
+        for pid in (tmp_path / "strangers").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)  # it is there
+    left = run.out.split()[1:]
+    assert not [pid for pid in left if os.path.exists(f"/proc/{pid}")]
+
+
+SHORT = """
+pids = [daemon("true") for _ in range(50)]
+while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("names", ["b", "localhost"])
+def test_daemons_that_end_before_the_program_are_no_zombies(
+    launch: Callable[..., Launched], names: str
+) -> None:
+    run = launch("--hosts", names, script=LEAVES + SHORT)
+    assert run.end() == 0, run.err
+
+
 @pytest.mark.parametrize("presses", [1, slow(2)])
 def test_ctrl_c_ends_a_launch_whose_ssh_answers_nothing_any_more(
     launch: Callable[..., Launched], presses: int

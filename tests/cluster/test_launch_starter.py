@@ -148,6 +148,58 @@ def test_a_program_does_not_outlive_its_starter() -> None:
     assert eventually(lambda: not pid.is_running())
 
 
+# Starts daemons with these names, or these command lines.
+LEAVES = """
+import ctypes, os, sys, time
+for name in sys.argv[1:]:
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(write, b"%d" % os.getpid())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody waits for its end
+            if ":" in name:
+                silent, held = os.pipe()
+                os.dup2(silent, 0)
+                os.set_inheritable(held, True)
+                os.execvp("cat", [name])
+            ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    pid = int(os.read(read, 9))
+    of = "cmdline" if ":" in name else "comm"
+    while not open(f"/proc/{pid}/{of}").read().startswith(name):
+        time.sleep(0.001)
+    print(pid, end=" ")
+print(flush=True)
+raise SystemExit(3)
+"""
+
+
+def test_what_the_users_program_leaves_ends_but_for_what_ends_by_itself() -> None:
+    names = ["moo-agent", "moo-janitor", "ssh: /a [mux]", "moo-actor", "ssh: /a b"]
+    sent = Sent(LEAVES, arguments=names, host="b")
+    pids = list(map(int, sent.line().split()))
+    left = []
+    try:
+        assert sent.process.wait(20) == 3
+        left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+        assert left == pids[:3]
+    finally:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        sent.end()
+
+
+def test_what_a_host_leaves_is_its_own_affair() -> None:
+    sent = Sent(LEAVES, arguments=["moo-actor"])
+    pid = int(sent.line())
+    assert sent.process.wait(20) == 3
+    os.kill(pid, signal.SIGKILL)  # it is there
+    sent.end()
+
+
 def test_a_silent_launcher_counts_as_gone() -> None:
     short = re.sub(rb"SILENCE_S = [\d.]+", b"SILENCE_S = 1.0", TEXT)
     assert short != TEXT

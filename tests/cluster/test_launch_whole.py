@@ -203,6 +203,33 @@ def test_no_actor_outlives_the_launcher(
     # The leak check sees to the actors, the hosts and their files.
 
 
+GOES = """
+import os, subprocess
+import mooactor as moo
+
+@moo.actor
+class Member:
+    def up(self):
+        return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+moo.init()
+members = [moo.on(Member, host=host["name"]).spawn() for host in moo.hosts()]
+for member in members:
+    member.up()
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+os._exit(3)
+"""
+
+
+@pytest.mark.parametrize("names", ["b,localhost", "localhost,b"])
+def test_a_session_of_a_program_that_leaves_processes_leaves_no_files(
+    hosts: Servers, tmp_path: Path, names: str
+) -> None:
+    run = launch(hosts, tmp_path, names, GOES)
+    assert run.end() == 3, run.err
+    # The leak check sees to the processes and the files.
+
+
 # Whoever has its output can talk to the cluster.
 OPEN = """
 import os, time

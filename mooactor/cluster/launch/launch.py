@@ -6,6 +6,10 @@ Order: the broker is up before the hosts start, and all hosts have joined before
 program starts. The program's end, Ctrl-C, SIGTERM and SIGHUP end everything, within
 three seconds. SIGUSR1 and SIGUSR2 go to the program alone. If the launcher is killed,
 every starter sees the end of its stdin and ends what it started.
+
+What the program leaves behind ends, too, in whatever session it is. On another host the
+program's starter adopts and kills it. Here the launcher does, last, with the orphans of
+all that it has started.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ _BROKER_LATE = (
 _FORCE_S = 0.3
 _END_S, _END_AFTER_GRACE_S = 2.7, 1.5
 _KILL_S = 0.2
+_REAP_S = 1.0  # between looks for orphans that have ended
 # One event can come as several signals: `timeout` signals its child and then its group,
 # and when a terminal is closed, SIGHUP comes from the shell and then from the kernel.
 _SAME_EVENT_S = 0.3
@@ -63,6 +68,7 @@ class Launch:
         self._interrupted: list[int] = []  # a number for each event
         self._interrupted_at: float | None = None  # the first of them
         self._own_address = "127.0.0.1"
+        self._strangers = starter.children()  # of a shell that has become this process
 
     def run(self) -> int:
         """Run everything; the exit code is the program's, 2 if it never ran, and
@@ -236,12 +242,25 @@ class Launch:
         environment = {**plan.variables, **environment}
         words = [plan.interpreter, *plan.program]
         try:
-            return LocalScript(self.loop, words, environment, plan.cwd)
+            script = LocalScript(self.loop, words, environment, plan.cwd)
         except OSError as error:
             raise LaunchError(
                 f"the program cannot be started with {plan.interpreter} in {plan.cwd} "
                 f"({error.strerror}): check --python and --cwd"
             ) from None
+        self.loop.later(_REAP_S, self._reap_orphans)
+        return script
+
+    def _reap_orphans(self) -> None:
+        starter.reap_orphans(self._own_pids(), wait=False)
+        self.loop.later(_REAP_S, self._reap_orphans)
+
+    def _own_pids(self) -> set[int]:
+        """The children that the launch waits for itself."""
+        pids = {program.pid for program in self._programs}
+        if self.script is not None:
+            pids.add(self.script.pid)
+        return {pid for pid in pids if pid is not None}
 
     # -- the end ------------------------------------------------------------
 
@@ -266,6 +285,8 @@ class Launch:
         latest = time.monotonic() + _KILL_S
         while _running(programs) and time.monotonic() < latest:
             self.loop.serve(latest)
+        if isinstance(self.script, LocalScript):
+            starter.kill_orphans(self._own_pids().union(self._strangers))
 
 
 def _running(programs: list[Program]) -> bool:

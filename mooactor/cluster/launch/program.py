@@ -91,6 +91,11 @@ class Program:
         loop.later(starter.BEAT_S, self._beat)
 
     @property
+    def pid(self) -> int | None:
+        """Of its starter, or of the ssh to it; None: that has ended, and is reaped."""
+        return self._process.pid if self._process.returncode is None else None
+
+    @property
     def failure(self) -> str:
         """Why it ended, without the host's name."""
         return self._missing or ssh.failure(*self._end)

@@ -10,6 +10,7 @@ import subprocess
 
 from mooactor.cluster.launch import signals
 from mooactor.host.eventloop import EventLoop
+from mooactor.process.system import adopt_orphans
 
 # Then the program replaces it. It dies with the launcher, even if that is killed. No
 # module in the working directory is for this line.
@@ -22,7 +23,8 @@ _TIED = (
 
 
 class LocalScript:
-    """It is started at once. `code` is its exit code, once it has ended.
+    """It is started at once. `code` is its exit code, once it has ended. Its orphans
+    become children of this process.
 
     Raises:
       OSError: it cannot be started.
@@ -36,6 +38,7 @@ class LocalScript:
         # In the foreground of a terminal it stays there: it may read from it, and gets
         # Ctrl-C from it.
         self._has_terminal = _in_foreground()
+        adopt_orphans()
         self._process = subprocess.Popen(
             [words[0], "-c", _TIED, str(os.getpid()), *words],
             env={**os.environ, **environment},
@@ -45,6 +48,11 @@ class LocalScript:
         )
         self._pidfd = os.pidfd_open(self._process.pid)
         loop.watch(self._pidfd, self._ended)
+
+    @property
+    def pid(self) -> int | None:
+        """None: it has ended, and is reaped."""
+        return self._process.pid if self._process.returncode is None else None
 
     def signal(self, number: int, typed: bool) -> None:
         """Pass a signal on. Invariant: the program gets each Ctrl-C once, so one that

@@ -10,6 +10,9 @@ The key comes with the order. It lies in a memory file of this process, whose pa
 program finds in MOOACTOR_KEY_FILE: only this user can open it, and it is gone when this
 process is.
 
+If the program is the user's, what it leaves behind ends with it, also in a session of
+its own: this process adopts its orphans. A `mooactor host` does so itself.
+
 A launcher that is silent for a minute counts as gone: it says something each ten
 seconds. The exit code is `UNHEARD` then, whatever that of the program: it was not told
 to end, and a launcher that was only stopped starts it again.
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import importlib.util
 import json
 import os
@@ -28,6 +32,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 FAILED = "mooactor starter: "  # begins the line on stdout that says what is missing
@@ -49,6 +54,12 @@ UNHEARD = 121  # the exit code of a starter that nobody talks to any more
 # What mooactor cannot be imported without, and the names under which it is installed.
 _NEEDED = {m: m for m in ("cffi", "cloudpickle", "numpy")} | {"zmq": "pyzmq"}
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_KILLING_S, _LOOK_S = 1.0, 0.005  # what was killed may leave children of its own
+# What ends by itself. A session's agent and its janitor remove the session's files; a
+# shared connection of ssh's (ControlPersist) is the user's, and has other users.
+_SPARED_NAMES = (b"moo-agent\n", b"moo-janitor\n")
+_SPARED = re.compile(rb"mooactor\.host\.agent|^ssh: .*\[mux\]\0*$")  # command lines
 
 
 class Missing(Exception):
@@ -67,7 +78,7 @@ def main() -> None:
         else:
             print(f"{FAILED}{missing}", flush=True)
         sys.exit(2)
-    code = Started(words, environment).wait()
+    code = Started(words, environment, adopts="host" in order).wait()
     sys.stdout.flush()
     os._exit(code)  # a thread still reads stdin, which an orderly exit stumbles over
 
@@ -263,11 +274,20 @@ def key_file(key: str) -> str:
 
 
 class Started:
-    """The program, in a process group of its own, for as long as stdin is open."""
+    """The program, in a process group of its own, for as long as stdin is open.
 
-    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+    Args:
+      adopts: its orphans become children of this process, and end with it.
+    """
+
+    def __init__(
+        self, words: list[str], environment: dict[str, str], *, adopts: bool
+    ) -> None:
         self._grace_s = GRACE_S
         self._libc, self._me = ctypes.CDLL(None), os.getpid()
+        self._adopts, self._strangers = adopts, children()
+        if adopts:
+            self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -293,10 +313,14 @@ class Started:
 
     def wait(self) -> int:
         """The exit code of the program, 128 + N after signal N, as a shell says it, or
-        `UNHEARD`. Nothing of its process group is left."""
-        code = self._process.wait()
+        `UNHEARD`. Nothing of its process group is left, nor an orphan that this
+        process has adopted."""
+        reap_orphans({self._process.pid}, wait=True)
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        if self._adopts:
+            kill_orphans({self._process.pid, *self._strangers})
+        code = self._process.wait()  # only now: nobody else has had its pid so far
         if self._unheard:
             return UNHEARD
         return code if code >= 0 else 128 - code
@@ -325,7 +349,60 @@ class Started:
 
     def _pass_on(self, number: int) -> None:
         with contextlib.suppress(OSError):
-            self._process.send_signal(number)
+            os.kill(self._process.pid, number)  # `send_signal` would reap it
+
+
+def reap_orphans(own: Collection[int], *, wait: bool) -> None:
+    """Reap the children of this process that have ended, but none of its `own`: those
+    have others that wait for them. With `wait`, until one of them has ended."""
+    options = os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG)
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, options)) and ended.si_pid not in own:
+            os.waitpid(ended.si_pid, 0)
+
+
+def kill_orphans(own: Collection[int]) -> None:
+    """Kill the children of this process, and those that become its own thereby; not its
+    `own`, and not what ends by itself. What does not die in a second is left."""
+    latest = time.monotonic() + _KILLING_S
+    while time.monotonic() < latest:
+        others = [pid for pid in children() if pid not in own and _lives(pid)]
+        orphans = [pid for pid in others if not _is_spared(pid)]
+        if not orphans:
+            return
+        for pid in orphans:
+            with contextlib.suppress(OSError):  # another user's
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_S)
+
+
+def children() -> list[int]:
+    """The pids of this process's children, as /proc has them: it may be that of another
+    pid namespace. A shell that has become this process may have left it some."""
+    found: list[int] = []
+    for path in glob.glob("/proc/self/task/*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            with open(path, "rb") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _lives(pid: int) -> bool:
+    """Whether it is a child of this process, and lives. A dead one is reaped."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        return False
+
+
+def _is_spared(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as name:
+            with open(f"/proc/{pid}/cmdline", "rb") as words:
+                found = name.read() in _SPARED_NAMES or _SPARED.search(words.read())
+    except OSError:
+        return False
+    return bool(found)
 
 
 if __name__ == "__main__":

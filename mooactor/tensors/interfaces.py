@@ -27,13 +27,17 @@ def listen_address(text: str, where: str) -> str:
     Raises:
       ValueError: it stands for none.
     """
-    if text == EVERY or is_numeric(text):
+    numeric = is_numeric(text)
+    if text == EVERY or (numeric and not _is_of_many(text)):
         return text
     found = addresses()
     if text in found:
         return found[text]
-    bare = text in _names()
-    what = "this interface has no address" if bare else "no interface of this host"
+    what = "no interface of this host"
+    if numeric:
+        what = "the address of many machines, to which nobody connects"
+    elif text in _names():
+        what = "this interface has no address"
     known = ", ".join(f"{name} ({address})" for name, address in found.items())
     raise ValueError(
         f"{where}={text!r:.80}: {what}; give a numeric address, * for all addresses, "
@@ -49,6 +53,12 @@ def is_numeric(text: str) -> bool:
             continue
         return True
     return False
+
+
+def _is_of_many(numeric: str) -> bool:
+    """Whether it is a multicast address, or that of a broadcast."""
+    address = ipaddress.ip_address(numeric)
+    return address.is_multicast or str(address) == "255.255.255.255"
 
 
 def addresses() -> dict[str, str]:

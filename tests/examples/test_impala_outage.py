@@ -103,7 +103,7 @@ def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
             rate.forget()  # from here on b has no part in it, and it goes on so
             assert rate.becomes(*WITHOUT_B)
         assert rate.becomes(*WITH_B)
-        assert "host b has left: nothing was heard" in run.err
+        assert "host b has left: " in run.err  # it was not only slow
         run.signal(signal.SIGINT)
         assert run.end() == 0
         assert "go on with: --run-dir" in run.out

@@ -64,7 +64,9 @@ class AgentClient:
         try:
             self._lifeline.send(message, fds)
         except LifelineClosed:
-            raise errors.session_ended(self.because or "its agent is gone") from None
+            raise errors.session_ended(
+                self.because or "the host's agent died"
+            ) from None
 
     def session_ended(self, delivered: bool | None = None) -> errors.ActorUnavailable:
         """The error of what the end of the session cuts short. It says what ended the

@@ -160,5 +160,6 @@ def test_a_session_goes_on_when_the_agent_beside_it_is_killed(one, as_driver):
         with pytest.raises(moo.ActorDied, match="its host was lost"):
             near.pid()
         assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
-        made.start_host("a")
+        made.start_host("a")  # of which the broker tells this session in a moment
+        assert eventually(lambda: "a" in [row["name"] for row in moo.hosts()])
         assert own.ask(on("a", "again"), np.ones(5)) == 5

@@ -190,3 +190,23 @@ def test_it_looks_who_asks_for_as_long_as_it_keeps_a_value() -> None:
     relay.on_drop(record(OWNER, envelope.DROP, KEY.number, ()))
     relay.fire()
     assert not relay.timers
+
+
+def test_a_holder_that_is_named_while_its_owner_is_asked_is_the_one_that_counts() -> (
+    None
+):
+    """The owner may answer before the thread that has asked it goes on."""
+
+    class Quick(Relaying):
+        def post(self, target: int, kind: int, *rest: Any) -> None:
+            super().post(target, kind, *rest)
+            if kind == envelope.RETRY:
+                self.redirect()
+
+    relay = Quick()
+    relay.redirect()
+    relay.fire()  # the holder is silent, so the owner is asked, and names one
+    assert relay.asks_holder(TOKEN)
+    relay.arrived(TOKEN, reply())
+    assert (OWNER, envelope.TAKEN, TOKEN, 0) in relay.posted
+    assert not relay.asks_holder(TOKEN)

@@ -159,7 +159,13 @@ class Relay:
         asked = self._asked.get(token)
         if asked is not None:
             self._sender.post(asked.owner, envelope.TAKEN, token)
-            self._asked.pop(token, None)
+            self._asks_no_more(token, asked)
+
+    def _asks_no_more(self, token: int, asked: Asked) -> None:
+        """After its owner was told. That may have named another holder meanwhile, which
+        the poller's thread has asked, while the housekeeper's is here: that stays."""
+        if token in self._asked and self._asked[token] is asked:  # no call
+            del self._asked[token]
 
     def _stored(self, reply: Reply) -> Stored:
         borrowing = self._own_borrowing(reply)
@@ -200,7 +206,7 @@ class Relay:
         asked = self._asked.get(token)
         if asked is not None:
             self._post_retry(asked.owner, token, asked.holder)
-            self._asked.pop(token, None)
+            self._asks_no_more(token, asked)
 
     def _post_retry(self, owner: int, token: int, holder: int) -> None:
         payload = bodies.pack_numbers(holder)

@@ -215,8 +215,9 @@ def test_the_command_submits_the_program_and_says_so(
     assert asked["JobName"] == "my-greeting" and asked["TimeLimit"] == "00:05:00"
     over = ("FAILED", "COMPLETED", "CANCELLED", "TIMEOUT")
     assert eventually(lambda: job(cluster, number)["JobState"] in over, 90)
-    assert job(cluster, number)["ExitCode"] == "3:0"  # the program's
-    assert "n1 n2 ['--lr', '1 e']" in (tmp_path / "out").read_text().splitlines()
+    printed = (tmp_path / "out").read_text()
+    assert job(cluster, number)["ExitCode"] == "3:0", printed  # the program's
+    assert "n1 n2 ['--lr', '1 e']" in printed.splitlines()
     assert runs(tmp_path) == []
 
 

@@ -31,6 +31,7 @@ from mooactor.host.ending import (
 from mooactor.host.program import HAS_ENDED
 from mooactor.process import directories, dump, openfiles, standard
 from mooactor.process.actor import breakpoints
+from mooactor.process.agent_client import AGENT_DIED
 from mooactor.process.complaints import say
 from mooactor.process.current import set_current_runtime
 from mooactor.process.place import Place, host_name
@@ -184,7 +185,7 @@ class Session:
             return
         agent = self.runtime.agent
         if not agent.because:  # else that was said when it began
-            agent.because = "the host's agent died"
+            agent.because = AGENT_DIED
             say("mooactor: the host's agent is gone; the session ends")
         self.lost = agent.because
         end = partial(self.close, GRACE_S, Awaited.NOTHING)

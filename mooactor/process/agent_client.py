@@ -20,6 +20,9 @@ from mooactor import errors
 from mooactor.control.lifeline import Lifeline, LifelineClosed, Message, Received
 from mooactor.process.objects.future import Future
 
+#: Why a session has ended whose agent did not say that it would.
+AGENT_DIED = "the host's agent died"
+
 
 class AgentClient:
     """Talks to the agent. ``on_…`` may be set as handlers of its own messages."""
@@ -64,9 +67,7 @@ class AgentClient:
         try:
             self._lifeline.send(message, fds)
         except LifelineClosed:
-            raise errors.session_ended(
-                self.because or "the host's agent died"
-            ) from None
+            raise errors.session_ended(self.because or AGENT_DIED) from None
 
     def session_ended(self, delivered: bool | None = None) -> errors.ActorUnavailable:
         """The error of what the end of the session cuts short. It says what ended the

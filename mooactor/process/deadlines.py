@@ -48,10 +48,11 @@ class Deadlines:
                 self._next = following
 
     def _end_overdue(self) -> float:
-        """End calls past their deadline; the earliest deadline of the others."""
+        """End calls past their deadline, also if a signal handler cut short that
+        somebody else did; the earliest deadline of the others."""
         now, following = perf_counter(), math.inf
         for future in list(self._pending.values()):
-            if future.deadline is None or future.state:
+            if future.deadline is None or future.is_over():
                 continue
             if future.deadline <= now:
                 future.expire()

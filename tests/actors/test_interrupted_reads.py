@@ -5,6 +5,9 @@ it gives the value, with its Refs held, and nothing is left afterwards."""
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -138,6 +141,28 @@ def test_a_read_that_is_interrupted_can_be_repeated(
     assert done > 20 // step
     actor.drop_all()
     all_is_given_back(actor)
+
+
+@pytest.mark.parametrize("step", [5, slow(1)])
+def test_a_time_out_that_is_interrupted_reaches_who_was_to_learn_of_it(
+    spawn: Any, step: int
+) -> None:
+    actor = spawn(Makes)
+    pid = actor.pid()
+    waiting = dict[str, Any]()
+    os.kill(pid, signal.SIGSTOP)  # so it answers nothing, also no cancellation
+    try:
+        for point in points(step):
+            ref = actor.pair.options(timeout=2.0).remote(7)
+            heard = threading.Event()
+            ref.listen(heard.set)  # as for a process that was handed the Ref
+            if point.interrupt(ref.expire):
+                waiting[point.where] = heard, ref
+        assert len(waiting) > 10 // step
+        for where, (heard, _) in waiting.items():
+            assert heard.wait(20), where
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 class Runs:

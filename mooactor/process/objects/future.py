@@ -118,6 +118,10 @@ class Future:
         """Whether its end is certain, also if nobody can see it yet."""
         return bool(self._results)
 
+    def is_over(self) -> bool:
+        """Whether its end can be seen, and all listeners have been told."""
+        return bool(self.state) and not self._listeners
+
     def _call_listeners(self) -> None:
         listeners = self._listeners
         while listeners:

@@ -181,8 +181,9 @@ def put(value: R) -> Ref[R]:
         raise TypeError(f"moo.put cannot pickle the value: {error}") from error
     stored = Stored(runtime.payloads, data, buffers, borrowing)
     ref: Ref[R] = Ref(runtime, f"put {type(value).__name__}")
-    me = runtime.process_id
-    ref.home = Hold(runtime.borrows, me, runtime.objects.add_stored(stored), me)
+    me, object_id = runtime.process_id, runtime.objects.new_id()
+    ref.home = Hold(runtime.borrows, me, object_id, me)
+    runtime.objects.add_stored(object_id, stored)
     ref.set_raw(stored)
     return ref
 

@@ -80,6 +80,11 @@ def test_what_an_interrupted_call_lent_is_free(send: Callable[..., None]) -> Non
             assert eventually(lambda: leases() == 0), point.where
 
 
+def used() -> int:
+    """Bytes of shared memory."""
+    return int(moo.stats()["memory"]["used_bytes"])
+
+
 def stored(group: Any) -> Any:
     return moo.put(np.ones(SIZE, np.uint8))
 
@@ -131,6 +136,14 @@ def test_the_refs_of_an_interrupted_call_are_free(
             assert group.call(Adder.length).get() == [0, 0]
             del ref
             assert eventually(nothing_is_kept), point.where
+
+
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_interrupted_put_keeps_nothing(step: int) -> None:
+    with moo.init():
+        for point in points(step):
+            point.interrupt(lambda: moo.put(np.ones(SIZE, np.uint8)))
+            assert eventually(lambda: not kept() and not used()), point.where
 
 
 @pytest.mark.parametrize("argument", [None, 1, np.ones(SIZE, np.uint8)])

@@ -253,7 +253,8 @@ def test_the_hosts_of_a_broadcast_tree_have_two_others_below_them(
     tree.lost(holders[5])
     assert tree.source(hosts[5], later) == (above[5], True)
 
-    tree.holders.clear()  # so that its finalizer has nobody to tell
+    for holder in (*holders, later):
+        tree.lost(holder)  # so that its finalizer has nobody to tell
 
 
 def test_a_chain_of_waiting_calls_that_fills_the_callee_is_refused() -> None:

@@ -87,7 +87,8 @@ class Node:
     # -- steps ---------------------------------------------------------------
 
     def put(self) -> None:
-        number = self.table.add_stored(Kept())  # type: ignore[arg-type]
+        number = self.table.new_id()
+        self.table.add_stored(number, Kept())  # type: ignore[arg-type]
         self.holds.append(Hold(self.borrows, self.process_id, number, self.process_id))
 
     def lend(self, hold: Hold, target: int) -> None:

@@ -32,14 +32,17 @@ if TYPE_CHECKING:
 
 
 class BroadcastTree:
-    """The holders of one stored value, by host. It goes with the value, and tells the
-    holders when it does."""
+    """The holders of one stored value, by host. It goes with the value, and tells then
+    all that live and were ever to keep it: also those of which it is not certain that
+    they have learned of it, as a signal handler cut that short, and the dismissed ones.
+    """
 
     def __init__(self, sender: Sender, number: int) -> None:
         self._sender = sender
         self.number = number
-        self.holders: dict[bytes, int] = {}  # 0: it died
+        self.holders: dict[bytes, int] = {}  # 0: it died, or was dismissed
         self._order: list[bytes] = []
+        self._told: dict[int, None] = {}  # last: see `__del__`
 
     def source(self, host: bytes, target: int) -> tuple[int, bool]:
         """The process from which `target`, on `host`, takes it, 0 for here; and whether
@@ -49,20 +52,27 @@ class BroadcastTree:
             return holder, False
         if host not in self._order:
             self._order.append(host)
+        self._told[target] = None  # before anything is sent
         self.holders[host] = target
         above = self._order.index(host) // 2
         return (self.holders[self._order[above - 1]] if above else 0), True
 
-    def lost(self, process_id: int) -> None:
-        """A process died: it is no holder any more."""
+    def dismiss(self, process_id: int) -> None:
+        """It is no holder any more: no process may ask it."""
         for host, holder in list(self.holders.items()):
             if holder == process_id:
                 self.holders[host] = 0
 
+    def lost(self, process_id: int) -> None:
+        """A process died."""
+        self.dismiss(process_id)
+        self._told.pop(process_id, None)
+
     def __del__(self) -> None:
-        for holder in self.holders.values():
-            if holder and not self._sender.ended:
-                self._sender.post_later(holder, envelope.DROP, self.number)
+        # A signal handler may have cut its construction short.
+        for process_id in getattr(self, "_told", ()):
+            if not self._sender.ended:
+                self._sender.post_later(process_id, envelope.DROP, self.number)
 
 
 class Broadcaster:
@@ -159,14 +169,20 @@ class Broadcaster:
             try:
                 self._send(stored, target, token, tree if holds else None)
             except BaseException:
-                tree.lost(target)  # no process may ask it
+                tree.dismiss(target)  # nobody knows whether it has the value
                 raise
             return
-        self._waiting[token] = (stored, target, source)
-        self._arm()
         payload = bodies.pack_numbers(source, tree.number)
         flags = envelope.KEEP if holds else 0
-        self._sender.post(target, envelope.REDIRECT, token, payload, flags)
+        unsent = [1]
+        try:
+            self._waiting[token] = (stored, target, source)
+            self._arm()
+            kind = envelope.REDIRECT
+            self._sender.post_once(target, kind, token, payload, flags, unsent)
+        finally:
+            if unsent:  # the receiver will never say that it has it
+                self._waiting.pop(token, None)
 
     def _tree_of(self, stored: Stored) -> BroadcastTree:
         tree: BroadcastTree | None = stored.tree
@@ -212,7 +228,7 @@ class Broadcaster:
 
     def _dismiss(self, tree: BroadcastTree, holder: int) -> None:
         """Also of one that is none: others may have asked it in vain, and wait."""
-        tree.lost(holder)
+        tree.dismiss(holder)
         self._sender.post(holder, envelope.DROP, tree.number)
 
     def connection_broke(self, process_id: int) -> list[tuple[int, int]]:

@@ -179,14 +179,13 @@ class ObjectTable:
         """A number for a value of this process."""
         return next(self._ids)
 
-    def add_stored(self, stored: Stored) -> int:
-        """Own a stored value, held by one local Ref until `drop_local`."""
+    def add_stored(self, object_id: int, stored: Stored) -> None:
+        """Own a stored value of that number, held by one local Ref until `drop_local`.
+        The Ref's hold is there before: so a signal handler leaves none without one."""
         self.sweep()
-        object_id = self.new_id()
         entry = OwnedValue(None, stored)
         entry.add((self._me, self._me), 1)
         self._entries[object_id] = entry
-        return object_id
 
     def lend(
         self,

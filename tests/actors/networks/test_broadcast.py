@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tests.actors.counter import Counter
 from tests.actors.networks.conftest import warm_up
 from tests.conftest import eventually, running_session
 from tests.gates import wait_at
+from tests.interruptions import points
+from tests.marks import slow
 from tests.processes import stop
 
 SIZE = 8 << 20
@@ -162,6 +165,24 @@ def test_what_was_put_crosses_once_to_each_host(hosts):
     assert [member.total() for member in members] == [3 * SIZE] * 6
     del ref
     assert forgotten(members)
+
+
+def send(members: list[Any], ref: Any) -> None:
+    for member in members:
+        member.take.remote(ref)
+
+
+@pytest.mark.parametrize("step", [23, slow(1)])
+def test_a_broadcast_that_is_interrupted_leaves_nothing_elsewhere(hosts, step):
+    rows = hosts(2, 2)
+    members = [member for row in rows for member in row]
+    done = 0
+    for point in points(step):
+        ref = moo.put(data()[: 1 << 18])
+        done += bool(point.interrupt(partial(send, members, ref)))
+        del ref
+        assert forgotten(members), point.where
+    assert done > 100 // step
 
 
 def test_whoever_comes_later_gets_it_on_its_own_host(hosts):

@@ -73,7 +73,8 @@ def init(
     ``MOOACTOR_PORTS`` the ports, such as ``20000-29999``.
 
     It raises this process's soft limit on open files to the hard one, which all that it
-    starts inherits.
+    starts inherits. If ``mooactor stop`` or its agent's death has just ended the last
+    session, it waits for the rest of that end.
 
     Args:
       address: a broker's ``tcp://host:port``, or several with commas between them, for

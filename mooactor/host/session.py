@@ -352,10 +352,10 @@ def start_session(**options: Any) -> Session:
     """
     with starts:
         refuse_within_start()
-        if _session is not None and not _session.runtime.closed:
-            raise errors.MooError("a session runs already; moo.shutdown() ends it")
         if _session is not None:
-            _session.close()  # it is closed; a thread may be freeing the rest of it
+            if not (_session.runtime.closed or _session.runtime.agent.was_lost):
+                raise errors.MooError("a session runs already; moo.shutdown() ends it")
+            _session.close()  # or waits for the thread that does
         with _under_way:
             return _start(**options)
 

@@ -43,6 +43,7 @@ class AgentClient:
         self.broker_news: dict[str, str] = {}  # why not, by address
         self.ended = False  # the session is over here: its agent may end, too
         self.because = ""  # what ended it, if that is known and not this program
+        self.was_lost = False  # it has ended, or is about to, by no deed of this one
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._requests: dict[int, Future] = {}
@@ -67,6 +68,7 @@ class AgentClient:
         try:
             self._lifeline.send(message, fds)
         except LifelineClosed:
+            self.was_lost = True
             raise errors.session_ended(self.because or AGENT_DIED) from None
 
     def session_ended(self, delivered: bool | None = None) -> errors.ActorUnavailable:
@@ -192,7 +194,7 @@ class AgentClient:
 
     def _ev_ended(self, message: Message) -> None:
         by = message["by"]
-        self.because = f"{by} ended it"
+        self.because, self.was_lost = f"{by} ended it", True
         print(f"mooactor: {by} ends the session", file=sys.stderr, flush=True)
 
     def _ev_broker_lost(self, message: Message) -> None:
@@ -227,6 +229,7 @@ class AgentClient:
             self._wake()
 
     def _agent_lost(self) -> None:
+        self.was_lost = True
         self._ev_joined({"ev": "not_joined", "why": "the host's agent is gone"})
         if not self.ended and self.on_agent_lost is not None:
             self.on_agent_lost()

@@ -436,6 +436,7 @@ def test_stop_returns_when_the_processes_of_this_machine_have_ended(
 
 
 PROGRAM = """
+import os
 import mooactor as moo
 from mooactor.process import deaths
 deaths._GRACE_S = 60.0  # news of the actor's death does not come before the end
@@ -443,12 +444,17 @@ class Waits:
     def forever(self):
         print("waits", flush=True)
         while True: pass
+    def ping(self):
+        return "pong"
 moo.init()
 moo.actor(Waits)
 handle = moo.spawn(Waits)
 try:
     handle.forever()
 except moo.ActorUnavailable as error:
+    del os.environ["MOOACTOR_ADDRESS"]
+    with moo.init():
+        print("another one:", moo.spawn(Waits).ping(), flush=True)
     print("ended:", error, flush=True)
 """
 
@@ -464,6 +470,7 @@ def test_a_call_that_stop_cuts_short_says_so(cluster: Cluster, address: str) -> 
     assert line == "stopped 1 session, 0 hosts and the broker\n"
     assert program.wait() == 0
     why = "because mooactor stop ended it; moo.init() starts another one"
+    assert program.out[-2] == "another one: pong\n"  # at once, as the error says
     assert program.out[-1] == f"ended: the session has ended, {why}\n"
 
 

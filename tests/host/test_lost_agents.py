@@ -146,6 +146,8 @@ def test_a_request_that_the_agent_does_not_live_to_answer_ends_at_once(
     (error,) = errors
     assert isinstance(error, moo.ActorUnavailable), error
     assert "moo.init() starts another one" in str(error)
+    moo.init()
+    assert len(moo.actors()) == 0
 
 
 class Named:

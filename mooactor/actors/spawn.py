@@ -19,6 +19,7 @@ from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id
 from mooactor.control.lifeline import Message
 from mooactor.host import session as _session
+from mooactor.host.fields import MOST_BYTES
 from mooactor.process import checks, parcel
 from mooactor.process.actor.threads import check_numbers
 from mooactor.process.current import refuse_at_import
@@ -146,7 +147,7 @@ class Spec(Generic[P, T]):
                 f"num_gpus={num_gpus} must be a whole number, or a share below 1 "
                 "such as 0.5"
             )
-        self._memory = checks.amount("memory", memory)
+        self._memory = checks.amount("memory", memory, most=MOST_BYTES)
         self._labels = _checked_labels(labels)
         if checks.flag("spread", spread) and checks.flag("pack", pack):
             raise ValueError("spread=True and pack=True exclude each other: give one")

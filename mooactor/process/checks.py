@@ -43,7 +43,11 @@ def seconds(
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{shown(name, value)} must be a number of seconds{none}")
-    number = float(value)
+    exact: Any = value
+    try:
+        number = float(exact)
+    except OverflowError:  # an integer with hundreds of digits
+        number = math.inf if exact > 0 else -math.inf
     if math.isnan(number):
         raise ValueError(f"{shown(name, value)} must be a number of seconds{none}")
     if positive and number <= 0:
@@ -110,14 +114,14 @@ def name(name: str, value: Any) -> str:
     return plain
 
 
-def amount(name: str, value: Any) -> float:
+def amount(name: str, value: Any, *, most: float = 1e9) -> float:
     """An amount of something, such as CPUs; parts are possible."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{shown(name, value)} must be a number")
-    number = float(value)
-    if not 0 <= number < math.inf:
-        raise ValueError(f"{shown(name, value)} must be finite and not negative")
-    return number
+    exact: Any = value  # an integer may be larger than any float
+    if not 0 <= exact <= most:
+        raise ValueError(f"{shown(name, value)} must be between 0 and {most:g}")
+    return float(value)
 
 
 def function(name: str, value: Any) -> Any:

@@ -125,8 +125,10 @@ def test_what_is_no_environment_is_refused(env: Any, said: str) -> None:
         moo.on(Counter, env=env)
 
 
-@pytest.mark.parametrize("argument", ["num_cpus", "num_gpus"])
-@pytest.mark.parametrize("amount", [math.nan, math.inf, -0.5, True, "1", None, 1j])
+@pytest.mark.parametrize("argument", ["num_cpus", "num_gpus", "memory"])
+@pytest.mark.parametrize(
+    "amount", [math.nan, math.inf, -0.5, True, "1", None, 1j, 1e20, 10**30, 10**400]
+)
 def test_what_is_no_amount_is_refused(argument: str, amount: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=f"{argument}="):
         moo.on(Counter, **{argument: amount})

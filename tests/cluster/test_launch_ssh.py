@@ -719,6 +719,72 @@ def test_a_broker_that_is_killed_is_started_again_at_its_port(
     assert run.end() == 5, run.err
 
 
+def test_a_broker_that_is_killed_before_the_program_runs_is_started_again(
+    launch: Callable[..., Launched], tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    slow = shell_python(tmp_path, f"while [ ! -e {gate} ]; do sleep 0.1; done")
+    run = launch("--hosts", "b", "--python", slow, script="print('ran')")
+    assert eventually(lambda: _broker_of(run) and _has_clients(run, 1)), run.err
+    before = _broker_of(run)
+    os.kill(before, signal.SIGKILL)  # the host has not joined
+    assert eventually(lambda: _broker_of(run) not in (None, before)), run.err
+    gate.touch()
+    assert (run.end(), run.out) == (0, "ran\n"), run.err
+
+
+def _has_clients(run: Launched, number: int) -> bool:
+    return len([p for p in run.descendants() if p.name() == "ssh"]) == number
+
+
+@pytest.mark.parametrize("how", ["here", "there"])
+def test_a_program_that_is_lost_is_no_program_that_has_ended(
+    launch: Callable[..., Launched], how: str
+) -> None:
+    """Its starter, or the ssh to that, is killed."""
+    run = launch("--hosts", "b", script=PATIENT)
+    assert is_up(run), run.err
+    program = Process.of(int(run.out.split()[1]))
+    if how == "there":
+        os.kill(program.parent(), signal.SIGKILL)
+        code, why = 255, "ssh has lost the connection, or it ended with exit code 255"
+    else:
+        (*_, last) = sorted(p.pid for p in run.descendants() if p.name() == "ssh")
+        os.kill(last, signal.SIGKILL)
+        code, why = 137, "the ssh to it was killed by signal 9 (SIGKILL)\n"
+    assert run.end() == code, run.err
+    assert f"what became of the program on host b is not known: {why}" in run.err
+    assert eventually(lambda: not program.is_running())
+
+
+def test_an_ssh_whose_other_side_is_gone_is_given_up(
+    launch: Callable[..., Launched], hosts: Servers, tmp_path: Path
+) -> None:
+    """As after a cut of the network, of which TCP tells nobody for many minutes."""
+    run = launch("--hosts", "b,c", script=PATIENT)
+    assert is_up(run), run.err
+    words = [p.command() for p in run.descendants() if p.name() == "ssh"]
+    assert len(words) == 3
+    for each in words:
+        assert "ServerAliveInterval=15 -o ServerAliveCountMax=4" in each
+    run.signal(signal.SIGINT)
+    assert run.end() == 5, run.err
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_shell_may_greet_without_an_end_of_line(
+    launch: Callable[..., Launched], tmp_path: Path, joins: bool
+) -> None:
+    python = shell_python(tmp_path, "printf 'Welcome, '")
+    words = ["--hosts", "b", "--python", python]
+    if not joins:
+        words += ["--cwd", "/nowhere"]
+    run = launch(*words, script="print('ran')")
+    assert run.end() == (0 if joins else 2), run.err
+    assert "[b] Welcome, \n" in run.err
+    assert joins or "host b did not start: the directory /nowhere" in run.err, run.err
+
+
 def _broker_of(run: Launched) -> int | None:
     """The pid of its broker."""
     found = (p for p in run.descendants() if "members broker" in p.command())

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from mooactor.cluster.launch import ssh
 from mooactor.cluster.launch.addresses import bracketed
 from mooactor.cluster.launch.output import Output
 from mooactor.cluster.launch.plan import Plan, command
@@ -107,10 +108,12 @@ class Hosts:
         """Why one has not joined."""
         name = program.target.name
         if program.code is None:
+            works = f"{ssh.trial(program.target)} works, and "
             return (
                 f"host {name} has not joined in {self._plan.patience_s:.0f} s; look "
-                "whether a firewall keeps it from this machine (--ports, --address), "
-                "or allow more time with --patience"
+                f"whether {'' if program.target.is_here else works}a firewall keeps it "
+                "from this machine (--ports, --address), or allow more time with "
+                "--patience"
             )
         return f"host {name} did not start: {program.failure_to_start}"
 

@@ -68,6 +68,7 @@ class Launch:
         self._interrupted: list[int] = []  # a number for each event
         self._interrupted_at: float | None = None  # the first of them
         self._own_address = "127.0.0.1"
+        self._port: int | None = None  # of the broker, once it was up
         self._strangers = starter.children()  # of a shell that has become this process
 
     def run(self) -> int:
@@ -92,7 +93,7 @@ class Launch:
         if self.plan.sync:
             sync.copy(self.plan, self.wait)
         self._own_address = self._address_here()
-        port = self._start_broker()
+        port = self._port = self._start_broker()
         self.hosts.start(self._own_address, port, self.wait)
         self.gather(port)
         return self._run_script(port)
@@ -117,6 +118,7 @@ class Launch:
             if latest is not None and time.monotonic() >= latest:
                 return False
             self.loop.serve(latest)
+            self._mind_broker()
 
     def _on_signal(self, number: int, typed: bool) -> None:
         if number in NOTICES:
@@ -185,11 +187,11 @@ class Launch:
         self._programs.append(program)
         return program
 
-    def _mind_broker(self, port: int) -> None:
+    def _mind_broker(self) -> None:
         """A broker that was killed is started again: its state is soft. One that ended
         with 0 was told to, and stays away."""
         broker = self.broker
-        if broker is None or broker.code is None:
+        if self._port is None or broker is None or broker.code is None:
             return
         if broker.code == 0:
             self.broker = None
@@ -201,7 +203,7 @@ class Launch:
             return
         self.output.say(f"the broker ended ({broker.failure}); another starts")
         address = re.sub(r":\d+$", "", self._listen())
-        self._launch_broker(f"{address}:{port}")
+        self._launch_broker(f"{address}:{self._port}")
 
     # -- the program --------------------------------------------------------
 
@@ -230,7 +232,11 @@ class Launch:
         while self.script.code is None:
             self.loop.serve()
             self.hosts.mind()
-            self._mind_broker(port)
+            self._mind_broker()
+        why = self.script.loss if isinstance(self.script, Program) else None
+        if why is not None and not self._interrupted:
+            known = f"what became of the program on host {first.name} is not known"
+            self.output.say(f"{known}: {why}")
         return self.script.code
 
     def _local_script(self, environment: dict[str, str]) -> LocalScript:

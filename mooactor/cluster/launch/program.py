@@ -96,6 +96,12 @@ class Program:
         return self._process.pid if self._process.returncode is None else None
 
     @property
+    def loss(self) -> str | None:
+        """Why its exit code may not be that of the program on its host, or None."""
+        status = self._process.returncode
+        return None if self.target.is_here else ssh.loss(status)
+
+    @property
     def failure(self) -> str:
         """Why it ended, without the host's name."""
         return self._missing or ssh.failure(*self._end)
@@ -135,13 +141,19 @@ class Program:
         return next(filter(None, tails if self.ready is None else tails[:1]), [])
 
     def _out(self, line: bytes) -> None:
-        text = line.decode(errors="replace")
-        if self.ready is None and text.startswith(starter.FAILED):
-            self._missing = text.removeprefix(starter.FAILED)
-        elif self.ready is None and (found := re.fullmatch(self._pattern, text)):
-            self.ready = found
-        else:
-            self._output.line(self._label, line)
+        if self.ready is None:
+            text = line.decode(errors="replace")
+            # What a shell prints as it starts may have no end of line.
+            before, failed, why = text.partition(starter.FAILED)
+            if failed:
+                self._missing = why
+            elif self._pattern and (found := re.search(f"{self._pattern}$", text)):
+                self.ready, before = found, text[: found.start()]
+            if failed or self.ready is not None:
+                line = before.encode()
+                if not line:
+                    return
+        self._output.line(self._label, line)
 
     def _err(self, line: bytes) -> None:
         self._output.line(self._label, line.rstrip(b"\r"))  # which ssh adds

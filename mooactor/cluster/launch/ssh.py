@@ -16,8 +16,13 @@ from mooactor.cluster.launch.targets import LaunchError, Target
 
 _FAILED = 255  # ssh's own exit code
 _NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # a shell's
+# A connection over which nothing comes for so long is given up by both sides: the
+# starter ends then what it has started, and nobody should wait for its word.
+_LOOKS = 4
+_INTERVAL = f"ServerAliveInterval={SILENCE_S / _LOOKS:.0f}"
+_ALIVE = ("-o", _INTERVAL, "-o", f"ServerAliveCountMax={_LOOKS}")
 # No question is asked: nobody could answer for many hosts at once.
-_OPTIONS = ("-T", "-x", "-o", "BatchMode=yes")
+_OPTIONS = ("-T", "-x", "-o", "BatchMode=yes", *_ALIVE)
 _NOT_IMPORTED = ("ImportError: ", "ModuleNotFoundError: ")
 _ADVICE = (
     ("Host key verification failed", "run ssh {name} once by hand and accept its key"),
@@ -79,6 +84,21 @@ def failure_to_start(target: Target, python: str, code: int, last: str) -> str:
     return f"{_ended(code, last)}; {step}"
 
 
+def loss(status: int) -> str | None:
+    """Why a starter's program on another host may not have ended with this exit status
+    of the ssh to it, as `subprocess` has it; None: that is the program's own."""
+    if status < 0:
+        number = signal.Signals(-status)
+        return f"the ssh to it was killed by signal {number} ({number.name})"
+    if status == _FAILED:
+        why = "ssh has lost the connection"
+    elif status == UNHEARD:
+        why = f"it had heard nothing of this command for {SILENCE_S:.0f} s"
+    else:
+        return None
+    return f"{why}, or it ended with exit code {status} of its own"
+
+
 def _ended(code: int, last: str) -> str:
     if found := _signal_in(code):
         return f"killed by signal {found} ({found.name})"
@@ -95,7 +115,7 @@ def _signal_in(code: int) -> signal.Signals | None:
 def _no_starter(target: Target, python: str, code: int, last: str) -> str | None:
     if code == _FAILED and not target.is_here:
         steps = (step for sign, step in _ADVICE if sign in last)
-        step = next(steps, "check that ssh -o BatchMode=yes {name} true works")
+        step = next(steps, f"check that {trial(target)} works")
         return f"ssh failed ({last or 'it said nothing'}): " + step.format(
             name=_written(target)
         )
@@ -107,6 +127,11 @@ def _no_starter(target: Target, python: str, code: int, last: str) -> str | None
     if code == _NOT_EXECUTABLE:
         return f"{python} cannot be run there: name another interpreter with --python"
     return None
+
+
+def trial(target: Target) -> str:
+    """A command that shows whether the target can be reached."""
+    return f"ssh -o BatchMode=yes {_written(target)} true"
 
 
 def _written(target: Target) -> str:

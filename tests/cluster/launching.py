@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The ``mooactor`` command, which launches the hosts of `members`. Their starters have
-a patience of `SILENCE` seconds with a silent launcher, if that is set."""
+a patience of `SILENCE` seconds with a silent launcher, if that is set, and so has each
+ssh with its other side."""
 
 import os
 import re
 
 from mooactor import cli
-from mooactor.cluster.launch import plan, program
+from mooactor.cluster.launch import plan, program, ssh
 
 SILENCE = "TEST_SILENCE_S"
 
@@ -18,4 +19,6 @@ def main() -> None:
             rb"SILENCE_S = [\d.]+", b"SILENCE_S = " + seconds.encode(), program._STARTER
         )
         program._HEAD = b"%d\n%s" % (len(text), text)
+        interval = f"Interval={float(seconds) / ssh._LOOKS:.0f}"
+        ssh._OPTIONS = tuple(re.sub(r"Interval=\d+", interval, o) for o in ssh._OPTIONS)
     raise SystemExit(cli.main())

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import eventually
+from tests.processes import Process
 
 _SERVER = """\
 Port {port}
@@ -74,7 +75,7 @@ class Servers:
         client.write_text(f'#!/bin/sh\nexec {real} -F {folder}/config "$@"\n')
         client.chmod(0o755)
         (folder / "config").touch()
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: dict[str, subprocess.Popen[bytes]] = {}  # by name
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", exist_ok=True)  # it insists, as root
 
@@ -117,16 +118,21 @@ class Servers:
 
         assert eventually(settled, 60), log.read_text()
         if process.poll() is None:
-            self._running.append(process)
+            self._running[name] = process
             return port
         assert "in use" in log.read_text(), log.read_text()
         return 0
+
+    def sessions(self, name: str) -> list[Process]:
+        """What the server has for each of its connections."""
+        below = Process.of(self._running[name].pid).descendants()
+        return [process for process in below if process.name().startswith("sshd")]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": f"{self.path}:{os.environ['PATH']}"}
 
     def close(self) -> None:
-        for process in self._running:
+        for process in self._running.values():
             process.terminate()
             process.wait()
 

@@ -757,18 +757,27 @@ def test_a_program_that_is_lost_is_no_program_that_has_ended(
     assert eventually(lambda: not program.is_running())
 
 
-def test_an_ssh_whose_other_side_is_gone_is_given_up(
-    launch: Callable[..., Launched], hosts: Servers, tmp_path: Path
+def test_a_run_ends_if_the_host_of_the_program_answers_nothing_any_more(
+    launch: Callable[..., Launched],
+    hosts: Servers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As after a cut of the network, of which TCP tells nobody for many minutes."""
+    monkeypatch.setenv(launching.SILENCE, "11.0")  # it says something each 10 s
     run = launch("--hosts", "b,c", script=PATIENT)
     assert is_up(run), run.err
-    words = [p.command() for p in run.descendants() if p.name() == "ssh"]
-    assert len(words) == 3
-    for each in words:
-        assert "ServerAliveInterval=15 -o ServerAliveCountMax=4" in each
-    run.signal(signal.SIGINT)
-    assert run.end() == 5, run.err
+    program = Process.of(int(run.out.split()[1]))
+    sessions = hosts.sessions("b")
+    assert len(sessions) >= 2  # of the host and of the program
+    for session in sessions:
+        os.kill(session.pid, signal.SIGSTOP)
+    try:
+        assert run.end() == 255, run.err
+    finally:
+        for session in sessions:
+            os.kill(session.pid, signal.SIGCONT)
+    assert "what became of the program on host b is not known: ssh has lost" in run.err
+    assert eventually(lambda: not program.is_running(), 30)
 
 
 @pytest.mark.parametrize("joins", [True, False])

@@ -763,7 +763,7 @@ def test_a_run_ends_if_the_host_of_the_program_answers_nothing_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As after a cut of the network, of which TCP tells nobody for many minutes."""
-    monkeypatch.setenv(launching.SILENCE, "11.0")  # it says something each 10 s
+    monkeypatch.setenv(launching.LOOK, "2")
     run = launch("--hosts", "b,c", script=PATIENT)
     assert is_up(run), run.err
     program = Process.of(int(run.out.split()[1]))

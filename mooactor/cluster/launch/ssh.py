@@ -114,11 +114,10 @@ def _signal_in(code: int) -> signal.Signals | None:
 
 def _no_starter(target: Target, python: str, code: int, last: str) -> str | None:
     if code == _FAILED and not target.is_here:
-        steps = (step for sign, step in _ADVICE if sign in last)
+        name = _written(target)
+        steps = (step.format(name=name) for sign, step in _ADVICE if sign in last)
         step = next(steps, f"check that {trial(target)} works")
-        return f"ssh failed ({last or 'it said nothing'}): " + step.format(
-            name=_written(target)
-        )
+        return f"ssh failed ({last or 'it said nothing'}): {step}"
     if code == _NOT_FOUND:
         return (
             f"it has no {python}: install Python there, or name one with --python "

@@ -355,7 +355,7 @@ def start_session(**options: Any) -> Session:
         if _session is not None:
             if not (_session.runtime.closed or _session.runtime.agent.was_lost):
                 raise errors.MooError("a session runs already; moo.shutdown() ends it")
-            _session.close()  # or waits for the thread that does
+            _session.close(deliver=True)  # or wait for the thread that does
         with _under_way:
             return _start(**options)
 

@@ -11,6 +11,7 @@ import threading
 import time
 import types
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -532,8 +533,10 @@ class Joins:
         self.group.barrier()
 
     def waits(self):
-        """Whether it waits for others, and has not heard that one was refused."""
-        return len(current_runtime().agent._refusals) > 0
+        """Whether it has the group's memory, waits for others, and has not heard that
+        one was refused."""
+        has_memory = "mooactor-segment" in Path("/proc/self/maps").read_text()
+        return has_memory and len(current_runtime().agent._refusals) > 0
 
 
 def assert_refused(refs, host):

@@ -19,7 +19,7 @@ from mooactor.control.interrupts import was_interrupted
 from mooactor.control.keys import every_incarnation, new_process_id
 from mooactor.control.lifeline import Message
 from mooactor.host import session as _session
-from mooactor.host.fields import MOST_BYTES
+from mooactor.host.fields import MOST_BYTES, MOST_THINGS
 from mooactor.process import checks, parcel
 from mooactor.process.actor.threads import check_numbers
 from mooactor.process.current import refuse_at_import
@@ -140,8 +140,8 @@ class Spec(Generic[P, T]):
             raise TypeError(f"an actor is made of a class, not of {cls!r}")
         self._cls: type = cls
         self._host = _host(host)
-        self._num_cpus = checks.amount("num_cpus", num_cpus)
-        self._num_gpus = checks.amount("num_gpus", num_gpus)
+        self._num_cpus = checks.amount("num_cpus", num_cpus, most=MOST_THINGS)
+        self._num_gpus = checks.amount("num_gpus", num_gpus, most=MOST_THINGS)
         if self._num_gpus > 1 and self._num_gpus % 1:
             raise ValueError(
                 f"num_gpus={num_gpus} must be a whole number, or a share below 1 "

@@ -31,6 +31,14 @@ def shown(name: str, value: object) -> str:
     return f"{name}={_repr.repr(value)}"
 
 
+def _float(value: Any) -> float:
+    """A number of hundreds of digits is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def seconds(
     name: str, value: Any, *, positive: bool = False, optional: bool = True
 ) -> float | None:
@@ -43,11 +51,7 @@ def seconds(
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{shown(name, value)} must be a number of seconds{none}")
-    exact: Any = value
-    try:
-        number = float(exact)
-    except OverflowError:  # an integer with hundreds of digits
-        number = math.inf if exact > 0 else -math.inf
+    number = _float(value)
     if math.isnan(number):
         raise ValueError(f"{shown(name, value)} must be a number of seconds{none}")
     if positive and number <= 0:
@@ -80,7 +84,7 @@ def size(name: str, value: Any, *, least: int = 0) -> int:
     """A number of bytes; also as a float such as 8e9, if it is whole."""
     what = "a whole number of bytes"
     if isinstance(value, Real) and not isinstance(value, bool | Integral):
-        number = float(value)
+        number = _float(value)
         if not number.is_integer():  # as inf and nan are not
             raise ValueError(f"{shown(name, value)} must be {what}, at least {least}")
         value = int(number)
@@ -114,14 +118,14 @@ def name(name: str, value: Any) -> str:
     return plain
 
 
-def amount(name: str, value: Any, *, most: float = 1e9) -> float:
+def amount(name: str, value: Any, *, most: float = _MOST_S) -> float:
     """An amount of something, such as CPUs; parts are possible."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{shown(name, value)} must be a number")
-    exact: Any = value  # an integer may be larger than any float
-    if not 0 <= exact <= most:
+    number = _float(value)
+    if not 0 <= number <= most:
         raise ValueError(f"{shown(name, value)} must be between 0 and {most:g}")
-    return float(value)
+    return number
 
 
 def function(name: str, value: Any) -> Any:

@@ -21,6 +21,7 @@ from tests.actors.test_ref_ownership import all_is_given_back
 from tests.conftest import eventually
 from tests.interruptions import points
 from tests.marks import slow
+from tests.processes import stop
 
 
 class Makes(Keeper):
@@ -150,7 +151,7 @@ def test_a_time_out_that_is_interrupted_reaches_who_was_to_learn_of_it(
     actor = spawn(Makes)
     pid = actor.pid()
     waiting = dict[str, Any]()
-    os.kill(pid, signal.SIGSTOP)  # so it answers nothing, also no cancellation
+    stop(pid)  # so it answers nothing, also no cancellation
     try:
         for point in points(step):
             ref = actor.pair.options(timeout=2.0).remote(7)

@@ -23,7 +23,7 @@ from tests.cluster.launched import ROOT, Launched, Terminal, command
 from tests.cluster.sshd import Servers, servers
 from tests.conftest import eventually
 from tests.marks import slow
-from tests.processes import Process
+from tests.processes import Process, stop
 
 pytestmark = pytest.mark.slow
 
@@ -487,9 +487,8 @@ def test_ctrl_c_ends_a_launch_whose_ssh_answers_nothing_any_more(
     """As after a cut of the network."""
     run = launch("--hosts", "b,c", script=PATIENT)
     assert is_up(run), run.err
-    clients = [p for p in run.descendants() if p.name() == "ssh"]
-    assert len(clients) == 3  # of two hosts and of the program
-    for client in clients:
+    assert len(clients(run)) == 3  # of two hosts and of the program
+    for client in clients(run):
         os.kill(client.pid, signal.SIGSTOP)
     before = time.monotonic()
     for _ in range(presses):
@@ -723,9 +722,9 @@ def test_a_broker_that_is_killed_before_the_program_runs_is_started_again(
     launch: Callable[..., Launched], tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    slow = shell_python(tmp_path, f"while [ ! -e {gate} ]; do sleep 0.1; done")
-    run = launch("--hosts", "b", "--python", slow, script="print('ran')")
-    assert eventually(lambda: _broker_of(run) and _has_clients(run, 1)), run.err
+    python = shell_python(tmp_path, f"while [ ! -e {gate} ]; do sleep 0.1; done")
+    run = launch("--hosts", "b", "--python", python, script="print('ran')")
+    assert eventually(lambda: _broker_of(run) and len(clients(run)) == 1), run.err
     before = _broker_of(run)
     os.kill(before, signal.SIGKILL)  # the host has not joined
     assert eventually(lambda: _broker_of(run) not in (None, before)), run.err
@@ -733,8 +732,9 @@ def test_a_broker_that_is_killed_before_the_program_runs_is_started_again(
     assert (run.end(), run.out) == (0, "ran\n"), run.err
 
 
-def _has_clients(run: Launched, number: int) -> bool:
-    return len([p for p in run.descendants() if p.name() == "ssh"]) == number
+def clients(run: Launched) -> list[Process]:
+    """Its ssh to each host, and to the program."""
+    return [p for p in run.descendants() if p.name() == "ssh"]
 
 
 @pytest.mark.parametrize("how", ["here", "there"])
@@ -749,8 +749,7 @@ def test_a_program_that_is_lost_is_no_program_that_has_ended(
         os.kill(program.parent(), signal.SIGKILL)
         code, why = 255, "ssh has lost the connection, or it ended with exit code 255"
     else:
-        (*_, last) = sorted(p.pid for p in run.descendants() if p.name() == "ssh")
-        os.kill(last, signal.SIGKILL)
+        os.kill(max(client.pid for client in clients(run)), signal.SIGKILL)
         code, why = 137, "the ssh to it was killed by signal 9 (SIGKILL)\n"
     assert run.end() == code, run.err
     assert f"what became of the program on host b is not known: {why}" in run.err
@@ -770,7 +769,7 @@ def test_a_run_ends_if_the_host_of_the_program_answers_nothing_any_more(
     sessions = hosts.sessions("b")
     assert len(sessions) >= 2  # of the host and of the program
     for session in sessions:
-        os.kill(session.pid, signal.SIGSTOP)
+        stop(session.pid)
     try:
         assert run.end() == 255, run.err
     finally:

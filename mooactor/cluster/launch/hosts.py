@@ -108,12 +108,12 @@ class Hosts:
         """Why one has not joined."""
         name = program.target.name
         if program.code is None:
-            works = f"{ssh.trial(program.target)} works, and "
+            target = program.target
+            works = "" if target.is_here else f"{ssh.trial(target)} works, and "
             return (
                 f"host {name} has not joined in {self._plan.patience_s:.0f} s; look "
-                f"whether {'' if program.target.is_here else works}a firewall keeps it "
-                "from this machine (--ports, --address), or allow more time with "
-                "--patience"
+                f"whether {works}a firewall keeps it from this machine (--ports, "
+                "--address), or allow more time with --patience"
             )
         return f"host {name} did not start: {program.failure_to_start}"
 

@@ -96,7 +96,7 @@ class Launch:
         port = self._port = self._start_broker()
         self.hosts.start(self._own_address, port, self.wait)
         self.gather(port)
-        return self._run_script(port)
+        return self._run_script()
 
     def gather(self, port: int) -> None:
         """Wait for hosts that this launch does not start itself."""
@@ -207,7 +207,7 @@ class Launch:
 
     # -- the program --------------------------------------------------------
 
-    def _run_script(self, port: int) -> int:
+    def _run_script(self) -> int:
         # A signal of before the program is not for it, and a Ctrl-C did not reach it.
         self.loop.serve(time.monotonic())
         self.wait(lambda: True)
@@ -218,10 +218,10 @@ class Launch:
         if plan.ports:
             environment["MOOACTOR_PORTS"] = ports_text(plan.ports)
         if first.is_here:
-            environment["MOOACTOR_ADDRESS"] = f"tcp://{self._own_address}:{port}"
+            environment["MOOACTOR_ADDRESS"] = f"tcp://{self._own_address}:{self._port}"
             self.script = self._local_script(environment)
         else:
-            environment["MOOACTOR_ADDRESS"] = f"tcp://{{ADDRESS}}:{port}"
+            environment["MOOACTOR_ADDRESS"] = f"tcp://{{ADDRESS}}:{self._port}"
             address = plan.address and bracketed(plan.address)
             words = ["{PYTHON}"]
             order = plan.order(words, address, plan.program, **environment)

@@ -141,19 +141,19 @@ class Program:
         return next(filter(None, tails if self.ready is None else tails[:1]), [])
 
     def _out(self, line: bytes) -> None:
-        if self.ready is None:
-            text = line.decode(errors="replace")
-            # What a shell prints as it starts may have no end of line.
-            before, failed, why = text.partition(starter.FAILED)
-            if failed:
-                self._missing = why
-            elif self._pattern and (found := re.search(f"{self._pattern}$", text)):
-                self.ready, before = found, text[: found.start()]
-            if failed or self.ready is not None:
-                line = before.encode()
-                if not line:
-                    return
-        self._output.line(self._label, line)
+        found = None if self.ready else self._for_us(line.decode(errors="replace"))
+        before = line if found is None else found.string[: found.start()].encode()
+        if before or found is None:
+            self._output.line(self._label, before)
+
+    def _for_us(self, text: str) -> re.Match[str] | None:
+        """The end of a line that says that the program is ready, or what is missing.
+        What a shell prints as it starts, before that, may have no end of line."""
+        if found := re.search(f"{re.escape(starter.FAILED)}(.*)", text):
+            self._missing = found[1]
+        elif self._pattern and (found := re.search(f"{self._pattern}$", text)):
+            self.ready = found
+        return found
 
     def _err(self, line: bytes) -> None:
         self._output.line(self._label, line.rstrip(b"\r"))  # which ssh adds

@@ -42,7 +42,7 @@ class BroadcastTree:
         self.number = number
         self.holders: dict[bytes, int] = {}  # 0: it died, or was dismissed
         self._order: list[bytes] = []
-        self._told: dict[int, None] = {}  # last: see `__del__`
+        self._told = set[int]()  # last: see `__del__`
 
     def source(self, host: bytes, target: int) -> tuple[int, bool]:
         """The process from which `target`, on `host`, takes it, 0 for here; and whether
@@ -52,7 +52,7 @@ class BroadcastTree:
             return holder, False
         if host not in self._order:
             self._order.append(host)
-        self._told[target] = None  # before anything is sent
+        self._told.add(target)  # before anything is sent
         self.holders[host] = target
         above = self._order.index(host) // 2
         return (self.holders[self._order[above - 1]] if above else 0), True
@@ -66,7 +66,7 @@ class BroadcastTree:
     def lost(self, process_id: int) -> None:
         """A process died."""
         self.dismiss(process_id)
-        self._told.pop(process_id, None)
+        self._told.discard(process_id)
 
     def __del__(self) -> None:
         # A signal handler may have cut its construction short.

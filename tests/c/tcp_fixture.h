@@ -200,7 +200,7 @@ static inline int count_of(struct side *side, const int *counter)
 }
 
 /* Machines may be busy with other things. */
-static int patience_s = 60;
+static int patience_s = 120;
 
 /* Sanitizers make everything slow, above all the start of a process. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

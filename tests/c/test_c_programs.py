@@ -44,7 +44,7 @@ def make(*arguments: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.timeout(240)  # the first one compiles all of cext/
+@pytest.mark.timeout(400)  # the first one compiles all of cext/
 @pytest.mark.parametrize(
     "program",
     [

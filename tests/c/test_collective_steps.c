@@ -452,7 +452,9 @@ static void counters_only_grow(void)
         step(&calls[0]);
         step(&calls[1]);
     }
-    for (int turn = 0; turn < 20000; turn++) /* they wait for the third one */
+    /* they wait for the third one; a turn yields, which may take long */
+    double end = mooi_now() + 5;
+    for (int turn = 0; turn < 20000 && mooi_now() < end; turn++)
         CHECK(!step(&calls[turn % 2]));
     atomic_store(&watching, false);
     pthread_join(watcher, NULL);

@@ -5,10 +5,8 @@
  * is MOOACTOR_FABRIC's, tcp;ofi_rxm without it; TEST_FABRIC_BIND is the
  * address.
  */
-#include <time.h>
-
-#define ALARM_S (getenv("TEST_FABRIC_SLOW") ? 120 : 30)
 #include "children.h"
+#include "pace.h"
 #include "plane/net.h"
 
 #define MB ((size_t)1 << 20)
@@ -27,14 +25,6 @@ const char *__tsan_default_suppressions(void)
 static const uint8_t key[MOO_KEY_BYTES] = "the session key";
 static char directory[128];
 static uint64_t last_id = 0x10000;
-
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static moo_plane *open_plane(uint64_t id)
 {
@@ -274,11 +264,11 @@ static void a_wrong_key_fails_and_leaves_the_fabric_in_use(void)
 {
     struct pair pair = new_pair(MB);
     struct loan loan = lend_it(&pair), wrong = loan;
-    double start = seconds();
 
     wrong.key ^= 0x5a5a;
+    pace_begin();
     CHECK(read_all(pair.to, &wrong, &pair.here) != MOO_OK);
-    CHECK(seconds() - start < SOON_S || getenv("TEST_FABRIC_SLOW"));
+    CHECK(pace_end() < SOON_S || getenv("TEST_FABRIC_SLOW"));
     CHECK(route(pair.from, pair.to->id) == MOO_TRANSPORT_OFI);
     CHECK(read_all(pair.to, &loan, &pair.here) == MOO_OK);
     give_back(pair.to, &loan);
@@ -381,14 +371,13 @@ static void closing_either_side_ends_it(void)
         struct pair pair = new_pair(64 * MB);
         struct loan loan = lend_it(&pair);
         moo_fetch *fetch;
-        double start;
 
         CHECK(read_all(pair.to, &loan, &pair.here) == MOO_OK);
         fetch = begin(pair.to, &loan, &pair.here, 0, 64 * MB);
-        start = seconds();
+        pace_begin();
         moo_plane_close(side ? pair.to : pair.from);
         (void)await(fetch);
-        CHECK(seconds() - start < SOON_S || getenv("TEST_FABRIC_SLOW"));
+        CHECK(pace_end() < SOON_S || getenv("TEST_FABRIC_SLOW"));
         if (side)
             CHECK_SOON(!moo_is_held(pair.from, pair.ticket));
         moo_drop(pair.from, pair.ticket);
@@ -452,7 +441,6 @@ static void an_owner_killed_in_mid_read_is_an_error(void)
     moo_plane *plane = new_plane();
     struct memory memory = share(plane, 64 * MB, 2);
     struct loan loan;
-    double start_s;
     moo_err err = MOO_OK;
 
     say(socket, directory, sizeof directory);
@@ -461,14 +449,14 @@ static void an_owner_killed_in_mid_read_is_an_error(void)
     CHECK(read_all(plane, &loan, &memory) == MOO_OK);
     moo_fetch *fetch = begin(plane, &loan, &memory, 0, 64 * MB);
     end_child(pid, socket);
-    start_s = seconds();
+    pace_begin();
     while (err == MOO_OK) { /* the first may have been quicker */
         err = await(fetch);
         if (err == MOO_OK)
             fetch = begin(plane, &loan, &memory, 0, 64 * MB);
     }
     CHECK(err == MOO_EPEER || err == MOO_EUNREACHABLE); /* it hung up before */
-    CHECK(seconds() - start_s < SOON_S || getenv("TEST_FABRIC_SLOW"));
+    CHECK(pace_end() < SOON_S || getenv("TEST_FABRIC_SLOW"));
     (void)moo_discard(plane, loan.descriptor, MOO_DESCRIPTOR_BYTES, 100);
     CHECK_SOON(is_idle(plane));
     moo_plane_free(plane);
@@ -520,7 +508,7 @@ int main(int argc, char **argv)
     const char *folder = getenv("TMPDIR");
 
     if (argc > 1)
-        return play(argv, 120, play_owner, play_importer);
+        return play(argv, ALARM_S, play_owner, play_importer);
     snprintf(directory, sizeof directory, "%s/mooactor-test-XXXXXX",
              folder ? folder : "/tmp");
     CHECK(mkdtemp(directory));

@@ -16,6 +16,7 @@ int main(void)
 #else
 
 #include "fabric_fixture.h"
+#include "pace.h"
 #include "transport/ofi/internal.h"
 
 /* An error has to come within five seconds, a success much sooner. */
@@ -187,7 +188,6 @@ static void check_failure(struct owner *owner, moo_err allowed,
     struct mooi_fabric_peer *peer;
     struct mooi_fabric_statistics count;
     struct reading reading = READING;
-    double start;
     moo_err result;
 
     await_owner(owner);
@@ -201,11 +201,11 @@ static void check_failure(struct owner *owner, moo_err allowed,
             break;
         await_read(&reading);
     }
-    start = seconds();
+    pace_begin();
     strike(fabric, peer, owner, &reading);
     result = await_read(&reading);
     CHECK(result == allowed || result == MOO_EPEER);
-    CHECK(seconds() - start < SOON_S);
+    CHECK(pace_end() < SOON_S);
     mooi_fabric_statistics(fabric, &count);
     CHECK(!count.reads && !count.asked);
     mooi_fabric_forget(peer);
@@ -265,12 +265,11 @@ static void a_peer_that_falls_silent_is_an_error(void)
 static void cancel_it(struct mooi_fabric *fabric, struct mooi_fabric_peer *peer,
                       struct owner *owner, struct reading *reading)
 {
-    double start = seconds();
     moo_err err;
 
     stop_it(fabric, peer, owner, reading);
     err = mooi_fabric_cancel(fabric, reading);
-    CHECK(seconds() - start < 1.5);
+    CHECK(pace_so_far() < 1.5); /* it began in check_failure */
     CHECK(err == MOO_OK);
     CHECK(!reading->calls);
     CHECK(mooi_fabric_cancel(fabric, reading) == MOO_ESTALE);
@@ -295,7 +294,6 @@ static void reads_from_a_peer_that_is_forgotten_end(void)
     struct mooi_fabric_peer *peer;
     struct place place;
     struct reading reading = READING;
-    double start;
 
     if (has_hardware())
         return;
@@ -308,10 +306,10 @@ static void reads_from_a_peer_that_is_forgotten_end(void)
     stop_it(fabric, peer, &owner, NULL);
     begin_read(peer, owner.offer.base, owner.offer.key, &place, 0, 64 * MB,
                &reading);
-    start = seconds();
+    pace_begin();
     mooi_fabric_forget(peer);
     CHECK(await_read(&reading) == MOO_EPEER);
-    CHECK(seconds() - start < 1.5);
+    CHECK(pace_end() < 1.5);
     free_place(&place);
     mooi_fabric_close(fabric);
     kill_owner(&owner);
@@ -435,15 +433,15 @@ static void a_peer_that_died_before_the_first_read_is_an_error(void)
     struct place place = new_place(fabric, MB);
     struct mooi_fabric_peer *peer;
     char why[MOOI_FABRIC_WHY_BYTES];
-    double start = seconds();
     moo_err err;
 
     await_owner(&owner);
     peer = connect_to(fabric, &owner);
+    pace_begin();
     kill_owner(&owner);
     err = read_now(peer, &owner, &place, 0, MB);
     CHECK(err == MOO_ETIMEOUT || err == MOO_EPEER);
-    CHECK(seconds() - start < SOON_S + CONTACT_MS / 1000.0);
+    CHECK(pace_end() < SOON_S + CONTACT_MS / 1000.0);
     mooi_fabric_reason(peer, why, sizeof why);
     CHECK(*why);
     mooi_fabric_forget(peer);
@@ -460,7 +458,6 @@ static void check_refusal(uint64_t offset, uint64_t wrong, int private,
     struct place place = new_place(fabric, 4 * MB);
     struct mooi_fabric_peer *peer;
     struct reading reading = READING;
-    double start;
     moo_err err;
     char done;
 
@@ -471,13 +468,13 @@ static void check_refusal(uint64_t offset, uint64_t wrong, int private,
         CHECK(send(owner.socket, "w", 1, 0) == 1);
         CHECK(recv(owner.socket, &done, 1, 0) == 1);
     }
-    start = seconds();
+    pace_begin();
     begin_read(peer, owner.offer.base + offset,
                (private ? owner.offer.private_key : owner.offer.key) ^ wrong,
                &place, 0, 2 * MB, &reading);
     err = await_read(&reading);
     CHECK(err == MOO_EPROTO || err == MOO_EPEER || err == MOO_ETIMEOUT);
-    CHECK(seconds() - start < SOON_S);
+    CHECK(pace_end() < SOON_S);
     memset(place.memory, 0, MB);
     err = read_now(peer, &owner, &place, 0, MB);
     CHECK((err == MOO_OK) == !withdrawn);
@@ -850,7 +847,7 @@ static void run_alone(void (*test)(void), const char *name)
         return;
     pid = fork_child();
     if (!pid) {
-        alarm(getenv("TEST_FABRIC_SLOW") ? 120 : 60); /* a hang is a failure */
+        alarm(ALARM_S); /* a hang is a failure */
         test();
         exit(0);
     }

@@ -3,7 +3,6 @@
  * Links that are lost while both processes live: the owner's leases stay, it
  * calls again, and what was under way comes over the next link.
  */
-#define ALARM_S 120
 #include "check.h"
 #include "remote_fixture.h"
 

@@ -8,7 +8,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#define ALARM_S 120 /* many processes, and perhaps a sanitizer */
 #include "check.h"
 #include "remote_fixture.h"
 

@@ -19,6 +19,7 @@ from mooactor.control.node import Node
 from mooactor.errors import MooError
 from tests.control.nodes import SECRET, Echo, Recorder, node, router, together
 from tests.networks import need_ipv6
+from tests.pace import Pace
 
 MiB = 1 << 20
 
@@ -178,10 +179,10 @@ def test_the_end_of_a_node_is_told_at_once(pair: tuple[Node, Node]) -> None:
     here = one.connect(other.address, Recorder())
     there = other.connect(one.address, opened)
     assert together(pair, lambda: here.connected and there.connected)
-    start = time.monotonic()
-    one.close()
-    assert other.run_until(lambda: opened.closed and accepted.closed, 20)
-    assert time.monotonic() - start < PATIENCE_S
+    with Pace() as pace:
+        one.close()
+        assert other.run_until(lambda: opened.closed and accepted.closed, 20)
+        assert pace.seconds() < PATIENCE_S
     assert opened.closed == accepted.closed == ["the other side has closed it"]
     assert other.channels() == []
 

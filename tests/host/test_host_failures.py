@@ -14,6 +14,7 @@ import mooactor as moo
 from tests.clusters import cluster
 from tests.conftest import eventually
 from tests.host.where import on
+from tests.pace import Pace
 from tests.process import programs
 from tests.processes import stop
 
@@ -93,10 +94,10 @@ def net(monkeypatch):
 
 def time_to_death(handle):
     """Seconds until a call to it ends, and the error that it ends with."""
-    began = time.monotonic()
-    with pytest.raises(moo.ActorDied) as caught:
-        handle.sleep(60)
-    return time.monotonic() - began, caught.value
+    with Pace() as pace:
+        with pytest.raises(moo.ActorDied) as caught:
+            handle.sleep(60)
+        return pace.seconds(), caught.value
 
 
 def test_a_pulled_cable_is_a_death_after_the_patience_on_both_sides(net):

@@ -17,7 +17,7 @@ root=$(cd "$here/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/mooactor/rdma-vm
 python=${PYTHON:-$root/.venv/bin/python}
 # seconds for all of it; the tests take a fifth of that on a quiet machine
-limit=${RDMA_VM_SECONDS:-900}
+limit=${RDMA_VM_SECONDS:-1500}
 
 say() { printf '== rdma-vm: %s\n' "$*"; }
 skip() { say "skipped: $*"; exit 0; }

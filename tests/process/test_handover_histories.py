@@ -461,7 +461,7 @@ class World:
     def check(self) -> None:
         for node in self.nodes.values():
             assert not node.jobs, "a call waits for ever"
-            unclaimed = len(node.values._unclaimed)  # their calls were lost
+            unclaimed = len(node.values._unclaimed.since)  # their calls were lost
             assert len(node.values) == unclaimed, "a value is waited for"
             assert len(node.handovers) == 0, "a handover is kept"
         for node, _, _, use in self.uses:

@@ -125,7 +125,7 @@ class Process:
         assert self.seen and self.seen[0].unwrap() == value, where
         values, relay = self.values, self.relay
         assert not (values._expected or values._arriving or values._again), where
-        assert not (values._unclaimed or relay._asked or relay._keys), where
+        assert not (values._unclaimed.since or relay._asked or relay._keys), where
 
 
 def value(sender: int = OWNER, number: int = 0) -> envelope.Record:

@@ -11,7 +11,7 @@ import pytest
 import mooactor as moo
 from mooactor.control import bodies, envelope
 from mooactor.process.current import current_runtime
-from mooactor.process.objects import values as values_module
+from mooactor.process.objects import unclaimed as unclaimed_module
 from tests.actors.keeper import holdings, value
 from tests.conftest import eventually, running_session
 
@@ -41,7 +41,7 @@ def test_a_value_whose_call_never_comes_is_dropped_in_time(
 ) -> None:
     send_to_self(1)
     assert holdings()["imported"] > 0  # it waits for its call
-    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
+    monkeypatch.setattr(unclaimed_module, "_UNCLAIMED_S", 0.0)
     runtime = current_runtime()
     ref = moo.put(value(2))
     runtime.handovers.send(ref, runtime.process_id, 2)
@@ -54,8 +54,9 @@ def test_so_is_the_last_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> No
     """No other comes after it that would have the clock looked at."""
     runtime = current_runtime()
     assert eventually(lambda: (runtime.poller.try_drain(), not _expected())[1])
-    monkeypatch.setattr(runtime.values, "_will_sweep", False)  # it is far off
-    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.2)
+    # It is far off.
+    monkeypatch.setattr(runtime.values._unclaimed, "_will_sweep", False)
+    monkeypatch.setattr(unclaimed_module, "_UNCLAIMED_S", 0.2)
     send_to_self(6)
     assert eventually(lambda: not _expected())
     assert set(holdings().values()) == {0}
@@ -64,14 +65,14 @@ def test_so_is_the_last_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_call_that_comes_after_that_is_told(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values_module, "_UNCLAIMED_S", 0.0)
+    monkeypatch.setattr(unclaimed_module, "_UNCLAIMED_S", 0.0)
     runtime = current_runtime()
     ref = moo.put(value(3))  # there until its value has come, however late that is
     runtime.handovers.send(ref, runtime.process_id, 3)
 
     def is_dropped() -> bool:
         runtime.poller.try_drain()
-        return 3 in runtime.values._given_up and 3 not in _expected()
+        return 3 in runtime.values._unclaimed.given_up and 3 not in _expected()
 
     assert eventually(is_dropped)
     future = runtime.values.expect(3, runtime.process_id)

@@ -16,7 +16,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/mooactor/rdma-vm
 python=${PYTHON:-$root/.venv/bin/python}
-# seconds for all of it; the tests take a fifth of that on a quiet machine
+# seconds for all of it, against hangs: five minutes on a quiet machine, and fifteen
+# beside other work
 limit=${RDMA_VM_SECONDS:-1500}
 
 say() { printf '== rdma-vm: %s\n' "$*"; }

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
@@ -50,14 +49,12 @@ from mooactor.process.objects.audit import INBOX_S
 from mooactor.process.objects.future import Future, Reply, taken_over
 from mooactor.process.objects.payloads import Payloads
 from mooactor.process.objects.relay import Key
+from mooactor.process.objects.unclaimed import Lately, Unclaimed, late
 
 if TYPE_CHECKING:
     from mooactor.process.objects.relay import Relay
     from mooactor.process.objects.transfer import Transfer
 
-#: The time that a value waits for its call, which was sent within microseconds of it.
-_UNCLAIMED_S = 60.0
-_LATELY = 1024  # tokens that are remembered
 #: A call comes at most so long after a value that was sent when it was made.
 _DOUBTED_S = 2 * BUSY_PATIENCE_S
 #: As `Expected.call`, of a Ref that is read here.
@@ -113,10 +110,8 @@ class Values:
         # The same, from elsewhere, of some of them.
         self._again: dict[int, envelope.Record] = {}
         self._broke: dict[int, _Break] = {}  # lately, by process; the housekeeper's
-        self._unclaimed: OrderedDict[int, float] = OrderedDict()  # by token: since when
-        self._will_sweep = False
-        self._given_up: OrderedDict[int, None] = OrderedDict()  # lately, by token
-        self._used: OrderedDict[int, None] = OrderedDict()  # lately, by token
+        self._unclaimed = Unclaimed(later, self.abandon)
+        self._used = Lately()
 
     def __len__(self) -> int:
         return len(self._expected)
@@ -126,7 +121,7 @@ class Values:
     ) -> Expected:
         """The value that will come as `token`, sent by process `producer`. `call`: the
         caller and the number of the call that waits for it."""
-        self._unclaimed.pop(token, None)
+        self._unclaimed.claim(token)
         future = self._expected.get(token)
         if future is None:
             future = made = Expected()
@@ -134,8 +129,8 @@ class Values:
                 future = self._expected[token]
             elif token not in self._used:
                 self._expected[token] = made
-            if token in self._used or token in self._given_up:
-                future.set_error(_late(token))
+            if token in self._used or token in self._unclaimed.given_up:
+                future.set_error(late())
         if call is not _OWN:
             future.call = call
         if not future.state and not future.asked:
@@ -263,7 +258,7 @@ class Values:
     def forget(self, token: int) -> None:
         """Drop the expectation of a value, and its data under way."""
         if token in self._expected:
-            _remember(self._used, token)  # first: unknown, it would be expected anew
+            self._used.remember(token)  # first: unknown, it would be expected anew
             self._expected.pop(token, None)
         self._again.pop(token, None)
         if token in self._arriving:
@@ -303,8 +298,8 @@ class Values:
 
     def _drop(self, token: int) -> None:
         """The call that was to use it was not made."""
-        self._unclaimed.pop(token, None)
-        _remember(self._used, token)  # what comes from now on is dropped
+        self._unclaimed.claim(token)
+        self._used.remember(token)  # what comes from now on is dropped
         self.abandon(token)
 
     def on_value(self, record: envelope.Record) -> None:
@@ -340,12 +335,12 @@ class Values:
         call is under way, or its caller died before it sent that."""
         if token in self._expected:
             return True
-        self._sweep_later()
+        self._unclaimed.sweep_later()
         made, now = Expected(), perf_counter()
         if token not in self._used and token not in self._expected:  # no call
             self._expected[token] = made
-            self._unclaimed[token] = now
-        self._drop_unclaimed()
+            self._unclaimed.since[token] = now
+        self._unclaimed.drop_old()
         return token in self._expected
 
     def _comes_again(
@@ -387,33 +382,6 @@ class Values:
         """Whether it was used, or can be."""
         future = self._expected.get(token)
         return token in self._used if future is None else bool(future.state)
-
-    def _sweep_later(self) -> None:
-        """Look once more, also if no other value comes for which nobody waits."""
-        if not self._will_sweep:
-            self._later(_UNCLAIMED_S, self._sweep)
-            self._will_sweep = True
-
-    def _sweep(self) -> None:
-        self._will_sweep = False
-        self._drop_unclaimed()
-        if self._unclaimed:
-            self._sweep_later()
-
-    def _drop_unclaimed(self) -> None:
-        """Those that have waited for too long. In the poller's thread, or the
-        housekeeper's, perhaps both at once."""
-        now = perf_counter()
-        while self._unclaimed:
-            try:
-                oldest, since = next(iter(self._unclaimed.items()))
-            except (StopIteration, RuntimeError):
-                return  # the other thread was quicker
-            if now - since < _UNCLAIMED_S:
-                return
-            if self._unclaimed.pop(oldest, None) is not None:
-                self.abandon(oldest)
-                _remember(self._given_up, oldest)
 
     def _came(
         self,
@@ -491,12 +459,6 @@ class Values:
         self._expected.clear()
 
 
-def _remember(tokens: OrderedDict[int, None], token: int) -> None:
-    tokens[token] = None
-    if len(tokens) > _LATELY:
-        tokens.popitem(last=False)
-
-
 def _not_sent() -> errors.MooError:
     return errors.ActorUnavailable(
         "the process that should have sent this value does not have it any more"
@@ -507,13 +469,5 @@ def _cut_off_from_caller() -> errors.MooError:
     return errors.ActorUnavailable(
         "a value among its arguments may be lost: the connection to its caller broke, "
         "or that is dead; call again",
-        delivered=False,
-    )
-
-
-def _late(token: int) -> errors.MooError:
-    return errors.ActorUnavailable(
-        f"an argument arrived {_UNCLAIMED_S:.0f} s before its call and was dropped; "
-        "call again",
         delivered=False,
     )

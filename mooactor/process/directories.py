@@ -48,11 +48,10 @@ def make() -> tuple[str, int]:
 
     Raises:
       MooError: there is nowhere to make it.
-      OSError: the system refused it.
+      OSError: the system refused its lock.
     """
-    base = _base()
     while True:
-        path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
+        path = _new()
         try:
             lock = _lock(path, os.O_CREAT)
         except BaseException:
@@ -60,6 +59,20 @@ def make() -> tuple[str, int]:
             raise
         if lock is not None:
             return path, lock
+
+
+def _new() -> str:
+    """A directory in the best of the bases that takes one."""
+    refused = ""
+    for base in _usable():
+        try:
+            return tempfile.mkdtemp(prefix=PREFIX, dir=base)
+        except OSError as error:  # say, a kernel's file system, or one that is full
+            refused += f"; {base}: {error.strerror}"
+    raise errors.MooError(
+        "no directory for the session's sockets: set TMPDIR to a writable directory "
+        f"with a path of at most {_MAX_SOCKET_PATH} characters{refused}"
+    )
 
 
 def remove(path: str) -> bool:
@@ -109,20 +122,20 @@ def _unlink(path: str) -> None:
 
 def remove_abandoned() -> None:
     """Remove the directories of sessions whose driver and agent were both killed."""
-    base = _base()
-    for name in os.listdir(base):
-        path = os.path.join(base, name)
-        try:
-            if not _NAME.fullmatch(name) or os.stat(path).st_uid != os.getuid():
-                continue
-            lock = _lock(path)
-            if lock is None:
-                os.rmdir(path)  # its maker was killed before it made the lock
-        except OSError:
-            continue  # not empty, no directory, or none that we may change
-        if lock is not None:
-            remove(path)
-            os.close(lock)
+    for base in _usable()[:1]:
+        for name in os.listdir(base):
+            path = os.path.join(base, name)
+            try:
+                if not _NAME.fullmatch(name) or os.stat(path).st_uid != os.getuid():
+                    continue
+                lock = _lock(path)
+                if lock is None:
+                    os.rmdir(path)  # its maker was killed before it made the lock
+            except OSError:
+                continue  # not empty, no directory, or none that we may change
+            if lock is not None:
+                remove(path)
+                os.close(lock)
 
 
 def _lock(path: str, flags: int = 0) -> int | None:
@@ -160,16 +173,12 @@ def bases() -> list[str]:
     return list(dict.fromkeys(os.path.abspath(base) for base in candidates if base))
 
 
-def _base() -> str:
-    """A writable directory whose path leaves room for socket names."""
-    for candidate in bases():
-        if (
-            len(candidate) <= _MAX_SOCKET_PATH
-            and os.path.isdir(candidate)
-            and os.access(candidate, os.W_OK | os.X_OK)
-        ):
-            return candidate
-    raise errors.MooError(
-        "no directory for the session's sockets: set TMPDIR to a writable directory "
-        f"with a path of at most {_MAX_SOCKET_PATH} characters"
-    )
+def _usable() -> list[str]:
+    """Writable ones whose paths leave room for socket names."""
+    return [
+        base
+        for base in bases()
+        if len(base) <= _MAX_SOCKET_PATH
+        and os.path.isdir(base)
+        and os.access(base, os.W_OK | os.X_OK)
+    ]

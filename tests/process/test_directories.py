@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import mooactor as moo
 from mooactor.process import directories
 from tests.process import programs
 
@@ -39,7 +41,7 @@ while os.path.exists(sys.argv[1]):
 
 @pytest.fixture(autouse=True)
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(directories, "_base", lambda: str(tmp_path))
+    monkeypatch.setattr(directories, "_usable", lambda: [str(tmp_path)])
     return tmp_path
 
 
@@ -240,3 +242,23 @@ def test_one_that_is_written_to_goes_when_that_ends(base: Path) -> None:
     assert directories.remove(path)
     assert os.listdir(base) == []
     assert directories.remove(path), "and again"
+
+
+def test_it_is_made_in_the_next_place_if_one_takes_none(
+    base: Path, monkeypatch: pytest.MonkeyPatch, own: Callable[[tuple[str, int]], str]
+) -> None:
+    """The kernel's own file systems look writable to root, and take no directory."""
+    monkeypatch.setattr(directories, "_usable", lambda: ["/proc", str(base)])
+    assert os.path.dirname(own(directories.make())) == str(base)
+
+
+def test_if_none_takes_one_each_reason_is_given(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(prefix: str, dir: str) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(directories.tempfile, "mkdtemp", refuse)
+    with pytest.raises(moo.MooError, match="set TMPDIR") as caught:
+        directories.make()
+    assert str(caught.value).endswith(f"; {base}: No space left on device")

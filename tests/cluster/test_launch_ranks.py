@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from mooactor.cluster.launch.watch import Watch
+from mooactor.host.eventloop import EventLoop
 from tests import networks
 from tests.cluster.launched import ROOT, Launched, command
 from tests.conftest import eventually
@@ -94,6 +96,19 @@ def test_the_ranks_of_a_job_find_each_other_by_a_file(
     runs = tmp_path / "mooactor" / "runs"
     assert os.listdir(runs) == []
     assert runs.stat().st_mode & 0o777 == 0o700
+
+
+def test_who_watches_the_broker_listens_on_the_loopback_interface_alone() -> None:
+    psutil = pytest.importorskip("psutil")
+    me = psutil.Process()
+    before = me.net_connections("tcp")
+    watch = Watch(EventLoop(), bytes.fromhex(KEY), "tcp://192.0.2.1:4431")
+    try:
+        new = [c for c in me.net_connections("tcp") if c not in before]
+        listening = [c.laddr.ip for c in new if c.status == psutil.CONN_LISTEN]
+        assert listening == ["127.0.0.1"]
+    finally:
+        watch.close()
 
 
 @pytest.mark.skipif(networks.why_not() is not None, reason=str(networks.why_not()))

@@ -29,7 +29,7 @@ class Watch:
     ) -> None:
         self.hosts: dict[str, Row] = {}  # rows of `mooactor host`s, by name
         self._loop, self._address, self._members = loop, address, members
-        self._node = Node(key, bind="127.0.0.1" if "//127." in address else "*")
+        self._node = Node(key)  # nobody needs to reach it
         self._lost_since: float | None = time.monotonic()
         self.told_to_end = False  # the broker that was lost last, and took leave
         self._closed = False

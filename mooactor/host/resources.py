@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from mooactor.control.lifeline import Message
 from mooactor.host.cores import Cores
 from mooactor.host.devices import Devices, visible
-from mooactor.tensors.limits import memory_in_reach, processors
+from mooactor.tensors.limits import cpu_quota, memory_in_reach, processors
 
 Holder = tuple[str, int]  # the session, which has one guest here, and the actor's id
 ROUNDING = 1e-9  # of sums of amounts
@@ -135,7 +135,8 @@ class Resources:
             float(len(names)),
             float(memory if memory is not None else memory_in_reach()),
         )
-        cores = Cores.of_this_host() if binds else None
+        # A container with a quota runs on any core, and so do others beside it.
+        cores = Cores.of_this_host() if binds and cpu_quota() is None else None
         return cls(total, Devices(names), cores)
 
     def take(self, holder: Holder, needs: Amount) -> Grant | None:

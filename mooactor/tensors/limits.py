@@ -6,7 +6,9 @@ All code asks here for both, so that the doctor reports the runtime's own number
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 def memory_in_reach() -> int:
     """Bytes that this process and its like may use together."""
-    return min([memory_of_machine(), *_cgroup_limits()])
+    return min([memory_of_machine(), *_memory_limits()])
 
 
 @functools.cache
@@ -33,23 +35,49 @@ def memory_of_machine() -> int:
 
 
 def processors() -> int:
-    """The number of processors for this process and its children."""
+    """The number of processors for this process and its children: those that they may
+    run on or, if the time of a container comes to fewer, so many."""
     if sys.platform != "linux":  # where this package can be imported, and no more
         return os.cpu_count() or 1
-    return len(os.sched_getaffinity(0))
+    allowed = len(os.sched_getaffinity(0))
+    return min(allowed, math.ceil(cpu_quota() or allowed))
 
 
-def _cgroup_limits() -> Iterator[int]:
-    """The limits of this process's control groups and of all above them."""
-    for path in _cgroup_paths():
+def cpu_quota() -> float | None:
+    """The processor time that the container has, in processors; None: it may use all.
+
+    It can be spent on any of the machine's processors, which other containers use, too.
+    """
+    return min(_cpu_quotas(), default=None)
+
+
+def _cpu_quotas() -> Iterator[float]:
+    for folder in _cgroup_folders("cpu"):
+        with contextlib.suppress(OSError, ValueError):  # not there, or "max"
+            quota, period = map(int, (folder / "cpu.max").read_text().split())
+            yield quota / period
+        for quota in _read_number(folder / "cpu.cfs_quota_us"):
+            for period in _read_number(folder / "cpu.cfs_period_us"):
+                if quota > 0:  # -1: all
+                    yield quota / period
+
+
+def _memory_limits() -> Iterator[int]:
+    for folder in _cgroup_folders("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            yield from _read_number(folder / name)
+
+
+def _cgroup_folders(controller: str) -> Iterator[Path]:
+    """Those of this process's control groups and of all above them."""
+    for path in _cgroup_paths(controller):
         for folder in (path, *path.parents):
             if folder == _CGROUPS.parent:
                 break
-            for name in ("memory.max", "memory.limit_in_bytes"):
-                yield from _read_number(folder / name)
+            yield folder
 
 
-def _cgroup_paths() -> Iterator[Path]:
+def _cgroup_paths(controller: str) -> Iterator[Path]:
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -58,9 +86,9 @@ def _cgroup_paths() -> Iterator[Path]:
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2
             yield _CGROUPS / path.lstrip("/")
-        elif "memory" in controllers.split(","):
-            yield _CGROUPS / "memory" / path.lstrip("/")
-            yield _CGROUPS / "memory"  # inside a container
+        elif controller in controllers.split(","):
+            yield _CGROUPS / controller / path.lstrip("/")
+            yield _CGROUPS / controller  # inside a container
 
 
 def _read_number(path: Path) -> Iterator[int]:

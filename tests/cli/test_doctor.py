@@ -94,7 +94,7 @@ def test_a_long_temporary_directory_cannot_hold_sockets(
 
 
 def test_the_control_groups_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_cgroup_limits", lambda: iter([1 << 30]))
+    monkeypatch.setattr(limits, "_memory_limits", lambda: iter([1 << 30]))
     finding = kernel.memory()
     assert finding.state == "slow"
     assert finding.detail.startswith("1.0 GiB of the control group")
@@ -109,7 +109,7 @@ def test_the_doctor_sees_the_memory_that_the_runtime_takes_half_of(
     (tmp_path / "outer" / "memory.max").write_text(f"{3 << 30}\n")
     (inner / "memory.max").write_text("max\n")
     monkeypatch.setattr(limits, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(limits, "_cgroup_paths", lambda: iter([inner]))
+    monkeypatch.setattr(limits, "_cgroup_paths", lambda _: iter([inner]))
     reach = limits.memory_in_reach()
     assert reach == min(3 << 30, limits.memory_of_machine())
     assert kernel.memory().detail.startswith(f"{reach / 2**30:.1f} GiB")

@@ -80,7 +80,8 @@ def init(
       address: a broker's ``tcp://host:port``, or several with commas between them, for
         a session of several hosts.
       debug: whether `breakpoint` in an actor stops it until ``mooactor attach`` comes;
-        by default what ``MOOACTOR_DEBUG`` says, else it is passed over.
+        by default what ``MOOACTOR_DEBUG`` says, else it is passed over. Actors of a
+        ``mooactor host`` go by that variable of its.
       local: whether actors may be on this machine, too, in a session of several hosts.
         If a ``mooactor host`` of the same name runs here, they are its.
       logs: whether what actors print appears here, each line with its actor's name.

@@ -75,8 +75,9 @@ def on(
       host: a host of the session by name; empty for any with room.
       num_cpus: the CPUs that the host must have. In a session of several hosts they are
         reserved there, until the actor ends for good. The actor computes with as many
-        threads (OpenMP, BLAS, torch), rounded down, at least 1. If the program's
-        environment has ``OMP_NUM_THREADS`` or one of its kin, that counts instead.
+        threads (OpenMP, BLAS, torch), rounded down, at least 1. If the environment that
+        it has from its host has ``OMP_NUM_THREADS`` or one of its kin, that counts
+        instead.
       num_gpus: the number of GPUs for this actor alone; it sees no others, and numbers
         its own from 0. Less than 1: a share of one, which nobody enforces. 0: it gets
         none for itself and sees them all. They are its own until it ends for good, also

@@ -162,7 +162,8 @@ def _add_host(commands: _Commands) -> None:
     host.add_argument(
         "--join", required=True, metavar="ADDR[,ADDR]", help="the broker, or several"
     )
-    host.add_argument("--name", type=some, help="of this host (default: the kernel's)")
+    meaning = "of this host (default: MOOACTOR_HOST_NAME, or the kernel's name)"
+    host.add_argument("--name", type=some, help=meaning)
     add_offers(host)
     host.add_argument(
         "--label",

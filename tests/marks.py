@@ -10,6 +10,13 @@ from typing import Any
 
 import pytest
 
+from mooactor.tensors.limits import cpu_quota
+
+#: Of a test in which a `mooactor host` binds actors to cores.
+binds_cores = pytest.mark.skipif(
+    cpu_quota() is not None, reason="in a container with a quota nobody is bound"
+)
+
 
 def slow(*values: object) -> Any:
     """A parameter that repeats others: the quick run leaves it out."""

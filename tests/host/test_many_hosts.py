@@ -26,7 +26,7 @@ from mooactor.process.current import current_runtime
 from tests.clusters import Program, cluster
 from tests.conftest import at_best, eventually
 from tests.host.where import Where, on
-from tests.marks import slow
+from tests.marks import binds_cores, slow
 from tests.processes import Process
 
 psutil = pytest.importorskip("psutil")
@@ -608,6 +608,7 @@ def test_a_ref_whose_owner_has_died_with_its_host_fails_with_the_cause(fragile):
         assert caught.value.cause.kind == "host"
 
 
+@binds_cores
 def test_an_actor_with_cpus_of_its_own_is_bound_to_them_and_says_so(joined):
     class Cores:
         def cores(self):

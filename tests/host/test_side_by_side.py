@@ -17,10 +17,12 @@ import pytest
 
 import mooactor as moo
 from mooactor.host.devices import VARIABLE
+from mooactor.tensors.limits import cpu_quota
 from tests.cluster.launched import ROOT
 from tests.clusters import Cluster, network
 from tests.conftest import eventually
 from tests.host.programs import Program
+from tests.marks import binds_cores
 from tests.processes import Process
 
 pytestmark = pytest.mark.slow
@@ -161,7 +163,7 @@ def test_no_device_and_no_core_is_given_to_both(holder: Callable[..., Program]) 
     mine = moo.on(Holds, num_cpus=1, num_gpus=1).spawn()
 
     assert {other.ask("handle.gpus()"), repr(mine.gpus())} == {"'GPU-4'", "'GPU-7'"}
-    if len(os.sched_getaffinity(0)) > 1:
+    if len(os.sched_getaffinity(0)) > 1 and cpu_quota() is None:
         cores = set(map(int, other.ask("sorted(handle.cores())")[1:-1].split(",")))
         assert len(cores) == len(mine.cores()) == 1
         assert cores.isdisjoint(mine.cores())
@@ -206,6 +208,7 @@ def test_programs_that_share_a_machine_without_a_host_there_bind_no_cores(
         assert program.ask(one_less) == "1", "it is reserved all the same"
 
 
+@binds_cores
 def test_programs_that_share_the_machine_of_a_host_have_cores_of_their_own(
     sharing: Callable[[str, str], list[Program]],
 ) -> None:

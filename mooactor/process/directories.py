@@ -122,20 +122,20 @@ def _unlink(path: str) -> None:
 
 def remove_abandoned() -> None:
     """Remove the directories of sessions whose driver and agent were both killed."""
-    for base in _usable()[:1]:
-        for name in os.listdir(base):
-            path = os.path.join(base, name)
-            try:
-                if not _NAME.fullmatch(name) or os.stat(path).st_uid != os.getuid():
-                    continue
-                lock = _lock(path)
-                if lock is None:
-                    os.rmdir(path)  # its maker was killed before it made the lock
-            except OSError:
-                continue  # not empty, no directory, or none that we may change
-            if lock is not None:
-                remove(path)
-                os.close(lock)
+    usable = _usable()
+    for name in os.listdir(usable[0]) if usable else ():
+        path = os.path.join(usable[0], name)
+        try:
+            if not _NAME.fullmatch(name) or os.stat(path).st_uid != os.getuid():
+                continue
+            lock = _lock(path)
+            if lock is None:
+                os.rmdir(path)  # its maker was killed before it made the lock
+        except OSError:
+            continue  # not empty, no directory, or none that we may change
+        if lock is not None:
+            remove(path)
+            os.close(lock)
 
 
 def _lock(path: str, flags: int = 0) -> int | None:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-FAILED = ROOT / "build" / "failed.txt"
-LEDGER = ROOT / "build" / "flakes.log"
+RECORDS = Path(os.environ.get("TEST_RECORDS", ROOT / "build"))
+FAILED = RECORDS / "failed.txt"
+LEDGER = RECORDS / "flakes.log"
 MOST_AGAIN = 12  # failures; where there are more, something is broken
 TIMES = 3
 NO_TESTS = 5  # pytest's exit status
@@ -35,17 +36,18 @@ NO_TESTS = 5  # pytest's exit status
 def pytest_runtest_logreport(report: Any) -> None:
     """Note what failed, in the process that the others report to."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        where = str(report.longrepr).strip().splitlines()
+        crash = getattr(report.longrepr, "reprcrash", None)
+        words = " ".join(str(crash.message if crash else report.longrepr).split())
         with FAILED.open("a") as file:
-            reason = where[-1].strip() if where else ""
-            file.write(f"{report.nodeid}\t{report.when}: {reason[:200]}\n")
+            file.write(f"{report.nodeid}\t{report.when}: {words[:200]}\n")
 
 
 # -- as the program that starts pytest
 
 
 def pytest(*arguments: str) -> int:
-    words = [sys.executable, "-m", "pytest", "-p", "tests.run", *arguments]
+    ours = ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.run"]
+    words = [sys.executable, "-m", "pytest", *ours, *arguments]
     return subprocess.run(words, cwd=ROOT).returncode
 
 
@@ -120,10 +122,10 @@ def near(revision: str) -> list[str]:
     base = revision or git("merge-base", "HEAD", "origin/main") or "HEAD~1"
     paths = git("diff", "--name-only", base).splitlines()
     paths += git("ls-files", "--others", "--exclude-standard").splitlines()
-    return sorted(found for found in tests_of(paths) if (ROOT / found).exists())
+    return sorted(found for found in near_to(paths) if (ROOT / found).exists())
 
 
-def tests_of(paths: list[str]) -> set[str]:
+def near_to(paths: list[str]) -> set[str]:
     """The files and folders of tests that a change of these paths can break."""
     from tests import test_layers as layers
 
@@ -173,7 +175,7 @@ def main() -> int:
         chosen = near(options.near)
         print(f"==== near the change: {' '.join(chosen)}", flush=True)
         arguments += chosen
-    FAILED.parent.mkdir(exist_ok=True)
+    RECORDS.mkdir(exist_ok=True)
     FAILED.unlink(missing_ok=True)
     if any(
         word.startswith(("-n0", "--collect", "--co", "--help")) for word in arguments

@@ -317,31 +317,6 @@ static void every_mismatch_is_named_on_all(moo_group *group, void *unused)
 
 /* ---- slices and threads ---- */
 
-UNWATCHED static void an_operation_can_be_run_in_slices(moo_group *group,
-                                                        void *unused)
-{
-    static const size_t count = 500000;
-    moo_group_info info = info_of(group);
-    struct list list = list_new(1, &count, 4);
-    moo_outcome outcome;
-    moo_work *work;
-    (void)unused;
-    for (int round = 0; round < 2; round++) {
-        for (size_t i = 0; i < count; i++)
-            ((float *)list.data)[i] = 1;
-        work = submit(group, MOO_GROUP_ALLREDUCE, MOO_DT_F32, MOO_OP_SUM, 0,
-                      &list);
-        while (moo_work_wait(work, 1e-6, &outcome) == MOO_ETIMEOUT)
-            ;
-        CHECK_OK(outcome);
-        CHECK(moo_work_done(work));
-        moo_work_free(work);
-        for (size_t i = 0; i < count; i++)
-            CHECK(((float *)list.data)[i] == (float)info.size);
-    }
-    list_free(&list);
-}
-
 static void the_groups_own_thread_runs_what_is_queued(moo_group *group,
                                                       void *unused)
 {
@@ -397,32 +372,6 @@ static void who_leaves_is_not_missed(moo_group *group, void *shared)
     list_free(&list);
 }
 
-static void a_newcomer_enters_at_a_barrier(moo_group *group, void *shared)
-{
-    struct ranks *ranks = shared;
-    moo_group_info info = info_of(group);
-    moo_group *late = NULL;
-    pthread_t thread = {0};
-    if (info.rank == 0) {
-        CHECK(mooi_join_at(ranks->segment, 77, ranks->min_size, 60, NULL,
-                           &late) ==
-              MOO_OK);
-        CHECK(moo_group_ready(late, 0) == MOO_ETIMEOUT);
-        CHECK(!pthread_create(&thread, NULL, join_one_barrier, late));
-    }
-    CHECK_OK(barrier(group)); /* rank 0 has seen the newcomer before this */
-    CHECK(info_of(group).size == info.size + 1);
-    CHECK(info_of(group).rank == info.rank);
-    CHECK_OK(barrier(group)); /* with the newcomer */
-    if (info.rank == 0) {
-        CHECK(!pthread_join(thread, NULL));
-        moo_group_leave(late);
-    }
-    CHECK_OK(barrier(group));
-    CHECK(info_of(group).size == info.size);
-    CHECK_OK(barrier(group)); /* none leaves before all have looked */
-}
-
 static void an_absent_member_is_late_for_all(moo_group *group, void *unused)
 {
     moo_group_info info = info_of(group);
@@ -463,9 +412,7 @@ static rank_function *const everywhere[] = {
     the_medium_is_the_one_for_these_hosts, a_mean_of_integers_is_refused,
     broadcast_from_each, gather_and_scatter, results_have_the_same_bits,
     inputs_survive_when_results_go_elsewhere,
-    an_operation_can_be_run_in_slices,
-    the_groups_own_thread_runs_what_is_queued,
-    a_newcomer_enters_at_a_barrier};
+    the_groups_own_thread_runs_what_is_queued};
 
 /* All of the above, by groups of `size`. */
 static void run_all_cases(uint32_t size)

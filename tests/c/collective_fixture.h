@@ -200,14 +200,6 @@ static inline moo_group *join_all(struct ranks *ranks)
     return group;
 }
 
-static inline void *join_one_barrier(void *group)
-{
-    while (moo_group_ready(group, 10) == MOO_ETIMEOUT)
-        ;
-    CHECK_OK(barrier(group));
-    return NULL;
-}
-
 static inline void *rank_main(void *argument)
 {
     struct ranks *ranks = argument;

@@ -125,261 +125,6 @@ static void a_forked_child_may_not_use_the_group(void)
     ranks_free(&ranks);
 }
 
-/* ---- in step: all members are groups of this thread, which runs them in slices
- * of no time, so that every case happens in one order only ---- */
-
-enum { MOST = 4 };
-
-struct call {
-    moo_group *group;
-    moo_work *work;
-    double value[2];
-    float single[2];
-    moo_outcome outcome;
-    bool done;
-};
-
-static moo_group *enter(struct ranks *ranks)
-{
-    moo_group *group;
-    CHECK(mooi_join_at(ranks->segment, 1, ranks->min_size, ranks->timeout,
-                       NULL, &group) == MOO_OK);
-    return group;
-}
-
-static void all_ready(moo_group **groups, int count)
-{
-    for (int i = 0; i < count; i++)
-        while (moo_group_ready(groups[i], 0) == MOO_ETIMEOUT)
-            ;
-}
-
-static struct call call_of(moo_group *group, moo_group_kind kind, double value)
-{
-    return (struct call){.group = group, .value = {value, value},
-                         .work = (moo_work *)(uintptr_t)kind};
-}
-
-/* Queue what call_of described, where it lies now. */
-static void queue(struct call *call)
-{
-    moo_group_kind kind = (moo_group_kind)(uintptr_t)call->work;
-    const void *in[1] = {call->value};
-    void *out[1] = {call->value};
-    uint64_t bytes[1] = {sizeof call->value};
-    moo_request request = {.kind = kind, .dtype = MOO_DT_F64,
-                           .op = MOO_OP_SUM, .inputs = in, .outputs = out,
-                           .count = kind == MOO_GROUP_BARRIER ? 0 : 1,
-                           .bytes = bytes};
-    CHECK(moo_group_submit(call->group, &request, 1, &call->work) == MOO_OK);
-}
-
-/* A slice of no time. Whether the call is done. */
-static bool step(struct call *call)
-{
-    if (!call->done)
-        call->done = moo_work_wait(call->work, 0, &call->outcome) == MOO_OK;
-    return call->done;
-}
-
-static void finish(struct call *calls, int count)
-{
-    for (int left = count; left;) {
-        left = 0;
-        for (int i = 0; i < count; i++)
-            left += !step(&calls[i]);
-    }
-    for (int i = 0; i < count; i++)
-        moo_work_free(calls[i].work);
-}
-
-static moo_outcome all_do(moo_group **groups, int count, moo_group_kind kind)
-{
-    struct call calls[MOST];
-    for (int i = 0; i < count; i++) {
-        calls[i] = call_of(groups[i], kind, 1);
-        queue(&calls[i]);
-    }
-    finish(calls, count);
-    for (int i = 1; i < count; i++)
-        CHECK(calls[i].outcome.status == calls[0].outcome.status);
-    return calls[0].outcome;
-}
-
-/* As many as the group needs at once, the rest at a barrier of those. */
-static void form(struct ranks *ranks, moo_group **groups, int count)
-{
-    int first = (int)ranks->min_size;
-    for (int i = 0; i < count; i++)
-        groups[i] = enter(ranks);
-    all_ready(groups, first);
-    CHECK_OK(all_do(groups, first, MOO_GROUP_BARRIER));
-    all_ready(groups, count);
-    CHECK_OK(all_do(groups, count, MOO_GROUP_BARRIER));
-}
-
-/* Each call sums up other numbers, so that a shifted one shows. */
-static void in_step(moo_group **groups, int count)
-{
-    struct call calls[MOST];
-    for (int turn = 1; turn < 4; turn++) {
-        for (int i = 0; i < count; i++) {
-            calls[i] = call_of(groups[i], MOO_GROUP_ALLREDUCE, turn);
-            queue(&calls[i]);
-        }
-        finish(calls, count);
-        for (int i = 0; i < count; i++) {
-            CHECK_OK(calls[i].outcome);
-            CHECK(calls[i].value[0] == turn * count);
-            CHECK(info_of(groups[i]).epoch == info_of(groups[0]).epoch);
-        }
-    }
-}
-
-static void leave_all(moo_group **groups, int count)
-{
-    for (int i = 0; i < count; i++)
-        moo_group_leave(groups[i]);
-}
-
-static void a_call_that_finds_too_few_members_ends_for_all(void)
-{
-    struct ranks ranks = ranks_new(3, 3);
-    moo_group *groups[3];
-    struct call early, late;
-    form(&ranks, groups, 3);
-    moo_group_leave(groups[2]);
-    CHECK(all_do(groups, 2, MOO_GROUP_BARRIER).status == MOO_EPEER);
-
-    groups[0]->timeout = 0.05;
-    early = call_of(groups[0], MOO_GROUP_ALLREDUCE, 100);
-    queue(&early);
-    finish(&early, 1); /* too late for the newcomer, and for the other */
-    CHECK(early.outcome.status == MOO_ETIMEOUT);
-    CHECK(strstr(early.outcome.text, "2 of the 3 members"));
-    groups[0]->timeout = ranks.timeout;
-    groups[2] = enter(&ranks);
-    late = call_of(groups[1], MOO_GROUP_ALLREDUCE, 10000);
-    queue(&late);
-    finish(&late, 1);
-    CHECK(late.outcome.status == MOO_ETIMEOUT);
-    CHECK(strstr(late.outcome.text, "2 of the 3 members"));
-    all_ready(&groups[2], 1);
-    in_step(groups, 3);
-    leave_all(groups, 3);
-    ranks_free(&ranks);
-}
-
-/* Rank 2 of three ends a barrier and leaves, between the ends of it of the other
- * two. */
-static void leave_between_two_ends(struct ranks *ranks, moo_group **groups)
-{
-    struct call calls[3];
-    form(ranks, groups, 3);
-    for (int i = 0; i < 3; i++) {
-        calls[i] = call_of(groups[i], MOO_GROUP_BARRIER, 0);
-        queue(&calls[i]);
-        CHECK(step(&calls[i]) == (i == 2));
-    }
-    CHECK(step(&calls[0]));
-    moo_work_free(calls[2].work);
-    moo_group_leave(groups[2]);
-    CHECK(step(&calls[1]));
-    finish(calls, 2);
-}
-
-static void a_leave_is_seen_by_all_after_the_same_call(void)
-{
-    struct ranks ranks = ranks_new(3, 2);
-    moo_group *groups[3];
-    leave_between_two_ends(&ranks, groups);
-    CHECK(info_of(groups[0]).epoch == info_of(groups[1]).epoch);
-    CHECK(info_of(groups[0]).size == 3 && info_of(groups[1]).size == 3);
-    in_step(groups, 2);
-    CHECK(info_of(groups[0]).size == 2 && info_of(groups[1]).size == 2);
-    leave_all(groups, 2);
-    ranks_free(&ranks);
-}
-
-static void what_names_a_rank_tells_all_that_one_has_left(void)
-{
-    struct ranks ranks = ranks_new(3, 2);
-    moo_group *groups[3];
-    leave_between_two_ends(&ranks, groups);
-    moo_outcome outcome = all_do(groups, 2, MOO_GROUP_BROADCAST);
-    CHECK(outcome.status == MOO_EPEER && outcome.left && outcome.rank == 2);
-    in_step(groups, 2);
-    leave_all(groups, 2);
-    ranks_free(&ranks);
-}
-
-static void queue_types(struct call *call, uint32_t parts)
-{
-    const void *in[2] = {call->value, call->single};
-    void *out[2] = {call->value, call->single};
-    uint64_t bytes[2] = {sizeof call->value, sizeof call->single};
-    moo_request requests[2] = {
-        {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_F64, .op = MOO_OP_SUM,
-         .inputs = in, .outputs = out, .count = 1, .bytes = bytes},
-        {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_F32, .op = MOO_OP_SUM,
-         .inputs = in + 1, .outputs = out + 1, .count = 1,
-         .bytes = bytes + 1}};
-    CHECK(moo_group_submit(call->group, requests, parts, &call->work) ==
-          MOO_OK);
-}
-
-static void a_call_of_several_types_counts_once(void)
-{
-    struct ranks ranks = ranks_new(2, 2);
-    moo_group *groups[2];
-    struct call calls[2];
-    form(&ranks, groups, 2);
-    for (uint32_t parts = 1; parts < 3; parts++) {
-        for (int i = 0; i < 2; i++) {
-            calls[i] = call_of(groups[i], MOO_GROUP_ALLREDUCE, 1);
-            calls[i].single[1] = 2;
-            queue_types(&calls[i], i ? 2 : parts);
-        }
-        finish(calls, 2);
-        for (int i = 0; i < 2; i++) {
-            CHECK(calls[i].outcome.status ==
-                  (parts == 1 ? MOO_EMISMATCH : MOO_OK));
-            CHECK(calls[i].value[0] == parts);      /* as it was, or summed */
-            CHECK(calls[i].single[1] == 2 * (float)parts);
-            CHECK(info_of(groups[i]).pending == 0);
-        }
-        in_step(groups, 2);
-    }
-    leave_all(groups, 2);
-    ranks_free(&ranks);
-}
-
-/* One of two ends its first part, and leaves. */
-static void who_leaves_within_a_call_ends_it_for_all(void)
-{
-    struct ranks ranks = ranks_new(3, 2);
-    moo_group *groups[3];
-    struct call calls[3];
-    form(&ranks, groups, 3);
-    for (int i = 0; i < 3; i++) {
-        calls[i] = call_of(groups[i], MOO_GROUP_ALLREDUCE, 1);
-        queue_types(&calls[i], 2);
-    }
-    while (info_of(groups[2]).pending == 2)
-        for (int i = 0; i < 3; i++)
-            step(&calls[i]);
-    moo_group_leave(groups[2]);
-    moo_work_free(calls[2].work);
-    finish(calls, 2);
-    for (int i = 0; i < 2; i++) {
-        CHECK(calls[i].outcome.status == MOO_EPEER && calls[i].outcome.left);
-        CHECK(calls[i].outcome.rank == 2);
-    }
-    in_step(groups, 2);
-    leave_all(groups, 2);
-    ranks_free(&ranks);
-}
-
 static void who_lives_is_not_dead_for_want_of_descriptors(void)
 {
     int32_t parent = getppid();
@@ -398,6 +143,34 @@ static void who_lives_is_not_dead_for_want_of_descriptors(void)
     CHECK(mooi_process_dead(parent, start + 1));
 }
 
+/* Its parts are agreed on, and counted, as one. */
+static void a_call_of_several_types_counts_once(moo_group *group, void *unused)
+{
+    double value[2] = {1, 1};
+    float single[2] = {2, 2};
+    const void *in[2] = {value, single};
+    void *out[2] = {value, single};
+    uint64_t bytes[2] = {sizeof value, sizeof single};
+    moo_request requests[2] = {
+        {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_F64, .op = MOO_OP_SUM,
+         .inputs = in, .outputs = out, .count = 1, .bytes = bytes},
+        {.kind = MOO_GROUP_ALLREDUCE, .dtype = MOO_DT_F32, .op = MOO_OP_SUM,
+         .inputs = in + 1, .outputs = out + 1, .count = 1,
+         .bytes = bytes + 1}};
+    uint32_t rank = info_of(group).rank;
+    moo_work *work;
+    (void)unused;
+    for (int both = 0; both < 2; both++) { /* at first one has a part only */
+        CHECK(moo_group_submit(group, requests, rank || both ? 2 : 1, &work) ==
+              MOO_OK);
+        CHECK(finish_work(work).status == (both ? MOO_OK : MOO_EMISMATCH));
+        CHECK(value[0] == (both ? 2 : 1)); /* summed, or as it was */
+        CHECK(single[1] == (both ? 4 : 2));
+        CHECK(info_of(group).pending == 0);
+    }
+    CHECK_OK(barrier(group));
+}
+
 int main(void)
 {
     static const uint32_t sizes[] = {1, 2, 3, 5};
@@ -406,17 +179,13 @@ int main(void)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         run_all_cases(sizes[s]);
     run_odd_cases();
+    with_ranks(2, 2, 60, a_call_of_several_types_counts_once);
     CHECK_SOON(count_resources() == before);
     RUN(a_lock_taken_by_a_dead_process_is_taken_over);
     RUN(a_work_outlives_its_group);
     RUN(a_joiner_must_agree_on_the_segment);
     RUN(a_closed_group_refuses_everything);
     RUN(a_forked_child_may_not_use_the_group);
-    RUN(a_call_that_finds_too_few_members_ends_for_all);
-    RUN(a_leave_is_seen_by_all_after_the_same_call);
-    RUN(what_names_a_rank_tells_all_that_one_has_left);
-    RUN(a_call_of_several_types_counts_once);
-    RUN(who_leaves_within_a_call_ends_it_for_all);
     RUN(who_lives_is_not_dead_for_want_of_descriptors);
     CHECK_SOON(count_resources() == before);
     return 0;

@@ -221,28 +221,6 @@ static void a_buffer_is_lent_again_and_again(void)
     end_pair(&pair);
 }
 
-static void a_ticket_arrives_at_once_and_stays_lent(void)
-{
-    struct pair pair = new_pair(MB);
-    struct loan loan = lend_it(&pair);
-    moo_fetch *fetch;
-    uint64_t told;
-    size_t bytes;
-    void *at;
-
-    CHECK(moo_import(pair.to, loan.descriptor, MOO_DESCRIPTOR_BYTES, 0, &at,
-                     &bytes) == MOO_EINVAL);
-    CHECK(moo_fetch_begin(pair.to, loan.descriptor, MOO_DESCRIPTOR_BYTES, NULL,
-                          0, 77, &fetch) == MOO_OK);
-    CHECK(moo_plane_finished(pair.to, &told, 1) == 1 && told == 77);
-    CHECK(moo_fetch_wait(fetch, 0, &at, &bytes) == MOO_OK && !at);
-    moo_fetch_free(fetch);
-    CHECK(moo_is_held(pair.from, pair.ticket));
-    CHECK(read_all(pair.to, &loan, &pair.here) == MOO_OK);
-    give_back(pair.to, &loan);
-    end_pair(&pair);
-}
-
 static void the_same_memory_is_registered_once(void)
 {
     struct pair pair = new_pair(MB);
@@ -492,7 +470,6 @@ int main(int argc, char **argv)
     if (has_fabric()) {
         RUN(it_is_read_in_parts_while_the_ticket_is_held);
         RUN(a_buffer_is_lent_again_and_again);
-        RUN(a_ticket_arrives_at_once_and_stays_lent);
         RUN(the_same_memory_is_registered_once);
         RUN(a_wrong_key_fails_and_leaves_the_fabric_in_use);
         RUN(what_the_owner_took_back_is_no_success);

@@ -322,39 +322,6 @@ static void close_ends_what_is_under_way(void)
     end_owner(&pair.owner);
 }
 
-/* libfabric looks at a new connection some time after it has accepted it, and
- * forgets it if it is closed before: be_owner counts. */
-static void connections_as_an_owner_closes_are_not_left(void)
-{
-    enum { OWNERS = 15 };
-    static struct reading reading[OWNERS];
-    struct owner owner[OWNERS];
-    struct pair pair;
-    struct pollfd never = {.fd = -1};
-
-    if (has_hardware())
-        return;
-    patience_ms = 3000;
-    for (int i = 0; i < OWNERS; i++)
-        owner[i] = start_owner(4096, 15);
-    pair.fabric = open_fabric();
-    pair.place = new_place(pair.fabric, 4096);
-    /* The last first: each has copies of the sockets of those before it. */
-    for (int i = OWNERS - 1; i >= 0; i--) {
-        await_owner(&owner[i]);
-        pair.owner = owner[i];
-        pair.peer = connect_to(pair.fabric, &owner[i]);
-        begin_part(&pair, 0, 4096, &reading[i]);
-        CHECK(poll(&never, 1, i % 5) == 0); /* to end at another moment each */
-        end_owner(&owner[i]);
-        mooi_fabric_forget(pair.peer);
-    }
-    for (int i = 0; i < OWNERS; i++)
-        (void)await_read(&reading[i]);
-    free_place(&pair.place);
-    mooi_fabric_close(pair.fabric);
-}
-
 static int is_forked;
 
 /* LeakSanitizer asks. In a forked child it misses what only the stacks of
@@ -621,7 +588,6 @@ int main(int argc, char **argv)
     RUN_ALONE(a_peer_that_died_before_the_first_read_is_an_error);
     RUN_ALONE(a_read_that_is_not_allowed_is_an_error);
     RUN_ALONE(close_ends_what_is_under_way);
-    RUN_ALONE(connections_as_an_owner_closes_are_not_left);
     RUN_ALONE(a_child_forked_in_mid_transfer_can_exit);
     RUN_ALONE(sockets_of_a_fabric_stay_in_the_range_of_ports);
     RUN_ALONE(a_fabric_without_a_free_port_is_refused);

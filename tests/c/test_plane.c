@@ -610,22 +610,6 @@ static void an_owner_killed_at_any_time_harms_nobody(void)
     CHECK_SOON(maps_of_slabs() == 0);
 }
 
-/* It is not waited for, which would be another error. */
-static void a_forged_descriptor_of_a_dead_process_fails(void)
-{
-    struct other *other = start(serve_bytes);
-    struct mooi_descriptor d = {.owner = other->id, .length = 1};
-    uint8_t bytes[MOO_DESCRIPTOR_BYTES], ready[MOO_DESCRIPTOR_BYTES];
-    void *data;
-    size_t size;
-
-    ask_for(other, new_id(), ready); /* when it answers, it listens */
-    slay(other);
-    mooi_descriptor_pack(&d, bytes);
-    CHECK(moo_import(plane, bytes, sizeof bytes, 30000, &data, &size) ==
-          MOO_EPEER);
-}
-
 /* ---- ends ---- */
 
 static void closing_leaves_what_was_received_as_it_was(void)
@@ -858,7 +842,6 @@ int main(void)
     RUN_WITH_A_PLANE(a_message_to_a_process_that_is_still_starting_waits);
     RUN_WITH_A_PLANE(what_a_killed_owner_sent_stays_readable);
     RUN_WITH_A_PLANE(an_owner_killed_at_any_time_harms_nobody);
-    RUN_WITH_A_PLANE(a_forged_descriptor_of_a_dead_process_fails);
     RUN_WITH_A_PLANE(closing_leaves_what_was_received_as_it_was);
     RUN_WITH_A_PLANE(a_forked_child_is_refused_and_harms_nothing);
     RUN_WITH_A_PLANE(who_lacks_the_key_is_hung_up_on);

@@ -298,79 +298,6 @@ static int stands(moo_plane *from, moo_plane *to)
     return route(from, to) && copy_of_source(to, from).in.by;
 }
 
-__attribute__((unused)) static void
-who_waits_in_vain_gives_back_and_lets_others_wait(void)
-{
-    moo_plane *from = open_plane(), *to = open_plane();
-    uint8_t descriptor[2][MOO_DESCRIPTOR_BYTES];
-    char *sent = pattern(MB, 5);
-    moo_fetch *fetch;
-    size_t got;
-    void *at;
-
-    mooi_tcp_before_fork(to->net->networks.tcp); /* its engine stands still */
-    for (int i = 0; i < 2; i++)
-        CHECK(moo_export(from, sent, MB, to->id, MOO_NOWAIT, descriptor[i]) ==
-              MOO_OK);
-    CHECK(moo_discard(to, descriptor[0], MOO_DESCRIPTOR_BYTES, 50) == MOO_OK);
-    CHECK(moo_fetch_begin(to, descriptor[1], MOO_DESCRIPTOR_BYTES, NULL, 0, 0,
-                          &fetch) == MOO_OK);
-    CHECK_SOON(copy_of_source(to, from).given_up_ns);
-    CHECK(moo_fetch_wait(fetch, 0, &at, &got) == MOO_ETIMEOUT);
-    CHECK(look(from).leases == 2);
-    mooi_tcp_after_fork(to->net->networks.tcp);
-    CHECK(moo_fetch_wait(fetch, END_MS, &at, &got) == MOO_OK);
-    CHECK(got == MB && memcmp(at, sent, MB) == 0);
-    moo_drop(to, at);
-    moo_fetch_free(fetch);
-    CHECK_SOON(is_idle(from));
-    moo_plane_free(from);
-    moo_plane_free(to);
-    free(sent);
-}
-
-static uint32_t unconfirmed(moo_plane *to, const moo_plane *from)
-{
-    return copy_of_source(to, from).releases.count;
-}
-
-static void pass(moo_plane *from, moo_plane *to, int count)
-{
-    char sent[100] = "something";
-
-    for (int i = 0; i < count; i++) {
-        uint8_t descriptor[MOO_DESCRIPTOR_BYTES];
-        size_t bytes;
-        void *at;
-        export_to(from, to, sent, sizeof sent, descriptor);
-        CHECK(moo_import(to, descriptor, sizeof descriptor, END_MS, &at,
-                         &bytes) == MOO_OK);
-        CHECK(bytes == sizeof sent && !memcmp(at, sent, bytes));
-        moo_drop(to, at);
-    }
-}
-
-static void what_was_given_back_is_said_until_it_is_confirmed(void)
-{
-    moo_plane *from = open_plane(), *to = open_plane();
-    uint8_t kept[MOO_DESCRIPTOR_BYTES];
-
-    pass(from, to, 100);
-    CHECK_SOON(unconfirmed(to, from) == 100 - MOOI_RELEASES_CONFIRMED);
-    export_to(from, to, "x", 1, kept); /* a reason to call again */
-    lose(to, from);
-    CHECK_SOON(copy_of_source(to, from).in.epoch == 2);
-    pass(from, to, 2 * MOOI_RELEASES_CONFIRMED - 100);
-    CHECK_SOON(unconfirmed(to, from) == 0);
-    CHECK(moo_discard(to, kept, sizeof kept, END_MS) == MOO_OK);
-    CHECK_SOON(is_idle(from) && is_idle(to));
-    CHECK(unconfirmed(to, from) == 1);
-    moo_peer_lost(to, from->id, 0);
-    CHECK(unconfirmed(to, from) == 0);
-    moo_plane_free(from);
-    moo_plane_free(to);
-}
-
 static void what_was_exported_before_the_loss_arrives_after_it(void)
 {
     moo_plane *from = open_plane(), *to = open_plane();
@@ -787,10 +714,6 @@ static void run_all(void)
     RUN(an_end_in_mid_work_ends_every_fetch);
     RUN(threads_may_close_a_plane_look_at_it_and_fork);
     RUN(what_was_exported_before_the_loss_arrives_after_it);
-    RUN(what_was_given_back_is_said_until_it_is_confirmed);
-#ifndef __SANITIZE_THREAD__ /* it takes the locks of a fork, but forks not */
-    RUN(who_waits_in_vain_gives_back_and_lets_others_wait);
-#endif
     RUN(links_lost_at_any_moment_lose_nothing);
 }
 

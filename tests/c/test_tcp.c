@@ -415,56 +415,6 @@ static void call_by_hand(int fd[2], const struct mooi_tcp_options *special)
     await(&importer, &importer.ups, 1);
 }
 
-static int answer_call(int listener)
-{
-    struct pollfd wait = {listener, POLLIN, 0};
-    int fd;
-
-    CHECK(poll(&wait, 1, 5000) == 1);
-    CHECK(mooi_socket_accept(listener, &fd) == MOO_OK);
-    return fd;
-}
-
-static void greet_by_hand(int fd)
-{
-    static const uint8_t host[MOOI_HOST_BYTES];
-    struct mooi_handshake handshake;
-
-    CHECK(mooi_handshake_accept(&handshake, session_key, 2, host,
-                                MOOI_PURPOSE_DATA) == MOO_OK);
-    finish_by_hand(&handshake, fd);
-}
-
-/* As one does who was stopped, or whose cable was cut, in the handshake. */
-static void who_hangs_up_late_is_called_again(void)
-{
-    struct mooi_tcp_options options = with(1, 0);
-    struct mooi_address address;
-    struct mooi_tcp_link *link;
-    int listener, fd[2];
-
-    open_side(&owner, 1, &options);
-    CHECK(mooi_socket_listen(NULL, &listener) == MOO_OK);
-    CHECK(mooi_socket_addresses(listener, &address, 1) == 1);
-    CHECK(mooi_tcp_connect(owner.engine, 2, &address, 1, &link) == MOO_OK);
-    for (int i = 0; i < 2; i++) { /* the express connection, and the other */
-        fd[i] = answer_call(listener);
-        if (!i) {
-            usleep(800000); /* so late that it is not taken for a refusal */
-            close(fd[i]);
-            fd[i] = answer_call(listener);
-        }
-        greet_by_hand(fd[i]);
-    }
-    await(&owner, &owner.ups, 1);
-    CHECK(!count_of(&owner, &owner.downs));
-    close(fd[0]);
-    close(fd[1]);
-    await(&owner, &owner.downs, 1);
-    close(listener);
-    close_side(&owner);
-}
-
 static void a_malformed_message_ends_the_link(void)
 {
     static const struct mooi_tcp_message wrong[] = {
@@ -636,7 +586,6 @@ int main(void)
     RUN(another_key_is_an_error_of_authentication);
     RUN(another_process_at_the_address_is_passed_over);
     RUN(a_flood_of_strangers_keeps_nobody_out);
-    RUN(who_hangs_up_late_is_called_again);
     RUN(a_malformed_message_ends_the_link);
     RUN(wrong_bytes_end_the_link);
     RUN(checksums_are_the_same_by_table_and_by_instruction);

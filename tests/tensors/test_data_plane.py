@@ -64,15 +64,6 @@ def test_the_receiver_writes_for_itself_only(plane, worker):
     assert plane.statistics()["exports_copied"] == 0
 
 
-def test_reused_memory_shows_no_trace_of_earlier_writes(plane, worker):
-    for value in range(1, 6):
-        worker.call("keep", plane.export(bytes([value]) * MB, worker.id))
-        assert worker.call("read", 7) == value
-        worker.call("write", 7, 200)
-        worker.call("drop")
-    assert plane.statistics()["reserved"] == 64 * MB
-
-
 def test_shared_memory_is_sent_without_a_copy(plane, worker):
     memory = plane.empty_buffer(4 * MB)
     memory[0] = 1
@@ -83,15 +74,6 @@ def test_shared_memory_is_sent_without_a_copy(plane, worker):
     assert worker.call("read", 0) == 1
     assert worker.call("keep", plane.export(memory, worker.id))[0] == 2
     assert plane.statistics()["bytes_copied"] == 4 * MB
-
-
-def test_a_part_of_shared_memory_can_be_sent(plane, worker):
-    memory = plane.empty_buffer(MB)
-    memory[5000:5016] = b"sixteen letters!"
-    assert worker.call("keep", plane.export(memory[5000:6000], worker.id)) == (
-        b"sixteen letters!"
-    )
-    assert plane.statistics()["bytes_copied"] == 0
 
 
 def test_received_memory_is_passed_on_without_a_copy_unless_written_to(

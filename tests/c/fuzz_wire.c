@@ -193,7 +193,7 @@ static void mutants_are_taken_whole_or_not_at_all(void)
         data[6] = (uint8_t)(random() % 6);
         if (size == MOO_DESCRIPTOR_BYTES)
             memcpy(data, "MD\1\0", 4);
-        for (int k = 0; k < 8; k++)
+        for (long k = random() % 8; k >= 0; k--)
             data[(size_t)random() % size] = (uint8_t)random();
         LLVMFuzzerTestOneInput(data, size);
     }

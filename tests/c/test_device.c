@@ -3,9 +3,9 @@
  * Memory that is not the plane's, read over a fabric under a ticket: what
  * GPUDirect does, with memory of the host in the place of a GPU's. The provider
  * is MOOACTOR_FABRIC's, tcp;ofi_rxm without it; TEST_FABRIC_BIND is the
- * address.
+ * address. Processes that are killed: tests/tensors/test_cuda_direct.py.
  */
-#include "children.h"
+#include "check.h"
 #include "plane/net.h"
 
 #define MB ((size_t)1 << 20)
@@ -345,103 +345,6 @@ static void closing_either_side_ends_it(void)
     }
 }
 
-/* ---- kill -9 ---- */
-
-/* Lend to whom the socket names, then wait. */
-static void play_owner(int socket, uint64_t id)
-{
-    moo_plane *plane;
-    struct memory memory;
-    struct loan loan;
-    uint64_t to;
-
-    hear(socket, directory, sizeof directory);
-    plane = open_plane(id);
-    memory = share(plane, 64 * MB, 1);
-    hear(socket, &to, sizeof to);
-    loan = lend(plane, &memory, new_ticket(plane), to);
-    say(socket, &loan, sizeof loan);
-    for (;;)
-        pause();
-}
-
-/* Read what the socket names, again and again. */
-static void play_importer(int socket, uint64_t id)
-{
-    moo_plane *plane;
-    struct memory memory;
-    struct loan loan;
-
-    hear(socket, directory, sizeof directory);
-    plane = open_plane(id);
-    memory = share(plane, 64 * MB, 1);
-    say(socket, &id, sizeof id);
-    hear(socket, &loan, sizeof loan);
-    for (int round = 0;; round++) {
-        CHECK(read_all(plane, &loan, &memory) == MOO_OK);
-        if (!round)
-            say(socket, "", 1);
-    }
-}
-
-static void end_child(pid_t pid, int socket)
-{
-    CHECK(!kill(pid, SIGKILL));
-    CHECK(waitpid(pid, NULL, 0) == pid);
-    close(socket);
-}
-
-static void an_owner_killed_in_mid_read_is_an_error(void)
-{
-    int socket;
-    pid_t pid = start("owner", last_id += 0x10000, &socket);
-    moo_plane *plane = new_plane();
-    struct memory memory = share(plane, 64 * MB, 2);
-    struct loan loan;
-    moo_err err = MOO_OK;
-
-    say(socket, directory, sizeof directory);
-    say(socket, &plane->id, sizeof plane->id);
-    hear(socket, &loan, sizeof loan);
-    CHECK(read_all(plane, &loan, &memory) == MOO_OK);
-    moo_fetch *fetch = begin(plane, &loan, &memory, 0, 64 * MB);
-    end_child(pid, socket);
-    while (err == MOO_OK) { /* the first may have been quicker */
-        err = await(fetch);
-        if (err == MOO_OK)
-            fetch = begin(plane, &loan, &memory, 0, 64 * MB);
-    }
-    CHECK(err == MOO_EPEER || err == MOO_EUNREACHABLE); /* it hung up before */
-    (void)moo_discard(plane, loan.descriptor, MOO_DESCRIPTOR_BYTES, 100);
-    CHECK_SOON(is_idle(plane));
-    moo_plane_free(plane);
-    free(memory.start);
-}
-
-static void a_killed_reader_gives_the_ticket_back(void)
-{
-    int socket;
-    pid_t pid = start("importer", last_id += 0x10000, &socket);
-    moo_plane *plane = new_plane();
-    struct memory memory = share(plane, 64 * MB, 2);
-    void *ticket = new_ticket(plane);
-    struct loan loan;
-    uint64_t id;
-    char read_once;
-
-    say(socket, directory, sizeof directory);
-    hear(socket, &id, sizeof id);
-    loan = lend(plane, &memory, ticket, id);
-    say(socket, &loan, sizeof loan);
-    hear(socket, &read_once, 1);
-    CHECK(moo_is_held(plane, ticket));
-    end_child(pid, socket);
-    CHECK_SOON(!moo_is_held(plane, ticket));
-    moo_drop(plane, ticket);
-    moo_plane_free(plane);
-    free(memory.start);
-}
-
 /* ---- */
 
 static int has_fabric(void)
@@ -458,12 +361,10 @@ static int has_fabric(void)
     return there;
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     const char *folder = getenv("TMPDIR");
 
-    if (argc > 1)
-        return play(argv, ALARM_S, play_owner, play_importer);
     snprintf(directory, sizeof directory, "%s/mooactor-test-XXXXXX",
              folder ? folder : "/tmp");
     CHECK(mkdtemp(directory));
@@ -476,8 +377,6 @@ int main(int argc, char **argv)
         RUN(only_tickets_and_registered_memory_will_do);
         RUN(a_fetch_that_is_freed_in_mid_transfer_leaves_no_trace);
         RUN(closing_either_side_ends_it);
-        RUN(an_owner_killed_in_mid_read_is_an_error);
-        RUN(a_killed_reader_gives_the_ticket_back);
     } else if (getenv("TEST_FABRIC_REQUIRED")) {
         return 1;
     }

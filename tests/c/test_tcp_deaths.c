@@ -160,7 +160,7 @@ static void peers_killed_while_they_connect_are_an_error_in_time(void)
     for (int round = 1; round <= ROUNDS; round++) {
         int socket;
         pid_t child = start_importer(100 + (uint64_t)round, &socket);
-        usleep((useconds_t)(random() % 1500));
+        usleep((useconds_t)(random() % 1500)); /* anywhere within */
         slay(child, socket);
         await(&me, &me.downs, round);
         check_nothing_is_left();

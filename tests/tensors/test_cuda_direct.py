@@ -175,7 +175,6 @@ def test_a_full_pool_means_staging(new_process, reader):
 # -- sudden ends ----------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_killed_reader_gives_the_buffer_back(lender, reader):
     try_it(lender, reader)
     loan(lender, reader)
@@ -184,7 +183,6 @@ def test_a_killed_reader_gives_the_buffer_back(lender, reader):
     assert eventually(lambda: held(lender) == 0)
 
 
-@pytest.mark.slow
 def test_a_killed_lender_is_an_error_at_once(lender, reader):
     try_it(lender, reader)
     lent = loan(lender, reader)

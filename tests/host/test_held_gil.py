@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 import mooactor as moo
 from mooactor.process.current import current_runtime
-from tests.clusters import Cluster, cluster
+from tests.clusters import Cluster
 from tests.conftest import eventually
 from tests.host.where import Where
 
@@ -51,12 +50,6 @@ class Asker(Where):
 
     def make(self, length: int) -> Any:
         return moo.put(np.arange(length))
-
-
-@pytest.fixture
-def joined(as_driver: Any) -> Iterator[Cluster]:
-    with cluster("ab") as made, moo.init(as_driver(made).address, local=False):
-        yield made
 
 
 def noticed() -> list[int]:

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import mooactor as moo
-from tests.clusters import Cluster, cluster
+from tests.clusters import Cluster
 from tests.conftest import eventually
 from tests.host.where import Where
 
@@ -20,17 +17,10 @@ pytestmark = pytest.mark.slow
 MANY = 1000
 
 
-@pytest.fixture
-def two() -> Iterator[Cluster]:
-    with cluster("ab") as made:
-        yield made
-
-
-@pytest.fixture
-def here(two: Cluster, as_driver: Callable[..., Cluster]) -> Iterator[Cluster]:
-    as_driver(two)
-    with moo.init(two.address, local=False):
-        yield two
+@pytest.fixture(autouse=True)
+def _session(here: Cluster) -> Iterator[None]:
+    with moo.init(local=False):
+        yield
 
 
 def place_of(handle: Any) -> str:
@@ -54,36 +44,6 @@ def test_children_of_a_lost_host_go_on_elsewhere(here: Cluster, strategy: Any) -
     assert eventually(lambda: place_of(moves) == "a")
     again = strategy == "one_for_all"
     assert eventually(lambda: (stays.pid.options(retries=MANY)() != pid) == again)
-
-
-class Waits(Where):
-    """Is constructed once there is a file of that name."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        while not os.path.exists(path):
-            time.sleep(0.01)
-
-
-def test_a_child_whose_host_leaves_before_its_turn_starts_elsewhere(
-    here: Cluster, tmp_path: Path
-) -> None:
-    before = {row["name"]: row["free"]["cpus"] for row in moo.hosts()}
-    first = moo.on(Waits, host="a").child(str(tmp_path / "go"))
-    second = moo.on(Where, num_cpus=1).child()
-    supervisor: Any = moo.on(moo.Supervisor, host="a").spawn([first, second], max=0)
-
-    def free_on_b() -> float | None:
-        return {r["name"]: r["free"]["cpus"] for r in moo.hosts()}.get("b")
-
-    assert eventually(lambda: free_on_b() == before["b"] - 1)  # it is placed there
-    here.members["b"].kill()
-    assert eventually(lambda: free_on_b() is None)
-
-    (tmp_path / "go").touch()
-
-    assert place_of(supervisor.child(second)) == "a"
-    assert [one.restarts for one in moo.actors()] == [0, 0, 0]
 
 
 def test_a_link_over_hosts_carries_the_loss_of_one(here: Cluster) -> None:

@@ -16,8 +16,6 @@ from mooactor.host.site import End
 from mooactor.host.supervised import Supervised
 from tests.host.lone_homes import LoneHome
 
-MANY = 100
-RESTARTS = {"max": 5, "backoff": 60.0}
 KILLED, EXITED = End(9, (), False), End(0, (), False)
 
 
@@ -52,55 +50,6 @@ def end(lone: LoneHome, actor: Supervised, how: End = KILLED) -> list[Supervised
     assert len(lone.here.killed) == len(killed), "their deaths lead to nobody"
     lone.here.killed.clear()
     return killed
-
-
-class Looks:
-    """How many links were looked at, and how many actors were compared."""
-
-    def __init__(self, actors: list[Supervised], patch: pytest.MonkeyPatch) -> None:
-        self.links = self.comparisons = 0
-        looks = self
-
-        class Bonds(set[Supervised]):
-            def __iter__(self) -> Iterator[Supervised]:
-                looks.links += len(self)
-                return super().__iter__()
-
-        def compare(one: Supervised, other: object) -> bool:
-            looks.comparisons += 1
-            return one is other
-
-        for actor in actors:
-            actor.bonds = Bonds(actor.bonds)
-        patch.setattr(Supervised, "__eq__", compare)
-
-
-def test_of_many_that_die_together_each_link_is_looked_at_once_from_each_end(
-    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *others = all_linked(lone, MANY, policy=RESTARTS)
-    looks = Looks([first, *others], monkeypatch)
-
-    killed = end(lone, first)
-
-    assert {one.id for one in killed} == {one.id for one in others}
-    assert looks.links <= MANY * (MANY - 1)
-    assert looks.comparisons <= MANY, "nothing is searched for in a list"
-
-
-def test_links_of_actors_that_are_over_are_taken_apart_once(
-    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *others = all_linked(lone, MANY)
-    looks = Looks([first, *others], monkeypatch)
-
-    end(lone, first)
-
-    assert not lone.home.living
-    assert not any(one.bonds for one in (first, *others))
-    # As above, and each once more when one of its two is over.
-    assert looks.links <= MANY * (MANY - 1) * 3 // 2
-    assert looks.comparisons <= MANY
 
 
 @pytest.mark.parametrize("again", [{}, {"policy": RESTARTS}], ids=["over", "restarts"])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +12,7 @@ import pytest
 
 from mooactor.host.devices import Devices
 from mooactor.host.resources import Amount, Resources
-from tests.clusters import cluster
 from tests.host.lone_homes import TOTAL, LoneHome, Wire
-from tests.host.programs import Program
 
 HOSTS = "abc"
 
@@ -182,45 +179,3 @@ def test_places_are_asked_for_once(homes: list[LoneHome]) -> None:
     home.agree("a")
     first, *others = home.told()
     assert "no new actors" in str(first) and len(others) == 2
-
-
-ASKER = """
-import time
-import mooactor as moo
-from tests.host.test_bookings import Member
-
-moo.init(sys.argv[1], local=False)
-assert moo.on(Member, host="b").spawn().works()
-
-def group(at):
-    time.sleep(max(0.0, at - time.time()))
-    members = moo.on(Member, host="b", num_cpus=1).group(2)
-    works = members.call(Member.works).get(timeout=30)
-    for member in members:
-        moo.kill(member)
-    return works
-"""
-
-
-class Member:
-    def works(self) -> bool:
-        return True
-
-
-@pytest.mark.slow
-def test_of_two_programs_one_gets_its_group_and_the_other_an_error() -> None:
-    with cluster("b") as made, contextlib.ExitStack() as stack:
-        made.start_host("b", "--num-cpus", "2")
-        programs = [Program(made, ASKER, made.address) for _ in range(2)]
-        for program in programs:
-            stack.callback(program.close)
-        for program in programs:
-            program.await_ready()
-        for _ in range(3):
-            at = float(programs[0].ask("time.time()")) + 0.3
-            for program in programs:
-                program.say(f"group({at})")
-            told = sorted(program.read() for program in programs)
-            refused = [one for one in told if one.startswith("PlacementError")]
-            assert "[True, True]" in told, told
-            assert len(refused) + told.count("[True, True]") == 2

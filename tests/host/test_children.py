@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mooactor.host.children import How, Phase, Roster
+from mooactor.host.children import How, Roster
 from mooactor.host.restarts import RestartBudget
 from mooactor.process.supervision import Restart, Strategy, Supervision
 
@@ -248,22 +248,6 @@ def test_the_strategy_decides_who_ends_with_a_child(
     assert list(verdict.kill) == expected
 
 
-def test_ten_deaths_at_once_are_one_failure_of_one_for_all() -> None:
-    world = running("one_for_all", n=10, max=1)
-    for key in world.order:
-        world.die(key, "failed")
-    assert not world.gave_up and len(world.failures) == 1
-
-
-def test_ten_deaths_at_once_are_ten_failures_of_one_for_one() -> None:
-    world = running("one_for_one", n=10, max=9)
-    for key in world.order[:9]:
-        world.die(key, "failed")
-    assert not world.gave_up
-    world.die(world.order[9], "failed")
-    assert world.gave_up
-
-
 def test_failures_are_forgotten_when_the_window_has_passed() -> None:
     world = running("one_for_one", max=1, within=10.0)
     for _ in range(5):
@@ -302,19 +286,3 @@ def test_back_offs_double_up_to_the_longest_and_jitter_only_shortens_them() -> N
     assert [rules.delay(n, 0.0) for n in range(6)] == [1, 2, 4, 8, 10, 10]
     assert [rules.delay(n, 1.0) for n in range(6)] == [0.5, 1, 2, 4, 5, 5]
     assert rules.delay(10**9, 0.0) == 10.0
-
-
-def test_after_a_close_nothing_comes_back() -> None:
-    world = running("one_for_all")
-    world.roster.close()
-    for key in world.order:
-        assert not world.roster.died(key, world.now, "failed").returns
-        assert world.roster.phase(key) is Phase.OVER
-
-
-def test_one_that_is_added_starts_when_all_others_run() -> None:
-    world = World(Supervision(), ["always"])
-    world.roster.add("late", "always")
-    assert world.roster.start(world.now) == []
-    world.roster.ready("child 0")
-    assert world.roster.start(world.now) == ["late"]

@@ -80,16 +80,6 @@ def test_who_waits_is_told_when_one_on_another_host_is_refused(members: Any) -> 
     assert group.heard("b0") == group.heard("b1") == ["told"]
 
 
-def test_the_refused_and_the_waiting_get_the_same_sentence(members: Any) -> None:
-    group = members("b0 c0")
-    group.ask("b0", 2)
-    group.ask("c0", 2)
-    told = group.home.wire("b").of("line")[-1]["message"]
-    refused = group.home.wire("c").of("line")[-1]["message"]
-    assert told["note"] == refused["note"] == SENTENCE
-    assert told["number"] == 1
-
-
 def test_members_that_come_after_the_refusal_are_told_then(members: Any) -> None:
     group = members("b0 b1 c0 c1 b2")
     assert group.ask("b0", 4) == "memory"
@@ -131,16 +121,6 @@ def test_in_another_attempt_all_are_told_whichever_asks_first(members: Any) -> N
     assert group.ask("b0", 2) == "memory"
     assert group.ask("c0", 2) == "refused"
     assert group.heard("b0") == ["told"]
-
-
-def test_no_newcomer_is_told_that_one_of_a_whole_group_was_refused(
-    members: Any,
-) -> None:
-    group = members("b0 b1 b2 c0")
-    group.ask("b0", 2)
-    group.ask("b1", 2)
-    assert group.ask("c0", 2) == "refused"
-    assert group.ask("b2", 2) == "memory"
 
 
 def test_a_process_that_has_ended_is_told_nothing(members: Any) -> None:

@@ -133,22 +133,6 @@ def test_a_slow_reader_that_follows_hears_how_many_lines_it_misses(kept: Kept) -
     assert numbers(channel)[-10:] == list(range(500, 510))
 
 
-def test_lines_that_were_kept_make_no_way_for_new_ones(kept: Kept) -> None:
-    for number in range(500):
-        kept.say(number)
-    channel: Any = Slow()
-    kept.read("t", channel).follows = True
-    kept.send()
-    for number in range(500, 1000):
-        kept.say(number)  # nobody reads
-    until_read(kept, channel)
-    (gap,) = (m for m in channel.read if m["ev"] == "left_out")
-    at = channel.read.index(gap)
-    after = [int(m["line"][:5]) for m in channel.read[at + 1 :]]
-    assert numbers(channel)[:500] == list(range(500)) and at == 500
-    assert after == list(range(500 + gap["lines"], 1000)) and gap["lines"] > 0
-
-
 def test_the_end_of_an_actor_comes_after_all_of_its_lines(kept: Kept) -> None:
     channel: Any = Slow()
     kept.read("t", channel).follows = True
@@ -175,15 +159,6 @@ def test_the_end_of_a_session_names_the_lines_that_have_no_time_left(
     *_, gap, end = channel.read
     assert gap == {"ev": "left_out", "lines": 40 - len(channel.lines())}
     assert end["why"] == "its session has ended"
-
-
-def test_a_reader_that_has_gone_is_sent_nothing(kept: Kept) -> None:
-    channel: Any = Slow()
-    kept.read("t", channel).follows = True
-    kept.say(0)
-    kept.forget(channel)
-    kept.say(1)
-    assert len(channel.under_way) == 1 and not kept.followed
 
 
 def printer_of(actor: int) -> Printer:

@@ -99,32 +99,6 @@ def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
     assert not home.died()
 
 
-def test_a_child_whose_host_cannot_be_reached_at_its_turn_starts_on_another_one(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("b", max=0)
-    child = home.child(2)
-    home.hosts.silent.add("b")
-    home.serve_until(lambda: child.process)
-    home.hosts.names = set("az")
-
-    home.lose("b")
-    home.serve_until(lambda: child.process)
-
-    assert home.sites.host_of(child.id) == "a"
-    assert child.incarnation == 0 and not home.died()
-
-
-def test_a_child_that_never_comes_back_does_not_wait_for_a_place_either(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("b")
-    child = home.child(2, when="never", host="b")
-    home.hosts.names.discard("b")
-    home.serve_until(lambda: child.over)
-    assert "no host 'b'" in child.last_notice()["record"]["note"]
-
-
 def test_a_member_of_a_group_whose_host_leaves_is_spawned_on_another_one(
     made: Callable[..., SupervisedHome],
 ) -> None:
@@ -139,22 +113,6 @@ def test_a_member_of_a_group_whose_host_leaves_is_spawned_on_another_one(
 
     assert second.process and home.sites.host_of(second.id) == "c"
     assert home.sites.host_of(2 << 16) == "a"
-
-
-def test_a_member_of_a_group_whose_place_is_lost_is_refused_if_there_is_no_other(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("ab")
-    home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
-    home.agree("a"), home.agree("b")
-    home.hosts.names.discard("b")
-    home.lose("b")
-
-    home.ask(**home.request(3, num_cpus=4.0, rid=3))
-
-    (reply,) = [one for one in home.told() if one.get("rid") == 3]
-    assert reply["error"] == "no room" and "all is reserved" in reply["note"]
-    assert not home.sites.is_placed(3 << 16)
 
 
 def refuse(home: LoneHome, host: str) -> None:

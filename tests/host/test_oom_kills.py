@@ -118,33 +118,6 @@ def test_a_kill_just_after_an_old_one_counts(
     assert kills.happened()
 
 
-@pytest.mark.slow
-def test_a_kill_long_after_an_old_one_counts(
-    group: Group, open_kills: Callable[..., OomKills]
-):
-    loop = EventLoop()
-    kills = open_kills(group.path, loop)
-    group.kill()
-    serve(loop, 2 * FRESH_S)
-    group.kill()
-    serve(loop, FRESH_S / 2)
-    assert kills.happened()
-    serve(loop, 2 * FRESH_S)
-    assert not kills.happened()
-
-
-@pytest.mark.slow
-def test_an_idle_agent_is_not_woken_up(
-    group: Group, open_kills: Callable[..., OomKills]
-):
-    loop = EventLoop()
-    open_kills(group.path, loop)
-    assert serve(loop, FRESH_S / 2) == 0
-    group.kill()
-    assert serve(loop, 2 * FRESH_S) <= 2  # for the notice, and for its end
-    assert serve(loop, FRESH_S / 2) == 0
-
-
 def test_without_notices_the_kills_since_the_last_question_count(
     tmp_path: Path, open_kills: Callable[..., OomKills]
 ):

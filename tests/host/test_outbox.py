@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -119,24 +118,6 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once_also_if_it_would_wait(
     with pytest.raises(plain.NotPlain):
         outbox.post({"data": object()})
     assert len(outbox) == 1
-
-
-def test_parcels_that_wait_take_no_memory_beside_their_files(two: Two) -> None:
-    outbox = Outbox(two.home.connect(two.host.address, Recorder()), two.loop)
-    parcel = file_of(bytes(10 * _MIB))
-    tracemalloc.start()
-    try:
-        for _ in range(8):
-            outbox.post({"what": "start"}, [parcel], patient=True)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        os.close(parcel)
-    assert len(outbox) == 6
-    assert taken < _MIB
-    assert two.serve(lambda: len(two.heard.messages) == 8)
-    assert {len(one["parcels"][0]) for one in two.heard.messages} == {10 * _MIB}
-    outbox.close()
 
 
 def test_a_peer_that_does_not_read_is_given_up_unless_the_messages_are_patient(

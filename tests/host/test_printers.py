@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mooactor.host import printers
 from mooactor.host.printers import Printer, Printers
 
 
@@ -64,15 +63,3 @@ def test_a_pid_that_is_given_again_is_of_the_later_actor(home: Any) -> None:
 
 def test_a_process_of_no_actor_has_its_label_and_pid_alone(home: Any) -> None:
     assert Printers(home).of("Talk", 7, "b").plain() == {"label": "Talk", "pid": 7}
-
-
-def test_few_of_many_processes_are_remembered(
-    home: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(printers, "_MOST_KNOWN", 3)
-    home.actors = [Actor(number, number) for number in range(1, 9)]
-    found = Printers(home)
-    for _ in range(2):
-        for number in range(1, 9):
-            assert found.of("Talk", number, "").actor == f"{number:016x}"
-    assert len(found._known) <= 3

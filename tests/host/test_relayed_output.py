@@ -196,31 +196,6 @@ def test_a_dead_printer_whose_words_wait_has_its_last_ones_at_once(host: Host) -
     assert list(dead.reader.tail) == ["the reason", "in two lines"]
 
 
-def test_one_that_goes_on_printing_into_the_pipe_of_a_dead_one_holds_up_nothing(
-    host: Host,
-) -> None:
-    dead = host.printer()
-    dead.fill()
-    host.end(dead)
-    with pytest.raises(BrokenPipeError):
-        os.write(dead.pipe, b"more\n")
-    host.settle()
-    assert dead.known_dead == 1
-
-
-def test_nothing_waits_for_a_channel_that_is_over(host: Host) -> None:
-    living, dead = host.printer(), host.printer()
-    for _ in range(100):
-        living.fill()
-        host.round()
-    dead.fill()
-    host.end(dead)
-    host.channel.close()
-    host.end(living)
-    host.serve(lambda: not host.loop._timers)
-    assert not host.output._rests
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_every_schedule_keeps_each_line_in_its_place_and_the_bounds(
     host: Host, seed: int

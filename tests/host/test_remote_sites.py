@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mooactor.control import plain
-from mooactor.host import remote, tombstones
+from mooactor.host import tombstones
 from mooactor.host.devices import Devices
 from mooactor.host.logs import prefix_of
 from mooactor.host.neighbors import Neighbors
@@ -108,19 +108,6 @@ def test_an_actor_of_the_driver_that_restarts_at_a_host_with_its_name_is_reserve
     assert not lone.resources.reserved()
 
 
-def test_what_is_placed_here_and_starts_at_a_host_of_this_name_is_reserved_there(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("", here="a", local=True)
-    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
-    assert lone.resources.reserved().gpus == 1.0
-    lone.hosts.names = {"a"}
-    actor = lone.spawn(2, num_gpus=1.0)
-    assert actor.process in lone.site("a")._processes.values()
-    assert not lone.resources.reserved()
-    assert lone.free_gpus("a") == 0.0
-
-
 def test_the_loss_of_a_host_of_this_name_takes_no_place_that_is_reserved_here(
     made: Callable[..., LoneHome],
 ) -> None:
@@ -131,20 +118,6 @@ def test_the_loss_of_a_host_of_this_name_takes_no_place_that_is_reserved_here(
     lone.lose("a")
     assert lone.sites.is_placed(2 << 16)
     assert lone.resources.reserved().gpus == 1.0
-
-
-def test_what_is_placed_at_a_host_of_this_name_that_leaves_is_reserved_here(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("a", here="a", local=True)
-    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
-    assert not lone.resources.reserved()
-    lone.hosts.names = set()
-    actor = lone.spawn(2, num_gpus=1.0)
-    assert actor.process.pid == 4243  # of this host
-    assert lone.resources.reserved().gpus == 1.0
-    lone.spawn(3, num_gpus=1.0)
-    assert "all is reserved" in lone.died()[3 << 16]["note"]
 
 
 def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
@@ -181,38 +154,6 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
 LINE = "x" * MOST_OF_A_LINE
 
 
-def test_what_is_free_is_shown_as_it_is_meant(lone: LoneHome) -> None:
-    def free() -> Any:
-        (row,) = (row for row in lone.sites.rows() if row["name"] == "b")
-        return row["free"]["cpus"]
-
-    total = free()
-    actors = [lone.spawn(number, num_cpus=0.1) for number in range(1, 12)]
-    assert free() == round(total - 1.1, 6)
-    for gone, actor in enumerate(actors, 1):
-        lone.born("b", actor)
-        lone.ask(op="kill", id=actor.id)
-        lone.hear("b", **EXITED, number=actor.process.line.number)
-        assert free() == round(total - 1.1 + gone * 0.1, 6)
-    assert free() == total
-
-
-def test_an_error_of_this_host_is_not_called_a_fault_of_the_other(
-    lone: LoneHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_file(data: bytes) -> int:
-        raise OSError(24, "Too many open files")
-
-    actor = lone.spawn(1)
-    lone.born("b", actor)
-    monkeypatch.setattr(remote, "file_of", no_file)
-    about = {"number": actor.process.line.number, "message": {}}
-    lone.hear("b", what="line", **about, parcels=[b"x"])
-    why = lone.died()[1 << 16]["note"]
-    assert "Too many open files" in why and "this host" in why
-    assert "it sent" not in why
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -239,15 +180,6 @@ def test_a_malformed_message_of_a_host_ends_the_session_there_and_no_more(
     assert part.closed
     assert "cannot be acted on" in lone.died()[there.id]["note"]
     assert elsewhere.process is not None
-
-
-def test_the_longest_last_words_of_a_process_are_told(lone: LoneHome) -> None:
-    actor = lone.spawn(1)
-    lone.born("b", actor)
-    number = actor.process.line.number
-    lone.hear("b", **{**EXITED, "number": number, "stderr": [LINE] * TAIL_LINES})
-    assert lone.died()[actor.id]["signal"] == 9
-    assert not lone.site("b").closed
 
 
 def test_a_bug_in_acting_on_a_message_ends_the_session_on_that_host_only(
@@ -311,19 +243,6 @@ def test_a_request_that_cannot_be_handed_on_is_refused(
 
 
 # -- shared memory by name -------------------------------------------------------------
-
-
-def test_the_members_of_a_group_may_start_anew_where_a_lost_host_was(
-    lone: LoneHome,
-) -> None:
-    for number in (1, 2):
-        actor = lone.spawn(number)
-        lone.born("b", actor)
-        lone.says("b", actor, op="segment", rid=7, name="group", size=4096)
-        (answer,) = lone.wire("b").of("line")
-        assert answer["message"].get("segment") == ["group", 4096], answer
-        lone.lose("b")
-        assert actor.over
 
 
 # -- places that are reserved ----------------------------------------------------------
@@ -391,17 +310,6 @@ def test_an_actor_is_placed_once_on_each_host_that_denies_it(
     assert [starts(lone, host) for host in "abc"] == [1, 1, 1]
 
 
-def test_the_error_says_what_hosts_have_that_were_not_asked(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("ab")
-    lone.spawn(1, num_cpus=4.0, host="b")
-    actor = lone.spawn(2, num_cpus=1.0)
-    deny(lone, "a", actor, "1 CPU: a has none")
-    note = lone.died()[actor.id]["note"]
-    assert "a has none. 1 CPU: all is reserved now, free is b: 0 CPUs; ask" in note
-
-
 def test_hosts_that_denied_an_actor_are_asked_again_when_it_is_tried_again(
     made: Callable[..., LoneHome],
 ) -> None:
@@ -421,14 +329,6 @@ def test_hosts_that_denied_an_actor_are_asked_again_when_it_is_tried_again(
     assert actor.incarnation == 1
 
 
-def test_a_denial_uses_up_no_try_to_fork(made: Callable[..., LoneHome]) -> None:
-    lone = made("ab")
-    actor = lone.spawn(1)
-    deny(lone, "a", actor)
-    (start,) = lone.wire("b").of("start")
-    assert start["tries"] == 0
-
-
 def test_parts_of_this_hosts_gpus_do_not_count_as_one(
     made: Callable[..., LoneHome],
 ) -> None:
@@ -444,27 +344,6 @@ def test_parts_of_this_hosts_gpus_do_not_count_as_one(
     lone.spawn(4, num_gpus=0.7, host="d")
     said = r"free is d: 0.8 GPUs in parts of at most 0.4; b: 0.3 GPUs;"
     lone.spawn(5, num_gpus=0.7)
-    assert said in lone.died()[5 << 16]["note"]
-
-
-def test_parts_of_another_hosts_gpus_do_not_count_as_one_once_it_knows_of_ours(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("ab")
-    lone.hosts.total = Amount(4.0, 2.0, 1e9)
-    for number in (1, 2):
-        lone.spawn(number, num_gpus=0.6, host="a")
-    lone.spawn(3, num_gpus=2.0, host="b")
-    lone.hosts.gpus["a"] = Amount(gpus=0.6), [0.4, 1.0]  # it knows of one
-    lone.spawn(4, num_gpus=0.7)
-    assert starts(lone, "a") == 3  # it has the last word
-    deny(lone, "a", lone.home.actors[4 << 16])
-
-    lone.hosts.gpus["a"] = Amount(gpus=1.2), [0.4, 0.4]
-    lone.spawn(5, num_gpus=0.7)
-
-    assert starts(lone, "a") == 3
-    said = "free is a: 0.8 GPUs in parts of at most 0.4; b: 0 GPUs"
     assert said in lone.died()[5 << 16]["note"]
 
 

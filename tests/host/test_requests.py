@@ -14,7 +14,6 @@ import pytest
 
 import mooactor as moo
 from mooactor.control import plain
-from mooactor.control.lifeline import LifelineClosed
 from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
 from tests.conftest import eventually, leaked, resources
@@ -257,29 +256,3 @@ def test_a_line_that_makes_no_sense_ends_only_its_own_process(bystander: Any) ->
                 pass  # the agent has closed its end before all was sent
             assert eventually(lambda f=floods: f.ping() != "pong")  # type: ignore[misc]
     assert is_well(bystander, 2)
-
-
-@pytest.mark.slow
-def test_a_request_of_an_actor_that_is_still_to_be_spawned_waits_for_it(
-    bystander: Any,
-) -> None:
-    @moo.actor
-    class Makes:
-        def make(self) -> Any:
-            return moo.spawn(Counter, 5)
-
-    makers = [moo.spawn(Makes) for _ in range(3)]
-    for _ in range(20):
-        # The handle comes by another way than the request that makes its actor.
-        handles = moo.get([maker.make.remote() for maker in makers])
-        assert [handle.add() for handle in handles] == [6, 6, 6]
-    assert is_well(bystander, 2)
-
-
-def test_frames_of_the_agent_are_plain(bystander: Any) -> None:
-    with pytest.raises(plain.NotPlain):
-        current_runtime().agent.tell(op="lookup", name=object())
-    try:
-        assert is_well(bystander, 2)
-    except LifelineClosed:
-        pytest.fail("a message that was not sent has ended the line")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,19 +85,27 @@ class Shared:
         ]
 
 
-@pytest.fixture
-def homes(tmp_path: Path) -> Iterator[list[LoneHome]]:
+@contextlib.contextmanager
+def three_homes(tmp_path: Path) -> Iterator[list[LoneHome]]:
     made = [LoneHome(tmp_path, HOSTS, here=f"d{number}") for number in range(3)]
     yield made
     for home in made:
         home.close()
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_all_of_a_group_is_reserved_or_nothing(
-    homes: list[LoneHome], seed: int
-) -> None:
-    rng = random.Random(seed)
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[LoneHome]:
+    with three_homes(tmp_path) as homes:
+        yield homes[0]
+
+
+def test_all_of_a_group_is_reserved_or_nothing(tmp_path: Path) -> None:
+    for seed in range(40):
+        with three_homes(tmp_path) as homes:
+            reserve_at_random(homes, random.Random(seed))
+
+
+def reserve_at_random(homes: list[LoneHome], rng: random.Random) -> None:
     shared = Shared(rng, homes)
     asked: dict[int, tuple[LoneHome, list[int]]] = {}
     got: list[int] = []
@@ -126,22 +135,22 @@ def test_all_of_a_group_is_reserved_or_nothing(
     assert got and not any(a.reserved() for a in shared.accounts.values())
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_one_of_several_that_want_all_gets_it(homes: list[LoneHome], seed: int) -> None:
-    shared = Shared(random.Random(seed), homes)
-    groups = [shared.ask(home, 3 * int(TOTAL.cpus), 1.0) for home in homes]
-    while shared.deliver():
-        pass
-    won = [shared.answers[ids[0]] is not None for ids in groups]
-    assert sum(won) == 1
-    for home, ids, has in zip(homes, groups, won, strict=True):
-        assert set(shared.holds(home, ids)) == {has}
+def test_one_of_several_that_want_all_gets_it(tmp_path: Path) -> None:
+    for seed in range(40):
+        with three_homes(tmp_path) as homes:
+            shared = Shared(random.Random(seed), homes)
+            groups = [shared.ask(home, 3 * int(TOTAL.cpus), 1.0) for home in homes]
+            while shared.deliver():
+                pass
+            won = [shared.answers[ids[0]] is not None for ids in groups]
+            assert sum(won) == 1
+            for home, ids, has in zip(homes, groups, won, strict=True):
+                assert set(shared.holds(home, ids)) == {has}
 
 
 def test_a_host_that_cannot_take_part_is_passed_over(
-    homes: list[LoneHome], capfd: Any
+    home: LoneHome, capfd: Any
 ) -> None:
-    home = homes[0]
     home.ask(op="place", rid=1, ids=[1 << 16, 2 << 16], num_cpus=2.0)
     assert [home.sites.host_of(one << 16) for one in (1, 2)] == ["a", "b"]
     home.agree("a")
@@ -156,9 +165,8 @@ def test_a_host_that_cannot_take_part_is_passed_over(
 
 
 def test_a_host_that_dies_after_it_has_reserved_is_passed_over(
-    homes: list[LoneHome],
+    home: LoneHome,
 ) -> None:
-    home = homes[0]
     home.ask(op="place", rid=1, ids=[1 << 16, 2 << 16], num_cpus=2.0)
     home.agree("a")
     home.hosts.names.discard("a")
@@ -171,8 +179,7 @@ def test_a_host_that_dies_after_it_has_reserved_is_passed_over(
     assert home.wire("b").of("leave") == [{"what": "leave", "holder": 2 << 16}]
 
 
-def test_places_are_asked_for_once(homes: list[LoneHome]) -> None:
-    home = homes[0]
+def test_places_are_asked_for_once(home: LoneHome) -> None:
     for ids in ([1 << 16, 1 << 16], [2 << 16], [2 << 16]):
         home.ask(op="place", rid=1, ids=ids, num_cpus=1.0)
     assert [home.sites.is_placed(one << 16) for one in (1, 2)] == [False, True]

@@ -111,18 +111,6 @@ def test_actors_that_are_spawned_after_the_refusal_do_not_hear_of_it(
         assert group.ask(name, 4) == "memory"
 
 
-def test_in_another_attempt_all_are_told_whichever_asks_first(members: Any) -> None:
-    group = members("b0 c0")
-    group.ask("b0", 2)
-    group.ask("c0", 2)
-    assert group.heard("b0") == ["told"]
-    assert group.ask("c0", 2) == "refused"
-    assert group.ask("b0", 2) == "memory, told"
-    assert group.ask("b0", 2) == "memory"
-    assert group.ask("c0", 2) == "refused"
-    assert group.heard("b0") == ["told"]
-
-
 def test_a_process_that_has_ended_is_told_nothing(members: Any) -> None:
     group = members("b0 b1 c0")
     group.ask("b0", 2)

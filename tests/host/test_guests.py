@@ -119,17 +119,6 @@ def test_the_line_of_a_process_that_the_home_closes_is_nobodys_any_more(
     assert lone.of(2) == ["line"]
 
 
-def test_a_descriptor_that_is_no_parcel_ends_the_line_that_it_came_over(
-    lone: LoneGuest,
-) -> None:
-    _, mine = lone.start(1)
-    directory = os.open("/", os.O_RDONLY)
-    mine.post({"op": "spawn"}, [directory])
-    os.close(directory)
-    lone.loop.serve(0.0)
-    assert lone.of(1) == ["closed"]
-
-
 def test_the_end_of_a_process_comes_behind_all_that_it_has_said(
     lone: LoneGuest,
 ) -> None:

@@ -145,22 +145,6 @@ def test_the_end_of_an_actor_comes_after_all_of_its_lines(kept: Kept) -> None:
     assert channel.read[-1]["why"] == "killed"
 
 
-def test_the_end_of_a_session_names_the_lines_that_have_no_time_left(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "_MOST_AT_THE_END", 20_000)
-    channel: Any = Slow()
-    kept.read("t", channel).follows = True
-    for number in range(40):
-        kept.say(number)
-    kept.close("its session has ended")
-    kept.run()
-    channel.drain()
-    *_, gap, end = channel.read
-    assert gap == {"ev": "left_out", "lines": 40 - len(channel.lines())}
-    assert end["why"] == "its session has ended"
-
-
 def printer_of(actor: int) -> Printer:
     return Printer(f"Bar:b{actor}", 1000 + actor)
 

@@ -120,27 +120,6 @@ def test_the_end_by_a_signal_handler_releases_all_threads_that_wait() -> None:
         moo.shutdown()
 
 
-@pytest.mark.usefixtures("no_session")
-def test_a_ref_of_an_ended_session_touches_no_descriptor(tmp_path: Path) -> None:
-    with moo.init():
-        handle = moo.spawn(Counter)
-        done, pending = handle.add.remote(), handle.sleep.remote(60)
-        done.get()
-    files = [open(tmp_path / f"{n}", "wb+", buffering=0) for n in range(64)]
-    try:
-        called: list[object] = []
-        for ref in (done, pending):
-            ref.add_done_callback(called.append)
-            ref.done()
-            ref.cancel()
-        del handle, ref, done, pending
-        assert all(os.fstat(file.fileno()).st_size == 0 for file in files)
-        assert len(called) == 2
-    finally:
-        for file in files:
-            file.close()
-
-
 # -- several that want a session, or still want the one that ends --------------------
 
 USES: list[Callable[[], object]] = [

@@ -17,9 +17,7 @@ import pytest
 import mooactor as moo
 from mooactor.cli.client import Client
 from mooactor.control.node import Node
-from mooactor.process import openfiles
 from mooactor.process.current import current_runtime
-from tests.clusters import Program
 from tests.conftest import eventually
 from tests.host.where import Where, on
 from tests.marks import binds_cores, slow
@@ -368,33 +366,3 @@ def test_the_broker_may_die_and_come_back(here):
 
         assert eventually(lambda: len(moo.hosts()) == 2)
         assert a.ask(on("b").spawn()) == "b"
-
-
-LOW = """
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
-sys.argv = sys.argv[1:]
-runpy.run_module('mooactor', run_name='__main__', alter_sys=True)
-"""
-
-
-@pytest.mark.slow
-def test_the_least_limit_on_open_files_of_all_hosts_counts(here):
-    where = ["--bind", here.network.address("d"), "--name", "low"]
-    words = ["mooactor", "host", "--join", here.address, *where]
-    low = Program(
-        [sys.executable, "-c", LOW, *words],
-        {**os.environ, "MOOACTOR_HOST_ID": "low"},
-        "mooactor host low joined",
-    )
-    most = openfiles.capacity(200, each=openfiles.per_actor_away(None))
-    try:
-        low.await_ready()
-        with moo.init(local=False):
-            on("low").spawn().host()
-            others = [on("a").spawn() for _ in range(most - 1)]
-            with pytest.raises(moo.PlacementError, match="200 open files.*on host low"):
-                on("a").spawn()
-            assert others[-1].add(1) == 1
-    finally:
-        low.close()

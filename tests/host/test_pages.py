@@ -153,27 +153,3 @@ def test_a_start_of_which_nothing_is_known_teaches_nothing(starts: Any) -> None:
         os.write(writer, words)
         os.close(writers.pop())
         assert _over(made, poller) and made.pages == []
-
-
-def test_what_is_known_stays_until_more_is_learnt(
-    starts: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, poller, writers = starts
-    answers = {os.getpid(): [(PAGE, PAGE)]}
-    monkeypatch.setattr(pages, "written_by", lambda pid: answers.get(pid, []))
-
-    def start() -> list[pages.Run]:
-        note_pid(_begin(made, writers))
-        os.close(writers.pop())
-        assert _over(made, poller)
-        found: list[pages.Run] = made.pages
-        return found
-
-    assert start() == [(PAGE, PAGE)]
-    answers[os.getpid()] = [(2 * PAGE, PAGE)]
-    assert start() == [(PAGE, PAGE)]
-    made.learn_again()
-    assert start() == [(2 * PAGE, PAGE)]
-    made.learn_again()
-    answers.clear()
-    assert start() == [(2 * PAGE, PAGE)]

@@ -184,24 +184,6 @@ def test_a_process_that_says_little_waits_for_one_message_of_each_other_one(
     assert len(agent.lines) == 6
 
 
-def test_the_death_of_one_waits_for_its_own_words_and_for_nobody_elses(
-    agent: Agent,
-) -> None:
-    talker, dead = agent.process(), agent.process()
-    for _ in range(3):
-        talker.say(parcel=3 * _MIB)
-    assert agent.serve(lambda: len(agent.lines))
-    dead.die()
-    assert agent.channel.of(1) == ["closed", "exited"]
-    talker.die()
-    assert agent.channel.of(0) == [0]
-    for _ in range(5):
-        agent.channel.send()
-        agent.round()
-    assert agent.channel.of(0) == [0, 1, 2, "closed", "exited"]
-    assert len(agent.lines) == 0
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_every_schedule_keeps_the_order_of_each_process_and_the_bounds(
     agent: Agent, seed: int

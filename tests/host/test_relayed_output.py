@@ -158,33 +158,6 @@ def test_every_message_is_one_that_the_home_takes(host: Host) -> None:
     assert b"".join(host.of(one)) == one.printed.replace(b"\n", b"")
 
 
-def test_what_many_dead_printers_had_in_their_pipes_waits_for_room(host: Host) -> None:
-    living = host.printer()
-    dead = [host.printer() for _ in range(20)]
-    for one in (living, *dead):
-        one.fill(b"\n")
-    for _ in range(10):
-        living.fill(b"\n")
-        host.round()
-    before = host.of(living)
-    for one in dead:
-        host.end(one)
-        assert host.channel.queued < 2 * relayed._MOST_PRINTED
-    assert not any(one.known_dead for one in dead)
-    silent = host.printer()
-    host.end(silent)
-    assert silent.known_dead == 1  # it waits for no words of others
-
-    while not all(one.known_dead for one in dead):
-        assert host.of(living) == before  # it can wait
-        host.channel.send(1)
-        host.round()
-        assert host.channel.queued < 2 * relayed._MOST_PRINTED
-    host.settle()
-    assert host.of(living) == living.lines()
-    assert [one.known_dead for one in dead] == [1] * 20
-
-
 def test_a_dead_printer_whose_words_wait_has_its_last_ones_at_once(host: Host) -> None:
     living, dead = host.printer(), host.printer()
     for _ in range(100):

@@ -182,25 +182,6 @@ def test_a_malformed_message_of_a_host_ends_the_session_there_and_no_more(
     assert elsewhere.process is not None
 
 
-def test_a_bug_in_acting_on_a_message_ends_the_session_on_that_host_only(
-    made: Callable[..., LoneHome],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    lone = made("bc")
-    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
-
-    def born(process: Any) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(lone.home, "born", born)
-    lone.born("b", there)
-    assert there.over
-    assert "RuntimeError" in lone.died()[there.id]["note"]
-    assert elsewhere.process is not None
-    assert "RuntimeError: a bug" in capsys.readouterr().err
-
-
 # -- requests that are handed on -----------------------------------------------------
 
 

@@ -108,63 +108,6 @@ def test_random_requests_of_the_driver_harm_nobody(bystander: Any) -> None:
     assert agent.ask(op="list")["value"]
 
 
-@moo.actor
-class Presides:
-    """Sends random requests of supervisors."""
-
-    def ask(self, seed: int, count: int) -> None:
-        rng, agent = random.Random(seed), current_runtime().agent
-        known: list[int] = []
-        for _ in range(count):
-            message = request(rng, known)
-            if rng.random() < 0.8:
-                message |= supervisors_request(rng, known)
-            if message["op"] not in UNANSWERED:
-                message.pop("rid", None)
-                try:
-                    agent.ask(20.0, **message)
-                except moo.InternalError:
-                    pass
-
-
-def supervisors_request(rng: random.Random, known: list[int]) -> dict[str, Any]:
-    if rng.random() < 0.3:
-        return {"op": "supervise", "rules": rng.choice(RULES)}
-    if rng.random() < 0.3 and known:
-        return {"op": rng.choice(("stop", "kill")), "id": rng.choice(known)}
-    member = {
-        "key": rng.choice(("a", "b", "c" * 5000, 3)),
-        "when": rng.choice(("always", "on_failure", "never", "x", None)),
-        "limited": rng.choice((True, False, 0)),
-    }
-    spawn = whole_spawn(rng)
-    known.append(spawn["id"])
-    return {"op": "spawn", **spawn, "detached": rng.random() < 0.1, "member": member}
-
-
-UNANSWERED = (
-    *("stopping", "failed", "ready", "shutdown", "snapshot", "watch", "unmonitor"),
-    *("lookup", "await_end"),
-)
-RULES = (
-    *({"strategy": "one_for_all", "max": most} for most in (3, 1000)),
-    *({}, {"max": -1}, {"within": math.nan}, {"jitter": "x"}, {"odd": 1}, None),
-)
-
-
-@pytest.mark.slow
-def test_random_requests_of_supervisors_harm_nobody(bystander: Any) -> None:
-    ends = []
-    for seed in range(SEED, SEED + 5):
-        presides = moo.spawn(Presides)
-        ref = presides.ask.options(timeout=60).remote(seed, 200)
-        error = ref.exception(timeout=60)
-        ends.append(error.cause.kind if isinstance(error, moo.ActorDied) else error)
-        moo.kill(presides)
-    assert set(ends) <= {None, "child"}  # "child": its children died too often
-    assert is_well(bystander, 2)
-
-
 def test_a_request_that_makes_no_sense_is_answered_with_the_reason(
     bystander: Any,
 ) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 import mooactor as moo
 from mooactor.cli.client import Client, homes
-from mooactor.process.current import current_runtime
 from tests.conftest import eventually
 from tests.host.homes import OtherHome
 from tests.host.programs import Program
@@ -221,21 +219,6 @@ def test_the_end_of_a_session_is_the_cause_that_its_actors_died_of(other, shares
 
 
 @pytest.mark.slow
-def test_mooactor_stop_is_the_cause_of_all_calls_between_sessions(here, other, shares):
-    program = other("counter")
-    with shares():
-        ref = moo.lookup("counter").stays.remote()
-        with Client(here.address, str(here.key_file)) as client:
-            (row,) = [row for row in homes(client.rows()) if row["name"] == "other"]
-            talk = client.open(row)
-            talk.post({"op": "stop"})
-            assert client.wait(lambda: talk.closed is not None, 20)
-        cause = ref.exception(timeout=20).cause
-    assert cause.kind == "owner"
-    assert f"mooactor stop ended it; its program is {named(program)}" in str(cause)
-
-
-@pytest.mark.slow
 def test_an_actor_gives_up_the_stream_of_a_session_that_has_ended(other, shares):
     with shares():
         mine = moo.on(Counter, name="source").spawn()
@@ -264,21 +247,6 @@ def test_a_session_that_was_cut_off_is_found_again_by_those_it_was_not_dead_to(
         with pytest.raises(moo.ActorDied, match="takes the caller for dead"):
             mine.find.options(timeout=60)("far", 1)
         assert moo.on(Counter, host="a").spawn().find("far", 4) == 5
-
-
-@pytest.mark.slow
-def test_an_actor_of_another_session_is_the_same_after_its_restart(other, shares):
-    program = other()
-    options = "name='phoenix', restart=moo.Restart(max=3)"
-    assert program.ask(f"moo.on(Counter, {options}).spawn().add(5)") == "5"
-    with shares():
-        phoenix = moo.lookup("phoenix")
-        pid = phoenix.pid()
-        os.kill(pid, signal.SIGKILL)
-        retried = phoenix.pid.options(retries=3).remote().get(timeout=30)
-        assert retried != pid
-        assert phoenix.add(2) == 2
-        assert program.ask("moo.lookup('phoenix').add(3)") == "5"
 
 
 # -- homes that ask, and what none may ask -----------------------------------------
@@ -330,38 +298,6 @@ def test_a_session_whose_home_closes_its_door_is_told_nothing_more(shares, other
         other_home.back.close("no more")
         assert other_home.wait(lambda: other_home.closed)
         assert "it cannot reach the home of this session: no more" in other_home.closed
-
-
-@pytest.mark.slow
-def test_a_call_from_a_session_that_cannot_be_answered_says_so(
-    other, shares, monkeypatch
-):
-    other("far", host="b", on="other")
-    monkeypatch.setenv("MOOACTOR_BIND", "127.0.0.1")
-    with shares():
-        far = moo.lookup("far", timeout=30)  # it comes and goes
-        with pytest.raises(
-            moo.ActorDied, match="it cannot reach the home of this"
-        ) as caught:
-            far.add.options(timeout=60)()
-        assert caught.value.cause.kind == "host"
-
-
-@pytest.mark.slow
-def test_a_request_without_sense_for_an_actor_of_another_session_is_refused(
-    other, shares
-):
-    other("counter")
-    with shares():
-        counter, agent = moo.lookup("counter"), current_runtime().agent
-        link = counter._where()[1]
-        for op in ("watch", "monitor", "unmonitor", "locate"):
-            agent.tell(op=op, id=link.actor_id, monitor="none", incarnation=[])
-        with pytest.raises(moo.InternalError, match="monitor"):
-            agent.ask(op="monitor", id=link.actor_id, monitor="none")
-        assert counter.add(4) == 4
-        with pytest.raises(ValueError, match="is taken"):
-            moo.on(Counter, name="counter").spawn()
 
 
 def test_a_namespace_without_a_cluster_is_refused(monkeypatch):

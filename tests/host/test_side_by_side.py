@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import sysconfig
 import venv
@@ -154,28 +153,6 @@ def test_hosts_shows_the_devices_of_each_actor(program: Cluster) -> None:
     shown = [actor["cuda_visible_devices"] for actor in row()["actors"]]
     assert seen == ["GPU-4", "GPU-7", "GPU-4,GPU-7", "", odd]
     assert shown == [*seen[:-1], odd[:4096]]
-
-
-def test_of_programs_that_ask_at_the_same_time_one_gets_it(
-    holder: Callable[..., Program],
-) -> None:
-    other = holder(memory=1 * GIB)
-    for _ in range(5):
-        other.say("moo.on(Holds, num_cpus=3).spawn().pid()")
-        try:
-            mine = str(moo.on(Holds, num_cpus=3).spawn().pid())
-        except moo.PlacementError as error:
-            mine = f"PlacementError: {error}"
-        both = [mine, other.read()]
-
-        refused = [said for said in both if said.startswith("PlacementError: ")]
-        assert len(refused) == 1, both
-        assert "free is b: 1 CPU" in refused[0]
-        (winner,) = (int(said) for said in both if said not in refused)
-        os.kill(winner, signal.SIGKILL)
-        assert eventually(lambda: row()["free"]["cpus"] == row()["cpus"])
-        is_free = "row()['free']['cpus'] == row()['cpus']"
-        assert eventually(lambda: other.ask(is_free) == "True")
 
 
 # -- their interpreters and directories ------------------------------------------

@@ -55,19 +55,3 @@ def test_a_link_over_hosts_carries_the_loss_of_one(here: Cluster) -> None:
     assert isinstance(error, moo.ActorDied) and error.cause is not None
     assert error.cause.kind == "link"
     assert error.cause.origin is not None and error.cause.origin.kind == "host"
-
-
-def test_a_monitor_tells_of_a_move_to_another_host_once(here: Cluster) -> None:
-    policy = moo.Restart(max=MANY)
-    spread = moo.on(Where, num_cpus=1, restart=policy).group(2)
-    moves = next(handle for handle in spread if place_of(handle) == "b")
-    with moo.monitor(moves) as events:
-        assert isinstance(next(events), moo.Started)
-        here.members["b"].kill()
-        died, restarted = next(events), next(events)
-        assert isinstance(died, moo.Died) and died.cause.kind == "host"
-        assert isinstance(restarted, moo.Restarted)
-        assert place_of(moves) == "a"
-        moo.stop(moves)
-        assert isinstance(next(events), moo.Stopped)
-        assert list(events) == []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -281,101 +280,3 @@ def test_actors_killed_at_random_moments_of_their_start_are_gone() -> None:
         assert eventually(
             lambda: family() <= {"moo-zygote", "moo-spare", "moo-janitor"}
         )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", ["driver", "agent", "zygote and driver"])
-def test_kills_while_actors_start_leave_nothing(tmp_path: Path, victim: str) -> None:
-    script = """
-        import mooactor as moo
-        class Idles:
-            def idle(self): pass
-        moo.init(logs=False)
-        moo.spawn(Idles).idle()
-        print("ready", flush=True)
-        while True:
-            moo.on(Idles).group(3)
-    """
-    path = programs.write(tmp_path / "driver.py", script)
-    process = programs.start(path)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    agent = Process.of(agent_of(process.pid).pid)
-    assert eventually(lambda: len(agent.descendants()) > 10)
-    started = agent.family()
-    if victim == "agent":
-        # The driver would see its session end, and start a new one. It cannot reap the
-        # agent either, of which a zombie is left.
-        stop(process.pid)
-        agent.kill()
-    else:
-        for zygote in zygotes(process.pid) if victim != "driver" else ():
-            zygote.kill()
-        process.kill()
-    # Those that were born since the list was made have the same last words.
-    assert eventually(lambda: programs.gone(started))
-    assert eventually(lambda: not strays(path)), strays(path)
-    process.kill()
-    process.communicate()
-    with session():  # which removes the directories that nobody could remove
-        pass
-
-
-REAPING = """
-import os, signal
-from mooactor.host.eventloop import EventLoop
-from mooactor.host.reaper import Reaper
-
-class Parent:
-    zygote = None
-    ends = 0
-    def read_births(self):
-        if self.zygote is not None:  # what its line's end would lead to: see Nursery
-            os.waitid(os.P_PID, self.zygote, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    def dying(self, pid):
-        return True
-    def zygote_reaped(self, pid, status):
-        if pid != self.zygote:
-            return False
-        self.zygote = None
-        return True
-    def reaped(self, pid, status, oom):
-        self.ends += 1
-
-def dead():
-    pid = os.fork()
-    if not pid:
-        os._exit(0)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    return pid
-
-parent, loop = Parent(), EventLoop()
-reaper = Reaper(loop)
-reaper.add(parent)
-for place in range(4):
-    pids = [dead() for _ in range(4)]
-    parent.zygote, parent.ends = pids[place], 0
-    reaper.reap()
-    assert parent.zygote is None and parent.ends == 3
-print("well")
-"""
-
-
-def test_nobody_keeps_the_pid_of_a_zygote_that_was_reaped() -> None:
-    """Its line ends later if a child of its own has it, too; the agent must not wait
-    for the pid then, or kill what has it now."""
-    command = [sys.executable, "-c", REAPING]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
-
-
-def strays(path: Path) -> list[Any]:
-    """Living processes of sessions whose driver is this program."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == str(path.parent) and process.name() != "python":
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found

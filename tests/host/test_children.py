@@ -281,6 +281,15 @@ def test_the_limit_of_a_child_holds_beside_that_of_the_supervisor() -> None:
     assert roster.died("fragile", 2.0, "failed").gives_up
 
 
+def test_restarts_are_forgotten_when_the_window_has_passed() -> None:
+    budget = RestartBudget(Restart(max=2, within=10.0, backoff=1.0))
+    assert [budget.take(0.0), budget.take(9.0)] == [1.0, 2.0]
+    assert budget.take(10.0) is None
+    assert budget.take(10.5) == 2.0  # the first one is forgotten, the second is not
+    assert budget.take(19.0) is None
+    assert budget.take(100.0) == 1.0
+
+
 def test_back_offs_double_up_to_the_longest_and_jitter_only_shortens_them() -> None:
     rules = Supervision(backoff=1.0, longest_backoff=10.0, jitter=0.5)
     assert [rules.delay(n, 0.0) for n in range(6)] == [1, 2, 4, 8, 10, 10]

@@ -154,32 +154,44 @@ def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
 LINE = "x" * MOST_OF_A_LINE
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"what": "opened", "files": "x"},
-        {"what": "opened", "files": [1]},
-        {"what": "opened", "files": -1},
-        {"what": "opened", "why": "x" * (17 << 20)},
-        {**EXITED, "number": 1, "stderr": [LINE + "x"]},
-        {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
-        {"what": "log", "stream": 1, "prefix": b"", "lines": b"x" * (17 << 20)},
-        {"what": "log", "stream": 1, "prefix": b"", "lines": b"\n" * MOST_LINES},
-        {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "lines": b""},
-    ],
-    ids=lambda message: "-".join(message),
-)
+MALFORMED: list[dict[str, Any]] = [
+    {"what": "opened", "files": "x"},
+    {"what": "opened", "files": [1]},
+    {"what": "opened", "files": -1},
+    {"what": "opened", "why": "x" * (17 << 20)},
+    {**EXITED, "number": 1, "stderr": [LINE + "x"]},
+    {**EXITED, "number": 1, "stderr": [""] * (TAIL_LINES + 1)},
+    {"what": "log", "stream": 1, "prefix": b"", "lines": b"x" * (17 << 20)},
+    {"what": "log", "stream": 1, "prefix": b"", "lines": b"\n" * MOST_LINES},
+    {"what": "log", "stream": 1, "prefix": b"x" * (17 << 20), "lines": b""},
+]
+
+
 def test_a_malformed_message_of_a_host_ends_the_session_there_and_no_more(
-    made: Callable[..., LoneHome], message: dict[str, Any]
+    made: Callable[..., LoneHome],
 ) -> None:
-    lone = made("bc")
-    there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
-    lone.born("b", there)
-    part = lone.site("b")
-    lone.hear("b", **message)
-    assert part.closed
-    assert "cannot be acted on" in lone.died()[there.id]["note"]
-    assert elsewhere.process is not None
+    for message in MALFORMED:
+        lone = made("bc")
+        there, elsewhere = lone.spawn(1, host="b"), lone.spawn(2, host="c")
+        lone.born("b", there)
+        part = lone.site("b")
+        lone.hear("b", **message)
+        assert part.closed
+        assert "cannot be acted on" in lone.died()[there.id]["note"]
+        assert elsewhere.process is not None
+
+
+def test_the_end_of_a_process_has_all_that_its_host_tells_of_it(lone: LoneHome) -> None:
+    words = [LINE] * TAIL_LINES  # the longest last words
+    for number, oom, kind in ((1, False, "signal"), (2, True, "oom")):
+        actor = lone.spawn(number)
+        lone.born("b", actor)
+        about = {**EXITED, "stderr": words, "oom": oom}
+        lone.hear("b", **about, number=actor.process.line.number)
+        record = lone.died()[actor.id]
+        assert (record["kind"], record["signal"]) == (kind, 9)
+        assert list(record["stderr"]) == words
+    assert not lone.site("b").closed
 
 
 # -- requests that are handed on -----------------------------------------------------
@@ -360,16 +372,16 @@ def test_the_ends_of_so_many_actors_are_known(
     assert owner.gone
 
 
-@pytest.mark.parametrize("label", ["Talks:t", "Talks:t pid=3", "Talks:t pid=3 host=b"])
-@pytest.mark.parametrize("host", ["", "b", "b pid=7", "b pid=7) "])
 def test_lines_are_kept_under_the_label_of_their_actor(
-    made: Callable[..., LoneHome], host: str, label: str
+    made: Callable[..., LoneHome],
 ) -> None:
-    lone, heard = made(""), []
-    lone.logs.history = lambda *said: heard.append(said)
-    prefix = prefix_of(label, 4711, host)
-    if host:
-        lone.home.log(host, 2, prefix, [b"said"])
-    else:
-        lone.logs.emit(2, prefix, [b"said"])
-    assert heard == [(2, label, 4711, [b"said"], host)]
+    for label in ("Talks:t", "Talks:t pid=3", "Talks:t pid=3 host=b"):
+        for host in ("", "b", "b pid=7", "b pid=7) "):
+            lone, heard = made(""), []
+            lone.logs.history = lambda *said, heard=heard: heard.append(said)
+            prefix = prefix_of(label, 4711, host)
+            if host:
+                lone.home.log(host, 2, prefix, [b"said"])
+            else:
+                lone.logs.emit(2, prefix, [b"said"])
+            assert heard == [(2, label, 4711, [b"said"], host)]

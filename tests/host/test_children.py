@@ -232,22 +232,6 @@ def running(strategy: Strategy, n: int = 4, **rules: Any) -> World:
     return world
 
 
-@pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [
-        ("one_for_one", []),
-        ("one_for_all", ["child 3", "child 2", "child 0"]),
-        ("rest_for_one", ["child 3", "child 2"]),
-    ],
-)
-def test_the_strategy_decides_who_ends_with_a_child(
-    strategy: Strategy, expected: list[str]
-) -> None:
-    world = running(strategy)
-    verdict = world.roster.died("child 1", world.now, "failed")
-    assert list(verdict.kill) == expected
-
-
 def test_failures_are_forgotten_when_the_window_has_passed() -> None:
     world = running("one_for_one", max=1, within=10.0)
     for _ in range(5):
@@ -259,15 +243,6 @@ def test_failures_are_forgotten_when_the_window_has_passed() -> None:
     world.pass_time(9.5)
     world.die("child 0", "failed")
     assert world.gave_up
-
-
-def test_a_constructor_that_fails_again_and_again_is_too_much() -> None:
-    world = World(Supervision("rest_for_one", max=3), ["always"] * 3)
-    for _ in range(3):
-        world.die("child 0", "failed")
-    assert list(world.alive) == ["child 0"]  # the others have not had their turn
-    world.die("child 0", "failed")
-    assert world.gave_up and not world.alive
 
 
 def test_the_limit_of_a_child_holds_beside_that_of_the_supervisor() -> None:

@@ -100,17 +100,6 @@ def test_all_on_the_right_host_form_a_group_afterwards(members: Any) -> None:
     assert group.heard("b0") == group.heard("b1") == []
 
 
-def test_actors_that_are_spawned_after_the_refusal_do_not_hear_of_it(
-    members: Any,
-) -> None:
-    group = members("b0 c0")
-    group.ask("b0", 4)
-    group.ask("c0", 4)
-    for name in ("b1", "b2", "b3", "b4"):
-        group.spawn(name)
-        assert group.ask(name, 4) == "memory"
-
-
 def test_a_process_that_has_ended_is_told_nothing(members: Any) -> None:
     group = members("b0 b1 c0")
     group.ask("b0", 2)

@@ -4,22 +4,25 @@
 from __future__ import annotations
 
 import random
+import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mooactor.control.lifeline import Lifeline
 from mooactor.host import guest as guests
 from mooactor.host.cores import Cores
 from mooactor.host.devices import Devices
 from mooactor.host.eventloop import EventLoop
 from mooactor.host.guest import FromHome
 from mooactor.host.keeper import Keeper, Offer
+from mooactor.host.output import LineReader
 from mooactor.host.resources import Amount, Resources
-from tests.host.test_guests import Site
 from tests.host.test_relayed import Slow
 
 TOTAL = Amount(8.0, 2.0, 8e9)
@@ -108,16 +111,35 @@ class Nursery:
         pass
 
 
-class NoSite(Site):
-    """In the place of `site.Site`."""
+@dataclass(eq=False)
+class Process:
+    """One that is not born yet."""
+
+    line: Lifeline
+    pid: int | None = None
+    readers: tuple[LineReader, ...] = ()
+
+
+class NoSite:
+    """In the place of `site.Site`: processes are the ends of their lines."""
 
     def __init__(self, host: str, loop: EventLoop, *_: Any, where: str) -> None:
-        super().__init__(None, loop)
         self.family: Any = None
+        self._loop = loop
+        self._ends: list[tuple[Process, Lifeline]] = []
 
-    def start(self, life: Any, fds: Any, tries: int) -> Any:
-        self.guest = self.family
-        return super().start(life, fds, tries)
+    def start(self, life: Any, fds: Any, tries: int) -> Process:
+        ours, theirs = socket.socketpair()
+        process = Process(Lifeline(ours))
+        self._ends.append((process, Lifeline(theirs)))
+        self._loop.watch_line(process.line, self.family)
+        return process
+
+    def close(self) -> None:
+        for process, mine in self._ends:
+            self._loop.close_line(process.line)
+            process.line.close()
+            mine.close()
 
 
 @pytest.fixture

@@ -65,24 +65,6 @@ def made(
         home.close()
 
 
-def test_a_child_whose_host_leaves_before_its_turn_starts_on_another_one(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("ab")
-    first, second = home.child(2, host="a"), home.child(3, num_cpus=4.0)
-    home.serve_until(lambda: first.process)
-    assert home.sites.host_of(second.id) == "b" and second.process is None
-    home.hosts.names.discard("b")
-
-    home.born("a", first)
-    home.ready(first)
-    home.serve_until(lambda: second.process)
-
-    assert home.sites.host_of(second.id) == "a"
-    assert second.incarnation == 0 and not home.died()
-    assert home.free_cpus("a") == 0.0
-
-
 @pytest.mark.parametrize("needs", [{"host": "b"}, {"num_cpus": 4.0}])
 def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
     made: Callable[..., SupervisedHome], needs: dict[str, Any]
@@ -97,22 +79,6 @@ def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
 
     assert child.incarnation == 0 and home.boss.process is not None
     assert not home.died()
-
-
-def test_a_member_of_a_group_whose_host_leaves_is_spawned_on_another_one(
-    made: Callable[..., SupervisedHome],
-) -> None:
-    home = made("ab")
-    home.ask(op="place", rid=1, ids=[2 << 16, 3 << 16], num_cpus=4.0)
-    home.agree("a"), home.agree("b")
-    assert [home.sites.host_of(one << 16) for one in (2, 3)] == ["a", "b"]
-    home.hosts.names = set("acz")
-    home.lose("b")
-
-    second = home.spawn(3, num_cpus=4.0, rid=3)
-
-    assert second.process and home.sites.host_of(second.id) == "c"
-    assert home.sites.host_of(2 << 16) == "a"
 
 
 def refuse(home: LoneHome, host: str) -> None:
@@ -156,28 +122,6 @@ def test_an_actor_that_one_host_does_not_begin_starts_on_another_one(
     assert [line.split()[:3] for line in said] == [
         ["mooactor:", "host", name] for name in ("a", "b")
     ] or fail is stay_silent
-
-
-@pytest.mark.parametrize("fail", [refuse, stay_silent])
-def test_a_new_actor_that_no_host_begins_ends_and_one_that_has_run_waits(
-    made: Callable[..., SupervisedHome], fail: Callable[[LoneHome, str], None]
-) -> None:
-    home = made("ab", max=0)
-    new, old = home.spawn(2, host="a"), home.spawn(3, host="b", policy=MANY)
-    home.born("b", old)
-    home.ready(old)
-    home.hear("b", number=old.process.line.number, **EXITED)
-    home.serve_until(lambda: old.process)
-    home.died()
-
-    home.hosts.names.discard("a")  # the broker may have lost it, too
-    fail(home, "a")
-    assert home.died()[new.id]["kind"] == "host" and new.over
-
-    fail(home, "b")
-    assert old.process is None and old in home.home.placeless._waiting
-    home.serve_until(lambda: old.process)
-    assert old.incarnation == 1 and not home.died()
 
 
 # -- random histories ------------------------------------------------------------------

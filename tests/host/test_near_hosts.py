@@ -72,13 +72,6 @@ def test_what_is_beside_the_driver_goes_by_files_and_what_is_far_by_tcp(beside_a
         assert (near.ways(), far.ways()) == (1, 2)
 
 
-def test_a_machine_that_is_named_differently_is_another_one(beside_a, monkeypatch):
-    monkeypatch.setenv(machine.HOST_ID, "not a")
-    with moo.init():
-        assert on("a", "near").total(np.ones(1 << 20)) == 1 << 20
-        assert transports()["Worker:near"] == "tcp"
-
-
 def test_nothing_is_left_of_a_session_that_an_agent_beside_it_shared(beside_a):
     with moo.init():
         near, directory = on("a", "near"), current_runtime().directory

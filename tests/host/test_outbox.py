@@ -93,20 +93,6 @@ def test_starts_with_large_arguments_arrive_however_many_are_posted_at_once(
     site.close()
 
 
-def test_a_site_that_closes_drops_what_waits(two: Two) -> None:
-    site = two.site(News())
-    for _ in range(6):
-        site.post("line", number=1, message={"data": bytes(10 * _MIB)})
-    outbox = site._outbox
-    assert outbox is not None
-    assert len(outbox) > 0
-    site.close()
-    assert len(outbox) == 0
-    assert two.serve(lambda: two.heard.closed)
-    assert two.heard.messages[-1] == {"what": "close"}
-    assert len(two.heard.messages) < 7
-
-
 def test_a_message_that_cannot_be_sent_is_refused_at_once_also_if_it_would_wait(
     two: Two,
 ) -> None:

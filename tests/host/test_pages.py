@@ -7,18 +7,13 @@ import ctypes
 import json
 import mmap
 import os
-import select
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from mooactor.host import pages
-from mooactor.host.starts import _LONGEST_S, Starts, note_pid
 from mooactor.process.system import libc
-from tests.conftest import eventually
 
 PAGE = mmap.PAGESIZE
 
@@ -107,49 +102,3 @@ def test_no_more_than_a_bound_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_MOST_BYTES", 8 * PAGE)
     found = pages.written_by(os.getpid())  # all that this process has
     assert 0 < sum(size for _, size in found) <= 8 * PAGE
-
-
-@pytest.fixture
-def starts() -> Iterator[tuple[Starts, Any, list[int]]]:
-    """They, their poller, and the ends of pipes that a test has."""
-    poller = select.poll()
-    made, writers = Starts(poller), list[int]()
-    yield made, poller, writers
-    for writer in writers:
-        os.close(writer)
-    assert eventually(lambda: _over(made, poller))
-
-
-def _over(starts: Starts, poller: Any) -> bool:
-    starts.look({fd for fd, _ in poller.poll(0)})
-    return not starts
-
-
-def _begin(starts: Starts, writers: list[int]) -> int:
-    reader, writer = os.pipe()
-    writers.append(writer)
-    starts.add(reader)
-    return writer
-
-
-def test_a_start_is_over_once_the_last_process_has_closed_its_end(starts: Any) -> None:
-    made, poller, writers = starts
-    assert made.left_ms() is None and not made
-    writer = _begin(made, writers)
-    writers.append(os.dup(writer))
-    note_pid(writer)  # which is no end
-    for _ in range(2):
-        assert poller.poll(0) == [] and made
-        assert made.left_ms() <= _LONGEST_S * 1000
-        os.close(writers.pop())
-    assert _over(made, poller) and made.left_ms() is None
-    assert made.pages  # what this process has to itself
-
-
-def test_a_start_of_which_nothing_is_known_teaches_nothing(starts: Any) -> None:
-    made, poller, writers = starts
-    for words in (b"", b"\1", b"\xff\xff\xff\x7f"):
-        writer = _begin(made, writers)
-        os.write(writer, words)
-        os.close(writers.pop())
-        assert _over(made, poller) and made.pages == []

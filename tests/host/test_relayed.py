@@ -18,7 +18,7 @@ from mooactor.control.lifeline import Lifeline
 from mooactor.control.reliable import Data
 from mooactor.host import relayed
 from mooactor.host.eventloop import EventLoop
-from mooactor.host.parcels import contents, file_of
+from mooactor.host.parcels import file_of
 from mooactor.host.relayed import RelayedLines
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -217,17 +217,3 @@ def test_every_schedule_keeps_the_order_of_each_process_and_the_bounds(
     for one in agent.processes:
         assert agent.channel.of(one.number) == one.said
     assert len(agent.lines) == 0
-
-
-def test_the_contents_of_a_sealed_file_are_no_copy_and_those_of_others_are() -> None:
-    sealed, empty, other = file_of(b"abc"), file_of(b""), os.memfd_create("other")
-    os.write(other, b"def")
-    mapped, copied = contents(sealed), contents(other)
-    os.ftruncate(other, 0)
-    assert isinstance(mapped, memoryview)
-    assert (bytes(mapped), copied, contents(empty)) == (b"abc", b"def", b"")
-    directory = os.open("/", os.O_RDONLY)
-    with pytest.raises(OSError, match="directory"):
-        contents(directory)
-    for fd in (sealed, empty, other, directory):
-        os.close(fd)

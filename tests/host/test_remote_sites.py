@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from mooactor.control import plain
 from mooactor.host import tombstones
 from mooactor.host.devices import Devices
 from mooactor.host.logs import prefix_of
-from mooactor.host.neighbors import Neighbors
 from mooactor.host.output import MOST_LINES, MOST_OF_A_LINE, TAIL_LINES
 from mooactor.host.resources import Amount
 from mooactor.host.site import End
@@ -96,30 +94,6 @@ def test_a_host_with_the_drivers_name_takes_no_actor_of_the_drivers_own(
     assert lone.wire("a").of("kill") == []
 
 
-def test_an_actor_of_the_driver_that_restarts_at_a_host_with_its_name_is_reserved_once(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("", here="a", local=True)
-    actor = lone.spawn(1, num_gpus=1.0, policy=AT_ONCE)
-    lone.hosts.names = {"a"}
-    lone.home.exited(actor.process, KILLED)
-    wait_for(lone, lambda: actor.process is not None)
-    assert actor.process in lone.site("a")._processes.values()
-    assert not lone.resources.reserved()
-
-
-def test_the_loss_of_a_host_of_this_name_takes_no_place_that_is_reserved_here(
-    made: Callable[..., LoneHome],
-) -> None:
-    lone = made("", here="a", local=True)
-    lone.ask(op="place", rid=1, ids=[2 << 16], num_gpus=1.0)
-    lone.hosts.names = {"a"}
-    lone.spawn(3)
-    lone.lose("a")
-    assert lone.sites.is_placed(2 << 16)
-    assert lone.resources.reserved().gpus == 1.0
-
-
 def test_an_actor_that_restarts_amid_its_hosts_loss_is_killed_where_it_runs(
     lone: LoneHome,
 ) -> None:
@@ -194,50 +168,6 @@ def test_the_end_of_a_process_has_all_that_its_host_tells_of_it(lone: LoneHome) 
     assert not lone.site("b").closed
 
 
-# -- requests that are handed on -----------------------------------------------------
-
-
-class Neighbor:
-    """The home of another session, to which nothing can be said."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-
-    def poll(self, question: dict[str, Any]) -> None:
-        self.asked.append(question)
-
-    def has(self, actor_id: int) -> None:
-        pass
-
-    def request(self, line: Any, message: Any) -> bool:
-        raise plain.NotPlain("too deep")
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_a_request_that_cannot_be_handed_on_is_refused(
-    lone: LoneHome, known: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own = SimpleNamespace(id=b"x" * 8)
-    process_of = lone.home.whereabouts.process_of
-    made: Any = Neighbors("n", "d", lone.home.names, own, lone.loop, process_of)  # type: ignore[arg-type]
-    neighbor: Any = Neighbor()
-    lone.home.neighbors = made
-    made._neighbors["ab"] = neighbor
-    if known:
-        made._known[9 << 16] = neighbor
-    lone.ask(op="handle", id=9 << 16, rid=5)
-    for _ in range(10):  # until it is clear that nobody here spawns it
-        lone.home.after_round()
-    for question in neighbor.asked:
-        made.polls.answered(neighbor, question["number"], True)
-    (reply,) = [one for one in lone.told() if one.get("rid") == 5]
-    assert "too deep" in reply["failed"]
-    assert "NotPlain" in capsys.readouterr().err
-
-
-# -- shared memory by name -------------------------------------------------------------
-
-
 # -- places that are reserved ----------------------------------------------------------
 
 
@@ -261,18 +191,6 @@ def test_what_a_spawner_has_reserved_is_given_back_when_it_dies(
     assert lone.free_cpus("b") == 2.0
     left = [message["holder"] for message in lone.wire("b").of("leave")]
     assert sorted(left) == [unplaced, waits]
-
-
-def test_an_actor_that_is_to_stop_is_not_placed_anew_when_its_host_has_no_room(
-    lone: LoneHome,
-) -> None:
-    actor = lone.spawn(1)
-    lone.home.lifetimes.stop(actor)
-    number = actor.process.line.number
-    lone.hear("b", what="denied", number=number, note="all is reserved")
-    assert actor.over
-    assert lone.died()[actor.id]["kind"] == "stopped"
-    assert len(lone.wire("b").of("start")) == 1
 
 
 # -- hosts that have no room after all ----------------------------------------------

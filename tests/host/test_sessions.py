@@ -118,19 +118,6 @@ def test_a_notebook_cell_works_and_shows_what_actors_print(tmp_path: Path) -> No
     assert "from the actor" in done.stdout
 
 
-def test_a_session_can_start_in_a_thread() -> None:
-    results: list[int] = []
-
-    def work() -> None:
-        with moo.init():
-            results.append(moo.spawn(Counter, 1).add(1))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(30)
-    assert results == [2]
-
-
 def test_what_belongs_to_a_session_says_so_after_its_end() -> None:
     shared = set(os.listdir("/dev/shm"))
     with moo.init():
@@ -232,71 +219,6 @@ def test_killing_the_driver_leaves_nothing_after_two_seconds(tmp_path: Path) -> 
         return took
 
     assert at_best(seconds, 2.0)
-
-
-def test_killing_the_agent_ends_the_actors_too(tmp_path: Path) -> None:
-    script = """
-        import mooactor as moo
-
-        @moo.actor
-        class Busy:
-            def idle(self): ...
-            def spin(self):
-                while True: pass
-
-        with moo.init():
-            actors = [moo.spawn(Busy) for _ in range(2)]
-            for actor in actors: actor.idle()
-            ref = actors[0].spin.remote()
-            print("ready", flush=True)
-            try:
-                ref.get()
-            except moo.MooError as error:
-                print(type(error).__name__, flush=True)
-    """
-    process = programs.start(programs.write(tmp_path / "driver.py", script))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    agent, *actors = programs.family(process.pid)[1:]
-    agent.kill()
-    assert eventually(lambda: programs.gone([agent, *actors]))
-    out, _ = process.communicate(timeout=20)
-    assert "ActorUnavailable" in out
-    # The next session removes the directory that nobody could remove.
-    with moo.init():
-        assert len(programs.sessions()) == 1
-    assert programs.sessions() == []
-
-
-def test_ctrl_c_ends_everything_without_a_trace_from_the_actors(
-    tmp_path: Path,
-) -> None:
-    script = """
-        import threading
-        import mooactor as moo
-
-        @moo.actor
-        class Stays:
-            def stay(self): threading.Event().wait()
-
-        try:
-            with moo.init():
-                refs = [moo.spawn(Stays).stay.remote() for _ in range(2)]
-                print("ready", flush=True)
-                moo.get(refs)
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-    """
-    process = programs.start(programs.write(tmp_path / "driver.py", script))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    everybody = programs.family(process.pid)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
-    assert out == "interrupted\n"
-    assert err == ""
-    assert programs.gone(everybody)
-    assert programs.sessions() == []
 
 
 def test_import_brings_in_neither_torch_nor_gymnasium() -> None:

@@ -8,7 +8,6 @@ import contextlib
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 import termios
@@ -21,7 +20,7 @@ import pytest
 from mooactor.host.terminal import Terminal
 from tests.conftest import eventually
 from tests.process import programs
-from tests.processes import Process, stop
+from tests.processes import Process
 
 pytestmark = pytest.mark.usefixtures("no_session")
 
@@ -166,55 +165,6 @@ def test_a_terminal_that_shows_nothing_holds_nobody_up(tmp_path: Path) -> None:
         program.close()
         os.close(kept)
         os.close(master)
-
-
-OWN_LOGS = """
-    import io, os, sys
-    import mooactor as moo
-
-    @moo.actor
-    class Talks:
-        def talk(self, path):
-            open(path + "-begun", "w").close()
-            while not os.path.exists(path + "-stopped"):
-                pass
-            for _ in range(2000):
-                print("x" * 60_000)
-            open(path, "w").close()
-        def ping(self):
-            return "pong"
-
-    real, sys.stdout = sys.stdout, io.StringIO()  # as a notebook does
-    with moo.init():
-        talks = moo.spawn(Talks)
-        talks.ping()
-        talks.talk.tell({path!r})
-        print("ready", file=real, flush=True)
-        sys.stdin.readline()
-        print(talks.ping(), file=real, flush=True)
-"""
-
-
-def test_a_stopped_driver_that_shows_logs_itself_keeps_its_session(
-    tmp_path: Path,
-) -> None:
-    done = tmp_path / "done"
-    script = programs.write(tmp_path / "main.py", OWN_LOGS.format(path=str(done)))
-    process = programs.start(script)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        assert eventually((tmp_path / "done-begun").exists, 20.0)
-        stop(process.pid)
-        (tmp_path / "done-stopped").touch()
-        assert eventually(done.exists, 40.0)
-        process.send_signal(signal.SIGCONT)
-        out, err = process.communicate("go on\n", timeout=40)
-        assert out == "pong\n", err
-        assert "lines of actors are lost" in err
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("at_once", [1, 300])

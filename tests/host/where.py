@@ -45,17 +45,3 @@ class Where:
 
 def on(host, **options):
     return moo.on(Where, host=host, **options)
-
-
-@moo.actor(max_concurrency=4)  # two that call each other must not wait for each other
-class Node:
-    """Answers with its number, and asks others for theirs."""
-
-    def __init__(self, number):
-        self.number = number
-
-    def add(self, value):
-        return self.number + value
-
-    def ask(self, others, value):
-        return moo.get([other.add.remote(value) for other in others])

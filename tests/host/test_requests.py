@@ -69,31 +69,34 @@ def whole_spawn(rng: random.Random) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def bystander() -> Iterator[Any]:
-    """An actor in a session that is left as it was found."""
+class Bystander:
+    """An actor that must not notice anything."""
+
+    def __init__(self) -> None:
+        self.actor = moo.on(Counter, name="bystander").spawn()
+        self._total = 0
+
+    def is_well(self) -> bool:
+        """It lives, counts on, and is found by its name."""
+        self._total += 1
+        found = moo.lookup("bystander", timeout=20) == self.actor
+        return found and self.actor.add.options(timeout=20)() == self._total
+
+
+@pytest.fixture(scope="module")
+def bystander() -> Iterator[Bystander]:
+    """In a session that is left as it was found."""
     before = resources()
     with moo.init(logs=False):
-        counter = moo.on(Counter, name="bystander").spawn()
-        counter.add()
-        yield counter
+        made = Bystander()
+        assert made.is_well()
+        yield made
     assert not leaked(before)
 
 
-def total_of(counter: Any) -> int:
-    found: int = counter.add.options(timeout=20)()
-    return found
-
-
-def is_well(counter: Any, total: int) -> bool:
-    """It lives, counts on, and is found by its name."""
-    found = moo.lookup("bystander", timeout=20) == counter
-    return found and total_of(counter) == total
-
-
-def test_random_requests_of_the_driver_harm_nobody(bystander: Any) -> None:
+def test_random_requests_of_the_driver_harm_nobody(bystander: Bystander) -> None:
     rng, agent = random.Random(SEED), current_runtime().agent
-    own = bystander._where()[1].actor_id
+    own = bystander.actor._where()[1].actor_id
     spawned: list[int] = []
     for number in range(REQUESTS):
         message = request(rng, spawned)
@@ -104,12 +107,12 @@ def test_random_requests_of_the_driver_harm_nobody(bystander: Any) -> None:
         if not too_many and not meant:
             agent.tell(**message)
         if number % 1000 == 999:
-            assert is_well(bystander, number // 1000 + 2), f"seed {SEED}"
+            assert bystander.is_well(), f"seed {SEED}"
     assert agent.ask(op="list")["value"]
 
 
 def test_a_request_that_makes_no_sense_is_answered_with_the_reason(
-    bystander: Any,
+    bystander: Bystander,
 ) -> None:
     ask = current_runtime().agent.ask
     for message, reason in (
@@ -124,10 +127,10 @@ def test_a_request_that_makes_no_sense_is_answered_with_the_reason(
     ):
         with pytest.raises(moo.InternalError, match=reason):
             ask(20.0, **message)
-    assert is_well(bystander, 2)
+    assert bystander.is_well()
 
 
-def test_only_the_driver_ends_or_configures_the_session(bystander: Any) -> None:
+def test_only_the_driver_ends_or_configures_the_session(bystander: Bystander) -> None:
     @moo.actor
     class Mutinies:
         def ask(self, op: str) -> str:
@@ -140,7 +143,7 @@ def test_only_the_driver_ends_or_configures_the_session(bystander: Any) -> None:
     mutinies = moo.spawn(Mutinies)
     for op in ("shutdown", "configure"):
         assert "only the program that started" in mutinies.ask(op)
-    assert is_well(bystander, 2)
+    assert bystander.is_well()
 
 
 @moo.actor
@@ -179,17 +182,19 @@ class Floods:
         return "pong"
 
 
-def test_mutated_frames_cost_nobody_else_anything(bystander: Any) -> None:
+def test_mutated_frames_cost_nobody_else_anything(bystander: Bystander) -> None:
     floods = moo.spawn(Floods)
     for seed in range(SEED, SEED + 4):
         try:
             floods.frames.options(timeout=30)(seed, 500)
         except moo.ActorDied:  # a mutated request may have killed it: its own line
             floods = moo.spawn(Floods)
-    assert is_well(bystander, 2)
+    assert bystander.is_well()
 
 
-def test_a_line_that_makes_no_sense_ends_only_its_own_process(bystander: Any) -> None:
+def test_a_line_that_makes_no_sense_ends_only_its_own_process(
+    bystander: Bystander,
+) -> None:
     for spoil in (lambda h: h.rubbish(SEED), lambda h: h.descriptors(100)):
         floods = moo.spawn(Floods)
         with pytest.raises(moo.ActorDied):
@@ -198,4 +203,4 @@ def test_a_line_that_makes_no_sense_ends_only_its_own_process(bystander: Any) ->
             except OSError:
                 pass  # the agent has closed its end before all was sent
             assert eventually(lambda f=floods: f.ping() != "pong")  # type: ignore[misc]
-    assert is_well(bystander, 2)
+    assert bystander.is_well()

@@ -184,6 +184,19 @@ def test_a_process_that_says_little_waits_for_one_message_of_each_other_one(
     assert len(agent.lines) == 6
 
 
+def test_the_last_words_of_a_process_go_behind_what_waits_of_it(agent: Agent) -> None:
+    one = agent.process()
+    for _ in range(3):
+        one.say(parcel=3 * _MIB)
+    assert agent.serve(lambda: len(agent.lines))
+    one.say()  # which stays in its socket
+    one.mine.flush()
+    agent.channel.send()  # there is room now, and nobody has looked
+    one.die()
+    assert agent.serve(lambda: agent.channel.send() or not len(agent.lines))
+    assert agent.channel.of(0) == [0, 1, 2, 3, "closed", "exited"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_every_schedule_keeps_the_order_of_each_process_and_the_bounds(
     agent: Agent, seed: int

@@ -220,9 +220,9 @@ def test_the_death_of_the_zygote_harms_no_actor_and_another_one_starts() -> None
         for _ in range(2):
             (zygote,), spare = zygotes(), spare_process()
             zygote.kill()
+            assert eventually(lambda s=spare: not s.is_running())  # type: ignore[misc]
             assert moo.spawn(Counter).add(2) == 2
             assert eventually(lambda z=zygote: zygotes() not in ([z], []))  # type: ignore[misc]
-            assert eventually(lambda s=spare: not s.is_running())  # type: ignore[misc]
         # The agent finds a request first, and the death when it passes that on.
         agent, (zygote,) = agent_of(os.getpid()), zygotes()
         stop(agent.pid)

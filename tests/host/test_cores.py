@@ -24,10 +24,6 @@ def test_small_requests_leave_whole_nodes_to_large_ones():
     assert cores.take("c", 4) == [4, 5, 6, 7]
 
 
-def test_a_request_for_more_than_a_node_spans_several():
-    assert Cores(range(4), [range(2), range(2, 4)]).take("a", 3) == [0, 1, 2]
-
-
 def test_without_enough_cores_an_actor_is_bound_to_none():
     cores = Cores(range(2))
     assert cores.take("a", 2) == [0, 1]

@@ -171,18 +171,6 @@ def test_long_lines_have_a_bound_in_bytes(
     assert all_of(kept, "b1") == []
 
 
-def test_lines_of_the_actor_that_was_silent_longest_make_way(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "_MOST_OF_ALL", 50_000)
-    for actor in range(10):
-        kept.add(1, printer_of(actor), [LINE.encode()] * 10)
-    kept.add(2, printer_of(5), [b"again"])
-    kept.add(1, printer_of(5), [LINE.encode()])
-    found = [len(all_of(kept, f"b{actor}")) for actor in range(10)]
-    assert found == [0, 0, 0, 0, 0, 6, 9, 10, 10, 10]
-
-
 @pytest.mark.parametrize(
     ("label", "meant", "others"),
     [

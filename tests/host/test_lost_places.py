@@ -81,49 +81,6 @@ def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
     assert not home.died()
 
 
-def refuse(home: LoneHome, host: str) -> None:
-    home.hear(host, what="opened", near=False, why=f"host {host} cannot take part: so")
-
-
-def stay_silent(home: LoneHome, host: str) -> None:
-    home.wire(host).peer = b""
-    home.lose(host)
-
-
-@pytest.mark.parametrize("fail", [refuse, stay_silent])
-@pytest.mark.parametrize("kind", ["new", "restarted", "child"])
-def test_an_actor_that_one_host_does_not_begin_starts_on_another_one(
-    made: Callable[..., SupervisedHome],
-    capsys: pytest.CaptureFixture[str],
-    fail: Callable[[LoneHome, str], None],
-    kind: str,
-) -> None:
-    home = made("abc", max=0)
-    if kind == "child":
-        actor = home.child(2)
-        home.serve_until(lambda: actor.process)
-    else:
-        actor = home.spawn(2, policy={**MANY, "max": int(kind != "new")})
-    if kind == "restarted":
-        home.born("a", actor)
-        home.ready(actor)
-        home.hear("a", number=actor.process.line.number, **EXITED)
-        assert len(home.died()) == 1
-        home.serve_until(lambda: actor.process)
-
-    for host in "ab":
-        assert home.sites.host_of(actor.id) == host
-        fail(home, host)
-
-    assert home.sites.host_of(actor.id) == "c" and actor.process
-    assert actor.incarnation == (kind == "restarted") and not home.died()
-    assert [home.free_cpus(host) for host in "ab"] == [4.0, 4.0]
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split()[:3] for line in said] == [
-        ["mooactor:", "host", name] for name in ("a", "b")
-    ] or fail is stay_silent
-
-
 # -- random histories ------------------------------------------------------------------
 
 

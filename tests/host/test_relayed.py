@@ -166,24 +166,6 @@ def test_what_there_is_no_room_for_waits_in_the_socket_of_its_process(
     assert one.mine.kept == 0
 
 
-def test_a_process_that_says_little_waits_for_one_message_of_each_other_one(
-    agent: Agent,
-) -> None:
-    for one in (agent.process(), agent.process()):
-        for _ in range(5):
-            one.say(parcel=3 * _MIB)
-    assert agent.serve(lambda: len(agent.lines) == 9)
-    modest = agent.process()
-    modest.say()
-    agent.round()
-    for _ in range(3):
-        assert agent.channel.of(2) == []
-        agent.channel.send()
-        agent.round()
-    assert agent.channel.of(2) == [0]
-    assert len(agent.lines) == 6
-
-
 def test_the_last_words_of_a_process_go_behind_what_waits_of_it(agent: Agent) -> None:
     one = agent.process()
     for _ in range(3):

@@ -96,18 +96,3 @@ def test_an_incarnation_that_a_lost_host_may_have_begun_is_not_begun_again(
         seen = [(type(e).__name__, e.incarnation) for e in itertools.islice(events, 4)]
 
     assert seen == [("Started", 0), ("Died", 0), ("Died", 1), ("Restarted", 2)]
-
-
-def test_one_that_waits_for_its_host_can_be_killed(made: Cluster) -> None:
-    handle = moo.on(Stays, host="b", restart=moo.Restart()).spawn()
-    handle.pid()
-    lose_host(made, "b", handle)
-    waiting = handle.pid.remote()
-    assert is_held_up()
-
-    moo.kill(handle)
-
-    with pytest.raises(moo.ActorDied, match="killed"):
-        waiting.get(timeout=PATIENCE_S)
-    made.start_host("b")
-    assert moo.actors() == []

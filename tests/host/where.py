@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Actor classes of the tests over several hosts. This module imports little: each of
-200 processes of `test_scale` imports it, and they share two cores."""
+"""`Where`: an actor class of the tests over several hosts."""
 
 import os
 import threading

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ class SupervisedHome(LoneHome):
     def ready(self, actor: Any) -> None:
         self.says(self.sites.host_of(actor.id), actor, op="ready")
 
-    def child(self, number: int, when: str = "always", **fields: Any) -> Any:
-        member = {"key": f"child {number}", "when": when, "limited": False}
+    def child(self, number: int, **fields: Any) -> Any:
+        member = {"key": f"child {number}", "when": "always", "limited": False}
         request = self.request(number, member=member, policy=MANY, **fields)
         self.ask(self.boss.process.line, **request, rid=number)
         return self.home.actors[number << 16]
@@ -49,27 +49,16 @@ class SupervisedHome(LoneHome):
             self.loop.serve(time.monotonic() + 0.001)
 
 
-@pytest.fixture
-def made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., SupervisedHome]]:
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placeless, "_PAUSE_S", 0.001)
-    homes: list[SupervisedHome] = []
-
-    def make(names: str, **rules: Any) -> SupervisedHome:
-        homes.append(SupervisedHome(tmp_path, names, **rules))
-        return homes[-1]
-
-    yield make
-    for home in homes:
-        home.close()
 
 
 @pytest.mark.parametrize("needs", [{"host": "b"}, {"num_cpus": 4.0}])
 def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
-    made: Callable[..., SupervisedHome], needs: dict[str, Any]
+    tmp_path: Path, needs: dict[str, Any]
 ) -> None:
-    home = made("b", max=0)
+    home = SupervisedHome(tmp_path, "b", max=0)
     child = home.child(2, **needs)
     home.hosts.names.discard("b")
     home.serve_until(lambda: child in home.home.placeless._waiting)
@@ -79,6 +68,7 @@ def test_a_child_that_finds_no_place_at_its_turn_waits_and_loses_no_restart(
 
     assert child.incarnation == 0 and home.boss.process is not None
     assert not home.died()
+    home.close()
 
 
 # -- random histories ------------------------------------------------------------------
@@ -305,9 +295,8 @@ class History:
 
 
 def test_random_hosts_and_actors_leave_nobody_waiting_for_a_host_that_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(placeless, "_PAUSE_S", 0.001)
     for seed in range(60):
         rng = random.Random(seed)
         home = SupervisedHome(tmp_path, "abc", in_order=rng.random() < 0.5)

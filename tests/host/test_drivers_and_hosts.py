@@ -22,8 +22,9 @@ def test_the_driver_takes_part_unless_it_is_told_not_to(here):
     with moo.init():
         found = {row["name"]: urlsplit(row["address"]).hostname for row in moo.hosts()}
         assert found == {host: here.network.address(host) for host in "abd"}
+        pid = on("d").spawn().pid()
         own = Process.of(os.getpid()).descendants()
-        assert on("d").spawn().pid() in [process.pid for process in own]
+        assert pid in [process.pid for process in own]
 
 
 def test_a_driver_on_the_machine_of_a_host_leaves_the_actors_there_to_that(

@@ -51,6 +51,12 @@ def test_labels_and_memory_of_hosts_decide_who_runs_there_and_groups_are_packed(
     here.start_host("a", "--label", "rack=b1", "--memory", "2GB", "--num-cpus", "4")
     here.start_host("b", "--label", "rack=b2", "--memory", "8GB", "--num-cpus", "4")
     with moo.init(here.address, local=False):
+        packed = moo.on(Where, num_cpus=1, pack=True).group(4)
+        assert len(set(packed.call(Where.host).get())) == 1
+        for member in packed:
+            moo.kill(member)
+        spread = moo.on(Where, num_cpus=1, spread=True).group(2)
+        assert sorted(spread.call(Where.host).get()) == ["a", "b"]
         rows = {row["name"]: row for row in moo.hosts()}
         assert rows["a"]["labels"] == {"rack": "b1"}
         assert rows["b"]["memory"] == 8 * 10**9
@@ -59,12 +65,6 @@ def test_labels_and_memory_of_hosts_decide_who_runs_there_and_groups_are_packed(
         assert moo.on(Where, memory=4e9).spawn().host() == "b"
         with pytest.raises(moo.PlacementError, match="rack"):
             moo.on(Where, labels={"rack": "b3"}).spawn()
-        packed = moo.on(Where, num_cpus=1, pack=True).group(4)
-        assert len(set(packed.call(Where.host).get())) == 1
-        for member in packed:
-            moo.kill(member)
-        spread = moo.on(Where, num_cpus=1, spread=True).group(2)
-        assert sorted(spread.call(Where.host).get()) == ["a", "b"]
         with pytest.raises(ValueError, match="pack"):
             moo.on(Where, pack=True, spread=True).spawn()
 

@@ -154,6 +154,13 @@ def resources() -> dict[str, Counter[Any]]:
     }
 
 
+def spare(pid: int, *children: str) -> None:
+    """A program, and those of its children with these names, outlast tests: no leak."""
+    below = Process.of(pid).descendants()
+    named = [process.pid for process in below if process.name() in children]
+    _State.run.spared.update([pid, *named])
+
+
 def leaked(before: dict[str, Counter[Any]]) -> dict[str, Counter[Any]]:
     """The resources that are new, after the grace."""
     deadline = time.monotonic() + _GRACE_S

@@ -5,23 +5,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-
-import pytest
 
 from mooactor.process.objects.living import Living
 
 
 class One:
     pass
-
-
-@pytest.fixture
-def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def test_it_keeps_nothing_alive_and_lists_each_once() -> None:
@@ -35,7 +24,6 @@ def test_it_keeps_nothing_alive_and_lists_each_once() -> None:
     assert living.all() == []
 
 
-@pytest.mark.usefixtures("quick_switches")
 def test_threads_may_add_and_drop_while_others_list() -> None:
     living, stays, over = Living[One](), [One() for _ in range(200)], threading.Event()
     failures: list[BaseException] = []
@@ -49,12 +37,15 @@ def test_threads_may_add_and_drop_while_others_list() -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=lists) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(20_000):
-        living.add(One())
-    over.set()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    lister = threading.Thread(target=lists)
+    try:
+        lister.start()
+        for _ in range(5000):
+            living.add(One())
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        lister.join()
     assert not failures

@@ -185,13 +185,14 @@ def test_every_process_of_a_session_says_what_it_does_and_goes_on_with_it(
     sync, pauses = map(int, running.line())
 
     # A driver that is blocked in a call, and the actor that it waits for.
-    said = running.ask(running.pid, "Sync.until", r"Async.pause \(3 times\)")
+    said = running.ask(running.pid, "Sync:one.until", r"Async.pause \(3 times\)")
     assert f"the driver (process {running.pid}) on SIGUSR1" in said
     assert "waits for: " in said
     assert "in Ref.block" in said and 'program.py", line' in said  # the main thread
     assert "thread mooactor-housekeeper" in said
     said = running.ask(sync, "has queued")
-    assert f"(one pid={sync}) mooactor: one (process {sync}) on SIGUSR1" in said
+    who = f"(Sync:one pid={sync}) mooactor: Sync:one (process {sync})"
+    assert f"{who} on SIGUSR1" in said
     assert "in Sync.until" in said
     assert re.search(r"runs: 1 call\n.*until\n", said)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,33 +57,38 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     await writer.wait_closed()
 
 
-BLOCKING: dict[str, Callable[[Any], object]] = {
-    "a call": lambda h: h.note("call"),
-    "get": lambda h: h.add.remote(0).get(),
-    "result": lambda h: h.add.remote(0).result(),
-    "exception": lambda h: h.add.remote(0).exception(),
-    "moo.get": lambda h: moo.get([h.add.remote(0)]),
-    "moo.wait": lambda h: moo.wait([h.add.remote(0)]),
-    "as_completed": lambda h: next(moo.as_completed([h.add.remote(0)])),
-    "a stream": lambda h: next(h.up_to_error(3)),
-    "a group's call": lambda h: moo.Group([h]).call(Counter.add, 0).get(),
-    "stop": moo.stop,
-    "lookup": lambda h: moo.lookup("nobody", timeout=5),
-    "LearnerGroup": lambda h: moo.LearnerGroup("loops", min_size=2, timeout=5),
+#: With an actor, and a call to it that has not ended.
+BLOCKING: dict[str, Callable[[Any, Any], object]] = {
+    "a call": lambda h, ref: h.note("call"),
+    "get": lambda h, ref: ref.get(),
+    "result": lambda h, ref: ref.result(),
+    "exception": lambda h, ref: ref.exception(),
+    "moo.get": lambda h, ref: moo.get([ref]),
+    "moo.wait": lambda h, ref: moo.wait([ref]),
+    "as_completed": lambda h, ref: next(moo.as_completed([ref])),
+    "a stream": lambda h, ref: next(h.up_to_error(3)),
+    "a group's call": lambda h, ref: moo.Group([h]).call(Counter.add).get(),
+    "stop": lambda h, ref: moo.stop(h),
+    "lookup": lambda h, ref: moo.lookup("nobody", timeout=5),
+    "LearnerGroup": lambda h, ref: moo.LearnerGroup("loops", min_size=2, timeout=5),
 }
 
 
-def test_blocking_on_a_running_loop_is_refused_and_nothing_is_sent(spawn: Any) -> None:
-    counter = spawn(Counter)
+def test_blocking_on_a_running_loop_is_refused_and_nothing_is_sent(
+    spawn: Any, tmp_path: Path
+) -> None:
+    counter, gate = spawn(Counter), tmp_path / "gate"
+    pending = counter.until.remote(gate)
 
     async def main() -> list[Any]:
         for form, block in BLOCKING.items():
             with pytest.raises(RuntimeError, match="would block the running event lo"):
-                block(counter)
-            assert await counter.notes.remote() == [], form  # it heard of nothing
+                block(counter, pending)
+                pytest.fail(form)
+        gate.touch()
         return list(await counter.notes.remote())
 
-    assert asyncio.run(main()) == []
+    assert asyncio.run(main()) == []  # it lives, and heard of nothing
 
 
 def test_operations_of_a_learner_group_are_awaited_on_a_loop(session: Any) -> None:

@@ -62,19 +62,6 @@ class AsyncBuggy:
         return rest
 
 
-@actor
-class BornBuggy:
-    """Stops in its constructor."""
-
-    def __init__(self) -> None:
-        self.x = 1
-        breakpoint()
-        self.y = self.x + 1
-
-    def read(self) -> int:
-        return self.y
-
-
 class Client:
     """A terminal, as ``mooactor attach`` is one: lines in, text out."""
 
@@ -182,9 +169,7 @@ def test_leaving_the_debugger_lets_the_method_go_on(spawn: Any, attach: Any) -> 
     assert ref.get() == 3
 
 
-def test_methods_on_a_loop_and_beside_it_and_constructors_stop_too(
-    spawn: Any, attach: Any
-) -> None:
+def test_methods_on_a_loop_and_beside_it_stop_too(spawn: Any, attach: Any) -> None:
     buggy = spawn(AsyncBuggy)
     for name, result in (("add", 9), ("sub", 5)):
         ref = getattr(buggy, name).remote(7, 2)
@@ -193,12 +178,6 @@ def test_methods_on_a_loop_and_beside_it_and_constructors_stop_too(
         assert client.ask("p a, b") == "(7, 2)\n(Pdb) "
         client.end("c")
         assert ref.get() == result
-    born = spawn(BornBuggy)
-    client = attach()
-    client.until_prompt()
-    client.ask("!self.x = 41")
-    client.end("c")
-    assert born.read() == 42
 
 
 def test_only_the_owner_can_attach_and_a_kill_needs_nobody_to(spawn: Any) -> None:

@@ -18,7 +18,6 @@ from mooactor.process import handlers
 from mooactor.process.actor import answers
 from mooactor.process.actor.mailbox import Job
 from mooactor.process.actor.serial import SerialWorker
-from mooactor.process.calls import CallContext
 from mooactor.process.interface import interface_of
 from mooactor.process.objects.future import Reply
 from mooactor.process.objects.values import Values
@@ -62,9 +61,7 @@ def values_of(process_id: int) -> Values:
 class Serving(SerialWorker):
     """An actor without a process: keeps what it answers, and posts to itself."""
 
-    cut = False  # a signal handler raises before the next refusal
-
-    def __init__(self, bound: int = 0) -> None:
+    def __init__(self) -> None:
         ignore: Any = lambda *_: None  # noqa: E731
         self.posted: list[bytes] = []
         self.values = values_of(ME)
@@ -84,11 +81,6 @@ class Serving(SerialWorker):
         )
         life: Any = {"label": "Member", "policy": None}
         super().__init__(parts, interface_of(Member), life)
-        if bound:
-            self._may_refuse = True
-            self.interface: Any = SimpleNamespace(
-                options=SimpleNamespace(max_pending=bound)
-            )
         self.instance = Member()
         self.items = 0
         self.errors: list[BaseException] = []
@@ -98,9 +90,6 @@ class Serving(SerialWorker):
         self.items += 1
 
     def reply_error(self, job: Job, error: BaseException) -> None:
-        if self.cut:
-            self.cut = False
-            raise KeyboardInterrupt
         self.errors.append(error)
         self._finish(job, codec.encode(None)[0], 0, None)
 
@@ -140,31 +129,7 @@ def call(call_id: int, name: bytes = b"m", flags: int = 0) -> Record:
     return Record(CALLER, 0, CALL, EMPTY | flags, 0, call_id, 0.0, name, (), b"", {})
 
 
-def context_of(call_id: int) -> CallContext:
-    return CallContext(ME, "Member", CALLER, call_id, (), None, "m")
-
-
 # -- calls -------------------------------------------------------------------
-
-
-def test_one_call_holds_up_all_calls_of_a_process_if_none_of_these_has_ended() -> None:
-    actor = Serving()
-    for call_id, sender in ((2, 1), (3, 1), (9, 2)):
-        actor.mailbox.put(Job(sender, call_id, 0, 0, b"m", (), None, None))
-    assert actor.holder_of_all(1, 5) is None  # nothing runs, so one of them may
-    actor.current = context_of(8)
-    assert actor.holder_of_all(1, 5) is actor.current
-    assert actor.holder_of_all(2, 9) is actor.current
-    assert actor.holder_of_all(1, 6) is None  # call 1 has ended, or is on its way
-    assert actor.holder_of_all(3, 0) is None
-
-    running = actor.running[1, 8] = Job(1, 8, 0, 0, b"m", (), None, None)
-    running.context = actor.current
-    assert actor.holder_of_all(1, 13) is actor.current
-    running.parked = True  # a stream, whose end is up to its consumer
-    assert actor.holder_of_all(1, 13) is None
-    running.parked, running.context = False, context_of(8)
-    assert actor.holder_of_all(1, 13) is None  # there are two of them
 
 
 def test_calls_that_their_caller_has_made_again_are_passed_over() -> None:
@@ -191,18 +156,6 @@ def test_a_call_that_is_queued_is_not_refused_when_its_record_is_handled_again()
     assert [type(error) for error in actor.errors] == [moo.ActorUnavailable]
 
 
-def test_a_call_that_is_refused_stays_so_though_there_is_room_by_then() -> None:
-    actor, record = Serving(bound=1), call(5)
-    actor.on_call(call(4))
-    actor.cut = True
-    with pytest.raises(KeyboardInterrupt):
-        actor.on_call(record)
-    assert actor.drained() == [4]
-    actor.on_call(record)
-    assert actor.drained() == []
-    assert [type(error) for error in actor.errors] == [moo.Overloaded]
-
-
 def test_a_cancellation_that_comes_before_its_call_is_not_lost() -> None:
     actor = Serving()
     for call_id in (4, 5):
@@ -211,17 +164,9 @@ def test_a_cancellation_that_comes_before_its_call_is_not_lost() -> None:
         actor.on_call(call(call_id))
     assert actor.drained() == [3, 6]
     assert [type(error) for error in actor.errors] == [moo.Cancelled] * 2
-
-
-def test_cancellations_of_calls_that_have_ended_are_forgotten_the_oldest_first() -> (
-    None
-):
-    actor = Serving()
-    for call_id in range(5000):
+    for call_id in range(10, 5000):  # of calls that have ended: the oldest go
         actor.on_cancel(CALLER, call_id)
     assert 1000 <= len(actor._vain) <= 2000
-    actor.on_call(call(4999))
-    assert actor.drained() == []
 
 
 def test_a_call_that_is_dropped_with_its_caller_leaves_nothing() -> None:

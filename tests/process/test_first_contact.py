@@ -39,7 +39,7 @@ def misdirect(other: int, endpoint: bytes, address: Address) -> None:
 
 @moo.actor
 class Party:
-    """What the tests need of an actor of either kind."""
+    """What the tests need of an actor."""
 
     def endpoint(self) -> tuple[int, bytes]:
         return process_id(), current_runtime().plane.endpoint()
@@ -63,20 +63,6 @@ class Party:
         return int(box[0].get()[0])
 
 
-@moo.actor
-class Loop:
-    """One whose methods share an event loop."""
-
-    def misdirect(self, other: int, endpoint: bytes, address: Address) -> None:
-        misdirect(other, endpoint, address)
-
-    async def ping(self) -> int:
-        return 1
-
-    async def call_take(self, other: Any) -> int:
-        return int(await other.take.remote(np.ones(SIZE, np.uint8)))
-
-
 @pytest.fixture(scope="module")
 def session() -> Iterator[Any]:
     with running_session(transport="tcp") as running:
@@ -90,21 +76,15 @@ def address() -> Iterator[Address]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Party, Loop])
-def test_an_actor_serves_others_while_it_looks_for_one(
-    spawn: Callable[..., Any], address: Address, tmp_path: Path, kind: type
+def test_an_actor_serves_others_while_it_looks_for_one_that_wants_its_result(
+    spawn: Callable[..., Any], address: Address, tmp_path: Path
 ) -> None:
-    """Which wants a result of it; or to which it sends an argument, from a loop."""
-    owner, other = spawn(kind), spawn(Party)
+    owner, other, gate = spawn(Party), spawn(Party), tmp_path / "gate"
     owner.misdirect(*other.endpoint(), address)
     ping(owner)
-    if kind is Party:
-        gate = tmp_path / "gate"
-        owner.wait.tell(str(gate))
-        ref = other.take.remote(owner.make.remote())
-        gate.touch()  # it was known who wants the result before there is one
-    else:
-        ref = owner.call_take.remote(other)
+    owner.wait.tell(str(gate))
+    ref = other.take.remote(owner.make.remote())
+    gate.touch()  # it was known who wants the result before there is one
     assert served(owner, ref)
     with pytest.raises(moo.ActorUnavailable):
         ref.get()

@@ -13,7 +13,7 @@ import pytest
 import mooactor as moo
 from mooactor.process.current import current_runtime
 from tests.conftest import eventually
-from tests.process.breaking import failure_of, lose, objects, to_guest
+from tests.process.breaking import MARK, failure_of, lose, objects, to_guest
 from tests.process.guest import Guest
 from tests.process.hosts import Hosts, Proxy, hosts
 
@@ -44,10 +44,12 @@ def hand_on(ref: Any, user: Any) -> tuple[Any, Any]:
     return ref, user.add.remote(ref)
 
 
-def promised(maker: Any, user: Any, seconds: float) -> tuple[Any, Any]:
-    """A result that comes in so many seconds; its maker has promised to send it."""
+def promised(maker: Any, user: Any) -> tuple[Any, Any]:
+    """A result that comes in a while; its maker has promised to send it."""
     before = maker.nap.remote(0.2)  # then it reads what has come meanwhile
-    ref, use = hand_on(maker.nap.remote(seconds), user)
+    maker.nap.tell(0.5)
+    ref = maker.text.remote(MARK)
+    use = user.length.remote(ref)
     assert before.get(timeout=20) == 0.2
     owed = current_runtime().handovers._owed
     assert eventually(lambda: not ref.done() and all(o.promised for o in owed.values()))
@@ -117,17 +119,17 @@ def test_a_promised_value_comes_after_a_break_and_one_that_was_lost_is_told_of(
     three: Hosts,
 ) -> None:
     maker, user, proxy = maker_and_user(three)
-    _, use = promised(maker, user, 1.0)
+    _, use = promised(maker, user)
     assert proxy.cut() == 1
-    assert use.get(timeout=20) == 1.0
+    assert use.get(timeout=20) == MARK
     assert nothing_is_kept(maker, user)
 
     assert maker.hand_on.remote(user, 10, retries=5).get(timeout=20) == 10
     before = proxy.came
     proxy.hold()
-    ref, use = promised(maker, user, 0.5)
-    assert ref.get(timeout=20) == 0.5
-    assert eventually(lambda: proxy.came > before)
+    ref, use = promised(maker, user)
+    assert len(ref.get(timeout=20)) == MARK
+    assert eventually(lambda: proxy.came - before > MARK)
     assert proxy.cut() == 1
     assert "was cut off" in str(failure_of(use))
     assert user.add(8) == 8

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -214,12 +212,6 @@ class Leaver:
         return "bye"
 
 
-def test_a_session_on_one_machine_listens_nowhere(session: Any) -> None:
-    runtime = current_runtime()
-    assert runtime.messenger.address is None and runtime.messenger.ways is None
-    assert runtime.network.transports is None
-
-
 def test_every_listener_stays_in_the_range_of_ports() -> None:
     first = free_range(20)
     made = Hosts("a", "b")
@@ -236,44 +228,6 @@ def test_every_listener_stays_in_the_range_of_ports() -> None:
         assert all(first <= port < first + 20 for port in ports), ports
     finally:
         made.close()
-
-
-LISTENERS = """
-import os, socket, sys
-import mooactor as moo
-from mooactor.tensors import DataPlane
-from mooactor.tensors.network import Network
-
-first, last = int(sys.argv[2]), int(sys.argv[3])
-network = Network(
-    ("ofi", "tcp"), bind="127.0.0.1", provider="tcp;ofi_rxm", ports=(first, last)
-)
-plane = DataPlane(sys.argv[1], 1 << 16, b"key", network)
-print(plane.route(1 << 16)[1])
-for fd in os.listdir("/proc/self/fd"):
-    try:
-        one = socket.socket(fileno=os.dup(int(fd)))
-        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            if one.family != socket.AF_UNIX:
-                print(one.getsockname()[1])
-    except OSError:
-        pass
-plane.close()
-"""
-
-
-def test_a_fabric_over_sockets_listens_within_the_range(tmp_path: Any) -> None:
-    first = free_range(20)
-    words = [sys.executable, "-c", LISTENERS, str(tmp_path), first, first + 19]
-    done = subprocess.run(
-        list(map(str, words)), capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    why, *ports = done.stdout.splitlines()
-    if "libfabric" in why:
-        pytest.skip(why)
-    assert len(ports) == 2, done.stdout  # of TCP, and of the fabric
-    assert all(first <= int(port) < first + 20 for port in ports), ports
 
 
 def free_range(count: int) -> int:

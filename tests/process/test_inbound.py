@@ -6,11 +6,9 @@ from __future__ import annotations
 import gc
 import tempfile
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,26 +188,6 @@ def test_a_lost_sender_fails_what_is_under_way_and_what_waits(desk: Desk) -> Non
     assert desk.is_empty()
 
 
-class Emptied(deque[Any]):
-    """A queue that another thread empties just after one has seen that it is not
-    empty, or just before one takes something out of it."""
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __contains__(self, entry: object) -> bool:
-        return True
-
-
-def test_a_leader_that_was_overtaken_may_look_beside_the_next(desk: Desk) -> None:
-    desk.inbound._ended, desk.inbound._later = Emptied(), Emptied()
-    assert not desk.inbound.look()
-    calls: list[int] = []
-    then = lambda: (calls.append(1), desk.inbound._ended.clear())  # noqa: E731
-    desk.inbound._ended.append(SimpleNamespace(then=then))  # type: ignore[arg-type]
-    assert desk.inbound.look() and calls == [1]
-
-
 def test_what_is_under_way_or_waits_ends_with_an_error_of_its_own(desk: Desk) -> None:
     transfers = [desk.send(8 * MB) for _ in range(4)]
     assert (desk.under_way(), desk.waiting()) == (2, 2)
@@ -220,39 +198,22 @@ def test_what_is_under_way_or_waits_ends_with_an_error_of_its_own(desk: Desk) ->
     assert desk.came == []
 
 
-def test_what_is_to_be_done_soon_is_done_once(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mooactor.process.objects.inbound.NEWS_S", 0.0)
-    done: list[int] = []
-    act: Callable[[], None] = lambda: done.append(1)  # noqa: E731
-    desk.inbound.soon(act)
-    assert desk.inbound.restless
-    assert desk.inbound.look()
-    assert done == [1]
-    assert not desk.inbound.restless
-
-
-@pytest.mark.parametrize("cancels", [False, True])
-def test_who_was_called_back_is_let_go_with_all_that_it_holds(
-    desk: Desk, cancels: bool
-) -> None:
+def test_who_was_called_back_is_let_go_with_all_that_it_holds(desk: Desk) -> None:
     """Among it the transfer, perhaps, and so the data, which waits for no collector."""
-    to = desk.receiver.process_id
-    data = [desk.sender.export(bytes(MB), to)]
-    reply = AttachedReply(b"", data, False, desk.receiver)
-    memo: dict[str, Any] = {}
-    came: list[int] = []
-    then = partial(lambda memo: came.append(len(memo)), memo)
-    transfer = desk.inbound.begin(reply, then, memo=memo)
-    lives = weakref.ref(reply)
     gc.disable()
     try:
-        if cancels:
-            desk.inbound.cancel(transfer)
-        assert eventually(lambda: (desk.inbound.look(), came)[1], 20)
-        del reply, memo, then, transfer
-        assert lives() is None
+        for cancels in (False, True):
+            data = [desk.sender.export(bytes(MB), desk.receiver.process_id)]
+            reply = AttachedReply(b"", data, False, desk.receiver)
+            memo, came = dict[str, Any](), list[object]()
+            then = partial(lambda came, memo: came.append(len(memo)), came, memo)
+            transfer = desk.inbound.begin(reply, then, memo=memo)
+            lives = weakref.ref(reply)
+            if cancels:
+                desk.inbound.cancel(transfer)
+            assert eventually(lambda came=came: (desk.inbound.look(), came)[1], 20)  # type: ignore[misc]
+            del reply, memo, then, transfer
+            assert lives() is None
     finally:
         gc.enable()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.process.current import current_runtime
 from mooactor.tensors import DataPlane
 from mooactor.tensors.network import Network, choose
 from mooactor.tensors.transports import MOST_STRIPES, MOST_THREADS
@@ -145,5 +146,7 @@ def test_a_transport_that_cannot_be_had_leaves_no_session_behind(
     monkeypatch.setenv("MOOACTOR_FABRIC", "of no name")
     with pytest.raises(moo.ActorUnavailable, match="no allowed transport"):
         moo.init(transport="ofi")
-    with moo.init():  # nothing is in the way of another
-        pass
+    with moo.init():  # on this machine alone: it listens nowhere
+        runtime = current_runtime()
+        assert runtime.messenger.address is None and runtime.messenger.ways is None
+        assert runtime.network.transports is None

@@ -110,24 +110,6 @@ def test_a_borrow_of_a_third_process_is_counted_until_its_borrower_gives_it_back
     assert eventually(lambda: owner.counts(number) == {(THIRD, OWNER): 1})
 
 
-def test_one_that_is_taken_back_after_its_borrower_died_leaves_no_count(
-    process: Callable[[int], Process],
-) -> None:
-    owner, lender = process(OWNER), process(THIRD)
-    number = owner.table.new_id()
-    owner.table.lend(number, THIRD, Future())
-    link = owner.links.link(BORROWER, 0, "an actor", watch=True)
-    owner.links.end(link, Cause("stopped"))
-    hold, once = Hold(lender.borrows, OWNER, number, None), [1]
-    for _ in range(2):
-        lender.borrows.take_back(hold, BORROWER, once)  # the first: it was not lent
-        lender.borrows.lend(hold, BORROWER, once=once)
-        assert not once
-    lender.sender.post(OWNER, envelope.BORROW, number, bodies.pack_numbers(OWNER))
-    both = {(THIRD, OWNER): 1, (OWNER, THIRD): 1}
-    assert eventually(lambda: owner.counts(number) == both)
-
-
 def test_a_dead_process_holds_nothing_and_is_not_counted_any_more(
     process: Callable[[int], Process],
 ) -> None:

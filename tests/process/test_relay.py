@@ -95,25 +95,11 @@ def test_a_value_that_is_kept_stays_when_it_comes_again() -> None:
     relay.came_again(TOKEN + 1, KEY, arriving=False)
     relay.ask(9)
     assert relay.posted == [GIVEN]
-
-
-def test_one_that_comes_again_while_it_is_under_way_is_kept_if_it_must_be() -> None:
-    relay = Relaying()
-    relay.ask(9)
-    relay.came_again(TOKEN, KEY, arriving=True)
-    assert relay.posted == []
-    relay.arrived(TOKEN, reply())
-    assert relay.posted == [GIVEN]
-
-
-def test_the_owner_of_a_value_that_came_from_a_holder_too_late_need_not_wait() -> None:
-    relay = Relaying()
-    relay.redirect()
-    assert relay.asks_holder(TOKEN)
-    relay.came_again(TOKEN, None, arriving=False)
-    asked = OTHER, envelope.ASK, TOKEN, 0
-    assert relay.posted == [asked, (OWNER, envelope.TAKEN, TOKEN, 0)]
-    assert len(relay) == 0
+    again = Relaying()
+    again.ask(9)
+    again.came_again(TOKEN, KEY, arriving=True)  # it is under way, and is kept
+    again.arrived(TOKEN, reply())
+    assert again.posted == [GIVEN]
 
 
 def test_only_its_holder_can_say_that_it_has_none() -> None:

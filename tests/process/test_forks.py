@@ -16,12 +16,16 @@ from typing import Any
 import pytest
 
 import mooactor as moo
+from mooactor.control import envelope
 from mooactor.host.session import current_session
+from mooactor.process.current import current_runtime
 from tests.actors.counter import Counter
 from tests.conftest import eventually
 from tests.gates import wait_at
 from tests.process import programs
 from tests.processes import Process
+
+OTHER = 99 << 16  # a process
 
 pytestmark = pytest.mark.usefixtures("no_session")
 
@@ -157,6 +161,9 @@ def test_whatever_a_child_asks_of_the_session_is_refused_at_once(
         next(events)
         mapped = group.map(Slow.wait, [gate] * 4)
 
+        runtime = current_runtime()
+        kept = runtime.sender, runtime.messenger, runtime.objects
+
         async def awaited(ref: Any) -> Any:
             return await ref
 
@@ -182,6 +189,10 @@ def test_whatever_a_child_asks_of_the_session_is_refused_at_once(
             refused(lambda: moo.put(1))
             refused(lambda: moo.kill(slow))
             refused(moo.actors)
+            # Nor does anything that has kept a part of the runtime act with it.
+            refused(lambda: kept[0].post(OTHER, envelope.CREDIT, 1))
+            refused(lambda: kept[1].peer(OTHER))
+            refused(kept[2].new_id)
             stream.close()
             events.close()
             mapped.close()

@@ -125,11 +125,11 @@ def test_a_promised_value_comes_after_a_break_and_one_that_was_lost_is_told_of(
     assert nothing_is_kept(maker, user)
 
     assert maker.hand_on.remote(user, 10, retries=5).get(timeout=20) == 10
-    before = proxy.came
+    before = proxy.within()
     proxy.hold()
     ref, use = promised(maker, user)
     assert len(ref.get(timeout=20)) == MARK
-    assert eventually(lambda: proxy.came - before > MARK)
+    assert eventually(lambda: proxy.within() - before > MARK)
     assert proxy.cut() == 1
     assert "was cut off" in str(failure_of(use))
     assert user.add(8) == 8

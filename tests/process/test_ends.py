@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mooactor.control.clock import Clock
 from mooactor.process import deadlines as deadlines_module
 from mooactor.process.deadlines import Deadlines
 from mooactor.process.objects import future as future_module
@@ -142,8 +143,9 @@ class Clocked:
 
     def __init__(self, choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.keeper, self.pending = Keeper(), dict[int, Future]()
-        monkeypatch.setattr(deadlines_module, "perf_counter", lambda: self.keeper.now)
-        self.deadlines = Deadlines(self.pending, self.keeper)  # type: ignore[arg-type]
+        clock = Clock()
+        monkeypatch.setattr(clock, "now", lambda: self.keeper.now)
+        self.deadlines = Deadlines(self.pending, self.keeper, clock)  # type: ignore[arg-type]
         watched = [deadlines_module, sys.modules[__name__]]
         self.schedule = Schedule(choose, watched, lambda: True)
 

@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""For tests of programs that use mooactor.
-
-`VirtualClock` is time that a test advances. Whatever takes a clock (the default is the
-machine's) or has its timers made by one runs on it without waiting::
+"""For tests of programs that use mooactor: time that a test advances. What takes a
+clock, or timers that one has made, runs on it without waiting::
 
     from mooactor.testing import VirtualClock
 
-    class Patience:
-        def __init__(self, clock):
-            self.over = False
-            clock.timers().after(30.0, self._end)
-
-        def _end(self):
-            self.over = True
-
-    def test_patience_ends_after_half_a_minute():
-        clock = VirtualClock()
-        patience = Patience(clock)
-        clock.advance(29.9)
-        assert not patience.over
-        clock.advance(0.2)
-        assert patience.over
+    def test_it_rings_after_a_minute():
+        clock, rings = VirtualClock(), []
+        clock.timers().after(60.0, lambda: rings.append(clock.now()))
+        clock.advance(59.9)
+        assert rings == []
+        clock.advance(10.0)
+        assert rings == [60.0]
 """
-
-from __future__ import annotations
 
 from mooactor.control.clock import REAL, Clock, Timer, Timers, VirtualClock
 

@@ -92,16 +92,7 @@ class Timers:
 
 
 class VirtualClock(Clock):
-    """A clock that stands still until it is advanced. ::
-
-    clock = VirtualClock()
-    timers, rings = clock.timers(), []
-    timers.after(60.0, lambda: rings.append(clock.now()))
-    clock.advance(59.9)
-    assert rings == []
-    clock.advance(10.0)
-    assert rings == [60.0]
-    """
+    """A clock that stands still until a test advances it; see `mooactor.testing`."""
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now

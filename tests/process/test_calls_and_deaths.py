@@ -17,6 +17,7 @@ import pytest
 
 from mooactor import errors
 from mooactor.control import envelope, links
+from mooactor.control.clock import REAL
 from mooactor.control.links import Links
 from mooactor.control.sender import Sender
 from mooactor.process import caller, deaths, losses
@@ -115,7 +116,9 @@ class World:
         self.link = self.links.link(ACTOR, 0, "an actor", watch=True)
         poller: Any = SimpleNamespace(try_drain=bool, wake=lambda: None)
         housekeeper: Any = SimpleNamespace(
-            at=lambda when, action: self.due.append(action), arm=lambda: None
+            at=lambda when, action: self.due.append(action),
+            arm=lambda: None,
+            clock=REAL,
         )
         values: Any = SimpleNamespace(producer_lost=lambda link, why: None)
         payloads: Any = SimpleNamespace(inbound=None)

@@ -15,7 +15,6 @@ from types import ModuleType
 import cloudpickle
 import pytest
 
-import mooactor as moo
 from tests.computing import fonts as fonts
 from tests.computing import one_thread as one_thread
 from tests.marks import folder_needs
@@ -57,13 +56,6 @@ def impala() -> Iterator[ModuleType]:
 
 
 @pytest.fixture
-def runtime() -> Iterator[None]:
-    """A runtime on this machine, for as long as the test takes."""
-    with moo.init():
-        yield
-
-
-@pytest.fixture
 def start() -> Iterator[Callable[..., Program]]:
     """Start the example with these arguments, in a process group of its own."""
     programs: list[Program] = []
@@ -101,6 +93,20 @@ def run(start: Callable[..., Program]) -> Callable[..., str]:
         return printed
 
     return run
+
+
+@pytest.fixture
+def refused(start: Callable[..., Program]) -> Callable[..., str]:
+    """Run the example, which ends at once, and return the line that says why."""
+
+    def refused(*arguments: object) -> str:
+        program = start(*arguments)
+        printed, _ = program.communicate()
+        assert program.returncode == 1, printed
+        assert len(printed.splitlines()) == 1, printed
+        return printed
+
+    return refused
 
 
 @pytest.fixture

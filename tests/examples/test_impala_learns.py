@@ -11,7 +11,7 @@ import pytest
 from tests.marks import soak
 
 Rows = list[dict[str, str]]
-LONGER = [(2, 2, 2), (2, 2, 3), (16, 4, 1), (64, 4, 1)]
+LONGER = [(2, 2, 2), (16, 4, 1), (64, 4, 1)]
 
 
 @pytest.mark.slow

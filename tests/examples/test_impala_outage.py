@@ -82,6 +82,7 @@ class Rate:
 
 
 @pytest.mark.slow
+@pytest.mark.quiet
 @pytest.mark.timeout(600)
 def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
     net: Network, ssh: Servers, tmp_path: Path, metrics: Metrics
@@ -107,6 +108,7 @@ def test_a_run_slows_down_without_a_host_and_is_as_fast_as_before_with_it(
         run.signal(signal.SIGINT)
         assert run.end() == 0
         assert "go on with: --run-dir" in run.out
+        assert int(metrics(tmp_path / "run")[-1]["lost_calls"]) > 0
     finally:
         if run.process.poll() is None:
             run.signal(signal.SIGKILL)

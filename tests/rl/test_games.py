@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 import mooactor as moo
@@ -58,8 +57,6 @@ class Counting:
         self.count = games[0]["count"]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("session")
 def test_what_was_saved_goes_on_as_what_went_on(
     spawn: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -87,7 +84,6 @@ def test_what_was_saved_goes_on_as_what_went_on(
         assert_same(one.unroll[0].get(), two.unroll[0].get())
 
 
-@pytest.mark.usefixtures("session")
 def test_an_actor_that_dies_when_it_is_asked_for_its_games_is_asked_again(
     spawn: Callable[..., Any], tmp_path: Path
 ) -> None:

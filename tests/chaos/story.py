@@ -299,10 +299,12 @@ class Story:
                 return max(later.t, t) + SLACK_S
         return math.inf
 
-    def explained(self, actors: list[str], start: float, end: float) -> bool:
+    def explained(
+        self, actors: list[str], start: float, end: float | None = None
+    ) -> bool:
         """Whether one of these had trouble at some moment of this time."""
         return any(
-            trouble.touches(start, end)
+            trouble.touches(start, start if end is None else end)
             for actor in actors
             for trouble in self.troubles(actor)
         )
@@ -336,14 +338,6 @@ _PARTS = {"ended": "ended", "ran": "ran", "done": "done", "item": "items"}
 
 def _ends_session(fault: Event) -> bool:
     return bool(fault.kind == "kill" and fault.facts.get("ends_session"))
-
-
-def shown(events: list[Event], most: int = 12) -> str:
-    """Events for a report, one line each."""
-    lines = [f"    {event}" for event in events[:most]]
-    if len(events) > most:
-        lines.append(f"    … and {len(events) - most} more")
-    return "\n".join(lines)
 
 
 def value_of(event: Event) -> Any:

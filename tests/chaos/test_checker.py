@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from tests.chaos import checker, history
-from tests.chaos.checker import RULES, check, report
+from tests.chaos.checker import report
 from tests.chaos.history import Event, History, digest
+from tests.chaos.rules import RULES, check
 from tests.chaos.story import Story, merged
 from tests.conftest import eventually
 

@@ -23,6 +23,7 @@ from mooactor.rl import RESTART, SettingsError, Supply, Unroll, fingerprint
 from tests.conftest import eventually
 from tests.examples.conftest import flags_of
 
+pytestmark = pytest.mark.usefixtures("session")
 STEPS, BATCH = 6, 8
 
 
@@ -108,7 +109,7 @@ def test_a_reset_step_weighs_nothing(impala: ModuleType) -> None:
     torch.testing.assert_close(gradient(), before)
 
 
-def test_an_unroll_is_what_happened(impala: ModuleType, session: Any) -> None:
+def test_an_unroll_is_what_happened(impala: ModuleType) -> None:
     plan = plain_plan(impala, envs_per_actor=2, unroll=40, lstm=True)
     actor, network = impala.Actor(plan, 0), plan.network()
     game, continued = gymnasium.make("CartPole-v1"), False
@@ -164,7 +165,6 @@ def test_an_actor_is_nicer_than_its_program_each_time_it_is_started(
     assert os.getpriority(os.PRIO_PROCESS, pid()) == expected
 
 
-@pytest.mark.usefixtures("session")
 def test_games_differ_between_actors_their_halves_and_their_incarnations(
     impala: ModuleType, spawn: Callable[..., Any]
 ) -> None:
@@ -181,7 +181,6 @@ def test_games_differ_between_actors_their_halves_and_their_incarnations(
     assert len(set(starts)) == len(starts) == 4 * plan.layout.envs_per_actor
 
 
-@pytest.mark.usefixtures("session")
 def test_an_actor_goes_on_from_its_state(impala: ModuleType) -> None:
     plan = plain_plan(impala, deterministic=True, lstm=True)
     weights = plan.network().state_dict()
@@ -218,7 +217,6 @@ def test_two_learners_equal_one_with_the_doubled_batch(
             torch.testing.assert_close(weights[0][name], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.usefixtures("session")
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a_learner_goes_on_from_its_state(impala: ModuleType, optimizer: str) -> None:
     plan = alone(plain_plan(impala, optimizer=optimizer, total_steps=10_000))
@@ -231,7 +229,6 @@ def test_a_learner_goes_on_from_its_state(impala: ModuleType, optimizer: str) ->
     assert fingerprint(learner.weights()) == fingerprint(other.weights())
 
 
-@pytest.mark.usefixtures("session")
 def test_the_learning_rate_falls_to_zero(impala: ModuleType) -> None:
     plan = plain_plan(impala, total_steps=4 * STEPS * BATCH, lr=1e-3)
     learner = impala.Learner(alone(plan), 0)
@@ -239,7 +236,6 @@ def test_the_learning_rate_falls_to_zero(impala: ModuleType) -> None:
     assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4, 0.0])
 
 
-@pytest.mark.usefixtures("session")
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a_gradient_that_is_not_finite_changes_nothing_and_ends_the_run(
     impala: ModuleType, optimizer: str
@@ -261,7 +257,6 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_ends_the_run(
         learner._report()
 
 
-@pytest.mark.usefixtures("session")
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
 def test_a_gpu_steps_without_waiting_to_the_same_weights(
     impala: ModuleType, optimizer: str
@@ -281,7 +276,6 @@ def test_a_gpu_steps_without_waiting_to_the_same_weights(
         assert all(value.isfinite().all() for value in weights.values())
 
 
-@pytest.mark.usefixtures("session")
 def test_a_gradient_is_clipped_to_a_norm_unless_that_is_0(impala: ModuleType) -> None:
     norms = []
     for clip_norm in (0.0, 1.0, 1e9):

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -33,6 +33,13 @@ TIMES = {
     *("actor_busy", "environment_share", "inference_share"),
     *("learner_busy", "allreduce_share"),
 }
+
+
+@pytest.fixture
+def runtime() -> Iterator[None]:
+    """A runtime on this machine, for as long as the test takes."""
+    with moo.init():
+        yield
 
 
 def without_times(rows: Rows) -> Rows:
@@ -105,7 +112,7 @@ def test_a_deterministic_run_that_is_resumed_is_as_one_that_was_not_interrupted(
 @pytest.mark.slow
 def test_what_a_checkpoint_counts_is_in_the_metrics_when_it_is_saved(
     impala: ModuleType,
-    session: Any,
+    runtime: None,
     metrics: Callable[[Path], Rows],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,7 +155,7 @@ def actor_pids() -> list[int]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_actor_is_replaced_and_training_goes_on(
-    impala: ModuleType, session: Any, tmp_path: Path
+    impala: ModuleType, runtime: None, tmp_path: Path
 ) -> None:
     saboteur = Saboteur()
     progress = train(impala, tmp_path, TINY | {"total_steps": 50_000}, saboteur)

@@ -17,7 +17,6 @@ from mooactor.rl import (
     Half,
     Player,
     Unroll,
-    empty_unroll,
     make_environments,
     make_network,
 )
@@ -37,17 +36,14 @@ def make_half(env: str, seed: int, *, keep_actions: bool = True) -> Half:
     )
 
 
+def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
 def play(half: Half) -> Unroll:
-    shape = half.observations.shape[1:]
+    shape, core = half.observations.shape[1:], half.player.core
     dtype = torch.from_numpy(half.observations).dtype
-    unroll = Unroll.empty(
-        STEPS,
-        SIZE + 2,
-        shape,
-        dtype,
-        half.player.core,
-        lambda s, t: torch.zeros(s, dtype=t),
-    )
+    unroll = Unroll.empty(STEPS, SIZE + 2, shape, dtype, core, zeros)
     for row in range(STEPS + 1):
         if row > 0:
             half.receive(unroll, row - 1)
@@ -120,27 +116,11 @@ def test_what_is_loaded_goes_on_as_what_was_saved() -> None:
     assert one.episodes == two.episodes
     again = other.state()  # a second resume has all of the first
     assert again["actions"].shape == (3 * STEPS, SIZE)
-    for each in (half, other):
-        each.environments.close()
-
-
-def test_an_empty_unroll_has_room_for_both_halves() -> None:
-    halves = [make_half("CartPole-v1", seed) for seed in (1, 2)]
-    play(halves[1])
-    unroll = empty_unroll(halves, STEPS, lambda s, t: torch.zeros(s, dtype=t))
-    assert unroll.observations.shape == (STEPS + 1, 2 * SIZE, 4)
-    assert unroll.observations.dtype == torch.float32
-    cores = [half.player.core for half in halves]
-    assert torch.equal(unroll.core, torch.cat(cores, dim=1)) and cores[1].any()
-    for half in halves:
-        half.environments.close()
-
-
-def test_without_its_actions_it_has_no_state() -> None:
-    half = make_half("CartPole-v1", 1, keep_actions=False)
+    stateless = make_half("CartPole-v1", 1, keep_actions=False)
     with pytest.raises(RuntimeError, match="keep_actions=True"):
-        half.state()
-    half.environments.close()
+        stateless.state()
+    for each in (half, other, stateless):
+        each.environments.close()
 
 
 @pytest.mark.slow

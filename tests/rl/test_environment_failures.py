@@ -244,15 +244,6 @@ def test_an_environment_that_fails_again_and_again_is_given_up(
         step(environments)
 
 
-def test_failures_with_steps_between_never_use_up_the_patience(fragile: Make) -> None:
-    weak = tuple(range(100))
-    environments = fragile(1, True, trouble="step", weak=weak, at=4, always=True)
-    environments.reset(seed=0)
-    for _ in range(5 * 10):
-        step(environments)
-    assert environments.restarted == 10
-
-
 def test_a_constructor_that_raises_is_told_of_and_the_others_are_closed(
     fragile: Make,
 ) -> None:

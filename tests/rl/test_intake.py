@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 import mooactor as moo
 from mooactor.rl import Episode, Intake, Supply, Unroll, join_unrolls
 from tests.rl.test_unroll import assert_same, random_unroll
 
+pytestmark = pytest.mark.usefixtures("session")
 CPU = torch.device("cpu")
 
 

@@ -75,16 +75,6 @@ def test_a_loaded_player_goes_on_with_the_same_actions(
         assert torch.equal(ours, others)
 
 
-def test_a_players_state_does_not_follow_the_player() -> None:
-    player = Player(make_network("mlp", (4,), 3, lstm=True), 3, 2, seed=1)
-    state = player.state()
-    before = {name: value.clone() for name, value in state.items()}
-    player.choose(np.ones((2, 4), np.float32), np.zeros(2, np.bool_))
-    for name, value in state.items():
-        assert torch.equal(value, before[name])
-        assert not torch.equal(value, player.state()[name])
-
-
 def test_a_state_of_another_batch_is_refused_and_changes_nothing() -> None:
     network = make_network("mlp", (4,), 3, lstm=True)
     player = Player(network, 3, 2, seed=1)

@@ -18,6 +18,7 @@ import torch
 import mooactor as moo
 from mooactor.rl import Run, RunLog, RunSettings, SettingsError, save_checkpoint
 
+pytestmark = pytest.mark.usefixtures("session")
 VALUES = {"env": "A-v0", "batch": 8, "eval": False}
 
 

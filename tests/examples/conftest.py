@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import os
 import subprocess
@@ -15,6 +14,7 @@ from types import ModuleType
 import cloudpickle
 import pytest
 
+from mooactor.rl.runlog import METRICS, read_metrics
 from tests.computing import fonts as fonts
 from tests.computing import one_thread as one_thread
 from tests.marks import folder_needs
@@ -86,35 +86,26 @@ def start() -> Iterator[Callable[..., Program]]:
 def run(start: Callable[..., Program]) -> Callable[..., str]:
     """Run the example to its end, and return what it printed."""
 
-    def run(*arguments: object, nice: int = 0) -> str:
+    def run(*arguments: object, nice: int = 0, code: int = 0) -> str:
         program = start(*arguments, nice=nice)
         printed, _ = program.communicate()
-        assert program.returncode == 0, printed
+        assert program.returncode == code, printed
         return printed
 
     return run
 
 
 @pytest.fixture
-def refused(start: Callable[..., Program]) -> Callable[..., str]:
+def refused(run: Callable[..., str]) -> Callable[..., str]:
     """Run the example, which ends at once, and return the line that says why."""
 
     def refused(*arguments: object) -> str:
-        program = start(*arguments)
-        printed, _ = program.communicate()
-        assert program.returncode == 1, printed
-        assert len(printed.splitlines()) == 1, printed
-        return printed
+        (line,) = run(*arguments, code=1).splitlines()
+        return line
 
     return refused
 
 
-@pytest.fixture
-def metrics() -> Callable[[Path], list[dict[str, str]]]:
+def metrics(run_dir: Path) -> list[dict[str, str]]:
     """The rows of a run directory's metrics.csv."""
-
-    def read(run_dir: Path) -> list[dict[str, str]]:
-        with (run_dir / "metrics.csv").open(newline="") as file:
-            return list(csv.DictReader(file))
-
-    return read
+    return read_metrics(run_dir / METRICS)

@@ -21,7 +21,7 @@ from PIL import Image
 import mooactor as moo
 from mooactor.rl import Display, Run, flag, flatten, load_checkpoint
 from tests.conftest import eventually
-from tests.examples.conftest import flags_of
+from tests.examples.conftest import flags_of, metrics
 from tests.marks import slow, soak
 from tests.processes import Process
 
@@ -84,7 +84,6 @@ class StopAfter(Display):
 @pytest.mark.parametrize("env", [slow("CartPole-v1"), soak("ALE/Breakout-v5")])
 def test_a_deterministic_run_that_is_resumed_is_as_one_that_was_not_interrupted(
     impala: ModuleType,
-    metrics: Callable[[Path], Rows],
     tmp_path: Path,
     env: str,
 ) -> None:
@@ -113,7 +112,6 @@ def test_a_deterministic_run_that_is_resumed_is_as_one_that_was_not_interrupted(
 def test_what_a_checkpoint_counts_is_in_the_metrics_when_it_is_saved(
     impala: ModuleType,
     runtime: None,
-    metrics: Callable[[Path], Rows],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -169,7 +167,6 @@ def test_a_killed_actor_is_replaced_and_training_goes_on(
 def test_ctrl_c_saves_and_resume_goes_on(
     start: Callable[..., Any],
     run: Callable[..., str],
-    metrics: Callable[[Path], Rows],
     tmp_path: Path,
 ) -> None:
     settings = (*FLAGS, "--lstm", "--run-dir", tmp_path)
@@ -201,7 +198,7 @@ def test_ctrl_c_saves_and_resume_goes_on(
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_atari_from_the_ceiling_and_pixels_to_evaluation_and_recording(
-    run: Callable[..., str], metrics: Callable[[Path], Rows], tmp_path: Path
+    run: Callable[..., str], tmp_path: Path
 ) -> None:
     printed = run(
         *("--total-steps", 4000, "--run-dir", tmp_path, "--envs-per-actor", 4),
@@ -253,16 +250,12 @@ def test_what_cannot_be_done_is_said_before_training(
 
 @pytest.mark.slow
 def test_an_environment_that_fails_is_named_and_can_be_gone_on_without(
-    start: Callable[..., Any],
     run: Callable[..., str],
-    metrics: Callable[[Path], Rows],
     tmp_path: Path,
 ) -> None:
     env = "tests.examples.odd_envs:Raises-v0"
     settings = ("--env", env, "--total-steps", 30_000, "--seed", 3)
-    program = start(*settings, "--run-dir", tmp_path / "ends")
-    printed, _ = program.communicate()
-    assert program.returncode == 1, printed
+    printed = run(*settings, "--run-dir", tmp_path / "ends", code=1)
     assert re.search(f"{env}, environment [0-9]+ of its batch, failed", printed)
     assert "KeyError: 'the track is gone'" in printed
     assert printed.splitlines()[-1] == "--restart-environments goes on without it"
@@ -276,7 +269,6 @@ def test_an_environment_that_fails_is_named_and_can_be_gone_on_without(
 def test_what_a_resumed_run_may_change_is_said_and_what_not_is_refused(
     refused: Callable[..., str],
     run: Callable[..., str],
-    metrics: Callable[[Path], Rows],
     tmp_path: Path,
 ) -> None:
     run_dir = tmp_path / "run"

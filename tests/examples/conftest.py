@@ -14,7 +14,6 @@ from types import ModuleType
 import cloudpickle
 import pytest
 
-from mooactor.rl.runlog import METRICS, read_metrics
 from tests.computing import fonts as fonts
 from tests.computing import one_thread as one_thread
 from tests.marks import folder_needs
@@ -108,4 +107,6 @@ def refused(run: Callable[..., str]) -> Callable[..., str]:
 
 def metrics(run_dir: Path) -> list[dict[str, str]]:
     """The rows of a run directory's metrics.csv."""
+    from mooactor.rl.runlog import METRICS, read_metrics  # which needs torch
+
     return read_metrics(run_dir / METRICS)
